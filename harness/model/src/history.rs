@@ -1,0 +1,268 @@
+//! What a run observes: one line of `history.jsonl` is one [`Observation`]. The file is append-only and versioned; verdicts
+//! and every report are functions of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, OperatorStatus, Severity};
+
+use crate::validation::ValidationStatus;
+
+/// Version of the format. Raised when the meaning of a member changes; new optional members do not raise it.
+pub const HISTORY_VERSION: u32 = 1;
+
+/// One thing that was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// [`HISTORY_VERSION`] of the writer.
+    pub v: u32,
+    /// Position in the file, from 0, without gaps.
+    pub seq: u64,
+    /// Who saw it.
+    pub source: Source,
+    /// When it happened by the service's (or its database's) clock, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_time: Option<Timestamp>,
+    /// When the harness learned of it, by the harness's clock.
+    pub harness_time: Timestamp,
+    /// What was seen.
+    pub what: What,
+}
+
+impl Observation {
+    /// When it happened, as well as is known: the service's time, else the harness's.
+    pub fn at(&self) -> Timestamp {
+        self.service_time.unwrap_or(self.harness_time)
+    }
+}
+
+/// Who saw it. Where several sources see the same change, the database is the truth and the others confirm it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The service's tables (a trigger), or the simulator's store.
+    Database,
+    /// `GET /v2/events`.
+    Events,
+    /// The service's state as the API shows it, asked for again and again.
+    Poll,
+    /// The harness itself: what the user did, faults, start and end.
+    Harness,
+    /// A simulated host: what it was asked and what it answered.
+    Hosts,
+    /// A machine's serial console.
+    Console,
+}
+
+/// What was seen. Externally tagged, so that a line reads `{"host_status": {...}}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// First line of every history.
+    RunStarted(RunInfo),
+    /// Last line of a history whose run was not killed.
+    RunFinished {
+        /// `passed`, `failed`, `inconclusive`.
+        verdict: String,
+    },
+    /// A cluster is known by this name in the scenario.
+    ClusterNamed {
+        /// Id in the service.
+        cluster: Uuid,
+        /// Name in the scenario.
+        name: String,
+    },
+    /// A host is known by this name in the scenario.
+    HostNamed {
+        /// Id in the service.
+        host: Uuid,
+        /// Name in the scenario, for example `master-0`.
+        name: String,
+        /// `simulated` or `vm`.
+        kind: String,
+    },
+    /// A host's status changed; `from` is `None` when it registered for the first time.
+    HostStatus {
+        /// Host.
+        host: Uuid,
+        /// Its cluster, when bound.
+        cluster: Option<Uuid>,
+        /// Status before.
+        from: Option<HostStatus>,
+        /// Status after.
+        to: HostStatus,
+        /// The service's words.
+        info: String,
+    },
+    /// A host's installation stage or its progress text changed; `to` is `None` when progress was cleared.
+    HostStage {
+        /// Host.
+        host: Uuid,
+        /// Stage before.
+        from: Option<HostStage>,
+        /// Stage after.
+        to: Option<HostStage>,
+        /// Progress text, for example `42%`.
+        info: String,
+        /// Percentage that the service computed for the host.
+        percentage: i64,
+    },
+    /// A host's role or its being the bootstrap changed.
+    HostRole {
+        /// Host.
+        host: Uuid,
+        /// Effective role.
+        role: HostRole,
+        /// Is it the bootstrap?
+        bootstrap: bool,
+    },
+    /// A host was removed from the service.
+    HostDeleted {
+        /// Host.
+        host: Uuid,
+    },
+    /// A cluster's status changed; `from` is `None` when it was created.
+    ClusterStatus {
+        /// Cluster.
+        cluster: Uuid,
+        /// Status before.
+        from: Option<ClusterStatus>,
+        /// Status after.
+        to: ClusterStatus,
+        /// The service's words.
+        info: String,
+    },
+    /// A cluster's installation percentage changed.
+    ClusterProgress {
+        /// Cluster.
+        cluster: Uuid,
+        /// Total percentage.
+        total: i64,
+    },
+    /// The controller reported a finalizing stage.
+    ClusterFinalizingStage {
+        /// Cluster.
+        cluster: Uuid,
+        /// Stage.
+        stage: FinalizingStage,
+    },
+    /// A validation of a host (or of a cluster) changed its status.
+    Validation {
+        /// Host, or cluster when `is_cluster`.
+        subject: Uuid,
+        /// Of a cluster?
+        is_cluster: bool,
+        /// Id of the validation.
+        id: String,
+        /// Before; `None` when it was not evaluated.
+        from: Option<ValidationStatus>,
+        /// After; `None` when it is not evaluated any more.
+        to: Option<ValidationStatus>,
+        /// The service's words.
+        message: String,
+    },
+    /// A monitored operator changed.
+    Operator {
+        /// Cluster.
+        cluster: Uuid,
+        /// Operator.
+        name: String,
+        /// Status.
+        status: Option<OperatorStatus>,
+    },
+    /// An event of the service's events API.
+    Event {
+        /// Name, for example `host_status_updated`; empty for metrics events.
+        name: String,
+        /// Severity.
+        severity: Severity,
+        /// Text.
+        message: String,
+        /// Cluster it speaks of.
+        cluster: Option<Uuid>,
+        /// Host it speaks of.
+        host: Option<Uuid>,
+    },
+    /// The service asked a host for something (`answered` is `None`), or the host answered.
+    Step {
+        /// Host.
+        host: Uuid,
+        /// Step type on the wire.
+        step_type: String,
+        /// Id of the instruction.
+        step_id: String,
+        /// Exit code of the answer.
+        answered: Option<i64>,
+        /// The answer was identical to the last one and was not sent (the agent's reply cache).
+        cached: bool,
+    },
+    /// Something that happened on a host and that the service does not see, for example `registered`, `booted-installed-os`,
+    /// `frozen` (the agent got 404 and stopped for good).
+    HostDid {
+        /// Host.
+        host: Uuid,
+        /// What.
+        what: String,
+    },
+    /// Something that happened inside the cluster that is being installed, for example `bootkube-done`, `node-ready`.
+    InCluster {
+        /// Cluster.
+        cluster: Uuid,
+        /// Host it concerns.
+        host: Option<Uuid>,
+        /// What.
+        what: String,
+    },
+    /// The user did something through the API.
+    UserAction {
+        /// For example `create-cluster`, `set-vips`, `install`.
+        action: String,
+        /// What it was done to.
+        subject: Option<Uuid>,
+        /// HTTP status of the answer; 0 when there was none.
+        status: u16,
+        /// Reason in the answer when it was not a success.
+        reason: String,
+    },
+    /// A fault began or ended.
+    Fault {
+        /// Name in the scenario.
+        name: String,
+        /// `begin`, `effect`, `end`.
+        phase: String,
+    },
+    /// A line of text worth keeping, for example a service that was restarted.
+    Note {
+        /// Text.
+        text: String,
+    },
+}
+
+/// What a run is: enough to understand the history without the scenario's file, and to repeat it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Id of the run.
+    pub run_id: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Path of the scenario's file, as given.
+    pub scenario_path: String,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// `simulated`, `process`, `container`, `remote`.
+    pub service: String,
+    /// `simulated`, `vm`, `mixed`.
+    pub hosts: String,
+    /// Name of the time profile.
+    pub time_profile: String,
+    /// Clock is virtual.
+    pub virtual_time: bool,
+    /// Version of the harness.
+    pub vlab_version: String,
+    /// Versions of other parts: `postgresql`, `service`, ...
+    pub versions: BTreeMap<String, String>,
+    /// Roles, for readers without the scenario.
+    pub expected_hosts: BTreeMap<String, HostRole>,
+}

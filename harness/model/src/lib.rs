@@ -1,0 +1,19 @@
+//! The rules of the field as data and pure functions: state machines, installation stages, validations, invariants.
+//! Nothing here does I/O, reads a clock or rolls dice: everything is a function of what it is given.
+//!
+//! * [`view`] is what the rules look at: API objects with the JSON texts in them parsed once.
+//! * [`settings`] are the service's tunables under their own names.
+//! * [`machine`] is the form of a state machine; [`host`] and [`cluster`] are the tables and their conditions.
+//! * [`stages`] are the installation stages of each role in their legal order.
+//! * [`validation`] are all validations as data, with evaluators.
+//! * [`history`] is what a run observes; [`invariant`] checks it.
+
+pub mod cluster;
+pub mod history;
+pub mod host;
+pub mod invariant;
+pub mod machine;
+pub mod settings;
+pub mod stages;
+pub mod validation;
+pub mod view;

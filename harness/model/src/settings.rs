@@ -1,0 +1,1 @@
+//! The service's tunables under their own names.
