@@ -1,0 +1,1 @@
+//! Keys and certificates out of a seed.
