@@ -5,14 +5,19 @@
 //! * [`settings`] are the service's tunables under their own names.
 //! * [`machine`] is the form of a state machine; [`host`] and [`cluster`] are the tables and their conditions.
 //! * [`stages`] are the installation stages of each role in their legal order.
-//! * [`validation`] are all validations as data, with evaluators.
+//! * [`validation`] are all validations as data, with evaluators; [`network`], [`disks`], [`roles`] and [`progress`] are what
+//!   the service works out from hosts.
 //! * [`history`] is what a run observes; [`invariant`] checks it.
 
 pub mod cluster;
+pub mod disks;
 pub mod history;
 pub mod host;
 pub mod invariant;
 pub mod machine;
+pub mod network;
+pub mod progress;
+pub mod roles;
 pub mod settings;
 pub mod stages;
 pub mod validation;

@@ -1,0 +1,1 @@
+//! Percentages of hosts and clusters.
