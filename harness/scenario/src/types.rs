@@ -1,0 +1,485 @@
+//! A scenario after reading and checking: defaults filled in, names resolved, groups expanded to hosts. What the runner uses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Serialize;
+use vlab_api::types::{
+    ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, ImageType, OperatorStatus, PlatformType, Severity,
+};
+use vlab_model::validation::ValidationStatus;
+
+use crate::time::Span;
+use crate::words::{
+    ActionKind, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode, ServiceKind, Topology, When,
+};
+
+/// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scenario {
+    /// Version of the language, 1.
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// What it proves.
+    pub description: String,
+    /// Words to select it by.
+    pub tags: Vec<String>,
+    /// Where it was read from, as messages should name it.
+    pub path: String,
+    /// Seed of all random choices, where the scenario fixes one.
+    pub seed: Option<u64>,
+    /// What the place of the run must offer.
+    pub needs: Vec<Need>,
+    /// The service under test.
+    pub service: Service,
+    /// How the discovery image is made, the same for all infra-envs of the run.
+    pub infra_env: InfraEnv,
+    /// Clusters in the order of the file. Empty when all hosts stay in the pool.
+    pub clusters: Vec<Cluster>,
+    /// Every host, in the order of the groups and then of their number. `hosts[i].index == i`.
+    pub hosts: Vec<Host>,
+    /// How simulated hosts behave.
+    pub hosts_settings: HostsSettings,
+    /// What the user does beyond the plain way (create, wait, install), in the order of the file.
+    pub actions: Vec<Action>,
+    /// Faults. Empty in this version: a file that has some is refused until there is an engine for them.
+    pub faults: Vec<Fault>,
+    /// What must be true of the history.
+    pub expect: Vec<Expectation>,
+    /// Time limits.
+    pub budgets: Budgets,
+    /// When the run ends.
+    pub until: Until,
+    /// For load scenarios: how hosts come and what is measured.
+    pub load: Option<Load>,
+    /// What the report contains.
+    pub report: ReportOptions,
+    /// Parts that the language knows and this version cannot run. A run of a scenario that has some must be refused.
+    pub not_built: Vec<NotBuilt>,
+}
+
+/// A part of a scenario that the language knows and this version cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotBuilt {
+    /// What it is, for example `hosts of kind vm`.
+    pub what: String,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+    /// The same as a diagnostic with file, line and excerpt, ready to print.
+    pub diagnostic: String,
+}
+
+impl Scenario {
+    /// The cluster with that name.
+    pub fn cluster(&self, name: &str) -> Option<&Cluster> {
+        self.clusters.iter().find(|c| c.name == name)
+    }
+
+    /// The host with that name.
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.iter().find(|h| h.name == name)
+    }
+
+    /// Hosts of a cluster, in order of their index. `None`: hosts of the pool.
+    pub fn hosts_of<'a>(&'a self, cluster: Option<&'a str>) -> impl Iterator<Item = &'a Host> + 'a {
+        self.hosts.iter().filter(move |h| h.cluster.as_deref() == cluster)
+    }
+}
+
+/// The service under test.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Service {
+    /// How it is started.
+    pub kind: ServiceKind,
+    /// Its settings under their own (environment) names; they win over those of the time profile.
+    pub settings: BTreeMap<String, String>,
+    /// Name of the time profile.
+    pub time_profile: String,
+    /// For `remote`: where it is.
+    pub url: Option<String>,
+}
+
+/// How the discovery image is made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InfraEnv {
+    /// Processor architecture.
+    pub cpu_architecture: String,
+    /// Kind of image.
+    pub image_type: ImageType,
+    /// NTP sources beside those of DHCP.
+    pub additional_ntp_sources: Vec<String>,
+    /// Kernel arguments to append.
+    pub kernel_arguments: Vec<String>,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// Its name, also in the service.
+    pub name: String,
+    /// Its form.
+    pub topology: Topology,
+    /// Number of masters.
+    pub control_plane_count: u32,
+    /// Version to install, for example `4.18`.
+    pub openshift_version: String,
+    /// Base DNS domain.
+    pub base_domain: String,
+    /// Networks in which its hosts live. With VIPs that the service manages, the service derives this from the VIPs and
+    /// refuses to be told: give it to the hosts then, not to the service.
+    pub machine_networks: Vec<IpNet>,
+    /// Networks of the pods.
+    pub cluster_networks: Vec<ClusterNetwork>,
+    /// Networks of the cluster's services.
+    pub service_networks: Vec<IpNet>,
+    /// Addresses of the API; empty for a single node and with user-managed networking.
+    pub api_vips: Vec<IpAddr>,
+    /// Addresses of the ingress; empty for a single node and with user-managed networking.
+    pub ingress_vips: Vec<IpAddr>,
+    /// Platform.
+    pub platform: PlatformType,
+    /// The user brings load balancers and DNS.
+    pub user_managed_networking: bool,
+    /// Key to put on the nodes.
+    pub ssh_public_key: Option<String>,
+    /// NTP source to set on the cluster.
+    pub additional_ntp_source: Option<String>,
+    /// Does the driver start the installation when the cluster is ready?
+    pub install: InstallMode,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+}
+
+/// A network of pods.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterNetwork {
+    /// The network.
+    pub cidr: IpNet,
+    /// Prefix length of each host's part of it.
+    pub host_prefix: u8,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Host {
+    /// Its name: `<group>-<number>`, or the group's name when the group has one host and says `plain_name: true`.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Position among all hosts, from 0.
+    pub index: usize,
+    /// Simulated or a machine.
+    pub kind: HostKind,
+    /// The role that the user sets; [`HostRole::AutoAssign`] leaves it to the service.
+    pub role: HostRole,
+    /// Name of the hardware profile.
+    pub profile: String,
+    /// What differs from the profile.
+    pub overrides: Overrides,
+    /// The cluster that it is to join; `None`: the pool.
+    pub cluster: Option<String>,
+    /// Its address with the prefix length of its network; `None`: the profile's (DHCP) choice.
+    pub address: Option<IpNet>,
+    /// When it starts, counted from the moment when hosts may come.
+    pub register_after: Span,
+}
+
+/// What differs from the hardware profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overrides {
+    /// Number of processor cores.
+    pub cpu_cores: Option<u32>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+    /// Size of every disk in GB (10^9 bytes).
+    pub disk_gb: Option<u64>,
+}
+
+/// How simulated hosts behave.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostsSettings {
+    /// Keep the real agent's cache, which does not send a reply that equals the last one.
+    pub reply_cache: bool,
+}
+
+/// What the user does, and when.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Action {
+    /// What.
+    pub kind: ActionKind,
+    /// When.
+    pub when: ActionTime,
+    /// The cluster it is done to, for actions on clusters and for `bind`.
+    pub cluster: Option<String>,
+    /// The hosts it is done to, for actions on hosts.
+    pub hosts: Vec<String>,
+    /// For `set-vips`.
+    pub api_vips: Vec<IpAddr>,
+    /// For `set-vips`.
+    pub ingress_vips: Vec<IpAddr>,
+    /// For `patch-host`: the new role.
+    pub role: Option<HostRole>,
+    /// For `patch-host`: the new name.
+    pub hostname: Option<String>,
+    /// HTTP status with which the user expects to be refused; `None`: the action must succeed.
+    pub refused: Option<u16>,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+}
+
+/// When an action is done.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionTime {
+    /// So long after the start of the run.
+    At(Span),
+    /// So long after something was seen.
+    After {
+        /// What must be seen.
+        moment: Moment,
+        /// How long after it.
+        then: Span,
+    },
+}
+
+/// A fault. Only its shape is checked until the fault engine exists.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fault {
+    /// Its name.
+    pub name: String,
+    /// Members as they were written.
+    pub text: BTreeMap<String, serde_json::Value>,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+}
+
+/// Which things an observation or an expectation speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// A cluster, by its name in the scenario.
+    Cluster(String),
+    /// Hosts, by their names in the scenario, in order; never empty.
+    Hosts(Vec<String>),
+    /// Hosts of a role of a cluster. Which they are is known when the service has chosen (its bootstrap, automatic roles).
+    Role {
+        /// Role. `master` means the masters that are not the bootstrap.
+        role: RoleName,
+        /// Cluster.
+        cluster: String,
+    },
+    /// The run as a whole: events that belong to no host or cluster, actions, faults.
+    Run,
+}
+
+/// Something that can be seen in a history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moment {
+    /// Of what.
+    pub subject: Subject,
+    /// What.
+    pub seen: Seen,
+    /// Of how many of the subject's hosts it must be seen to count as seen. Meaningless for `never`, where one is too many.
+    pub of: Quantity,
+}
+
+/// What is seen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// A host enters this status.
+    HostStatus(HostStatus),
+    /// A cluster enters this status.
+    ClusterStatus(ClusterStatus),
+    /// A host reports this stage.
+    Stage(HostStage),
+    /// A cluster reports this stage of finalizing.
+    FinalizingStage(FinalizingStage),
+    /// A validation of a host or a cluster takes this value.
+    Validation {
+        /// Id.
+        id: String,
+        /// Value.
+        status: ValidationStatus,
+    },
+    /// An event of this name.
+    Event {
+        /// Name.
+        name: String,
+        /// Severity, where it matters.
+        severity: Option<Severity>,
+    },
+    /// A monitored operator takes this status.
+    Operator {
+        /// Name.
+        name: String,
+        /// Status.
+        status: OperatorStatus,
+    },
+    /// The user did this.
+    Action(ActionKind),
+    /// A host did this by itself, for example `registered`, `booted-installed-os`.
+    Did(String),
+}
+
+/// Something that must be true of the history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Expectation {
+    /// Its name in the report: the scenario's, or one made from what it says. Unique in the scenario.
+    pub name: String,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+    /// What must be true.
+    pub check: Check,
+}
+
+/// What must be true.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Each subject goes through these, in this order.
+    Sequence {
+        /// Whose.
+        subject: Subject,
+        /// What.
+        steps: Steps,
+        /// Nothing else, or others between.
+        mode: SequenceMode,
+    },
+    /// It is seen, for as many of the subject's hosts as `moment.of` says.
+    Eventually {
+        /// What.
+        moment: Moment,
+        /// At the latest so long after the start of the run.
+        within: Option<Span>,
+    },
+    /// It is seen for none of the subject.
+    Never {
+        /// What.
+        moment: Moment,
+    },
+    /// Order between two things. `see` must be seen, else it fails; each of `before` and `after` that is there must be seen too.
+    Order {
+        /// What.
+        see: Moment,
+        /// It is complete (seen for all that `see.of` asks) before the first of this.
+        before: Option<Moment>,
+        /// The first of it comes after this is complete.
+        after: Option<Moment>,
+        /// With `after`: `see` is complete at the latest so long after `after` is complete. With `before` alone: the first of
+        /// `before` comes at the latest so long after `see` is complete.
+        within: Option<Span>,
+    },
+    /// A validation has this value.
+    Validation {
+        /// Of all of these.
+        subject: Subject,
+        /// Id.
+        id: String,
+        /// Value.
+        status: ValidationStatus,
+        /// When.
+        when: When,
+    },
+    /// So many events. Counted for each host of the subject by itself; for a cluster those that carry its id.
+    Event {
+        /// Whose.
+        subject: Subject,
+        /// Name.
+        name: String,
+        /// Severity, where it matters.
+        severity: Option<Severity>,
+        /// At least.
+        min: u64,
+        /// At most.
+        max: Option<u64>,
+    },
+    /// How long each host stays in a stage (until the next one).
+    StageDuration {
+        /// Whose.
+        subject: Subject,
+        /// Stage.
+        stage: HostStage,
+        /// At least.
+        at_least: Option<Span>,
+        /// At most.
+        at_most: Option<Span>,
+    },
+    /// A monitored operator has this status at the end.
+    Operator {
+        /// Whose.
+        cluster: String,
+        /// Name.
+        name: String,
+        /// Status.
+        status: OperatorStatus,
+    },
+}
+
+/// Steps of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steps {
+    /// Of a host.
+    HostStatuses(Vec<HostStatus>),
+    /// Of a cluster.
+    ClusterStatuses(Vec<ClusterStatus>),
+    /// Of a host.
+    Stages(Vec<HostStage>),
+    /// Of a cluster.
+    FinalizingStages(Vec<FinalizingStage>),
+}
+
+/// Time limits. Those that are `None` are not checked, except `total`, which always ends a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Budgets {
+    /// From the start of the run until the first host is registered.
+    pub first_registration: Option<Span>,
+    /// From the start of the run until all hosts were `known` (or `known-unbound`) once.
+    pub known: Option<Span>,
+    /// From the start of the run until every cluster was `ready` once.
+    pub ready: Option<Span>,
+    /// From the user's `install` until the cluster is `installed`.
+    pub install: Option<Span>,
+    /// The whole run; reaching it ends the run.
+    pub total: Span,
+}
+
+/// When the run ends. `budgets.total` ends it in any case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Until {
+    /// What must be seen, all of them. Empty with `clusters_ended`: see there. Never empty otherwise, unless `at` is there.
+    pub seen: Vec<Moment>,
+    /// Every cluster with `install: auto` must be `installed`, `error` or `cancelled`. The default where one installs.
+    pub clusters_ended: bool,
+    /// At the earliest so long after the start of the run.
+    pub at: Option<Span>,
+    /// Then hosts go on for so many of their poll intervals.
+    pub idle_polls: u32,
+    /// Then the run goes on for so long.
+    pub then: Span,
+}
+
+/// How hosts come, and what is measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Hosts that start in a second of service time; `None`: all at once.
+    pub ramp_per_second: Option<f64>,
+    /// Measure request rate, latencies, errors and memory, and put them into the report.
+    pub measure: bool,
+    /// More failed requests than this fail the run.
+    pub max_errors: Option<u64>,
+    /// A 99th percentile of request latency above this fails the run. Wall time by nature.
+    pub latency_p99_at_most: Option<Span>,
+}
+
+/// What the report contains.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReportOptions {
+    /// Lanes in the timeline: hosts beyond this number are summed up.
+    pub max_lanes: usize,
+    /// Write every step that was asked and answered into the history.
+    pub steps: bool,
+}

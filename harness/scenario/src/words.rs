@@ -1,0 +1,215 @@
+//! The closed lists of words of the language that are not the API's own.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, JsonSchema)]
+        pub enum $name {
+            $($(#[$vmeta])* #[serde(rename = $word)] $variant,)*
+        }
+
+        impl $name {
+            /// All words, in order.
+            pub const NAMES: &'static [&'static str] = &[$($word),*];
+            /// The word in the file.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+            /// The variant of that word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some($name::$variant),)* _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// Form of a cluster.
+    Topology {
+        /// One node that is everything.
+        Sno = "sno",
+        /// Three to five masters (or two with an arbiter) that also run workloads.
+        Compact = "compact",
+        /// Masters and workers.
+        Ha = "ha",
+    }
+}
+
+words! {
+    /// How the service under test is started.
+    ServiceKind {
+        /// The built-in one.
+        Simulated = "simulated",
+        /// A program on this machine.
+        Process = "process",
+        /// A container.
+        Container = "container",
+        /// It runs somewhere already.
+        Remote = "remote",
+    }
+}
+
+words! {
+    /// What a host is.
+    HostKind {
+        /// A behaviour in the harness's own process.
+        Simulated = "simulated",
+        /// A virtual machine that boots the discovery image.
+        Vm = "vm",
+    }
+}
+
+words! {
+    /// Who starts the installation.
+    InstallMode {
+        /// The driver, as soon as the cluster is `ready`.
+        Auto = "auto",
+        /// Nobody, unless an action of the scenario does.
+        Never = "never",
+    }
+}
+
+words! {
+    /// How strictly a sequence is compared.
+    SequenceMode {
+        /// These steps and no other, from the first to the last.
+        Exact = "exact",
+        /// These steps in this order; others may be between, before and after.
+        Partial = "partial",
+    }
+}
+
+words! {
+    /// When a value is looked at.
+    When {
+        /// In the end.
+        End = "end",
+        /// At some time.
+        Ever = "ever",
+        /// Whenever it was evaluated.
+        Always = "always",
+    }
+}
+
+words! {
+    /// A role that hosts have in the end.
+    RoleName {
+        /// The master that is the bootstrap; with a single node, that node.
+        Bootstrap = "bootstrap",
+        /// Masters that are not the bootstrap.
+        Master = "master",
+        /// Workers.
+        Worker = "worker",
+        /// Arbiters.
+        Arbiter = "arbiter",
+    }
+}
+
+words! {
+    /// What the user can do beyond creating things.
+    ActionKind {
+        /// Start the installation of a cluster.
+        Install = "install",
+        /// Cancel it.
+        Cancel = "cancel",
+        /// Reset a cluster.
+        Reset = "reset",
+        /// Set a cluster's API and ingress addresses.
+        SetVips = "set-vips",
+        /// Change a host's role or name.
+        PatchHost = "patch-host",
+        /// Remove a host from the service.
+        DeleteHost = "delete-host",
+        /// Bind a host of the pool to a cluster.
+        Bind = "bind",
+        /// Give a host back to the pool.
+        Unbind = "unbind",
+    }
+}
+
+/// Something that the place of a run must offer. Where it does not, the scenario is skipped with that reason.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// PostgreSQL's server programs.
+    Postgres,
+    /// A Docker (or Podman) socket that answers.
+    Docker,
+    /// `/dev/kvm` that works.
+    Kvm,
+    /// libvirt.
+    Libvirt,
+    /// A machine emulator.
+    Qemu,
+    /// Root rights.
+    Root,
+    /// The right to create network namespaces.
+    Netns,
+    /// A headless browser.
+    Browser,
+    /// This container image on the machine.
+    Image(String),
+}
+
+impl Need {
+    /// The words without a parameter, and the form of the one that has one.
+    pub const NAMES: &'static [&'static str] =
+        &["postgres", "docker", "kvm", "libvirt", "qemu", "root", "netns", "browser", "image:<name>"];
+
+    /// The need of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "postgres" => Need::Postgres,
+            "docker" => Need::Docker,
+            "kvm" => Need::Kvm,
+            "libvirt" => Need::Libvirt,
+            "qemu" => Need::Qemu,
+            "root" => Need::Root,
+            "netns" => Need::Netns,
+            "browser" => Need::Browser,
+            other => Need::Image(other.strip_prefix("image:").filter(|n| !n.trim().is_empty())?.to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Postgres => f.write_str("postgres"),
+            Need::Docker => f.write_str("docker"),
+            Need::Kvm => f.write_str("kvm"),
+            Need::Libvirt => f.write_str("libvirt"),
+            Need::Qemu => f.write_str("qemu"),
+            Need::Root => f.write_str("root"),
+            Need::Netns => f.write_str("netns"),
+            Need::Browser => f.write_str("browser"),
+            Need::Image(name) => write!(f, "image:{name}"),
+        }
+    }
+}
+
+impl Serialize for Need {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Of how many hosts something must be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Of all (with a role: of all hosts that have it, at least one).
+    All,
+    /// Of at least so many.
+    AtLeast(u32),
+}
