@@ -1,5 +1,7 @@
 //! The simulated assisted-service: REST, monitors, ignition.
 //!
 //! * [`artifacts`] makes the files of an installation: ignition configs, kubeconfig, certificates.
+//! * [`core`] is the service itself, without I/O: requests in, answers and writes out.
 
 pub mod artifacts;
+pub mod core;

@@ -1,0 +1,318 @@
+//! What the service keeps: one row per cluster, infra-env, host, event and file. A row is the API object plus what the API
+//! does not show (secrets, timers). A [`Snapshot`] of all rows is everything that a restart needs; [`Write`]s are how it
+//! changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{Cluster, Event, Host, InfraEnv};
+use vlab_model::view::{ClusterView, HostView};
+
+/// A cluster: what the rules look at, and the rest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterRow {
+    /// The API object (`hosts` is `None`) with its JSON texts parsed.
+    pub view: ClusterView,
+    /// What neither the API nor the rules see.
+    pub private: ClusterPrivate,
+}
+
+/// What of a cluster neither the API nor the rules see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterPrivate {
+    /// Position in the order of creation: lists are sorted by it.
+    pub ordinal: u64,
+    /// Pull secret as given.
+    pub pull_secret: String,
+    /// Stored by the user interface, returned as it is.
+    pub ui_settings: String,
+    /// Background preparation of an installation that is due and not done yet: when to do it.
+    pub preparation_due: Option<Timestamp>,
+    /// Where the keys and the password of the cluster come from.
+    pub artifact_seed: [u8; 32],
+    /// When the machine network was set (DHCP lease warning).
+    pub machine_network_set_at: Option<Timestamp>,
+    /// The DHCP lease warning was given.
+    pub dhcp_warned: bool,
+    /// How many hosts took part when the installation started (progress).
+    pub api_vip_lease: Option<String>,
+    /// Lease of the ingress VIP, as the agent reported it.
+    pub ingress_vip_lease: Option<String>,
+    /// Last time at which the stage timers of the hosts were refreshed while the cluster waited for the user.
+    pub timers_refreshed_at: Option<Timestamp>,
+}
+
+/// An infra-env.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InfraEnvRow {
+    /// The API object.
+    pub infra_env: InfraEnv,
+    /// Position in the order of creation.
+    pub ordinal: u64,
+    /// Pull secret as given.
+    pub pull_secret: String,
+    /// Key of the image tokens; a new one invalidates the old tokens.
+    pub signing_key_generation: u64,
+}
+
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostRow {
+    /// The API object with its JSON texts parsed.
+    pub view: HostView,
+    /// What neither the API nor the rules see.
+    pub private: HostPrivate,
+}
+
+/// What of a host neither the API nor the rules see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostPrivate {
+    /// Position in the order of registration: lists are sorted by it.
+    pub ordinal: u64,
+    /// Token for the machine-config endpoint of a day-2 cluster.
+    pub ignition_endpoint_token: Option<String>,
+    /// Headers for it: JSON text of key/value pairs.
+    pub ignition_endpoint_http_headers: Option<String>,
+    /// The user chose the installation disk.
+    pub disk_chosen_by_user: bool,
+    /// The user chose the role.
+    pub role_chosen_by_user: bool,
+    /// Bytes of the last log upload are kept under this key.
+    pub logs_file: Option<String>,
+    /// The events of disk formatting were written for this installation.
+    pub formatting_announced: bool,
+    /// Last `upgrade_agent_*` events by name: one per hour each.
+    pub last_upgrade_events: BTreeMap<String, Timestamp>,
+    /// Stage timer as last refreshed, for a host that waits for others.
+    pub timer_refreshed_at: Option<Timestamp>,
+}
+
+impl HostRow {
+    /// The API object.
+    pub fn host(&self) -> &Host {
+        &self.view.host
+    }
+
+    /// Infra-env of the host; nil only in a row that was never registered.
+    pub fn infra_env_id(&self) -> Uuid {
+        self.view.host.infra_env_id.unwrap_or_default()
+    }
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRow {
+    /// Position in the order of writing, from 0, without gaps.
+    pub seq: u64,
+    /// As stored: with category and request id, which the API does not return.
+    pub event: Event,
+}
+
+/// A file: ignition configs, kubeconfig, logs, manifests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileRow {
+    /// `<cluster id>/<name>`.
+    pub key: String,
+    /// Content.
+    pub bytes: Arc<[u8]>,
+}
+
+/// Everything that a restart needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Clusters in any order.
+    pub clusters: Vec<ClusterRow>,
+    /// Infra-envs in any order.
+    pub infra_envs: Vec<InfraEnvRow>,
+    /// Hosts in any order.
+    pub hosts: Vec<HostRow>,
+    /// Events by `seq`.
+    pub events: Vec<EventRow>,
+    /// Files in any order.
+    pub files: Vec<FileRow>,
+}
+
+/// A change of the stored state.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Insert or replace.
+    PutCluster(Arc<ClusterRow>),
+    /// Remove.
+    DeleteCluster(Uuid),
+    /// Insert or replace.
+    PutInfraEnv(Arc<InfraEnvRow>),
+    /// Remove.
+    DeleteInfraEnv(Uuid),
+    /// Insert or replace; the key is (infra-env, host).
+    PutHost(Arc<HostRow>),
+    /// Remove.
+    DeleteHost {
+        /// Infra-env of the host.
+        infra_env_id: Uuid,
+        /// Host.
+        host_id: Uuid,
+    },
+    /// A poll: by far the most frequent write, and nothing else of the row changed. Sets `host.checked_in_at`, and
+    /// `host.timestamp` when given.
+    Heartbeat {
+        /// Infra-env of the host.
+        infra_env_id: Uuid,
+        /// Host.
+        host_id: Uuid,
+        /// New value of `checked_in_at`.
+        checked_in_at: Timestamp,
+        /// New value of `timestamp` (Unix seconds); `None` leaves it.
+        timestamp: Option<i64>,
+    },
+    /// Append.
+    AppendEvent(EventRow),
+    /// Insert or replace.
+    PutFile(FileRow),
+    /// Remove.
+    DeleteFile(String),
+}
+
+impl Snapshot {
+    /// Applies a write. Deleting what is not there, or a heartbeat of a host that is not there, changes nothing.
+    pub fn apply(&mut self, write: &Write) {
+        fn put<T: Clone>(rows: &mut Vec<T>, row: &T, same: impl Fn(&T) -> bool) {
+            match rows.iter_mut().find(|r| same(r)) {
+                Some(old) => *old = row.clone(),
+                None => rows.push(row.clone()),
+            }
+        }
+        match write {
+            Write::PutCluster(row) => put(&mut self.clusters, row, |r| r.view.cluster.id == row.view.cluster.id),
+            Write::DeleteCluster(id) => self.clusters.retain(|r| r.view.cluster.id != *id),
+            Write::PutInfraEnv(row) => put(&mut self.infra_envs, row, |r| r.infra_env.id == row.infra_env.id),
+            Write::DeleteInfraEnv(id) => self.infra_envs.retain(|r| r.infra_env.id != *id),
+            Write::PutHost(row) => put(&mut self.hosts, row, |r| {
+                r.view.host.id == row.view.host.id && r.view.host.infra_env_id == row.view.host.infra_env_id
+            }),
+            Write::DeleteHost { infra_env_id, host_id } => {
+                self.hosts.retain(|r| r.view.host.id != *host_id || r.infra_env_id() != *infra_env_id);
+            }
+            Write::Heartbeat { infra_env_id, host_id, checked_in_at, timestamp } => {
+                let row =
+                    self.hosts.iter_mut().find(|r| r.view.host.id == *host_id && r.infra_env_id() == *infra_env_id);
+                if let Some(row) = row {
+                    row.view.host.checked_in_at = Some(*checked_in_at);
+                    if timestamp.is_some() {
+                        row.view.host.timestamp = *timestamp;
+                    }
+                }
+            }
+            Write::AppendEvent(row) => self.events.push(row.clone()),
+            Write::PutFile(row) => put(&mut self.files, row, |r| r.key == row.key),
+            Write::DeleteFile(key) => self.files.retain(|r| r.key != *key),
+        }
+    }
+}
+
+// Rows are stored as the API object and the private part; the parsed texts are made again when a row is read.
+
+#[derive(Serialize)]
+struct HostRowOut<'a> {
+    host: &'a Host,
+    private: &'a HostPrivate,
+}
+
+#[derive(Deserialize)]
+struct HostRowIn {
+    host: Host,
+    #[serde(default)]
+    private: HostPrivate,
+}
+
+impl Serialize for HostRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        HostRowOut { host: &self.view.host, private: &self.private }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let row = HostRowIn::deserialize(deserializer)?;
+        Ok(HostRow { view: parse_host(row.host), private: row.private })
+    }
+}
+
+/// A host's view with all its JSON texts parsed; a text that is absent or broken gives the empty value.
+pub fn parse_host(host: Host) -> HostView {
+    fn parse<T: serde::de::DeserializeOwned>(text: &Option<String>) -> Option<T> {
+        text.as_deref().filter(|t| !t.is_empty()).and_then(|t| serde_json::from_str(t).ok())
+    }
+    HostView {
+        inventory: parse(&host.inventory),
+        connectivity: parse(&host.connectivity),
+        ntp_sources: parse(&host.ntp_sources),
+        domain_name_resolutions: parse(&host.domain_name_resolutions),
+        disks_info: parse(&host.disks_info).unwrap_or_default(),
+        images_status: parse(&host.images_status).unwrap_or_default(),
+        free_addresses: parse(&host.free_addresses),
+        api_vip_connectivity: parse(&host.api_vip_connectivity),
+        tang_connectivity: parse(&host.tang_connectivity),
+        host,
+    }
+}
+
+#[derive(Serialize)]
+struct ClusterRowOut<'a> {
+    cluster: &'a Cluster,
+    has_pull_secret: bool,
+    kubeconfig_uploaded: bool,
+    has_custom_manifests: bool,
+    majority_groups: &'a Option<BTreeMap<String, Vec<Uuid>>>,
+    ip_collisions: &'a BTreeMap<String, Vec<String>>,
+    private: &'a ClusterPrivate,
+}
+
+#[derive(Deserialize)]
+struct ClusterRowIn {
+    cluster: Cluster,
+    has_pull_secret: bool,
+    kubeconfig_uploaded: bool,
+    has_custom_manifests: bool,
+    majority_groups: Option<BTreeMap<String, Vec<Uuid>>>,
+    ip_collisions: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    private: ClusterPrivate,
+}
+
+impl Serialize for ClusterRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ClusterRowOut {
+            cluster: &self.view.cluster,
+            has_pull_secret: self.view.has_pull_secret,
+            kubeconfig_uploaded: self.view.kubeconfig_uploaded,
+            has_custom_manifests: self.view.has_custom_manifests,
+            majority_groups: &self.view.majority_groups,
+            ip_collisions: &self.view.ip_collisions,
+            private: &self.private,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ClusterRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let row = ClusterRowIn::deserialize(deserializer)?;
+        Ok(ClusterRow {
+            view: ClusterView {
+                cluster: row.cluster,
+                has_pull_secret: row.has_pull_secret,
+                kubeconfig_uploaded: row.kubeconfig_uploaded,
+                majority_groups: row.majority_groups,
+                ip_collisions: row.ip_collisions,
+                has_custom_manifests: row.has_custom_manifests,
+            },
+            private: row.private,
+        })
+    }
+}
