@@ -78,7 +78,7 @@ impl Request {
     }
 
     /// The same request with a JSON body and its content type.
-    pub fn json(mut self, body: &impl Serialize) -> Self {
+    pub fn json(mut self, body: &(impl Serialize + ?Sized)) -> Self {
         // Wire types are plain data with string keys: serialising them cannot fail.
         self.body = serde_json::to_vec(body).unwrap_or_default();
         self.header("content-type", "application/json")
@@ -119,7 +119,7 @@ impl Response {
     }
 
     /// An answer with a JSON body.
-    pub fn json(status: u16, body: &impl Serialize) -> Self {
+    pub fn json(status: u16, body: &(impl Serialize + ?Sized)) -> Self {
         Self {
             status,
             headers: vec![("content-type".into(), "application/json".into())],

@@ -8,9 +8,12 @@
 //! * [`transport`] is one HTTP connection; [`client`] a small asynchronous client on top of it.
 
 pub mod actor;
+pub mod client;
 pub mod http;
+pub mod ops;
 pub mod spec;
 pub mod time;
+pub mod transport;
 pub mod types;
 
 pub use time::Timestamp;
