@@ -1,1 +1,22 @@
-//! (skeleton)
+//! Reports: a history and a verdict in, `result.json`, `junit_*.xml`, `report.html` and a few lines for the terminal out.
+//!
+//! Everything here is a function of what it is given; nothing knows how a run is made, so the reports of an old run can be
+//! written again from its folder alone.
+//!
+//! * [`result`] is the verdict of a run in full; it is `result.json`.
+//! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
+//!   lines, [`junit`] lists the checks for CI.
+//! * [`redact`] takes secrets out of everything that is written.
+
+pub mod console;
+pub mod html;
+pub mod junit;
+pub mod redact;
+pub mod result;
+pub mod timeline;
+
+mod write;
+
+pub use redact::{RedactingWriter, Redactor};
+pub use result::RunResult;
+pub use write::{Written, write_all};

@@ -1,0 +1,481 @@
+//! The verdict of a run, as it is written to `result.json`.
+//!
+//! The runner fills a [`RunResult`]; whoever reads it (people, CI, `vlab report`) needs nothing else but the history.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vlab_api::Timestamp;
+use vlab_model::history::RunInfo;
+
+/// Version of `result.json`. Raised when the meaning of a member changes; new optional members do not raise it.
+pub const RESULT_VERSION: u32 = 1;
+
+/// Exit codes of every program of the project.
+pub mod exit {
+    /// Everything that was asked for holds.
+    pub const PASSED: u8 = 0;
+    /// The product is wrong: an expectation or an invariant does not hold.
+    pub const FAILED: u8 = 1;
+    /// Wrong usage or an invalid scenario; nothing was started.
+    pub const USAGE: u8 = 2;
+    /// The lab was wrong; nothing is known about the product.
+    pub const INCONCLUSIVE: u8 = 3;
+    /// The selection matched no scenario.
+    pub const NOTHING_SELECTED: u8 = 4;
+    /// All holds, but it took longer than it may.
+    pub const BUDGET_MISSED: u8 = 5;
+    /// All holds, but something was left behind.
+    pub const LEAK: u8 = 6;
+    /// A fault of the harness itself.
+    pub const INTERNAL: u8 = 70;
+    /// Interrupted by the user.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// What a run says about the product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything that was asked for holds.
+    Passed,
+    /// The product is wrong.
+    Failed,
+    /// The lab was wrong: no memory, image missing, host clock jumped, interrupted.
+    #[default]
+    Inconclusive,
+}
+
+impl Verdict {
+    /// The word in `result.json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::Failed => "failed",
+            Verdict::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What sort of check it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    /// What the scenario expects.
+    Expectation,
+    /// What must hold in every run.
+    Invariant,
+    /// Nothing of the run is left behind.
+    Leak,
+    /// Something may not take longer than so long.
+    Budget,
+    /// The lab itself: memory, clock, images. When it is not as it should be, the run proves nothing.
+    Lab,
+}
+
+impl CheckKind {
+    /// The word in `result.json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CheckKind::Expectation => "expectation",
+            CheckKind::Invariant => "invariant",
+            CheckKind::Leak => "leak",
+            CheckKind::Budget => "budget",
+            CheckKind::Lab => "lab",
+        }
+    }
+}
+
+/// How a check came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckVerdict {
+    /// Holds.
+    #[default]
+    Passed,
+    /// Does not hold.
+    Failed,
+    /// Was not looked at, and why; for example a need that the target does not meet.
+    Skipped {
+        /// Why.
+        reason: String,
+    },
+    /// Could not be decided, and why.
+    Inconclusive {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl CheckVerdict {
+    /// The word for people.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            CheckVerdict::Passed => "passed",
+            CheckVerdict::Failed => "failed",
+            CheckVerdict::Skipped { .. } => "skipped",
+            CheckVerdict::Inconclusive { .. } => "inconclusive",
+        }
+    }
+
+    /// Why it was skipped or is inconclusive.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            CheckVerdict::Skipped { reason } | CheckVerdict::Inconclusive { reason } => Some(reason),
+            CheckVerdict::Passed | CheckVerdict::Failed => None,
+        }
+    }
+
+    /// Order in which people want to read: failed, inconclusive, skipped, passed.
+    pub const fn urgency(&self) -> u8 {
+        match self {
+            CheckVerdict::Failed => 0,
+            CheckVerdict::Inconclusive { .. } => 1,
+            CheckVerdict::Skipped { .. } => 2,
+            CheckVerdict::Passed => 3,
+        }
+    }
+}
+
+/// One thing that was checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckResult {
+    /// Stable name: the same check has the same name in every run.
+    pub name: String,
+    /// Sort.
+    pub kind: CheckKind,
+    /// Outcome.
+    pub verdict: CheckVerdict,
+    /// One sentence for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Host or cluster that it went wrong on, by its name in the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What was expected.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub expected: String,
+    /// What was seen instead.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub seen: String,
+    /// The last ten things that the subject did before it went wrong, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_things: Vec<String>,
+    /// When it went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// Observation with which it went wrong (`seq` in `history.jsonl`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
+impl CheckResult {
+    /// A check that came out as `verdict`, with nothing more to say.
+    pub fn new(kind: CheckKind, name: impl Into<String>, verdict: CheckVerdict) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            verdict,
+            message: String::new(),
+            subject: None,
+            expected: String::new(),
+            seen: String::new(),
+            last_things: Vec::new(),
+            at: None,
+            seq: None,
+        }
+    }
+}
+
+/// How long something took, and how long it may take.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DurationResult {
+    /// What, for example `install to installed`.
+    pub name: String,
+    /// Host or cluster, by its name in the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Milliseconds; `None`: it never came to an end.
+    pub took_ms: Option<f64>,
+    /// Milliseconds that it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ms: Option<f64>,
+    /// Who says so: `scenario`, `time profile fast`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_source: Option<String>,
+}
+
+impl DurationResult {
+    /// Was the budget met? `None` without a budget.
+    pub fn met(&self) -> Option<bool> {
+        self.budget_ms.map(|budget| self.took_ms.is_some_and(|took| took <= budget))
+    }
+}
+
+/// Quantiles of a duration, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many were measured.
+    pub count: u64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+/// What the harness itself cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Wall time of the run, in milliseconds.
+    pub wall_ms: f64,
+    /// Time that the service's and the hosts' own intervals force, in milliseconds.
+    pub forced_ms: f64,
+    /// What the harness added, in milliseconds.
+    pub overhead_ms: f64,
+    /// What it may add, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_ms: Option<f64>,
+    /// Start of the run to the first registration of a host, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_host_ms: Option<f64>,
+}
+
+/// Latency of one operation as the hosts saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperationLatency {
+    /// Operation, for example `GetNextSteps`.
+    pub operation: String,
+    /// Milliseconds.
+    pub latency_ms: Quantiles,
+}
+
+/// What a run under load measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Hosts.
+    pub hosts: u64,
+    /// Length of the measurement, in seconds.
+    pub measured_s: f64,
+    /// Requests a second that the hosts wanted to make.
+    pub offered_rps: f64,
+    /// Requests a second that were answered.
+    pub achieved_rps: f64,
+    /// Requests in all.
+    pub requests: u64,
+    /// Errors: kind (`connect refused`, `HTTP 500`, ...) to how many.
+    pub errors: BTreeMap<String, u64>,
+    /// Latency of each operation.
+    pub latency: Vec<OperationLatency>,
+    /// Resident memory of the process that runs the hosts, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents_rss_kib: Option<u64>,
+    /// Resident memory of the service, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_rss_kib: Option<u64>,
+    /// Resident memory of PostgreSQL, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres_rss_kib: Option<u64>,
+    /// Memory of one more idle host, in KiB: slope between two fleet sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_host_kib_slope: Option<f64>,
+}
+
+/// A file of the run's folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRef {
+    /// Path relative to the run's folder.
+    pub path: String,
+    /// What is in it.
+    pub what: String,
+}
+
+/// The verdict of a run in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`RESULT_VERSION`] of the writer.
+    pub version: u32,
+    /// What was run.
+    pub run: RunInfo,
+    /// What it says about the product.
+    pub verdict: Verdict,
+    /// Exit code of the process, see [`exit`].
+    pub exit_code: u8,
+    /// One sentence: why not passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it began, by the harness's clock.
+    pub started_at: Timestamp,
+    /// When it ended, by the harness's clock.
+    pub finished_at: Timestamp,
+    /// How long things took.
+    pub durations: Vec<DurationResult>,
+    /// Everything that was checked.
+    pub checks: Vec<CheckResult>,
+    /// What the harness itself cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// What a run under load measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadReport>,
+    /// Time from a transition to the harness knowing of it, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detection_latency_ms: Option<Quantiles>,
+    /// How virtual machines ran: `kvm`, `tcg`; `None` when there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accel: Option<String>,
+    /// The machine: `cpu`, `cores`, `memory`, `kernel`, `os`, ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Command that repeats the run.
+    pub how_to_repeat: String,
+    /// What lies in the run's folder.
+    pub files: Vec<FileRef>,
+}
+
+impl RunResult {
+    /// Derives verdict, exit code and (where none is given) the reason from the checks.
+    pub fn conclude(&mut self) {
+        let (verdict, exit_code) = decide(&self.checks);
+        self.verdict = verdict;
+        self.exit_code = exit_code;
+        if self.reason.is_none() && verdict != Verdict::Passed {
+            self.reason = Some(reason(&self.checks));
+        }
+    }
+
+    /// The run was cut short (Ctrl-C, internal error): inconclusive, with that code, whatever the checks say.
+    pub fn cut_short(&mut self, exit_code: u8, reason: impl Into<String>) {
+        self.verdict = Verdict::Inconclusive;
+        self.exit_code = exit_code;
+        self.reason = Some(reason.into());
+    }
+
+    /// The checks in the order in which people want to read them: failures first.
+    pub fn by_urgency(&self) -> Vec<&CheckResult> {
+        let mut checks: Vec<&CheckResult> = self.checks.iter().collect();
+        checks.sort_by_key(|c| (c.verdict.urgency(), c.kind));
+        checks
+    }
+}
+
+/// Verdict and exit code of a set of checks.
+///
+/// A lab that was not as it should be makes the run inconclusive whatever else was seen: a failure there proves nothing.
+/// Then failures of the product count, then leaks, then budgets. A run in which nothing was decided is no pass.
+pub fn decide(checks: &[CheckResult]) -> (Verdict, u8) {
+    let any = |kinds: &[CheckKind], test: fn(&CheckVerdict) -> bool| {
+        checks.iter().any(|c| kinds.contains(&c.kind) && test(&c.verdict))
+    };
+    let failed = |v: &CheckVerdict| matches!(v, CheckVerdict::Failed);
+    let open = |v: &CheckVerdict| matches!(v, CheckVerdict::Failed | CheckVerdict::Inconclusive { .. });
+    if any(&[CheckKind::Lab], open) {
+        (Verdict::Inconclusive, exit::INCONCLUSIVE)
+    } else if any(&[CheckKind::Expectation, CheckKind::Invariant], failed) {
+        (Verdict::Failed, exit::FAILED)
+    } else if any(&[CheckKind::Leak], failed) {
+        (Verdict::Failed, exit::LEAK)
+    } else if any(&[CheckKind::Budget], failed) {
+        (Verdict::Failed, exit::BUDGET_MISSED)
+    } else if checks.iter().any(|c| open(&c.verdict)) || !checks.iter().any(|c| c.verdict == CheckVerdict::Passed) {
+        (Verdict::Inconclusive, exit::INCONCLUSIVE)
+    } else {
+        (Verdict::Passed, exit::PASSED)
+    }
+}
+
+/// One sentence for a set of checks that is no pass: the one that decided, and how many more there are.
+fn reason(checks: &[CheckResult]) -> String {
+    let lab = |c: &&CheckResult| c.kind == CheckKind::Lab && c.verdict.urgency() < 2;
+    let order = [CheckKind::Expectation, CheckKind::Invariant, CheckKind::Leak, CheckKind::Budget];
+    let failed =
+        || order.iter().flat_map(|k| checks.iter().filter(move |c| c.kind == *k && c.verdict == CheckVerdict::Failed));
+    let first = checks
+        .iter()
+        .find(lab)
+        .or_else(|| failed().next())
+        .or_else(|| checks.iter().find(|c| matches!(c.verdict, CheckVerdict::Inconclusive { .. })));
+    let Some(check) = first else {
+        return match checks.len() {
+            0 => "nothing was checked".to_owned(),
+            n => format!("none of the {n} checks was decided"),
+        };
+    };
+    let said = check.verdict.reason().unwrap_or(&check.message);
+    let mut text = match check.subject.as_deref() {
+        Some(subject) => format!("{} ({subject})", check.name),
+        None => check.name.clone(),
+    };
+    if !said.is_empty() {
+        text = format!("{text}: {said}");
+    }
+    let more = failed().filter(|c| !std::ptr::eq(*c, check)).count();
+    if more > 0 {
+        text = format!("{text} (and {more} more)");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const P: CheckVerdict = CheckVerdict::Passed;
+    const F: CheckVerdict = CheckVerdict::Failed;
+
+    fn skipped() -> CheckVerdict {
+        CheckVerdict::Skipped { reason: "needs kvm".into() }
+    }
+
+    fn open() -> CheckVerdict {
+        CheckVerdict::Inconclusive { reason: "out of memory".into() }
+    }
+
+    use CheckKind::{Budget, Expectation, Invariant, Lab, Leak};
+
+    #[rstest]
+    #[case::nothing_checked(&[], Verdict::Inconclusive, 3)]
+    #[case::all_pass(&[(Expectation, P), (Invariant, P), (Leak, P)], Verdict::Passed, 0)]
+    #[case::pass_with_a_skip(&[(Expectation, P), (Invariant, skipped())], Verdict::Passed, 0)]
+    #[case::only_skips_is_no_pass(&[(Expectation, skipped())], Verdict::Inconclusive, 3)]
+    #[case::expectation(&[(Expectation, F), (Leak, F), (Budget, F)], Verdict::Failed, 1)]
+    #[case::invariant(&[(Expectation, P), (Invariant, F)], Verdict::Failed, 1)]
+    #[case::leak(&[(Expectation, P), (Leak, F), (Budget, F)], Verdict::Failed, 6)]
+    #[case::budget(&[(Expectation, P), (Leak, P), (Budget, F)], Verdict::Failed, 5)]
+    #[case::open_check(&[(Expectation, P), (Expectation, open())], Verdict::Inconclusive, 3)]
+    #[case::failure_beats_open_check(&[(Expectation, F), (Expectation, open())], Verdict::Failed, 1)]
+    #[case::broken_lab_proves_nothing(&[(Expectation, F), (Lab, open())], Verdict::Inconclusive, 3)]
+    #[case::failed_lab_check_is_no_failure_of_the_product(&[(Expectation, P), (Lab, F)], Verdict::Inconclusive, 3)]
+    fn verdict_of(#[case] checks: &[(CheckKind, CheckVerdict)], #[case] verdict: Verdict, #[case] code: u8) {
+        let checks: Vec<_> = checks.iter().map(|(k, v)| CheckResult::new(*k, "x", v.clone())).collect();
+        assert_eq!(decide(&checks), (verdict, code));
+        let mut result = RunResult { checks, ..Default::default() };
+        result.conclude();
+        assert_eq!(result.reason.is_none(), verdict == Verdict::Passed, "{:?}", result.reason);
+    }
+
+    #[test]
+    fn the_reason_names_what_decided() {
+        let mut leak = CheckResult::new(Leak, "leaks", F);
+        leak.message = "one file".into();
+        let mut expectation = CheckResult::new(Expectation, "installs", F);
+        expectation.subject = Some("master-0".into());
+        expectation.message = "ended in error".into();
+        let mut result = RunResult { checks: vec![leak, expectation], ..Default::default() };
+        result.conclude();
+        assert_eq!(result.reason.as_deref(), Some("installs (master-0): ended in error (and 1 more)"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Reads a history once and says what there is to draw. (Being built.)
