@@ -1,1 +1,329 @@
-//! Roles: which are suggested, which are assigned for good, who is the bootstrap, how many masters are enough.
+//! Roles: what each role needs of a host, which are suggested and assigned, who is the bootstrap, how many masters are enough.
+
+use uuid::Uuid;
+use vlab_api::types::{
+    ClusterHostRequirementsDetails, HostRole, HostStatus, Inventory, VersionedClusterHostRequirementsDetails,
+    VersionedHostRequirements,
+};
+
+use crate::settings::Settings;
+use crate::view::{ClusterView, HostView, filled};
+
+/// What a role needs of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Requirement {
+    /// CPU cores.
+    pub cpu_cores: i64,
+    /// Memory in MiB.
+    pub ram_mib: i64,
+    /// Size of the installation disk in units of 10^9 bytes.
+    pub disk_size_gb: i64,
+    /// Slowest write that the installation disk may show, in milliseconds. The service only warns about it.
+    pub disk_speed_ms: Option<i64>,
+    /// Longest round trip to hosts of the same role, in milliseconds.
+    pub latency_ms: Option<f64>,
+    /// Highest packet loss to hosts of the same role, in percent.
+    pub loss_percent: Option<f64>,
+}
+
+impl Requirement {
+    fn overlay(&mut self, over: &VersionedClusterHostRequirementsDetails) {
+        self.cpu_cores = over.cpu_cores.unwrap_or(self.cpu_cores);
+        self.ram_mib = over.ram_mib.unwrap_or(self.ram_mib);
+        self.disk_size_gb = over.disk_size_gb.unwrap_or(self.disk_size_gb);
+        self.disk_speed_ms = over.installation_disk_speed_threshold_ms.or(self.disk_speed_ms);
+        self.latency_ms = over.network_latency_threshold_ms.or(self.latency_ms);
+        self.loss_percent = over.packet_loss_percentage.or(self.loss_percent);
+    }
+
+    /// As the API shows it.
+    pub fn details(&self) -> ClusterHostRequirementsDetails {
+        ClusterHostRequirementsDetails {
+            cpu_cores: Some(self.cpu_cores),
+            ram_mib: Some(self.ram_mib),
+            disk_size_gb: Some(self.disk_size_gb),
+            installation_disk_speed_threshold_ms: self.disk_speed_ms,
+            network_latency_threshold_ms: self.latency_ms,
+            packet_loss_percentage: self.loss_percent,
+            tpm_enabled_in_bios: None,
+        }
+    }
+}
+
+/// What a host is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// A master of a multi-node cluster.
+    Master,
+    /// An arbiter.
+    Arbiter,
+    /// A worker.
+    Worker,
+    /// The only node of a cluster.
+    SingleNode,
+    /// A worker on an aarch64 accelerator card.
+    EdgeWorker,
+}
+
+fn column(entry: &VersionedHostRequirements, profile: Profile) -> Option<&VersionedClusterHostRequirementsDetails> {
+    match profile {
+        Profile::Master => entry.master.as_ref(),
+        Profile::Arbiter => entry.arbiter.as_ref(),
+        Profile::Worker => entry.worker.as_ref(),
+        Profile::SingleNode => entry.sno.as_ref(),
+        Profile::EdgeWorker => entry.edge_worker.as_ref(),
+    }
+}
+
+fn major_minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(['.', '-']).map(|p| p.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+/// What the settings ask of that profile in that version: the row of exactly this version (or of its `major.minor`), else the
+/// row `default`; rows `min_version` that the version has reached change what they name. `None` when no row fits: the real
+/// service cannot refresh such a host at all.
+pub fn requirement(settings: &Settings, version: &str, profile: Profile) -> Option<Requirement> {
+    let rows = &settings.hw_validator_requirements;
+    let at_least = |row: &&VersionedHostRequirements| row.match_type.as_deref() == Some("min_version");
+    let exact = |row: &&VersionedHostRequirements, name: &str| !at_least(row) && row.version.as_deref() == Some(name);
+    let same_minor = |row: &&VersionedHostRequirements| {
+        let row_version = row.version.as_deref().unwrap_or("");
+        !at_least(row) && row_version.split('.').count() == 2 && major_minor(row_version) == major_minor(version)
+    };
+    let base = rows
+        .iter()
+        .find(|r| !version.is_empty() && exact(r, version))
+        .or_else(|| rows.iter().find(|r| major_minor(version).is_some() && same_minor(r)))
+        .or_else(|| rows.iter().find(|r| exact(r, "default")))?;
+    let mut requirement = Requirement::default();
+    requirement.overlay(column(base, profile)?);
+    let mut reached: Vec<_> = rows
+        .iter()
+        .filter(at_least)
+        .filter_map(|r| Some((major_minor(r.version.as_deref()?)?, column(r, profile)?)))
+        .filter(|(from, _)| major_minor(version).is_some_and(|v| v >= *from))
+        .collect();
+    reached.sort_by_key(|(from, _)| *from);
+    reached.into_iter().for_each(|(_, over)| requirement.overlay(over));
+    Some(requirement)
+}
+
+/// Is it an accelerator card that counts as an edge worker?
+fn is_edge_worker(inventory: Option<&Inventory>, settings: &Settings) -> bool {
+    let Some(inventory) = inventory else { return false };
+    let aarch64 =
+        inventory.cpu.as_ref().is_some_and(|c| matches!(c.architecture.as_deref(), Some("aarch64" | "arm64")));
+    let product = inventory.system_vendor.as_ref().and_then(|v| filled(&v.product_name));
+    aarch64 && product.is_some_and(|p| settings.edge_workers_product_names.iter().any(|e| e == p))
+}
+
+/// What the host is measured by in that role. Without a role it is measured as a worker, the weakest; the only node of a
+/// cluster always as such.
+pub fn profile(host: &HostView, role: HostRole, cluster: Option<&ClusterView>, settings: &Settings) -> Profile {
+    let single = cluster.is_some_and(|c| c.is_sno() && !c.is_day2());
+    match role {
+        _ if single => Profile::SingleNode,
+        HostRole::Master | HostRole::Bootstrap => Profile::Master,
+        HostRole::Arbiter => Profile::Arbiter,
+        HostRole::Worker | HostRole::AutoAssign if is_edge_worker(host.inventory.as_ref(), settings) => {
+            Profile::EdgeWorker
+        }
+        HostRole::Worker | HostRole::AutoAssign => Profile::Worker,
+    }
+}
+
+/// What selected operators add for a host: cores and MiB. Only those operators are counted whose need does not depend on the
+/// host's disks.
+pub fn operator_extras(cluster: &ClusterView, profile: Profile) -> (i64, i64) {
+    let version = cluster.openshift_version();
+    let control = matches!(profile, Profile::Master | Profile::Arbiter);
+    let single = profile == Profile::SingleNode;
+    let mut extra = (0, 0);
+    for name in cluster.cluster.monitored_operators.iter().flatten().filter_map(|o| filled(&o.name)) {
+        let (cpu, mib) = match name {
+            "lvm" if crate::disks::version_at_least(version, 4, 16) => (1, 100),
+            "lvm" if crate::disks::version_at_least(version, 4, 13) => (1, 400),
+            "lvm" => (1, 1200),
+            "cnv" if single => (6, 510),
+            "cnv" if control => (4, 150),
+            "cnv" => (2, 360),
+            "mce" if single => (8, 32 * 1024),
+            "mce" => (4, 16 * 1024),
+            "mtv" | "osc" => (1, 1024),
+            _ => (0, 0),
+        };
+        extra = (extra.0 + cpu, extra.1 + mib);
+    }
+    extra
+}
+
+/// What the host needs in that role, operators included.
+pub fn host_requirement(
+    host: &HostView,
+    role: HostRole,
+    cluster: Option<&ClusterView>,
+    settings: &Settings,
+) -> Option<Requirement> {
+    let profile = profile(host, role, cluster, settings);
+    let mut needed = requirement(settings, cluster.map_or("", |c| c.openshift_version()), profile)?;
+    if let Some(cluster) = cluster {
+        let (cpu, mib) = operator_extras(cluster, profile);
+        needed.cpu_cores += cpu;
+        needed.ram_mib += mib;
+    }
+    Some(needed)
+}
+
+/// Memory may fall short of the requirement by this: firmware keeps some for itself.
+pub const MEMORY_TOLERANCE_MIB: i64 = 100;
+
+const MIB: i64 = 1 << 20;
+
+/// Memory as the rules count it, in bytes.
+pub fn memory_bytes(inventory: &Inventory) -> i64 {
+    inventory.memory.as_ref().and_then(|m| m.physical_bytes).unwrap_or(0)
+}
+
+/// Cores as the rules count them.
+pub fn cpu_count(inventory: &Inventory) -> i64 {
+    inventory.cpu.as_ref().and_then(|c| c.count).unwrap_or(0)
+}
+
+/// Are that many bytes enough for `mib`, with the usual tolerance?
+pub fn memory_suffices(bytes: i64, mib: i64) -> bool {
+    bytes >= mib.saturating_sub(MEMORY_TOLERANCE_MIB).saturating_mul(MIB)
+}
+
+/// Has the host the cores and the memory for the role? A host without inventory has not.
+pub fn fits(host: &HostView, role: HostRole, cluster: &ClusterView, settings: &Settings) -> bool {
+    let Some(inventory) = &host.inventory else { return false };
+    host_requirement(host, role, Some(cluster), settings)
+        .is_some_and(|r| cpu_count(inventory) >= r.cpu_cores && memory_suffices(memory_bytes(inventory), r.ram_mib))
+}
+
+/// How much machine a host is: the weakest become masters first. A host whose installation disk is not known counts its
+/// largest disk.
+pub fn weight(host: &HostView) -> f64 {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let Some(inventory) = &host.inventory else { return 0.0 };
+    let disk = match host.installation_disk() {
+        Some(disk) => disk.size_bytes.unwrap_or(0),
+        None => host.disks().iter().filter_map(|d| d.size_bytes).max().unwrap_or(0),
+    };
+    (cpu_count(inventory) - 4) as f64
+        + (memory_bytes(inventory) as f64 / GIB - 16.0) * 0.1
+        + (disk as f64 / GIB - 100.0) * 0.004
+}
+
+fn has_gpu(host: &HostView) -> bool {
+    host.inventory.as_ref().is_some_and(|i| i.gpus.as_ref().is_some_and(|g| !g.is_empty()))
+}
+
+/// The role that each host of the cluster would have, in the order given: hosts with a role keep it; of the others the weakest
+/// become masters until there are as many as wanted, then (with two masters) one becomes the arbiter, the rest are workers.
+/// `None` while some host has no inventory, or where roles are not chosen automatically.
+pub fn suggested_roles(cluster: &ClusterView, hosts: &[&HostView], settings: &Settings) -> Option<Vec<HostRole>> {
+    if !settings.enable_auto_assign || hosts.iter().any(|h| h.inventory.is_none()) {
+        return None;
+    }
+    let given = |h: &HostView| h.host.role.filter(|r| *r != HostRole::AutoAssign);
+    let mut roles: Vec<HostRole> = hosts.iter().map(|h| given(h).unwrap_or(HostRole::AutoAssign)).collect();
+    let mut order: Vec<usize> = (0..hosts.len()).filter(|i| roles[*i] == HostRole::AutoAssign).collect();
+    order.sort_by(|a, b| {
+        has_gpu(hosts[*a])
+            .cmp(&has_gpu(hosts[*b]))
+            .then(weight(hosts[*a]).total_cmp(&weight(hosts[*b])))
+            .then(hosts[*a].host.id.cmp(&hosts[*b].host.id))
+    });
+    let wanted = usize::try_from(cluster.control_plane_count()).unwrap_or(0);
+    let mut masters = roles.iter().filter(|r| is_master(**r)).count();
+    let mut arbiters = roles.iter().filter(|r| **r == HostRole::Arbiter).count();
+    for at in order {
+        let host = hosts[at];
+        roles[at] = if cluster.is_day2() {
+            HostRole::Worker
+        } else if masters < wanted && fits(host, HostRole::Master, cluster, settings) {
+            masters += 1;
+            HostRole::Master
+        } else if wanted == 2 && arbiters == 0 && fits(host, HostRole::Arbiter, cluster, settings) {
+            arbiters += 1;
+            HostRole::Arbiter
+        } else {
+            HostRole::Worker
+        };
+    }
+    Some(roles)
+}
+
+/// Roles for good, at the start of the installation: what auto-assigned hosts become. Hosts with a role are not in the list.
+/// `None` as for [`suggested_roles`].
+pub fn final_roles(cluster: &ClusterView, hosts: &[&HostView], settings: &Settings) -> Option<Vec<(Uuid, HostRole)>> {
+    let roles = suggested_roles(cluster, hosts, settings)?;
+    let open = |h: &HostView| h.host.role.is_none_or(|r| r == HostRole::AutoAssign);
+    Some(hosts.iter().zip(roles).filter(|(h, _)| open(h)).map(|(h, role)| (h.host.id, role)).collect())
+}
+
+fn is_master(role: HostRole) -> bool {
+    matches!(role, HostRole::Master | HostRole::Bootstrap)
+}
+
+/// Who is the bootstrap: the master that `BOOTSTRAP_HOST_MAC` names, else the last known master in the order given. For a
+/// single node it was decided at registration.
+pub fn choose_bootstrap(hosts: &[&HostView], settings: &Settings) -> Option<Uuid> {
+    let masters = || hosts.iter().filter(|h| is_master(h.effective_role()) && h.host.status == HostStatus::Known);
+    let wanted = settings.bootstrap_host_mac.as_str();
+    let has_mac = |h: &HostView| {
+        let interfaces = h.inventory.iter().flat_map(|i| i.interfaces.iter().flatten());
+        interfaces.filter_map(|i| filled(&i.mac_address)).any(|m| m.eq_ignore_ascii_case(wanted))
+    };
+    let named = masters().find(|h| !wanted.is_empty() && has_mac(h));
+    named.or_else(|| masters().last()).map(|h| h.host.id)
+}
+
+/// Who plays which part in a cluster, as far as it is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Masters.
+    pub masters: usize,
+    /// Arbiters.
+    pub arbiters: usize,
+    /// Workers.
+    pub workers: usize,
+    /// Hosts without a role that have what a master needs.
+    pub could_be_master: usize,
+    /// Other hosts without a role.
+    pub open: usize,
+}
+
+/// Counts the hosts by their effective role.
+pub fn counts(cluster: &ClusterView, hosts: &[&HostView], settings: &Settings) -> Counts {
+    let mut counts = Counts::default();
+    for host in hosts {
+        match host.effective_role() {
+            HostRole::Master | HostRole::Bootstrap => counts.masters += 1,
+            HostRole::Arbiter => counts.arbiters += 1,
+            HostRole::Worker => counts.workers += 1,
+            HostRole::AutoAssign if fits(host, HostRole::Master, cluster, settings) => counts.could_be_master += 1,
+            HostRole::AutoAssign => counts.open += 1,
+        }
+    }
+    counts
+}
+
+/// Does the cluster have exactly the masters that it wants, counting hosts that can still become one? A single node has no
+/// workers beside it; two masters need an arbiter or fencing credentials.
+pub fn sufficient_masters(cluster: &ClusterView, hosts: &[&HostView], settings: &Settings) -> bool {
+    let wanted = usize::try_from(cluster.control_plane_count()).unwrap_or(0);
+    let counts = counts(cluster, hosts, settings);
+    let missing = wanted.saturating_sub(counts.masters);
+    if counts.masters > wanted || missing > counts.could_be_master {
+        return false;
+    }
+    let left = counts.could_be_master - missing + counts.open;
+    match wanted {
+        1 => counts.workers == 0 && counts.arbiters == 0 && left == 0,
+        2 => counts.arbiters > 0 || left > 0 || crate::network::has_fencing(cluster, hosts),
+        _ => true,
+    }
+}

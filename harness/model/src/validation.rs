@@ -5,9 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vlab_api::types::{ClusterValidationId, HostStage, HostValidationId};
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, ClusterValidationId, HostStage, HostValidationId};
+
+use crate::settings::Settings;
+use crate::view::{ClusterView, HostView, Scope};
 
 /// Result of a validation, as the API spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -609,4 +614,48 @@ impl ClusterValidations {
         let known = |id: &str| id.parse().ok().map(|id: ClusterValidationId| (id.as_str(), cluster_spec(id).category));
         Ok(Self(from_json_text(text, known)?))
     }
+}
+
+/// All validations of a host.
+pub fn evaluate_host(subject: &HostView, scope: &Scope<'_>, settings: &Settings, now: Timestamp) -> HostValidations {
+    let _ = (subject, scope, settings, now);
+    unimplemented!("host validations")
+}
+
+/// All validations of a cluster. The service evaluates them only while the cluster's status is one of [`EVALUATED_IN`].
+pub fn evaluate_cluster(
+    subject: &ClusterView,
+    hosts: &[&HostView],
+    settings: &Settings,
+    now: Timestamp,
+) -> ClusterValidations {
+    let _ = (subject, hosts, settings, now);
+    unimplemented!("cluster validations")
+}
+
+/// Statuses in which the service evaluates a cluster's validations; in others the last answers stand.
+pub const EVALUATED_IN: &[ClusterStatus] = &[
+    ClusterStatus::Insufficient,
+    ClusterStatus::Ready,
+    ClusterStatus::PendingForInput,
+    ClusterStatus::PreparingForInstallation,
+];
+
+/// When the host counts as disconnected if it does not ask for instructions before: the first instant at which `connected`
+/// fails. `None` when that cannot happen: from the reboot on nobody expects it to ask.
+pub fn connection_deadline(subject: &HostView, settings: &Settings) -> Option<Timestamp> {
+    if subject.stage().is_some_and(|s| HIDING_STAGES.contains(&s)) {
+        return None;
+    }
+    let last = subject.host.checked_in_at.unwrap_or_default();
+    Some(last + settings.max_disconnection(subject.is_bootstrap()) + Duration::from_micros(1))
+}
+
+/// When the host's clock counts as behind the service's if it does not send its time before: the first instant at which
+/// `time-synced-between-host-and-service` fails. `None` when it never sent it, or when that cannot happen any more.
+pub fn time_sync_deadline(subject: &HostView, settings: &Settings) -> Option<Timestamp> {
+    let sent = subject.host.timestamp.filter(|t| *t > 0)?;
+    let hidden = subject.stage().is_some_and(|s| HIDING_STAGES.contains(&s));
+    let limit = settings.constants.service_ahead_minutes.saturating_mul(60);
+    (!hidden).then(|| Timestamp::from_secs(sent.saturating_add(limit).saturating_add(1)))
 }

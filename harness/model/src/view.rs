@@ -198,6 +198,8 @@ pub struct ClusterView {
     /// `cluster.connectivity_majority_groups`: machine network CIDR (or `IPv4` / `IPv6` for layer 3) to the members of its
     /// majority group. `None`: not computed yet.
     pub majority_groups: Option<BTreeMap<String, Vec<Uuid>>>,
+    /// The other half of that text: host to those of its addresses that all others reach.
+    pub l3_connected_addresses: BTreeMap<Uuid, Vec<String>>,
     /// `cluster.ip_collisions`: address to the MACs that answer for it.
     pub ip_collisions: BTreeMap<String, Vec<String>>,
     /// The user uploaded manifests of their own.
@@ -216,6 +218,7 @@ impl ClusterView {
         Self {
             has_pull_secret: cluster.pull_secret_set == Some(true),
             kubeconfig_uploaded: false,
+            l3_connected_addresses: groups.as_ref().map(|g| g.l3_connected_addresses.clone()).unwrap_or_default(),
             majority_groups: groups.map(|g| g.majority_groups),
             ip_collisions: parse(&cluster.ip_collisions).unwrap_or_default(),
             has_custom_manifests: false,
@@ -229,7 +232,9 @@ impl ClusterView {
     pub fn set_majority_groups(&mut self, groups: impl Into<Option<MajorityGroups>>) {
         let groups = groups.into();
         self.cluster.connectivity_majority_groups = groups.as_ref().map(text_of);
-        self.majority_groups = groups.map(|g| g.majority_groups);
+        let (groups, addresses) = groups.map(|g| (g.majority_groups, g.l3_connected_addresses)).unzip();
+        self.majority_groups = groups;
+        self.l3_connected_addresses = addresses.unwrap_or_default();
     }
 
     /// Addresses that several machines answer for; an empty map says that there are none.
