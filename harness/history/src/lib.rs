@@ -1,1 +1,16 @@
-//! (skeleton)
+//! One ordered timeline out of many sources: the service's tables, its events API, what its API shows, and what the
+//! harness, the user and the simulated hosts did.
+//!
+//! * [`facts`] turns two looks at a host or cluster into what changed between them. Every source that sees states (tables,
+//!   polls, the simulator's store) uses the same function, so they cannot disagree about what a change is.
+//! * [`recorder`] gives each observation its place and writes `history.jsonl`; [`read`] reads such a file back.
+//! * [`database`] watches the tables of a service through a trigger.
+//! * [`timeline`] answers questions about a history; verdicts and budgets are made of it.
+
+pub mod database;
+pub mod facts;
+pub mod recorder;
+pub mod timeline;
+
+pub use recorder::{HistoryError, Recorder, read};
+pub use timeline::Timeline;

@@ -1,0 +1,265 @@
+//! What is looked at in a host and a cluster, and what has changed between two looks.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use uuid::Uuid;
+use vlab_api::types::{Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus};
+use vlab_model::history::What;
+use vlab_model::validation::ValidationStatus;
+
+/// The members of a host that a history follows. The names are those of the columns in the service's table.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct HostFacts {
+    /// Status.
+    pub status: HostStatus,
+    /// The service's words about it.
+    pub status_info: String,
+    /// Cluster, when bound.
+    pub cluster_id: Option<Uuid>,
+    /// Installation stage; empty when there is none.
+    pub progress_current_stage: String,
+    /// Text about the stage.
+    pub progress_progress_info: String,
+    /// Percentage of the installation.
+    pub progress_installation_percentage: i64,
+    /// Role as set, or `auto-assign`.
+    pub role: String,
+    /// Role that the service would choose.
+    pub suggested_role: String,
+    /// Is it the bootstrap?
+    pub bootstrap: bool,
+    /// Validations as JSON text. `None`: not looked at this time.
+    pub validations_info: Option<String>,
+}
+
+impl HostFacts {
+    /// The role that counts: the one that was set, else the suggested one.
+    pub fn effective_role(&self) -> HostRole {
+        let set: HostRole = self.role.parse().unwrap_or(HostRole::AutoAssign);
+        if set == HostRole::AutoAssign { self.suggested_role.parse().unwrap_or(set) } else { set }
+    }
+
+    fn stage(&self) -> Option<HostStage> {
+        self.progress_current_stage.parse().ok()
+    }
+}
+
+impl From<&Host> for HostFacts {
+    fn from(host: &Host) -> Self {
+        let progress = host.progress.clone().unwrap_or_default();
+        Self {
+            status: host.status,
+            status_info: host.status_info.clone(),
+            cluster_id: host.cluster_id,
+            progress_current_stage: progress.current_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
+            progress_progress_info: progress.progress_info.unwrap_or_default(),
+            progress_installation_percentage: progress.installation_percentage.unwrap_or_default(),
+            role: host.role.map(|r| r.as_str().to_owned()).unwrap_or_default(),
+            suggested_role: host.suggested_role.map(|r| r.as_str().to_owned()).unwrap_or_default(),
+            bootstrap: host.bootstrap.unwrap_or_default(),
+            validations_info: host.validations_info.clone(),
+        }
+    }
+}
+
+/// The members of a cluster that a history follows. The names are those of the columns in the service's table.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClusterFacts {
+    /// Status.
+    pub status: ClusterStatus,
+    /// The service's words about it.
+    pub status_info: String,
+    /// Percentage of the installation.
+    pub progress_total_percentage: i64,
+    /// What the controller said it is at; empty when nothing.
+    pub progress_finalizing_stage: String,
+    /// Validations as JSON text. `None`: not looked at this time.
+    pub validations_info: Option<String>,
+}
+
+impl From<&Cluster> for ClusterFacts {
+    fn from(cluster: &Cluster) -> Self {
+        let progress = cluster.progress.clone().unwrap_or_default();
+        Self {
+            status: cluster.status,
+            status_info: cluster.status_info.clone(),
+            progress_total_percentage: progress.total_percentage.unwrap_or_default(),
+            progress_finalizing_stage: progress.finalizing_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
+            validations_info: cluster.validations_info.clone(),
+        }
+    }
+}
+
+/// What changed in a host. `old` is `None` for a host that was not seen before.
+pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<What> {
+    let mut changes = Vec::new();
+    if old.is_none_or(|o| o.status != new.status) {
+        changes.push(What::HostStatus {
+            host,
+            cluster: new.cluster_id,
+            from: old.map(|o| o.status),
+            to: new.status,
+            info: new.status_info.clone(),
+        });
+    }
+    let blank = HostFacts::default();
+    let before = old.unwrap_or(&blank);
+    if (before.stage(), &before.progress_progress_info) != (new.stage(), &new.progress_progress_info) {
+        changes.push(What::HostStage {
+            host,
+            from: before.stage(),
+            to: new.stage(),
+            info: new.progress_progress_info.clone(),
+            percentage: new.progress_installation_percentage,
+        });
+    }
+    if old.is_none_or(|o| (o.effective_role(), o.bootstrap) != (new.effective_role(), new.bootstrap)) {
+        changes.push(What::HostRole { host, role: new.effective_role(), bootstrap: new.bootstrap });
+    }
+    diff_validations(host, false, &before.validations_info, &new.validations_info, &mut changes);
+    changes
+}
+
+/// What changed in a cluster. `old` is `None` for a cluster that was not seen before.
+pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFacts) -> Vec<What> {
+    let mut changes = Vec::new();
+    if old.is_none_or(|o| o.status != new.status) {
+        changes.push(What::ClusterStatus {
+            cluster,
+            from: old.map(|o| o.status),
+            to: new.status,
+            info: new.status_info.clone(),
+        });
+    }
+    let blank = ClusterFacts::default();
+    let before = old.unwrap_or(&blank);
+    if before.progress_total_percentage != new.progress_total_percentage {
+        changes.push(What::ClusterProgress { cluster, total: new.progress_total_percentage });
+    }
+    if before.progress_finalizing_stage != new.progress_finalizing_stage
+        && let Ok(stage) = new.progress_finalizing_stage.parse::<FinalizingStage>()
+    {
+        changes.push(What::ClusterFinalizingStage { cluster, stage });
+    }
+    diff_validations(cluster, true, &before.validations_info, &new.validations_info, &mut changes);
+    changes
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    status: ValidationStatus,
+    #[serde(default)]
+    message: String,
+}
+
+/// Validations by id. Text that cannot be read counts as no validations: the service writes it, and whether it is right is
+/// for the checks of its answers to say, not for the history.
+fn parse_validations(text: &str) -> BTreeMap<String, Entry> {
+    let by_category: BTreeMap<String, Option<Vec<Entry>>> = serde_json::from_str(text).unwrap_or_default();
+    by_category.into_values().flatten().flatten().map(|e| (e.id.clone(), e)).collect()
+}
+
+fn diff_validations(
+    subject: Uuid,
+    is_cluster: bool,
+    old: &Option<String>,
+    new: &Option<String>,
+    changes: &mut Vec<What>,
+) {
+    let Some(new) = new else { return };
+    if old.as_ref() == Some(new) {
+        return;
+    }
+    let mut before = parse_validations(old.as_deref().unwrap_or_default());
+    for (id, entry) in parse_validations(new) {
+        let from = before.remove(&id).map(|e| e.status);
+        if from != Some(entry.status) {
+            changes.push(What::Validation {
+                subject,
+                is_cluster,
+                id,
+                from,
+                to: Some(entry.status),
+                message: entry.message,
+            });
+        }
+    }
+    for (id, entry) in before {
+        changes.push(What::Validation {
+            subject,
+            is_cluster,
+            id,
+            from: Some(entry.status),
+            to: None,
+            message: String::new(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(status: HostStatus, stage: &str, validations: &str) -> HostFacts {
+        HostFacts {
+            status,
+            progress_current_stage: stage.into(),
+            role: "auto-assign".into(),
+            suggested_role: "worker".into(),
+            validations_info: Some(validations.into()),
+            ..HostFacts::default()
+        }
+    }
+
+    #[test]
+    fn a_new_host_has_a_status_a_role_and_validations() {
+        let id = Uuid::from_u128(1);
+        let text = r#"{"hardware":[{"id":"has-inventory","status":"failure","message":"none"}],"operators":null}"#;
+        let changes = diff_host(id, None, &host(HostStatus::Discovering, "", text));
+        assert_eq!(changes.len(), 3, "{changes:?}");
+        assert!(matches!(changes[0], What::HostStatus { from: None, to: HostStatus::Discovering, .. }));
+        assert!(matches!(changes[1], What::HostRole { role: HostRole::Worker, bootstrap: false, .. }));
+        assert!(
+            matches!(&changes[2], What::Validation { id, from: None, to: Some(ValidationStatus::Failure), .. } if id == "has-inventory")
+        );
+    }
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let id = Uuid::from_u128(1);
+        let a =
+            host(HostStatus::Installing, "", r#"{"x":[{"id":"a","status":"success"},{"id":"b","status":"pending"}]}"#);
+        let b = host(
+            HostStatus::InstallingInProgress,
+            "Installing",
+            r#"{"x":[{"id":"a","status":"success"},{"id":"c","status":"success"}]}"#,
+        );
+        assert_eq!(diff_host(id, Some(&a), &a), vec![]);
+        let changes = diff_host(id, Some(&a), &b);
+        assert_eq!(changes.len(), 4, "{changes:?}");
+        assert!(matches!(&changes[1], What::HostStage { from: None, to: Some(HostStage::Installing), .. }));
+        assert!(matches!(&changes[2], What::Validation { id, from: None, .. } if id == "c"));
+        assert!(matches!(&changes[3], What::Validation { id, to: None, .. } if id == "b"));
+        let unseen = HostFacts { validations_info: None, ..b.clone() };
+        assert_eq!(diff_host(id, Some(&b), &unseen), vec![], "validations that were not looked at have not changed");
+    }
+
+    #[test]
+    fn a_cluster_moves() {
+        let id = Uuid::from_u128(2);
+        let a = ClusterFacts { status: ClusterStatus::Installing, progress_total_percentage: 50, ..Default::default() };
+        let b = ClusterFacts {
+            status: ClusterStatus::Finalizing,
+            progress_total_percentage: 80,
+            progress_finalizing_stage: "Adding router ca".into(),
+            ..Default::default()
+        };
+        let changes = diff_cluster(id, Some(&a), &b);
+        assert_eq!(changes.len(), 3, "{changes:?}");
+        assert!(matches!(changes[2], What::ClusterFinalizingStage { stage: FinalizingStage::AddingRouterCa, .. }));
+    }
+}
