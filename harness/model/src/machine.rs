@@ -46,6 +46,13 @@ pub struct Rule<E: 'static, S: 'static, C: 'static> {
     pub to: S,
 }
 
+/// Rows are static: the same row is the same place.
+impl<E, S, C> PartialEq for Rule<E, S, C> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 /// The first row that fires, if any.
 pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy>(
     table: &'static [Rule<E, S, C>],

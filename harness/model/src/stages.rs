@@ -1,6 +1,6 @@
 //! Installation stages: which ones each role has, in which order, and which reports of them the service accepts.
 
-use vlab_api::types::HostStage;
+use vlab_api::types::{HostRole, HostStage};
 
 use crate::view::{ClusterView, HostView};
 
@@ -44,13 +44,75 @@ pub enum Report {
 }
 
 /// Stages of that role, in order.
-pub fn stages_of(_role: StageRole) -> &'static [HostStage] {
-    unimplemented!("stage lists")
+pub const fn stages_of(role: StageRole) -> &'static [HostStage] {
+    use HostStage::*;
+    match role {
+        StageRole::Bootstrap => &[
+            StartingInstallation,
+            Installing,
+            WritingImageToDisk,
+            CopyingRegistryDataToDisk,
+            WaitingForControlPlane,
+            WaitingForBootkube,
+            WaitingForController,
+            Rebooting,
+            Configuring,
+            Joined,
+            Done,
+        ],
+        StageRole::Master => &[
+            StartingInstallation,
+            Installing,
+            WritingImageToDisk,
+            CopyingRegistryDataToDisk,
+            Rebooting,
+            Configuring,
+            Joined,
+            Done,
+        ],
+        StageRole::Worker => &[
+            StartingInstallation,
+            Installing,
+            WritingImageToDisk,
+            WaitingForControlPlane,
+            Rebooting,
+            WaitingForIgnition,
+            Configuring,
+            Joined,
+            Done,
+        ],
+        StageRole::SingleNode => &[
+            StartingInstallation,
+            Installing,
+            WaitingForBootkube,
+            WritingImageToDisk,
+            CopyingRegistryDataToDisk,
+            Rebooting,
+            Joined,
+            Done,
+        ],
+    }
 }
 
 /// Which list that host has.
-pub fn role_of(_host: &HostView, _cluster: Option<&ClusterView>) -> StageRole {
-    unimplemented!("stage role")
+pub fn role_of(host: &HostView, cluster: Option<&ClusterView>) -> StageRole {
+    if host.is_day2() {
+        return StageRole::Worker;
+    }
+    if cluster.is_some_and(ClusterView::is_sno) {
+        return StageRole::SingleNode;
+    }
+    role_of_kind(host.effective_role(), host.is_bootstrap())
+}
+
+/// The list of a host of a multi-node cluster.
+pub const fn role_of_kind(role: HostRole, bootstrap: bool) -> StageRole {
+    match role {
+        _ if bootstrap => StageRole::Bootstrap,
+        HostRole::Bootstrap => StageRole::Bootstrap,
+        HostRole::Master | HostRole::Arbiter => StageRole::Master,
+        HostRole::Worker | HostRole::AutoAssign => StageRole::Worker,
+    }
 }
 
 /// Stages of that host, in order.
@@ -64,13 +126,32 @@ pub fn index(role: StageRole, stage: HostStage) -> Option<usize> {
 }
 
 /// Installation percentage of a host in that stage; 0 when the role does not have it.
-pub fn percentage(_role: StageRole, _stage: HostStage) -> i64 {
-    unimplemented!("percentage")
+pub fn percentage(role: StageRole, stage: HostStage) -> i64 {
+    match index(role, stage) {
+        Some(index) => ((index + 1) * 100 / stages_of(role).len()) as i64,
+        None => 0,
+    }
 }
 
 /// What the service makes of a report of `stage` with the text `info`, when the host has reported `current` last.
-pub fn judge(_role: StageRole, _current: Option<(HostStage, &str)>, _stage: HostStage, _info: &str) -> Report {
-    unimplemented!("legality of a report")
+///
+/// The first report of a host is not checked at all: a stage that its role does not have is taken and counts for 0 %.
+/// `Failed` is taken at any time.
+pub fn judge(role: StageRole, current: Option<(HostStage, &str)>, stage: HostStage, info: &str) -> Report {
+    if stage == HostStage::Failed {
+        return Report::Failed;
+    }
+    let Some((present, present_info)) = current else {
+        return Report::Accepted { percentage: percentage(role, stage) };
+    };
+    if stage == present {
+        return if info == present_info { Report::Same } else { Report::InfoOnly };
+    }
+    match (index(role, present), index(role, stage)) {
+        (_, None) => Report::NotOfRole { role },
+        (Some(had), Some(new)) if new < had => Report::Lower { current: present },
+        (_, Some(_)) => Report::Accepted { percentage: percentage(role, stage) },
+    }
 }
 
 /// The stage that is stored for a report: in an adding-hosts cluster a host that reboots is done, unless the service runs
