@@ -1,0 +1,220 @@
+//! The supervisor: a small process beside the harness that outlives it and removes what it leaves, even after `kill -9`.
+//!
+//! It is the same binary with a hidden first argument ([`VERB`]), in a session of its own so that Ctrl-C in the terminal
+//! does not reach it. It sleeps in `read` on a pipe whose other end only the harness holds: whatever way the harness ends,
+//! the kernel closes that end. Then all that is open in the ledger goes, last made first, within [`BUDGET`].
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::cleanup::{self, Outcome};
+use crate::ledger::Ledger;
+use crate::proc::ProcessId;
+use crate::spawn::{self, Birth};
+use crate::wait;
+
+/// First argument of the binary when it is to be the supervisor; [`supervise_main`] takes what follows.
+pub const VERB: &str = "__supervise";
+
+/// How long cleaning may take.
+pub const BUDGET: Duration = Duration::from_secs(5);
+
+/// How long a harness may take to die after it closed its end of the pipe, or after a signal that ends everything.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// Exit code when something could not be removed (design: 6 is a leak).
+const LEAK: u8 = 6;
+
+/// The harness's end of a supervisor. Keep it until everything of the run is gone, then [`Supervisor::dismiss`] it.
+#[derive(Debug)]
+pub struct Supervisor {
+    child: Child,
+}
+
+impl Supervisor {
+    /// Starts one for this process; when this returns, it watches. What it does is appended to `log`.
+    ///
+    /// # Errors
+    /// It does not start or does not say that it watches.
+    pub fn spawn(ledger: &Ledger, log: &Path) -> io::Result<Self> {
+        // Not the path of the binary: that may have been rebuilt or removed since.
+        Self::spawn_as(Path::new("/proc/self/exe"), ledger, log)
+    }
+
+    /// The same with another binary that calls [`supervise_main`] (for tests, whose own binary does not).
+    ///
+    /// # Errors
+    /// As [`Supervisor::spawn`].
+    pub fn spawn_as(executable: &Path, ledger: &Ledger, log: &Path) -> io::Result<Self> {
+        let mut command = Command::new(executable);
+        command
+            .arg(VERB)
+            .arg(ledger.path())
+            .arg(std::process::id().to_string())
+            .arg(log)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(OpenOptions::new().append(true).create(true).open(log)?)
+            .current_dir("/");
+        let mut child = spawn::spawn(command, Birth { new_session: true, death_signal: None })?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            // Ends with its first line, or with its end.
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        if line.trim() == "watching" {
+            return Ok(Self { child });
+        }
+        drop(child.stdin.take());
+        let status = child.wait()?;
+        Err(io::Error::other(format!("the supervisor does not watch: {status}; see {}", log.display())))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The run is over and the ledger closed: the supervisor ends.
+    ///
+    /// # Errors
+    /// It does not end within a second, or ended before.
+    pub fn dismiss(mut self) -> io::Result<()> {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            stdin.write_all(b"done\n")?;
+        }
+        let child = &mut self.child;
+        let mut status = None;
+        wait::until_blocking(Instant::now() + Duration::from_secs(1), || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(io::Error::other(format!("the supervisor ended with {status}"))),
+            None => Err(io::Error::other("the supervisor does not end")),
+        }
+    }
+}
+
+enum Event {
+    /// The pipe is at its end; what came through it before.
+    HarnessGone { last_words: String },
+    /// A signal to us.
+    Signal,
+}
+
+/// What the binary does after `__supervise`: `<ledger> <pid of the harness> <log>`. Call it before any runtime or thread
+/// is started.
+#[must_use]
+pub fn supervise_main(args: &[OsString]) -> ExitCode {
+    let [ledger, harness, log] = args else {
+        eprintln!("{VERB} is for vlab itself: {VERB} <ledger> <pid> <log>");
+        return ExitCode::from(2);
+    };
+    match supervise(Path::new(ledger), harness, Path::new(log)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(LEAK),
+        Err(error) => {
+            eprintln!("supervisor: {error}");
+            ExitCode::from(70)
+        }
+    }
+}
+
+/// `true`: nothing is left.
+fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
+    let harness = harness
+        .to_str()
+        .and_then(|pid| pid.parse().ok())
+        .and_then(ProcessId::of)
+        .ok_or_else(|| io::Error::other("the harness is not there"))?;
+    // Blocked here, in all threads to come, and waited for in one of them.
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    let (sender, events) = mpsc::channel();
+    let from_pipe = sender.clone();
+    std::thread::spawn(move || {
+        let mut last_words = String::new();
+        // An error is the end as well.
+        let _ = io::stdin().lock().read_to_string(&mut last_words);
+        let _ = from_pipe.send(Event::HarnessGone { last_words });
+    });
+    std::thread::spawn(move || {
+        while let Ok(signal) = signals.wait() {
+            // Ctrl-C is for the harness. SIGTERM is for us.
+            if signal == Signal::SIGTERM && sender.send(Event::Signal).is_err() {
+                break;
+            }
+        }
+    });
+    {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(b"watching\n")?;
+        stdout.flush()?;
+    }
+
+    let dead = || wait::until_blocking(Instant::now() + DEATH, || !harness.is_alive());
+    let note = Note { path: log.to_path_buf() };
+    match events.recv() {
+        Ok(Event::HarnessGone { last_words }) if last_words == "done\n" && !ledger.exists() => return Ok(true),
+        // A harness that says it is done and has left something: it is about to end.
+        Ok(Event::HarnessGone { .. }) | Err(_) => {
+            if !dead() {
+                note.write("the harness has let go of its supervisor and lives on: nothing is removed");
+                return Ok(!ledger.exists());
+            }
+        }
+        // Most likely the machine or the session ends, and the harness got the same signal. What a living harness
+        // uses is not taken away from it.
+        Ok(Event::Signal) => {
+            if !dead() {
+                note.write("SIGTERM while the harness lives: nothing is removed; `vlab gc` can do it later");
+                return Ok(!ledger.exists());
+            }
+        }
+    }
+    if !ledger.exists() {
+        return Ok(true);
+    }
+    note.write(&format!("harness {} is gone, removing what it left", harness.pid));
+    let settled = match cleanup::settle_all(ledger, "supervisor", BUDGET) {
+        Ok(settled) => settled,
+        Err(error) => {
+            note.write(&error.to_string());
+            return Ok(false);
+        }
+    };
+    for entry in &settled {
+        note.write(&entry.to_string());
+    }
+    let kept = settled.iter().filter(|entry| matches!(entry.outcome, Outcome::Kept(_))).count();
+    note.write(&match kept {
+        0 => "nothing is left".to_owned(),
+        kept => format!("{kept} entries could not be removed; they are in {}", ledger.display()),
+    });
+    Ok(kept == 0)
+}
+
+/// The log. It may lie in a directory that is being removed: then nobody reads it, and it must not come back.
+struct Note {
+    path: PathBuf,
+}
+
+impl Note {
+    fn write(&self, text: &str) {
+        let line = format!("supervisor: {text}\n");
+        let _ = OpenOptions::new().append(true).open(&self.path).and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
