@@ -172,7 +172,7 @@ pub fn sno_machine_networks(host: &HostView) -> Vec<IpNet> {
     chosen
 }
 
-fn is_link_local(network: &IpNet) -> bool {
+pub(crate) fn is_link_local(network: &IpNet) -> bool {
     match network {
         IpNet::V4(n) => n.addr().is_link_local(),
         IpNet::V6(n) => n.addr().is_unicast_link_local(),

@@ -3,6 +3,11 @@
 //! [`HOST`] and [`CLUSTER`] hold one row for every id of the API, whether the service ever emits it or not.
 //! [`evaluate_host`] and [`evaluate_cluster`] are pure: the answer depends on what they are given, and `now` is given too.
 
+mod cluster_rules;
+mod host_rules;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +15,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, ClusterValidationId, HostStage, HostValidationId};
+
+pub use host_rules::{FORBIDDEN_HOSTNAMES, HOSTNAME_PATTERN, valid_hostname};
 
 use crate::settings::Settings;
 use crate::view::{ClusterView, HostView, Scope};
@@ -616,21 +623,94 @@ impl ClusterValidations {
     }
 }
 
+/// What a rule says: status, message, and whether it is shown.
+type Answer = (ValidationStatus, Cow<'static, str>, bool);
+
+fn ok(message: impl Into<Cow<'static, str>>) -> Answer {
+    (ValidationStatus::Success, message.into(), false)
+}
+
+fn fail(message: impl Into<Cow<'static, str>>) -> Answer {
+    (ValidationStatus::Failure, message.into(), false)
+}
+
+fn pending(message: impl Into<Cow<'static, str>>) -> Answer {
+    (ValidationStatus::Pending, message.into(), false)
+}
+
+fn error(message: impl Into<Cow<'static, str>>) -> Answer {
+    (ValidationStatus::Error, message.into(), false)
+}
+
+/// A success that is not shown, because the question does not arise.
+fn hidden() -> Answer {
+    (ValidationStatus::Success, Cow::Borrowed(""), true)
+}
+
+const SWITCHED_OFF: &str = "Validation is disabled by configuration";
+
+/// What selected operators get whose needs are not built.
+const NOT_EVALUATED: &str = "not evaluated by the simulated service";
+
+/// Name of the operator that the validation is about.
+fn operator_name(id: &'static str) -> &'static str {
+    id.strip_suffix("-requirements-satisfied").unwrap_or(id)
+}
+
+/// The answer about an operator that is not selected.
+fn operator_off(name: &'static str) -> Answer {
+    ok(format!("{name} is disabled"))
+}
+
+/// Does the user want it ignored?
+fn ignored(ignorable: bool, list: &[String], id: &str) -> bool {
+    ignorable && list.iter().any(|i| i == "all" || i == id)
+}
+
 /// All validations of a host.
 pub fn evaluate_host(subject: &HostView, scope: &Scope<'_>, settings: &Settings, now: Timestamp) -> HostValidations {
-    let _ = (subject, scope, settings, now);
-    unimplemented!("host validations")
+    let rules = host_rules::Subject::new(subject, scope, settings, now);
+    let ignore = scope.cluster.map_or(&[][..], |c| &c.ignored_host_validations);
+    // A list of the cluster's own takes the place of the service's.
+    let disabled = if ignore.is_empty() { settings.disabled_host_validations.as_slice() } else { &[] };
+    let mut all = Vec::with_capacity(HOST.len());
+    for spec in HOST.iter().filter(|s| s.never.is_none()) {
+        let id = spec.id.as_str();
+        let (status, message, hidden) = if disabled.iter().any(|d| d == id) {
+            (ValidationStatus::Disabled, Cow::Borrowed(SWITCHED_OFF), false)
+        } else if rules.hidden_by_stage(spec.hidden_in) {
+            hidden()
+        } else {
+            rules.answer(spec.id)
+        };
+        let ignored = ignored(spec.ignorable, ignore, id);
+        all.push(Validation { id, category: spec.category, status, message, hidden, ignored });
+    }
+    HostValidations(all)
 }
 
 /// All validations of a cluster. The service evaluates them only while the cluster's status is one of [`EVALUATED_IN`].
+/// `now` is there for rules about time; those of today compare the hosts' clocks with each other only.
 pub fn evaluate_cluster(
     subject: &ClusterView,
     hosts: &[&HostView],
     settings: &Settings,
     now: Timestamp,
 ) -> ClusterValidations {
-    let _ = (subject, hosts, settings, now);
-    unimplemented!("cluster validations")
+    let _ = now;
+    let rules = cluster_rules::Subject::new(subject, hosts, settings);
+    let mut all = Vec::with_capacity(CLUSTER.len());
+    for spec in CLUSTER.iter().filter(|s| s.never.is_none()) {
+        let id = spec.id.as_str();
+        let (status, message, hidden) = if settings.disabled_cluster_validations.iter().any(|d| d == id) {
+            (ValidationStatus::Disabled, Cow::Borrowed(SWITCHED_OFF), false)
+        } else {
+            rules.answer(spec.id)
+        };
+        let ignored = ignored(spec.ignorable, &subject.ignored_cluster_validations, id);
+        all.push(Validation { id, category: spec.category, status, message, hidden, ignored });
+    }
+    ClusterValidations(all)
 }
 
 /// Statuses in which the service evaluates a cluster's validations; in others the last answers stand.
