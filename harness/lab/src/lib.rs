@@ -5,6 +5,7 @@
 //! what is left when both died.
 
 pub mod cleanup;
+pub mod doctor;
 pub mod gc;
 pub mod ledger;
 pub mod postgres;

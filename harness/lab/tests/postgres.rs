@@ -1,5 +1,7 @@
 //! A real PostgreSQL: starts, dies, comes back with all that it acknowledged, and goes without a trace.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,7 +142,7 @@ async fn tcp_asks_for_the_password_and_survives_a_restart() {
         .map(|part| if part.starts_with("password=") { "password=wrong" } else { part })
         .collect::<Vec<_>>()
         .join(" ");
-    let refused = connect(&bad).await.err().expect("TCP takes any password").to_string();
+    let refused = connect(&bad).await.expect_err("TCP takes any password").to_string();
     assert!(refused.contains("password authentication failed"), "{refused}");
     assert!(!format!("{cluster:?}").contains(good.split("password=").nth(1).unwrap().split(' ').next().unwrap()));
     cluster.kill9().await.unwrap();

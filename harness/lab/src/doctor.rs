@@ -1,0 +1,630 @@
+//! What a run needs of this machine, as a table: what for, how to see that it *works* (not only that it is there), and how
+//! to get it.
+//!
+//! The checks do the thing itself in small: the database is started and asked, a virtual machine boots a sector that says
+//! that it ran, the browser draws a page. What only later runs need is looked at too, and says so.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::io::{Read as _, Seek as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{self, Signal};
+use serde::Serialize;
+
+use crate::postgres::{PgCluster, PgError, PgOptions};
+use crate::process::nix_pid;
+use crate::spawn::{self, Birth};
+use crate::wait;
+
+/// Sockets of one simulated host when hosts and service run on this machine: both ends of its connection.
+const FILES_PER_HOST: u64 = 2;
+
+/// Open files of the harness itself, its database connections and its logs included.
+const FILES_OF_HARNESS: u64 = 512;
+
+/// Memory for one idle simulated host, with the service's part of it and the kernel's buffers for its connection.
+const BYTES_PER_HOST: u64 = 200 * 1024;
+
+/// Memory without any host: harness, service, PostgreSQL with its shared buffers.
+const BYTES_OF_HARNESS: u64 = 768 << 20;
+
+/// Room for a run's directory and for the database.
+const DISK: u64 = 1 << 30;
+
+/// For which run the machine is examined.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// How many simulated hosts it shall carry.
+    pub hosts: u32,
+    /// Where runs are written; its nearest existing parent counts.
+    pub run_dir: PathBuf,
+}
+
+/// For what something is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Needed {
+    /// For every run: without it nothing starts.
+    ToRun,
+    /// Only for the project's own tests.
+    ToTest,
+    /// Not needed yet: for runs with virtual machines or containers.
+    Later,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is there and works.
+    Found,
+    /// It is not there.
+    Missing,
+    /// It is there and does not work, or there is too little of it.
+    Unusable,
+}
+
+/// One line of the examination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Short name.
+    pub name: &'static str,
+    /// What it is for.
+    pub why: &'static str,
+    /// For what it is needed.
+    pub needed: Needed,
+    /// What was found.
+    pub state: State,
+    /// What was seen.
+    pub detail: String,
+    /// How to get it; only when it is not found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<&'static str>,
+}
+
+/// The whole examination, in the order of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Examination {
+    /// One for each need.
+    pub findings: Vec<Finding>,
+}
+
+impl Examination {
+    /// Can a run start?
+    #[must_use]
+    pub fn can_run(&self) -> bool {
+        self.lacking(Needed::ToRun).next().is_none()
+    }
+
+    /// What is not found of what is needed for that.
+    pub fn lacking(&self, needed: Needed) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.needed == needed && finding.state != State::Found)
+    }
+}
+
+impl fmt::Display for Examination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            let state = match finding.state {
+                State::Found => "found",
+                State::Missing => "MISSING",
+                State::Unusable => "UNUSABLE",
+            };
+            let later = if finding.needed == Needed::Later { " (not needed yet)" } else { "" };
+            writeln!(f, "{state:<9} {:<16} {}{later}", finding.name, finding.detail)?;
+            if let Some(fix) = finding.fix {
+                writeln!(f, "{:<26} for: {}", "", finding.why)?;
+                writeln!(f, "{:<26} fix: {fix}", "")?;
+            }
+        }
+        match (self.can_run(), self.lacking(Needed::ToTest).next().is_none()) {
+            (true, true) => writeln!(f, "ready for runs and for the tests"),
+            (true, false) => writeln!(f, "ready for runs; the project's own tests need more"),
+            (false, _) => writeln!(f, "NOT ready: see above"),
+        }
+    }
+}
+
+type Verdict = (State, String);
+
+#[derive(Clone, Copy)]
+enum Check {
+    Blocking(fn(&Context) -> Verdict),
+    Postgres,
+}
+
+struct Need {
+    name: &'static str,
+    why: &'static str,
+    needed: Needed,
+    check: Check,
+    fix: &'static str,
+}
+
+/// The table.
+const NEEDS: &[Need] = &[
+    Need {
+        name: "postgresql",
+        why: "the service keeps its state in a real PostgreSQL",
+        needed: Needed::ToRun,
+        check: Check::Postgres,
+        fix: "`cargo xtask setup` (Debian: apt-get install postgresql), or an existing server in DATABASE_URL",
+    },
+    Need {
+        name: "disk",
+        why: "the run's history, logs and database",
+        needed: Needed::ToRun,
+        check: Check::Blocking(disk),
+        fix: "free some space, or set TMPDIR and the run directory to another disk",
+    },
+    Need {
+        name: "memory",
+        why: "hosts, service and database side by side",
+        needed: Needed::ToRun,
+        check: Check::Blocking(memory),
+        fix: "end other programs, or run fewer hosts",
+    },
+    Need {
+        name: "open files",
+        why: "each simulated host has a connection, with both ends on this machine",
+        needed: Needed::ToRun,
+        check: Check::Blocking(open_files),
+        fix: "raise the hard limit (ulimit -Hn; LimitNOFILE= of the unit, nofile in limits.conf), or run fewer hosts",
+    },
+    Need {
+        name: "loopback ports",
+        why: "service and hosts talk over 127.0.0.1",
+        needed: Needed::ToRun,
+        check: Check::Blocking(ports),
+        fix: "widen net.ipv4.ip_local_port_range, bring up the interface `lo`, or run fewer hosts",
+    },
+    Need {
+        name: "cargo-nextest",
+        why: "runs the project's tests",
+        needed: Needed::ToTest,
+        check: Check::Blocking(nextest),
+        fix: "`cargo xtask setup` (cargo install --locked cargo-nextest)",
+    },
+    Need {
+        name: "chromium",
+        why: "a test opens the report in a real browser",
+        needed: Needed::ToTest,
+        check: Check::Blocking(chromium),
+        fix: "`cargo xtask setup` (Debian: apt-get install chromium)",
+    },
+    Need {
+        name: "user namespaces",
+        why: "the lab network of an unprivileged user",
+        needed: Needed::Later,
+        check: Check::Blocking(user_namespaces),
+        fix: "sysctl kernel.unprivileged_userns_clone=1 (and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
+    },
+    Need {
+        name: "kvm",
+        why: "virtual machines at full speed",
+        needed: Needed::Later,
+        check: Check::Blocking(kvm),
+        fix: "Debian: apt-get install qemu-system-x86 qemu-utils; load kvm_intel or kvm_amd, with nested virtualisation in a \
+              virtual machine; join the group kvm",
+    },
+    Need {
+        name: "libvirt",
+        why: "defines and watches the virtual machines",
+        needed: Needed::Later,
+        check: Check::Blocking(libvirt),
+        fix: "Debian: apt-get install libvirt-clients libvirt-daemon",
+    },
+    Need {
+        name: "qemu-img",
+        why: "makes the disks of virtual machines",
+        needed: Needed::Later,
+        check: Check::Blocking(qemu_img),
+        fix: "Debian: apt-get install qemu-utils",
+    },
+    Need {
+        name: "docker",
+        why: "the real service from its container image",
+        needed: Needed::Later,
+        check: Check::Blocking(docker),
+        fix: "Debian: apt-get install docker.io; start the engine; join the group docker",
+    },
+];
+
+/// Examines this machine. Takes a second or two: the checks do the real thing.
+pub async fn examine(context: Context) -> Examination {
+    let mut findings = Vec::new();
+    for need in NEEDS {
+        let (state, detail) = match need.check {
+            Check::Postgres => postgres().await,
+            Check::Blocking(check) => {
+                let context = context.clone();
+                let checked = tokio::task::spawn_blocking(move || check(&context)).await;
+                checked.unwrap_or_else(|panic| (State::Unusable, format!("the check itself failed: {panic}")))
+            }
+        };
+        let fix = (state != State::Found).then_some(need.fix);
+        findings.push(Finding { name: need.name, why: need.why, needed: need.needed, state, detail, fix });
+    }
+    Examination { findings }
+}
+
+/// Raises the soft limit of open files to the hard one and returns it. Call it before any connection is made.
+///
+/// # Errors
+/// The limit cannot be read or set.
+pub fn raise_open_files() -> std::io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// How many simulated hosts this many open files carry, with both ends of each connection on this machine.
+#[must_use]
+pub fn hosts_for_open_files(files: u64) -> u64 {
+    files.saturating_sub(FILES_OF_HARNESS) / FILES_PER_HOST
+}
+
+async fn postgres() -> Verdict {
+    let cluster = match PgCluster::start(PgOptions::from_env()).await {
+        Ok(cluster) => cluster,
+        Err(error @ PgError::NotFound { .. }) => return (State::Missing, first_line(&error)),
+        Err(error) => return (State::Unusable, first_line(&error)),
+    };
+    let (version, times) = (cluster.version().to_owned(), cluster.start_times());
+    let whose = if cluster.is_ours() { "private server" } else { "server of DATABASE_URL" };
+    match cluster.stop().await {
+        Ok(()) => (State::Found, format!("{version}: a {whose} answered a query in {} ms", times.total.as_millis())),
+        Err(error) => (State::Unusable, first_line(&error)),
+    }
+}
+
+fn first_line(error: &dyn fmt::Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn disk(context: &Context) -> Verdict {
+    let mut details = Vec::new();
+    let mut state = State::Found;
+    for (what, dir) in [("runs", context.run_dir.clone()), ("temporary files", std::env::temp_dir())] {
+        let dir = nearest_existing(&dir);
+        let free = nix::sys::statvfs::statvfs(&dir).map(|fs| fs.blocks_available() * fs.fragment_size());
+        // Free space is no right to write.
+        let written = tempfile::tempfile_in(&dir).and_then(|file| file.set_len(4096));
+        match (free, written) {
+            (Ok(free), Ok(())) => {
+                if free < DISK {
+                    state = State::Unusable;
+                }
+                details.push(format!("{} free for {what} in {}", bytes(free), dir.display()));
+            }
+            (Err(error), _) => {
+                state = State::Unusable;
+                details.push(format!("{}: {error}", dir.display()));
+            }
+            (_, Err(error)) => {
+                state = State::Unusable;
+                details.push(format!("cannot write into {}: {error}", dir.display()));
+            }
+        }
+    }
+    if state == State::Unusable {
+        details.push(format!("needed are {}", bytes(DISK)));
+    }
+    (state, details.join("; "))
+}
+
+fn nearest_existing(dir: &Path) -> PathBuf {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    absolute.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
+}
+
+fn memory(context: &Context) -> Verdict {
+    let needed = BYTES_OF_HARNESS + u64::from(context.hosts) * BYTES_PER_HOST;
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let Some(available) = kib_line(&meminfo, "MemAvailable:") else {
+        return (State::Unusable, "/proc/meminfo does not say what is available".to_owned());
+    };
+    // A container may get less than the machine has.
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    let available = group.map_or(available, |group| group.min(available));
+    let detail = format!("{} available, {} needed for {} hosts", bytes(available), bytes(needed), context.hosts);
+    (if available >= needed { State::Found } else { State::Unusable }, detail)
+}
+
+fn kib_line(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+fn open_files(context: &Context) -> Verdict {
+    let needed = FILES_OF_HARNESS + u64::from(context.hosts) * FILES_PER_HOST;
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((_, hard)) => {
+            let most = hosts_for_open_files(hard);
+            let detail = format!("{hard} allowed, {needed} needed for {} hosts (enough for {most})", context.hosts);
+            (if hard >= needed { State::Found } else { State::Unusable }, detail)
+        }
+        Err(error) => (State::Unusable, error.to_string()),
+    }
+}
+
+fn ports(context: &Context) -> Verdict {
+    let spoken = || -> std::io::Result<()> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let near = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(2))?;
+        let (_, peer) = listener.accept()?;
+        if peer == near.local_addr()? { Ok(()) } else { Err(std::io::Error::other("somebody else answered")) }
+    };
+    if let Err(error) = spoken() {
+        return (State::Unusable, format!("no connection over 127.0.0.1: {error}"));
+    }
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let numbers: Vec<u64> = range.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let [low, high] = numbers[..] else { return (State::Unusable, "the range of ports is not readable".to_owned()) };
+    let (count, needed) = ((high + 1).saturating_sub(low), u64::from(context.hosts) + 64);
+    let detail = format!("{count} ports, {needed} needed for {} hosts", context.hosts);
+    (if count >= needed { State::Found } else { State::Unusable }, detail)
+}
+
+fn nextest(_: &Context) -> Verdict {
+    try_out("cargo", ["nextest", "--version"], 20, |tried| match tried.status.success() {
+        true => Ok(tried.stdout.lines().next().unwrap_or_default().to_owned()),
+        false => Err((State::Missing, "cargo knows no `nextest`".to_owned())),
+    })
+}
+
+fn chromium(_: &Context) -> Verdict {
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| in_path(name)) else {
+        return (State::Missing, "neither chromium nor google-chrome is in PATH".to_owned());
+    };
+    let profile = match tempfile::tempdir() {
+        Ok(profile) => profile,
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    // The script must have run: its words are not in the page as written.
+    let page = "data:text/html,<body><script>document.body.innerText='drawn'.repeat(2)</script>";
+    let profile_arg = format!("--user-data-dir={}", profile.path().display());
+    // Root has no sandbox of its own there.
+    let args =
+        ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &profile_arg, "--dump-dom", page];
+    try_out(browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
+        true => Ok(format!("{browser} draws a page")),
+        false => Err((State::Unusable, format!("{browser} draws nothing ({}): {}", tried.status, tried.last_words()))),
+    })
+}
+
+fn user_namespaces(_: &Context) -> Verdict {
+    try_out("unshare", ["--user", "--map-root-user", "--net", "true"], 5, |tried| match tried.status.success() {
+        true => Ok("one with a network of its own was made".to_owned()),
+        false => Err((State::Unusable, tried.last_words())),
+    })
+}
+
+/// `/dev/kvm` that opens is no proof: a machine must run. The boot sector writes one number to QEMU's exit port.
+fn kvm(_: &Context) -> Verdict {
+    const SAYS: u8 = 0x21;
+    // mov al, SAYS; out 0xf4, al; cli; hlt
+    const CODE: [u8; 6] = [0xb0, SAYS, 0xe6, 0xf4, 0xfa, 0xf4];
+    if !Path::new("/dev/kvm").exists() {
+        return (State::Missing, "there is no /dev/kvm".to_owned());
+    }
+    let mut sector = [0_u8; 512];
+    sector[..CODE.len()].copy_from_slice(&CODE);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    let disk = tempfile::NamedTempFile::new().and_then(|file| fs::write(file.path(), sector).map(|()| file));
+    let disk = match disk {
+        Ok(disk) => disk,
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    let drive = format!("format=raw,file={}", disk.path().display());
+    let args = ["-accel", "kvm", "-m", "32", "-nodefaults", "-display", "none", "-no-reboot"];
+    let args = args.into_iter().chain(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x01", "-drive", &drive]);
+    // QEMU ends with (value << 1) | 1.
+    try_out("qemu-system-x86_64", args, 15, |tried| match tried.status.code() {
+        Some(code) if code == i32::from(SAYS) << 1 | 1 => {
+            Ok(format!("a machine booted under KVM in {} ms", tried.took.as_millis()))
+        }
+        _ => Err((State::Unusable, format!("no machine boots under KVM ({}): {}", tried.status, tried.last_words()))),
+    })
+}
+
+fn libvirt(_: &Context) -> Verdict {
+    let root = match tempfile::tempdir() {
+        Ok(root) => root,
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    let uri = format!("qemu:///embed?root={}", root.path().display());
+    try_out("virsh", ["-q", "-c", &uri, "version"], 15, |tried| match tried.status.success() {
+        true => Ok(tried.stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()),
+        false => Err((State::Unusable, tried.last_words())),
+    })
+}
+
+fn qemu_img(_: &Context) -> Verdict {
+    let dir = match tempfile::tempdir() {
+        Ok(dir) => dir,
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    let disk = dir.path().join("disk.qcow2");
+    let args = ["create".as_ref(), "-q".as_ref(), "-f".as_ref(), "qcow2".as_ref(), disk.as_os_str(), "1G".as_ref()];
+    try_out::<&OsStr>("qemu-img", args, 5, |tried| match tried.status.success() && disk.is_file() {
+        true => Ok("makes a qcow2 disk".to_owned()),
+        false => Err((State::Unusable, tried.last_words())),
+    })
+}
+
+fn docker(_: &Context) -> Verdict {
+    try_out("docker", ["version", "--format", "{{.Server.Version}}"], 5, |tried| match tried.status.success() {
+        true => Ok(format!("engine {}", tried.stdout.trim())),
+        false => Err((State::Unusable, format!("the engine does not answer: {}", tried.last_words()))),
+    })
+}
+
+/// What a tried program said.
+struct Tried {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+    took: Duration,
+}
+
+impl Tried {
+    fn last_words(&self) -> String {
+        let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
+        last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| "without a word".to_owned())
+    }
+}
+
+/// Runs a program for at most `seconds`, then kills it with its group, and lets `judge` read what came of it.
+fn try_out<A: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+    seconds: u64,
+    judge: impl Fn(&Tried) -> Result<String, Verdict>,
+) -> Verdict {
+    if !in_path(program) {
+        return (State::Missing, format!("there is no `{program}` in PATH"));
+    }
+    let tried = || -> std::io::Result<Option<Tried>> {
+        // Files and not pipes: a grandchild that keeps a pipe open would keep us.
+        let (mut out, mut err) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let started = Instant::now();
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?);
+        let mut child = spawn::spawn(command, Birth { new_session: false, death_signal: Some(Signal::SIGKILL) })?;
+        let mut status = None;
+        wait::until_blocking(started + Duration::from_secs(seconds), || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        let took = started.elapsed();
+        if status.is_none() {
+            let _ = signal::killpg(nix_pid(child.id()), Signal::SIGKILL);
+            child.wait()?;
+        }
+        let text = |file: &mut fs::File| -> std::io::Result<String> {
+            let mut bytes = Vec::new();
+            file.rewind()?;
+            file.take(64 * 1024).read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (stdout, stderr) = (text(&mut out)?, text(&mut err)?);
+        Ok(status.map(|status| Tried { status, stdout, stderr, took }))
+    };
+    match tried() {
+        Ok(Some(tried)) => judge(&tried).map_or_else(|verdict| verdict, |detail| (State::Found, detail)),
+        Ok(None) => (State::Unusable, format!("`{program}` does not end within {seconds} s")),
+        Err(error) => (State::Unusable, format!("`{program}`: {error}")),
+    }
+}
+
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// For people: `1.5 GiB`, `200 MiB`.
+fn bytes(count: u64) -> String {
+    let mib = count >> 20;
+    if mib < 1024 { format!("{mib} MiB") } else { format!("{}.{} GiB", mib / 1024, mib % 1024 * 10 / 1024) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn context(hosts: u32) -> Context {
+        Context { hosts, run_dir: PathBuf::from("target/not/there/yet") }
+    }
+
+    #[test]
+    fn the_table_is_complete_and_without_doubles() {
+        let names: BTreeSet<&str> = NEEDS.iter().map(|need| need.name).collect();
+        assert_eq!(names.len(), NEEDS.len());
+        for need in NEEDS {
+            assert!(!need.why.is_empty() && !need.fix.is_empty(), "{}", need.name);
+        }
+    }
+
+    #[test]
+    fn too_many_hosts_for_this_machine_are_unusable_and_say_how_many_fit() {
+        assert_eq!(open_files(&context(1)).0, State::Found);
+        let (state, detail) = open_files(&context(u32::MAX));
+        assert_eq!(state, State::Unusable);
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert!(detail.contains(&format!("(enough for {})", hosts_for_open_files(hard))), "{detail}");
+        assert_eq!(ports(&context(1)).0, State::Found);
+        assert_eq!(ports(&context(100_000)).0, State::Unusable);
+        assert_eq!(memory(&context(u32::MAX)).0, State::Unusable);
+    }
+
+    #[test]
+    fn programs_are_missing_broken_slow_or_found() {
+        let judge = |tried: &Tried| match tried.status.success() {
+            true => Ok(tried.stdout.trim().to_owned()),
+            false => Err((State::Unusable, tried.last_words())),
+        };
+        assert_eq!(try_out("no-such-program", ["x"], 5, judge).0, State::Missing);
+        assert_eq!(try_out("sh", ["-c", "echo fine"], 5, judge), (State::Found, "fine".to_owned()));
+        let broken = try_out("sh", ["-c", "echo why >&2; exit 3"], 5, judge);
+        assert_eq!(broken, (State::Unusable, "why".to_owned()));
+        let started = Instant::now();
+        let slow = try_out("sh", ["-c", "sleep 60 & wait"], 1, judge);
+        assert_eq!(slow, (State::Unusable, "`sh` does not end within 1 s".to_owned()));
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_is_lacking_decides_the_last_line() {
+        let finding = |needed, state| Finding {
+            name: "x",
+            why: "y",
+            needed,
+            state,
+            detail: "z".to_owned(),
+            fix: (state != State::Found).then_some("do it"),
+        };
+        let last = |findings: Vec<Finding>| {
+            let text = Examination { findings }.to_string();
+            text.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(last(vec![finding(Needed::ToRun, State::Found)]), "ready for runs and for the tests");
+        assert_eq!(last(vec![finding(Needed::Later, State::Missing)]), "ready for runs and for the tests");
+        let tests = last(vec![finding(Needed::ToTest, State::Unusable)]);
+        assert_eq!(tests, "ready for runs; the project's own tests need more");
+        assert_eq!(last(vec![finding(Needed::ToRun, State::Unusable)]), "NOT ready: see above");
+        let text = Examination { findings: vec![finding(Needed::Later, State::Missing)] }.to_string();
+        assert!(text.contains("MISSING   x                z (not needed yet)\n"), "{text}");
+        assert!(text.contains("fix: do it"), "{text}");
+    }
+
+    #[test]
+    fn disk_is_looked_at_where_the_run_will_be() {
+        let (state, detail) = disk(&context(1));
+        assert!(detail.contains("free for runs in "), "{state:?} {detail}");
+        assert_eq!(nearest_existing(Path::new("/no/such/dir")), Path::new("/"));
+    }
+
+    #[tokio::test]
+    async fn every_need_is_examined_and_what_is_not_found_says_how_to_get_it() {
+        let examination = examine(context(10)).await;
+        assert_eq!(examination.findings.len(), NEEDS.len());
+        for finding in &examination.findings {
+            assert_eq!(finding.fix.is_some(), finding.state != State::Found, "{finding:?}");
+            assert!(!finding.detail.is_empty(), "{finding:?}");
+        }
+        println!("{examination}");
+    }
+}
