@@ -2,6 +2,9 @@
 //!
 //! * [`artifacts`] makes the files of an installation: ignition configs, kubeconfig, certificates.
 //! * [`core`] is the service itself, without I/O: requests in, answers and writes out.
+//! * [`store`] keeps what the core writes: in memory, or in PostgreSQL ([`pg`]).
 
 pub mod artifacts;
 pub mod core;
+pub mod pg;
+pub mod store;

@@ -6,7 +6,7 @@ use ignition_config::Config as AnyConfig;
 use rstest::rstest;
 use serde_json::Value;
 use vlab_api::types::{
-    ApiVip, ClusterNetwork, IngressVip, InfraEnv, MachineNetwork, Platform, PlatformType, Proxy, ServiceNetwork,
+    ApiVip, ClusterNetwork, InfraEnv, IngressVip, MachineNetwork, Platform, PlatformType, Proxy, ServiceNetwork,
 };
 
 use super::*;
@@ -71,8 +71,7 @@ fn make(cluster: &Cluster, hosts: &[(Host, HostRole, String)], seed: u8) -> Resu
     })
 }
 
-const HA: [HostRole; 5] =
-    [HostRole::Master, HostRole::Master, HostRole::Master, HostRole::Worker, HostRole::Worker];
+const HA: [HostRole; 5] = [HostRole::Master, HostRole::Master, HostRole::Master, HostRole::Worker, HostRole::Worker];
 
 fn get<'a>(artifacts: &'a [Artifact], name: &str) -> &'a [u8] {
     &artifacts.iter().find(|a| a.name == name).unwrap_or_else(|| panic!("no {name}")).bytes
@@ -165,8 +164,7 @@ fn names_of_a_high_availability_cluster() {
 
 #[test]
 fn an_arbiter_has_an_ignition_of_its_own() {
-    let artifacts =
-        make(&cluster(2), &hosts(&[HostRole::Master, HostRole::Master, HostRole::Arbiter]), 1).unwrap();
+    let artifacts = make(&cluster(2), &hosts(&[HostRole::Master, HostRole::Master, HostRole::Arbiter]), 1).unwrap();
     assert!(parsed(get(&artifacts, "arbiter.ign")).to_string().contains(":22623/config/arbiter"));
     let config: Value = serde_yaml::from_slice(get(&artifacts, "install-config.yaml")).unwrap();
     assert_eq!(config["arbiter"]["replicas"], 1);
@@ -195,10 +193,7 @@ fn snapshot_high_availability() {
 fn snapshot_single_node() {
     let artifacts = make(&cluster(1), &hosts(&[HostRole::Master]), 1).unwrap();
     insta::assert_snapshot!("sno_bootstrap", outline(get(&artifacts, "bootstrap.ign")));
-    insta::assert_snapshot!(
-        "sno_host",
-        outline(get(&artifacts, "master-00000000-0000-0000-0000-000000000100.ign"))
-    );
+    insta::assert_snapshot!("sno_host", outline(get(&artifacts, "master-00000000-0000-0000-0000-000000000100.ign")));
     insta::assert_snapshot!(
         "sno_install_config",
         String::from_utf8(get(&artifacts, "install-config.yaml").to_vec()).unwrap()
@@ -246,15 +241,17 @@ fn the_servers_certificates_are_for_the_clusters_names_and_signed_by_what_hosts_
         decode(file.unwrap()["contents"]["source"].as_str().unwrap())
     };
     let pointer = parsed(get(&artifacts, "master.ign"));
-    let trusted = decode(
-        pointer.pointer("/ignition/security/tls/certificateAuthorities/0/source").unwrap().as_str().unwrap(),
-    );
+    let trusted =
+        decode(pointer.pointer("/ignition/security/tls/certificateAuthorities/0/source").unwrap().as_str().unwrap());
     assert_eq!(trusted, file("/opt/openshift/tls/root-ca.crt"));
     let (_, root) = x509_parser::pem::parse_x509_pem(trusted.as_bytes()).unwrap();
     let root = root.parse_x509().unwrap();
     for (path, names) in [
         ("machine-config-server", vec!["api-int.lab.example.org"]),
-        ("kube-apiserver", vec!["api.lab.example.org", "api-int.lab.example.org", "kubernetes.default.svc", "localhost"]),
+        (
+            "kube-apiserver",
+            vec!["api.lab.example.org", "api-int.lab.example.org", "kubernetes.default.svc", "localhost"],
+        ),
     ] {
         let pem = file(&format!("/opt/openshift/tls/{path}.crt"));
         let (_, cert) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
@@ -271,9 +268,12 @@ fn the_servers_certificates_are_for_the_clusters_names_and_signed_by_what_hosts_
             })
             .collect();
         assert_eq!(found, names);
-        assert!(sans.value.general_names.iter().any(
-            |n| matches!(n, x509_parser::extensions::GeneralName::IPAddress(ip) if **ip == [192, 0, 2, 5])
-        ));
+        assert!(
+            sans.value
+                .general_names
+                .iter()
+                .any(|n| matches!(n, x509_parser::extensions::GeneralName::IPAddress(ip) if **ip == [192, 0, 2, 5]))
+        );
     }
 }
 
