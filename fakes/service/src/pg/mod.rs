@@ -199,7 +199,7 @@ impl Store for PgStore {
             self.session = None;
             return Err(StoreError::Unavailable("the connection is closed".into()));
         }
-        let batch = tables::Batch::new(&fold(writes))?;
+        let batch = tables::Batch::new(fold(writes))?;
         self.within(async |session| batch.commit(&session.client, &session.statements).await).await
     }
 

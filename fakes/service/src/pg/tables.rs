@@ -15,7 +15,7 @@ use vlab_api::types::{Event, MonitoredOperator, Severity};
 
 use super::{batch_error, connection_error};
 use crate::core::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot};
-use crate::store::{Folded, StoreError};
+use crate::store::{Folded, Step, StoreError};
 
 /// A table as the batches see it: its key and its other columns, with their types.
 struct Table {
@@ -195,39 +195,23 @@ impl Statements {
 
 type Column = Box<dyn ToSql + Sync + Send>;
 
-/// The parameters of one statement; not run when there are no rows.
-#[derive(Default)]
-struct Params {
-    rows: usize,
+/// One statement of a batch with its parameters.
+struct Call {
+    statement: fn(&Statements) -> &Statement,
     columns: Vec<Column>,
 }
 
-impl Params {
-    fn new(rows: usize, columns: Vec<Column>) -> Self {
-        Self { rows, columns }
-    }
-
-    async fn run(&self, client: &Client, statement: &Statement) -> Result<(), tokio_postgres::Error> {
+impl Call {
+    async fn run(&self, client: &Client, statements: &Statements) -> Result<(), tokio_postgres::Error> {
         let refs: Vec<&(dyn ToSql + Sync)> = self.columns.iter().map(|c| &**c as &(dyn ToSql + Sync)).collect();
-        client.execute(statement, &refs).await.map(|_| ())
+        client.execute((self.statement)(statements), &refs).await.map(|_| ())
     }
 }
 
-/// One batch as parameters.
+/// One batch as statements in order.
 #[derive(Default)]
 pub(super) struct Batch {
-    put_clusters: Params,
-    delete_clusters: Params,
-    stale_operators: Params,
-    put_operators: Params,
-    put_infra_envs: Params,
-    delete_infra_envs: Params,
-    put_hosts: Params,
-    delete_hosts: Params,
-    heartbeats: Params,
-    events: Params,
-    put_files: Params,
-    delete_files: Params,
+    calls: Vec<Call>,
 }
 
 /// A column: one value of each row.
@@ -261,145 +245,147 @@ fn time(value: Option<Timestamp>) -> Option<SystemTime> {
 }
 
 impl Batch {
-    pub(super) fn new(batch: &Folded) -> Result<Self, StoreError> {
+    pub(super) fn new(batch: Folded) -> Result<Self, StoreError> {
         let mut out = Self::default();
-        out.clusters(batch)?;
-        out.infra_envs(batch)?;
-        out.hosts(batch)?;
-        out.events(batch);
-        let (put, deleted) = split(&batch.files);
-        out.put_files = Params::new(
-            put.len(),
-            vec![column(&put, |(key, _)| key.to_string()), column(&put, |(_, bytes)| bytes.to_vec())],
-        );
-        out.delete_files = Params::new(deleted.len(), vec![column(&deleted, |key| key.to_string())]);
+        for step in &batch.steps {
+            match step {
+                Step::PutClusters(rows) => out.put_clusters(rows)?,
+                Step::DeleteClusters(ids) => {
+                    out.call(|s| &s.delete_clusters, vec![column(ids, Uuid::to_string)]);
+                    let none = || -> Column { Box::new(Vec::<String>::new()) };
+                    out.call(|s| &s.stale_operators, vec![column(ids, Uuid::to_string), none(), none()]);
+                }
+                Step::PutInfraEnvs(rows) => out.put_infra_envs(rows)?,
+                Step::DeleteInfraEnvs(ids) => out.call(|s| &s.delete_infra_envs, vec![column(ids, Uuid::to_string)]),
+                Step::PutHosts(rows) => out.put_hosts(rows)?,
+                Step::DeleteHosts(keys) => out.call(
+                    |s| &s.delete_hosts,
+                    vec![column(keys, |(_, host)| host.to_string()), column(keys, |(env, _)| env.to_string())],
+                ),
+            }
+        }
+        let beats: Vec<_> = batch.heartbeats.iter().collect();
+        if !beats.is_empty() {
+            out.call(
+                |s| &s.heartbeats,
+                vec![
+                    column(&beats, |((_, host), _)| host.to_string()),
+                    column(&beats, |((env, _), _)| env.to_string()),
+                    column(&beats, |(_, (at, _))| time(Some(*at))),
+                    column(&beats, |(_, (_, unix))| *unix),
+                ],
+            );
+        }
+        if !batch.events.is_empty() {
+            out.events(&batch.events);
+        }
+        let put: Vec<(&String, &Arc<[u8]>)> = batch.files.iter().filter_map(|(k, v)| Some((k, v.as_ref()?))).collect();
+        if !put.is_empty() {
+            let columns = vec![column(&put, |(key, _)| (*key).clone()), column(&put, |(_, bytes)| bytes.to_vec())];
+            out.call(|s| &s.put_files, columns);
+        }
+        let deleted: Vec<&String> = batch.files.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k).collect();
+        if !deleted.is_empty() {
+            out.call(|s| &s.delete_files, vec![column(&deleted, |key| (*key).clone())]);
+        }
         Ok(out)
     }
 
-    fn clusters(&mut self, batch: &Folded) -> Result<(), StoreError> {
-        let (put, deleted) = split(&batch.clusters);
-        let bodies = bodies("clusters", &put, |(id, _)| id.to_string(), |(_, row)| &***row)?;
-        self.put_clusters = Params::new(
-            put.len(),
+    fn call(&mut self, statement: fn(&Statements) -> &Statement, columns: Vec<Column>) {
+        self.calls.push(Call { statement, columns });
+    }
+
+    fn put_clusters(&mut self, put: &[Arc<ClusterRow>]) -> Result<(), StoreError> {
+        let bodies = bodies("clusters", put, |r| r.view.cluster.id)?;
+        self.call(
+            |s| &s.put_clusters,
             vec![
-                column(&put, |(id, _)| id.to_string()),
-                column(&put, |r| maybe(r.1.view.cluster.name.as_ref())),
-                column(&put, |r| maybe(r.1.view.cluster.openshift_version.as_ref())),
-                column(&put, |r| r.1.view.cluster.status.as_str()),
-                column(&put, |r| text(&r.1.view.cluster.status_info)),
-                column(&put, |r| time(r.1.view.cluster.status_updated_at)),
-                column(&put, |r| maybe(r.1.view.cluster.validations_info.as_ref())),
-                column(&put, |r| r.1.view.cluster.progress.as_ref().and_then(|p| p.total_percentage)),
-                column(&put, |r| {
-                    r.1.view.cluster.progress.as_ref().and_then(|p| p.finalizing_stage).map(|s| s.as_str())
-                }),
-                column(&put, |r| time(r.1.view.cluster.install_started_at)),
-                column(&put, |r| time(r.1.view.cluster.install_completed_at)),
-                Box::new(bodies),
+                column(put, |r| r.view.cluster.id.to_string()),
+                column(put, |r| maybe(r.view.cluster.name.as_ref())),
+                column(put, |r| maybe(r.view.cluster.openshift_version.as_ref())),
+                column(put, |r| r.view.cluster.status.as_str()),
+                column(put, |r| text(&r.view.cluster.status_info)),
+                column(put, |r| time(r.view.cluster.status_updated_at)),
+                column(put, |r| maybe(r.view.cluster.validations_info.as_ref())),
+                column(put, |r| r.view.cluster.progress.as_ref().and_then(|p| p.total_percentage)),
+                column(put, |r| r.view.cluster.progress.as_ref().and_then(|p| p.finalizing_stage).map(|s| s.as_str())),
+                column(put, |r| time(r.view.cluster.install_started_at)),
+                column(put, |r| time(r.view.cluster.install_completed_at)),
+                bodies,
             ],
         );
-        self.delete_clusters = Params::new(deleted.len(), vec![column(&deleted, |id| id.to_string())]);
 
-        let operators: Vec<(String, &MonitoredOperator)> = put
+        let operators: Vec<(Uuid, &MonitoredOperator)> = put
             .iter()
-            .flat_map(|r| r.1.view.cluster.monitored_operators.iter().flatten().map(|o| (r.0.to_string(), o)))
+            .flat_map(|r| r.view.cluster.monitored_operators.iter().flatten().map(|o| (r.view.cluster.id, o)))
             .filter(|(_, o)| o.name.is_some())
             .collect();
-        let mut touched: Vec<String> = put.iter().map(|(id, _)| id.to_string()).collect();
-        touched.extend(deleted.iter().map(|id| id.to_string()));
-        let clusters = || column(&operators, |(cluster, _)| cluster.clone());
+        let clusters = || column(&operators, |(cluster, _)| cluster.to_string());
         let names = || column(&operators, |(_, o)| maybe(o.name.as_ref()));
-        self.stale_operators = Params::new(touched.len(), vec![Box::new(touched), clusters(), names()]);
-        self.put_operators = Params::new(
-            operators.len(),
-            vec![
-                clusters(),
-                names(),
-                column(&operators, |(_, o)| maybe(o.version.as_ref())),
-                column(&operators, |(_, o)| o.operator_type.map(|t| t.as_str())),
-                column(&operators, |(_, o)| o.status.map(|s| s.as_str())),
-                column(&operators, |(_, o)| maybe(o.status_info.as_ref())),
-                column(&operators, |(_, o)| time(o.status_updated_at)),
-            ],
-        );
-        Ok(())
-    }
-
-    fn infra_envs(&mut self, batch: &Folded) -> Result<(), StoreError> {
-        let (put, deleted) = split(&batch.infra_envs);
-        let bodies = bodies("infra_envs", &put, |(id, _)| id.to_string(), |(_, row)| &***row)?;
-        self.put_infra_envs = Params::new(
-            put.len(),
-            vec![
-                column(&put, |(id, _)| id.to_string()),
-                column(&put, |r| text(&r.1.infra_env.name)),
-                column(&put, |r| id(r.1.infra_env.cluster_id)),
-                Box::new(bodies),
-            ],
-        );
-        self.delete_infra_envs = Params::new(deleted.len(), vec![column(&deleted, |id| id.to_string())]);
-        Ok(())
-    }
-
-    fn hosts(&mut self, batch: &Folded) -> Result<(), StoreError> {
-        let mut put: Vec<&Arc<HostRow>> = Vec::new();
-        let mut deleted: Vec<(Uuid, Uuid)> = Vec::new();
-        let mut beats: Vec<(Uuid, Uuid, Timestamp, Option<i64>)> = Vec::new();
-        for ((infra_env, host), write) in &batch.hosts {
-            match &write.row {
-                Some(Some(row)) => put.push(row),
-                Some(None) => deleted.push((*infra_env, *host)),
-                None => {}
-            }
-            if let Some((at, unix)) = write.heartbeat {
-                beats.push((*infra_env, *host, at, unix));
-            }
+        self.call(|s| &s.stale_operators, vec![column(put, |r| r.view.cluster.id.to_string()), clusters(), names()]);
+        if !operators.is_empty() {
+            self.call(
+                |s| &s.put_operators,
+                vec![
+                    clusters(),
+                    names(),
+                    column(&operators, |(_, o)| maybe(o.version.as_ref())),
+                    column(&operators, |(_, o)| o.operator_type.map(|t| t.as_str())),
+                    column(&operators, |(_, o)| o.status.map(|s| s.as_str())),
+                    column(&operators, |(_, o)| maybe(o.status_info.as_ref())),
+                    column(&operators, |(_, o)| time(o.status_updated_at)),
+                ],
+            );
         }
-        let bodies = bodies("hosts", &put, |r| r.view.host.id.to_string(), |r| &***r)?;
-        self.put_hosts = Params::new(
-            put.len(),
+        Ok(())
+    }
+
+    fn put_infra_envs(&mut self, put: &[Arc<InfraEnvRow>]) -> Result<(), StoreError> {
+        let bodies = bodies("infra_envs", put, |r| r.infra_env.id)?;
+        self.call(
+            |s| &s.put_infra_envs,
             vec![
-                column(&put, |r| r.view.host.id.to_string()),
-                column(&put, |r| r.infra_env_id().to_string()),
-                column(&put, |r| id(r.view.host.cluster_id)),
-                column(&put, |r| r.view.host.status.as_str()),
-                column(&put, |r| text(&r.view.host.status_info)),
-                column(&put, |r| time(r.view.host.status_updated_at)),
-                column(&put, |r| maybe(r.view.host.validations_info.as_ref())),
-                column(&put, |r| r.view.host.progress.as_ref().and_then(|p| p.current_stage).map(|s| s.as_str())),
-                column(&put, |r| maybe(r.view.host.progress.as_ref().and_then(|p| p.progress_info.as_ref()))),
-                column(&put, |r| r.view.host.progress.as_ref().and_then(|p| p.installation_percentage)),
-                column(&put, |r| time(r.view.host.progress.as_ref().and_then(|p| p.stage_started_at))),
-                column(&put, |r| time(r.view.host.progress.as_ref().and_then(|p| p.stage_updated_at))),
-                column(&put, |r| r.view.host.role.map(|v| v.as_str())),
-                column(&put, |r| r.view.host.suggested_role.map(|v| v.as_str())),
-                column(&put, |r| r.view.host.bootstrap),
-                column(&put, |r| maybe(r.view.host.requested_hostname.as_ref())),
-                column(&put, |r| time(r.view.host.checked_in_at)),
-                column(&put, |r| r.view.host.timestamp),
-                Box::new(bodies),
-            ],
-        );
-        self.delete_hosts = Params::new(
-            deleted.len(),
-            vec![column(&deleted, |(_, host)| host.to_string()), column(&deleted, |(env, _)| env.to_string())],
-        );
-        self.heartbeats = Params::new(
-            beats.len(),
-            vec![
-                column(&beats, |(_, host, _, _)| host.to_string()),
-                column(&beats, |(env, _, _, _)| env.to_string()),
-                column(&beats, |(_, _, at, _)| time(Some(*at))),
-                column(&beats, |(_, _, _, unix)| *unix),
+                column(put, |r| r.infra_env.id.to_string()),
+                column(put, |r| text(&r.infra_env.name)),
+                column(put, |r| id(r.infra_env.cluster_id)),
+                bodies,
             ],
         );
         Ok(())
     }
 
-    fn events(&mut self, batch: &Folded) {
-        let events = &batch.events;
-        self.events = Params::new(
-            events.len(),
+    fn put_hosts(&mut self, put: &[Arc<HostRow>]) -> Result<(), StoreError> {
+        let bodies = bodies("hosts", put, |r| r.view.host.id)?;
+        self.call(
+            |s| &s.put_hosts,
+            vec![
+                column(put, |r| r.view.host.id.to_string()),
+                column(put, |r| r.infra_env_id().to_string()),
+                column(put, |r| id(r.view.host.cluster_id)),
+                column(put, |r| r.view.host.status.as_str()),
+                column(put, |r| text(&r.view.host.status_info)),
+                column(put, |r| time(r.view.host.status_updated_at)),
+                column(put, |r| maybe(r.view.host.validations_info.as_ref())),
+                column(put, |r| r.view.host.progress.as_ref().and_then(|p| p.current_stage).map(|s| s.as_str())),
+                column(put, |r| maybe(r.view.host.progress.as_ref().and_then(|p| p.progress_info.as_ref()))),
+                column(put, |r| r.view.host.progress.as_ref().and_then(|p| p.installation_percentage)),
+                column(put, |r| time(r.view.host.progress.as_ref().and_then(|p| p.stage_started_at))),
+                column(put, |r| time(r.view.host.progress.as_ref().and_then(|p| p.stage_updated_at))),
+                column(put, |r| r.view.host.role.map(|v| v.as_str())),
+                column(put, |r| r.view.host.suggested_role.map(|v| v.as_str())),
+                column(put, |r| r.view.host.bootstrap),
+                column(put, |r| maybe(r.view.host.requested_hostname.as_ref())),
+                column(put, |r| time(r.view.host.checked_in_at)),
+                column(put, |r| r.view.host.timestamp),
+                bodies,
+            ],
+        );
+        Ok(())
+    }
+
+    fn events(&mut self, events: &[EventRow]) {
+        self.call(
+            |s| &s.events,
             vec![
                 column(events, |e| i64::try_from(e.seq).unwrap_or(i64::MAX)),
                 column(events, |e| maybe(e.event.name.as_ref())),
@@ -420,23 +406,8 @@ impl Batch {
     pub(super) async fn commit(&self, client: &Client, s: &Statements) -> Result<(), StoreError> {
         // A statement that fails makes the server refuse the rest and turns COMMIT into a rollback.
         let mut work: Vec<Sent<'_>> = vec![Box::pin(client.batch_execute("BEGIN"))];
-        for (params, statement) in [
-            (&self.delete_clusters, &s.delete_clusters),
-            (&self.stale_operators, &s.stale_operators),
-            (&self.put_clusters, &s.put_clusters),
-            (&self.put_operators, &s.put_operators),
-            (&self.delete_infra_envs, &s.delete_infra_envs),
-            (&self.put_infra_envs, &s.put_infra_envs),
-            (&self.delete_hosts, &s.delete_hosts),
-            (&self.put_hosts, &s.put_hosts),
-            (&self.heartbeats, &s.heartbeats),
-            (&self.events, &s.events),
-            (&self.delete_files, &s.delete_files),
-            (&self.put_files, &s.put_files),
-        ] {
-            if params.rows > 0 {
-                work.push(Box::pin(params.run(client, statement)));
-            }
+        for call in &self.calls {
+            work.push(Box::pin(call.run(client, s)));
         }
         work.push(Box::pin(client.batch_execute("COMMIT")));
         let results = together(work).await;
@@ -482,25 +453,18 @@ async fn together(mut work: Vec<Sent<'_>>) -> Vec<Result<(), tokio_postgres::Err
     .await
 }
 
-/// What is put and what is deleted.
-fn split<K: Ord, V>(rows: &std::collections::BTreeMap<K, Option<V>>) -> (Vec<(&K, &V)>, Vec<&K>) {
-    let put = rows.iter().filter_map(|(k, v)| Some((k, v.as_ref()?))).collect();
-    let deleted = rows.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k).collect();
-    (put, deleted)
-}
-
-fn bodies<R, B: serde::Serialize>(
+fn bodies<B: serde::Serialize>(
     table: &'static str,
-    rows: &[R],
-    key: impl Fn(&R) -> String,
-    body: impl Fn(&R) -> &B,
-) -> Result<Vec<String>, StoreError> {
-    rows.iter()
+    rows: &[Arc<B>],
+    key: impl Fn(&B) -> Uuid,
+) -> Result<Column, StoreError> {
+    let bodies: Vec<String> = rows
+        .iter()
         .map(|r| {
-            serde_json::to_string(body(r))
-                .map_err(|e| StoreError::Rejected(format!("table {table}, row {}: {e}", key(r))))
+            serde_json::to_string(&**r).map_err(|e| StoreError::Rejected(format!("table {table}, row {}: {e}", key(r))))
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok(Box::new(bodies))
 }
 
 /// Reads everything, as of one instant.

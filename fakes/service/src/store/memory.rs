@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::{PoolState, Store, StoreError, fold};
+use super::{PoolState, Step, Store, StoreError, fold};
 use crate::core::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
 
 /// Rows in memory. Clones are handles to the same rows, as two connections to one database would be.
@@ -53,23 +53,29 @@ impl MemoryStore {
         if let Some(event) = batch.events.iter().find(|e| tables.events.contains_key(&e.seq) || !seen.insert(e.seq)) {
             return Err(StoreError::Rejected(format!("event {} is stored already", event.seq)));
         }
-        put(&mut tables.clusters, batch.clusters);
-        put(&mut tables.infra_envs, batch.infra_envs);
-        put(&mut tables.files, batch.files);
-        for (key, write) in batch.hosts {
-            match write.row {
-                Some(Some(row)) => {
-                    tables.hosts.insert(key, row);
+        for step in batch.steps {
+            match step {
+                Step::PutClusters(rows) => tables.clusters.extend(rows.into_iter().map(|r| (r.view.cluster.id, r))),
+                Step::DeleteClusters(ids) => ids.iter().for_each(|id| drop(tables.clusters.remove(id))),
+                Step::PutInfraEnvs(rows) => tables.infra_envs.extend(rows.into_iter().map(|r| (r.infra_env.id, r))),
+                Step::DeleteInfraEnvs(ids) => ids.iter().for_each(|id| drop(tables.infra_envs.remove(id))),
+                Step::PutHosts(rows) => {
+                    tables.hosts.extend(rows.into_iter().map(|r| ((r.infra_env_id(), r.view.host.id), r)));
                 }
-                Some(None) => {
-                    tables.hosts.remove(&key);
-                }
-                None => {}
+                Step::DeleteHosts(keys) => keys.iter().for_each(|key| drop(tables.hosts.remove(key))),
             }
-            if let (Some((checked_in_at, timestamp)), Some(row)) = (write.heartbeat, tables.hosts.get_mut(&key)) {
+        }
+        for (key, (checked_in_at, timestamp)) in batch.heartbeats {
+            if let Some(row) = tables.hosts.get_mut(&key) {
                 let host = &mut Arc::make_mut(row).view.host;
                 host.checked_in_at = Some(checked_in_at);
                 host.timestamp = timestamp.or(host.timestamp);
+            }
+        }
+        for (key, bytes) in batch.files {
+            match bytes {
+                Some(bytes) => drop(tables.files.insert(key, bytes)),
+                None => drop(tables.files.remove(&key)),
             }
         }
         tables.events.extend(batch.events.into_iter().map(|e| (e.seq, e)));
@@ -79,19 +85,6 @@ impl MemoryStore {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // A panic while the lock was held cannot leave half a batch: the maps are only touched after all checks.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn put<K: Ord, V>(table: &mut BTreeMap<K, V>, rows: BTreeMap<K, Option<V>>) {
-    for (key, row) in rows {
-        match row {
-            Some(row) => {
-                table.insert(key, row);
-            }
-            None => {
-                table.remove(&key);
-            }
-        }
     }
 }
 

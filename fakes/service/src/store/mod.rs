@@ -11,7 +11,7 @@ use std::future::Future;
 
 use crate::core::{Snapshot, Write};
 
-pub(crate) use fold::{Folded, fold};
+pub(crate) use fold::{Folded, Step, fold};
 pub use memory::MemoryStore;
 
 /// Why the store did not do it.
