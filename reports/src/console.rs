@@ -1,18 +1,159 @@
-//! The verdict for the terminal.
+//! The verdict for the terminal: what failed, where, what was seen instead and the last things that the host did; what
+//! passed is one line.
 
-use crate::result::RunResult;
+use std::fmt::Write as _;
+
+use crate::html::human_ms;
+use crate::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// How the terminal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns to use.
+    /// Columns to use; less than 40 counts as 40.
     pub width: usize,
-    /// Use colours? (`NO_COLOR` is not set and the output is a terminal.)
+    /// Use colours?
     pub color: bool,
 }
 
+impl Style {
+    /// The style for an output, from the values of the environment variables `NO_COLOR` and `COLUMNS` and whether it is a
+    /// terminal (`terminal_width` is what the terminal itself says). Not a terminal: 100 columns and no colours.
+    pub fn of(no_color: Option<&str>, columns: Option<&str>, is_terminal: bool, terminal_width: Option<usize>) -> Self {
+        let width = columns.and_then(|c| c.parse().ok()).filter(|w| *w > 0);
+        Self {
+            width: width.or(terminal_width.filter(|_| is_terminal)).unwrap_or(100),
+            color: is_terminal && no_color.is_none_or(str::is_empty),
+        }
+    }
+}
+
+/// Failures told in full; the others are counted.
+const TOLD: usize = 5;
+/// Kinds in the order of the closing lines.
+const KINDS: [(CheckKind, &str); 5] = [
+    (CheckKind::Expectation, "expectations"),
+    (CheckKind::Invariant, "invariants"),
+    (CheckKind::Leak, "leaks"),
+    (CheckKind::Budget, "budgets"),
+    (CheckKind::Lab, "lab"),
+];
+
 /// The verdict in a few lines, ending in a newline.
 pub fn render(result: &RunResult, style: Style) -> String {
-    let _ = (result, style);
-    unimplemented!("the console report is not built yet")
+    let mut out = Out { text: String::new(), width: style.width.max(40), color: style.color };
+    let checks = result.by_urgency();
+    let bad: Vec<&CheckResult> = checks.iter().copied().filter(|c| c.verdict.urgency() < 2).collect();
+    for check in bad.iter().take(TOLD) {
+        out.check(result, check);
+    }
+    if bad.len() > TOLD {
+        out.line(2, "", &format!("… and {} more, see report.html", bad.len() - TOLD));
+    }
+    for check in checks.iter().filter(|c| c.verdict.urgency() == 2) {
+        out.line(2, "33", &format!("– {} skipped: {}", check.name, check.verdict.reason().unwrap_or_default()));
+    }
+    out.verdict(result);
+    out.text
+}
+
+struct Out {
+    text: String,
+    width: usize,
+    color: bool,
+}
+
+impl Out {
+    /// One line or, when it is too long for the terminal, several that are indented below it.
+    fn line(&mut self, indent: usize, color: &str, text: &str) {
+        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (mut lines, mut line) = (Vec::new(), String::new());
+        let mut column = 0;
+        for word in clean.split_whitespace() {
+            let room = self.width - if lines.is_empty() { indent } else { indent + 2 };
+            if column > 0 && column + 1 + word.chars().count() > room {
+                lines.push(std::mem::take(&mut line));
+                column = 0;
+            }
+            if column > 0 {
+                line.push(' ');
+                column += 1;
+            }
+            for c in word.chars() {
+                // A word that is longer than a line is cut.
+                if column >= self.width - indent - 2 {
+                    lines.push(std::mem::take(&mut line));
+                    column = 0;
+                }
+                line.push(c);
+                column += 1;
+            }
+        }
+        lines.push(line);
+        for (i, line) in lines.iter().enumerate() {
+            let pad = if i == 0 { indent } else { indent + 2 };
+            if self.color && !color.is_empty() {
+                let _ = writeln!(self.text, "{:pad$}\x1b[{color}m{line}\x1b[0m", "");
+            } else {
+                let _ = writeln!(self.text, "{:pad$}{line}", "");
+            }
+        }
+    }
+
+    fn check(&mut self, result: &RunResult, check: &CheckResult) {
+        let (sign, color) = match check.verdict {
+            CheckVerdict::Failed => ("✗", "1;31"),
+            _ => ("?", "1;33"),
+        };
+        let subject = check.subject.as_deref().map(|s| format!(" on {s}")).unwrap_or_default();
+        let at = check
+            .at
+            .map(|at| format!(", {} after the start", human_ms(at.since(result.started_at).as_secs_f64() * 1000.0)))
+            .unwrap_or_default();
+        self.line(0, color, &format!("{sign} {} {}{subject}{at}", check.kind.as_str(), check.name));
+        for text in [check.message.as_str(), check.verdict.reason().unwrap_or_default()] {
+            if !text.is_empty() {
+                self.line(4, "", text);
+            }
+        }
+        if !check.expected.is_empty() {
+            self.line(4, "", &format!("expected: {}", check.expected));
+        }
+        if !check.seen.is_empty() {
+            self.line(4, "", &format!("seen:     {}", check.seen));
+        }
+        if !check.last_things.is_empty() {
+            self.line(4, "2", "the last things it did:");
+            for thing in check.last_things.iter().rev().take(10).rev() {
+                self.line(6, "", thing);
+            }
+        }
+    }
+
+    fn verdict(&mut self, result: &RunResult) {
+        let color = match result.verdict {
+            Verdict::Passed => "1;32",
+            Verdict::Failed => "1;31",
+            Verdict::Inconclusive => "1;33",
+        };
+        let mut parts = Vec::new();
+        for (kind, name) in KINDS {
+            let of: Vec<&CheckResult> = result.checks.iter().filter(|c| c.kind == kind).collect();
+            if !of.is_empty() {
+                let passed = of.iter().filter(|c| c.verdict == CheckVerdict::Passed).count();
+                parts.push(format!("{name} {passed}/{}", of.len()));
+            }
+        }
+        let took = human_ms(result.finished_at.since(result.started_at).as_secs_f64() * 1000.0);
+        let mut text = format!("{} {} in {took}", result.run.scenario, result.verdict);
+        if !parts.is_empty() {
+            let _ = write!(text, " ({})", parts.join(", "));
+        }
+        self.line(0, color, &text);
+        if let Some(reason) = &result.reason {
+            self.line(2, "", reason);
+        }
+        if result.verdict != Verdict::Passed && !result.how_to_repeat.is_empty() {
+            self.line(2, "2", &format!("repeat: {}", result.how_to_repeat));
+        }
+    }
 }
