@@ -1,0 +1,275 @@
+//! What the command line means. Pure: no files, no programs.
+
+use std::ffi::OsString;
+
+/// Who does the work of a verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doer {
+    /// The `vlab` binary under this verb, after the set-up of what a run needs when `setup` is true.
+    Vlab {
+        /// The verb of `vlab`; empty: the arguments are passed as they are.
+        verb: &'static str,
+        /// Whether PostgreSQL must be there.
+        setup: bool,
+    },
+    /// Format, lints, tests.
+    Test,
+    /// Only the set-up.
+    Setup,
+}
+
+/// A verb of `cargo xtask`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Verb {
+    pub(crate) name: &'static str,
+    pub(crate) usage: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) doer: Doer,
+}
+
+const fn vlab(verb: &'static str) -> Doer {
+    Doer::Vlab { verb, setup: false }
+}
+
+/// All verbs, in the order of the help.
+pub(crate) const VERBS: &[Verb] = &[
+    Verb {
+        name: "scenario",
+        usage: "scenario <name|path>... [options of `vlab scenario`]",
+        what: "run scenarios against a real PostgreSQL and judge them",
+        doer: Doer::Vlab { verb: "scenario", setup: true },
+    },
+    Verb {
+        name: "test",
+        usage: "test [arguments of `cargo nextest run`]",
+        what: "formatting, clippy without warnings, all tests, documentation tests",
+        doer: Doer::Test,
+    },
+    Verb { name: "setup", usage: "setup", what: "install what runs and tests need and is missing", doer: Doer::Setup },
+    Verb {
+        name: "doctor",
+        usage: "doctor [options of `vlab doctor`]",
+        what: "tell what this machine has, what works, and how to get the rest",
+        doer: vlab("doctor"),
+    },
+    Verb { name: "list", usage: "list [options of `vlab list`]", what: "list the scenarios", doer: vlab("list") },
+    Verb {
+        name: "validate",
+        usage: "validate <name|path>...",
+        what: "check scenarios without running them",
+        doer: vlab("validate"),
+    },
+    Verb {
+        name: "simulate",
+        usage: "simulate <name|path> [options of `vlab simulate`]",
+        what: "run a scenario in virtual time",
+        doer: vlab("simulate"),
+    },
+    Verb {
+        name: "report",
+        usage: "report [run] [options of `vlab report`]",
+        what: "write the reports of a run again from its history",
+        doer: vlab("report"),
+    },
+    Verb { name: "check", usage: "check [run]", what: "judge a run again from its history", doer: vlab("check") },
+    Verb { name: "check-run", usage: "check-run [run]", what: "the same as `check`", doer: vlab("check") },
+    Verb { name: "schema", usage: "schema", what: "print the JSON Schema of scenarios", doer: vlab("schema") },
+    Verb { name: "gc", usage: "gc [options of `vlab gc`]", what: "remove what dead runs have left", doer: vlab("gc") },
+    Verb { name: "vlab", usage: "vlab <arguments>", what: "build `vlab` and run it as it is", doer: vlab("") },
+];
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Print the help (of one verb).
+    Help(Option<&'static Verb>),
+    /// Do the verb.
+    Do {
+        verb: &'static Verb,
+        /// `--no-setup` was not given.
+        may_install: bool,
+        /// What is not ours.
+        args: Vec<OsString>,
+    },
+    /// Say this, and exit code 2.
+    Wrong(String),
+}
+
+/// Reads the command line without the name of the program.
+pub(crate) fn parse(args: &[OsString]) -> Action {
+    let Some((first, rest)) = args.split_first() else {
+        return Action::Wrong("which verb?".to_owned());
+    };
+    if first == "--help" || first == "-h" || first == "help" {
+        return match rest.first().and_then(|name| VERBS.iter().find(|verb| *name == *verb.name)) {
+            Some(verb) => Action::Help(Some(verb)),
+            None => Action::Help(None),
+        };
+    }
+    let Some(verb) = VERBS.iter().find(|verb| *first == *verb.name) else {
+        let name = first.to_string_lossy();
+        let nearest = nearest(&name, VERBS.iter().map(|verb| verb.name));
+        let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"));
+        return Action::Wrong(format!("there is no verb `{name}`{hint}"));
+    };
+    // `vlab` gets everything as it is; of the other verbs ours are the options up to a `--`.
+    let verbatim = verb.doer == vlab("");
+    let (mut may_install, mut ours, mut passed) = (true, !verbatim, Vec::new());
+    for arg in rest {
+        match arg.to_str() {
+            Some("--help" | "-h") if ours => return Action::Help(Some(verb)),
+            Some("--no-setup") if ours => may_install = false,
+            Some("--") if ours => {
+                ours = false;
+                // nextest and vlab have a use for it themselves.
+                passed.push(arg.clone());
+            }
+            _ => passed.push(arg.clone()),
+        }
+    }
+    if verb.doer == Doer::Setup
+        && let Some(extra) = passed.first()
+    {
+        return Action::Wrong(format!("`setup` takes no `{}`", extra.to_string_lossy()));
+    }
+    Action::Do { verb, may_install, args: passed }
+}
+
+/// The help text.
+pub(crate) fn help(verb: Option<&Verb>) -> String {
+    let no_setup = "  --no-setup   install nothing; when something is missing, say what and stop with code 3\n";
+    match verb {
+        Some(verb) => {
+            let mut text = format!("usage: cargo xtask {}\n\n{}\n\n", verb.usage, verb.what);
+            match verb.doer {
+                Doer::Vlab { verb: "", .. } => {}
+                Doer::Vlab { verb: name, setup } => {
+                    if setup {
+                        text += no_setup;
+                    }
+                    text += &format!("  -h, --help   this; all options: cargo xtask vlab {name} --help\n");
+                }
+                Doer::Test | Doer::Setup => {
+                    text += no_setup;
+                    text += "  -h, --help   this\n";
+                }
+            }
+            text
+        }
+        None => {
+            let mut text = "usage: cargo xtask <verb> [arguments]\n\n".to_owned();
+            for verb in VERBS {
+                text += &format!("  {:<11} {}\n", verb.name, verb.what);
+            }
+            text + "\nfirst steps: cargo xtask scenario sno\n             cargo xtask test\n\n\
+                    `cargo xtask <verb> --help` tells more. Exit codes are those of what was run.\n"
+        }
+    }
+}
+
+/// The name nearest to what was typed, when it is near enough to be meant.
+pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_lowercase();
+    names
+        .map(|name| (distance(&typed, name), name))
+        .filter(|(distance, name)| *distance <= name.len().max(3) / 2)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// Letters to add, drop, replace, or swap with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut table = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
+    for (i, row) in table.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for (j, cell) in table[0].iter_mut().enumerate() {
+        *cell = j;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(table[i - 2][j - 2] + 1);
+            }
+            table[i][j] = best;
+        }
+    }
+    table[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_ascii_whitespace().map(OsString::from).collect()
+    }
+
+    /// (command line, verb, may install, passed on)
+    const DONE: &[(&str, &str, bool, &str)] = &[
+        ("scenario sno", "scenario", true, "sno"),
+        ("scenario --no-setup sno ha-3-2 --seed 7", "scenario", false, "sno ha-3-2 --seed 7"),
+        ("scenario sno --no-setup", "scenario", false, "sno"),
+        ("scenario sno -- --no-setup -h", "scenario", true, "sno -- --no-setup -h"),
+        ("test", "test", true, ""),
+        ("test --no-setup -p vlab-lab -- --exact x", "test", false, "-p vlab-lab -- --exact x"),
+        ("setup", "setup", true, ""),
+        ("setup --no-setup", "setup", false, ""),
+        ("gc --dry-run", "gc", true, "--dry-run"),
+        ("vlab scenario --help --no-setup", "vlab", true, "scenario --help --no-setup"),
+    ];
+
+    #[test]
+    fn our_options_are_ours_and_the_rest_is_passed_on() {
+        for (line, name, install, rest) in DONE {
+            let Action::Do { verb, may_install, args } = parse(&words(line)) else { panic!("{line}") };
+            assert_eq!((verb.name, may_install, args), (*name, *install, words(rest)), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_is_help_and_knows_its_verb() {
+        assert_eq!(parse(&words("--help")), Action::Help(None));
+        assert_eq!(parse(&words("help nonsense")), Action::Help(None));
+        for verb in VERBS {
+            assert_eq!(parse(&words(&format!("help {}", verb.name))), Action::Help(Some(verb)));
+            let line = format!("{} x --help", verb.name);
+            match parse(&words(&line)) {
+                Action::Help(Some(found)) => assert_eq!(found, verb),
+                Action::Do { verb: found, .. } => assert_eq!((found, verb.name), (verb, "vlab"), "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+            assert!(help(None).contains(&format!("\n  {:<11} {}\n", verb.name, verb.what)));
+            assert!(help(Some(verb)).starts_with(&format!("usage: cargo xtask {}", verb.name)));
+        }
+    }
+
+    #[test]
+    fn a_wrong_verb_gets_the_nearest_one() {
+        let cases = [
+            ("scenraio", "; did you mean `scenario`?"),
+            ("tets", "; did you mean `test`?"),
+            ("Doctor", "; did you mean `doctor`?"),
+            ("lst", "; did you mean `list`?"),
+            ("xyzzyq", ""),
+            ("", ""),
+        ];
+        for (typed, hint) in cases {
+            let expected = Action::Wrong(format!("there is no verb `{typed}`{hint}"));
+            assert_eq!(parse(&[OsString::from(typed)]), expected);
+        }
+        assert_eq!(parse(&[]), Action::Wrong("which verb?".to_owned()));
+        assert_eq!(parse(&words("setup now")), Action::Wrong("`setup` takes no `now`".to_owned()));
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, expected) in [("", "abc", 3), ("gc", "cg", 1), ("kitten", "sitting", 3), ("list", "list", 0)] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+            assert_eq!(distance(b, a), expected, "{b} {a}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Installs what is missing: says what and why, then does it, once. When nothing is missing it looks at a few files and
+//! is done in milliseconds; whether things *work* is what `doctor` finds out.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::say;
+
+/// For whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Running scenarios.
+    Run,
+    /// The project's own tests (and running scenarios: tests do that too).
+    Test,
+}
+
+/// Where a tool comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Packages of Debian and Ubuntu.
+    Apt(&'static str),
+    /// A crate with a binary.
+    Cargo(&'static str),
+    /// A component of the Rust toolchain.
+    Rustup(&'static str),
+}
+
+struct Tool {
+    name: &'static str,
+    why: &'static str,
+    purpose: Purpose,
+    source: Source,
+    there: fn(&Machine) -> bool,
+}
+
+/// The table.
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "PostgreSQL server",
+        why: "the service keeps its state in a real PostgreSQL",
+        purpose: Purpose::Run,
+        source: Source::Apt("postgresql"),
+        there: |machine| machine.database_url || machine.postgres(),
+    },
+    Tool {
+        name: "chromium",
+        why: "a test opens the report in a real browser",
+        purpose: Purpose::Test,
+        source: Source::Apt("chromium"),
+        there: |machine| ["chromium", "chromium-browser", "google-chrome"].iter().any(|name| machine.program(name)),
+    },
+    Tool {
+        name: "rustfmt",
+        why: "checks the formatting",
+        purpose: Purpose::Test,
+        source: Source::Rustup("rustfmt"),
+        there: |machine| machine.program("cargo-fmt"),
+    },
+    Tool {
+        name: "clippy",
+        why: "checks the code for mistakes",
+        purpose: Purpose::Test,
+        source: Source::Rustup("clippy"),
+        there: |machine| machine.program("cargo-clippy"),
+    },
+    Tool {
+        name: "cargo-nextest",
+        why: "runs the tests, each in a process of its own",
+        purpose: Purpose::Test,
+        source: Source::Cargo("cargo-nextest"),
+        there: |machine| machine.program("cargo-nextest"),
+    },
+];
+
+/// Where to look: the parts of the environment that matter, so that tests can give others.
+struct Machine {
+    root: PathBuf,
+    path: Vec<PathBuf>,
+    pg_bin: Option<PathBuf>,
+    database_url: bool,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let mut path: Vec<PathBuf> = std::env::split_paths(&set("PATH").unwrap_or_default()).collect();
+        // cargo finds its subcommands there even when PATH does not have it.
+        let cargo_home =
+            set("CARGO_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(set("HOME")?).join(".cargo")));
+        path.extend(cargo_home.map(|home| home.join("bin")));
+        Self {
+            root: PathBuf::from("/"),
+            path,
+            pg_bin: set("VLAB_PG_BIN").map(PathBuf::from),
+            database_url: set("DATABASE_URL").is_some(),
+        }
+    }
+
+    fn program(&self, name: &str) -> bool {
+        self.path.iter().any(|dir| dir.join(name).is_file())
+    }
+
+    fn postgres(&self) -> bool {
+        let server = |dir: &Path| dir.join("initdb").is_file() && dir.join("postgres").is_file();
+        if let Some(named) = &self.pg_bin {
+            return server(named);
+        }
+        let debian = fs::read_dir(self.root.join("usr/lib/postgresql")).into_iter().flatten().flatten();
+        self.path.iter().any(|dir| server(dir)) || debian.into_iter().any(|entry| server(&entry.path().join("bin")))
+    }
+
+    fn missing(&self, purpose: Purpose) -> Vec<&'static Tool> {
+        TOOLS
+            .iter()
+            .filter(|tool| purpose == Purpose::Test || tool.purpose == Purpose::Run)
+            .filter(|tool| !(tool.there)(self))
+            .collect()
+    }
+}
+
+/// How to become root for `apt-get`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Root {
+    Already,
+    Sudo,
+    No,
+}
+
+/// One command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    argv: Vec<String>,
+    /// The end of the set-up when it fails; otherwise a later step fails and says why.
+    must: bool,
+}
+
+/// Makes sure that everything for `purpose` is there.
+///
+/// # Errors
+/// What is missing and why it was not installed.
+pub(crate) fn ensure(purpose: Purpose, may_install: bool) -> Result<Done, String> {
+    let machine = Machine::this();
+    let missing = machine.missing(purpose);
+    if missing.is_empty() {
+        return Ok(Done::WasThere);
+    }
+    for tool in &missing {
+        say(&format!("missing: {} ({})", tool.name, tool.why));
+    }
+    if let Some(named) = machine.pg_bin.as_deref().filter(|_| !machine.database_url && !machine.postgres()) {
+        return Err(format!(
+            "VLAB_PG_BIN is {}, where there is no `initdb` and `postgres`: correct or unset it",
+            named.display()
+        ));
+    }
+    let root = match fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)) {
+        Ok(0) => Root::Already,
+        _ if machine.program("sudo") => Root::Sudo,
+        _ => Root::No,
+    };
+    let steps = plan(&missing, root, std::io::IsTerminal::is_terminal(&std::io::stdin()));
+    let by_hand = || steps.iter().map(|step| format!("\n    {}", step.argv.join(" "))).collect::<String>();
+    if !may_install {
+        return Err(format!("--no-setup: nothing is installed; by hand it is{}", by_hand()));
+    }
+    if missing.iter().any(|tool| matches!(tool.source, Source::Apt(_))) {
+        if !machine.program("apt-get") {
+            return Err("there is no apt-get here: install the above with this system's own package manager".to_owned());
+        }
+        if root == Root::No {
+            return Err(format!("not root, and there is no sudo; by hand it is{}", by_hand()));
+        }
+    }
+    for step in &steps {
+        say(&format!("$ {}", step.argv.join(" ")));
+        match run(step) {
+            Ok(status) if status.success() => {}
+            Ok(status) if step.must => return Err(format!("`{}` ended with {status}", step.argv.join(" "))),
+            Ok(status) => say(&format!("ended with {status}; going on")),
+            Err(error) => return Err(format!("`{}`: {error}", step.argv.join(" "))),
+        }
+    }
+    // Not what the commands say but what is there now.
+    let still = Machine::this().missing(purpose);
+    match still.is_empty() {
+        true => Ok(Done::Installed),
+        false => {
+            let names: Vec<&str> = still.iter().map(|tool| tool.name).collect();
+            Err(format!("installed, and still not found: {}", names.join(", ")))
+        }
+    }
+}
+
+/// What [`ensure`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Nothing.
+    WasThere,
+    /// Something.
+    Installed,
+}
+
+/// Tells Debian's packages not to make (and start) a server of their own. Only there while they are installed: what the
+/// user installs later is the user's business.
+const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/vlab.conf";
+
+fn plan(missing: &[&Tool], root: Root, terminal: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let packages: Vec<&str> = missing
+        .iter()
+        .filter_map(|tool| match tool.source {
+            Source::Apt(package) => Some(package),
+            Source::Cargo(_) | Source::Rustup(_) => None,
+        })
+        .collect();
+    let as_root: &[&str] = match (root, terminal) {
+        (Root::Already, _) => &[],
+        (Root::Sudo | Root::No, true) => &["sudo"],
+        // Nobody is there to type a password.
+        (Root::Sudo | Root::No, false) => &["sudo", "-n"],
+    };
+    let mut step = |must: bool, before: &[&str], argv: &[&str]| {
+        let argv = before.iter().chain(argv).map(|word| (*word).to_owned()).collect();
+        steps.push(Step { argv, must });
+    };
+    if !packages.is_empty() {
+        let database = packages.contains(&"postgresql");
+        if database {
+            let script = format!(
+                "mkdir -p $(dirname {NO_MAIN_CLUSTER}) && echo 'create_main_cluster = false' > {NO_MAIN_CLUSTER}"
+            );
+            step(true, as_root, &["sh", "-c", &script]);
+        }
+        // Fails without a network; the lists may be fresh enough all the same.
+        step(false, as_root, &["apt-get", "update", "-q"]);
+        let install =
+            ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-q", "-y", "--no-install-recommends"];
+        let install: Vec<&str> = install.into_iter().chain(packages.iter().copied()).collect();
+        // Not `must`: the line after it is to be removed in any case. What is still missing is seen at the end.
+        step(false, as_root, &install);
+        if database {
+            step(false, as_root, &["rm", "-f", NO_MAIN_CLUSTER]);
+        }
+    }
+    for tool in missing {
+        match tool.source {
+            Source::Apt(_) => {}
+            Source::Cargo(name) => step(true, &[], &["cargo", "install", "--locked", name]),
+            Source::Rustup(name) => step(true, &[], &["rustup", "component", "add", name]),
+        }
+    }
+    steps
+}
+
+fn run(step: &Step) -> std::io::Result<ExitStatus> {
+    let (program, args) = step.argv.split_first().ok_or_else(|| std::io::Error::other("an empty command"))?;
+    let mut command = match (program.as_str(), std::env::var_os("CARGO")) {
+        // The cargo that runs us, even when PATH has another one or none.
+        ("cargo", Some(cargo)) => Command::new(cargo),
+        (program, _) => Command::new(OsStr::new(program)),
+    };
+    // Set for us by `cargo run`, and wrong for the build of another crate.
+    command.env_remove("CARGO_TARGET_DIR").args(args).stdout(Stdio::from(std::io::stderr())).status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(names: &[&str]) -> Vec<&'static Tool> {
+        TOOLS.iter().filter(|tool| names.contains(&tool.name)).collect()
+    }
+
+    fn lines(steps: &[Step]) -> Vec<String> {
+        steps.iter().map(|step| step.argv.join(" ")).collect()
+    }
+
+    #[test]
+    fn the_database_is_installed_without_a_server_of_its_own() {
+        let lines = lines(&plan(&tools(&["PostgreSQL server", "chromium"]), Root::Already, true));
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(lines[0].contains("create_main_cluster = false"), "{lines:?}");
+        assert_eq!(lines[1], "apt-get update -q");
+        assert!(lines[2].ends_with("apt-get install -q -y --no-install-recommends postgresql chromium"), "{lines:?}");
+        assert_eq!(lines[3], format!("rm -f {NO_MAIN_CLUSTER}"));
+    }
+
+    #[test]
+    fn only_apt_needs_root() {
+        let missing = tools(&["chromium", "cargo-nextest", "clippy"]);
+        for (root, terminal, prefix) in [(Root::Sudo, true, "sudo apt-get"), (Root::Sudo, false, "sudo -n apt-get")] {
+            let lines = lines(&plan(&missing, root, terminal));
+            assert!(lines[0].starts_with(prefix), "{lines:?}");
+            assert_eq!(lines[2..], ["rustup component add clippy", "cargo install --locked cargo-nextest"]);
+        }
+    }
+
+    fn empty_machine(root: &Path) -> Machine {
+        Machine { root: root.to_path_buf(), path: vec![root.join("bin")], pg_bin: None, database_url: false }
+    }
+
+    fn names(tools: &[&Tool]) -> Vec<&'static str> {
+        tools.iter().map(|tool| tool.name).collect()
+    }
+
+    #[test]
+    fn what_is_missing_depends_on_the_purpose() {
+        let root = std::env::temp_dir().join(format!("xtask-setup-{}", std::process::id()));
+        let machine = empty_machine(&root);
+        assert_eq!(names(&machine.missing(Purpose::Run)), ["PostgreSQL server"]);
+        assert_eq!(machine.missing(Purpose::Test).len(), TOOLS.len());
+        assert_eq!(
+            names(&Machine { database_url: true, ..empty_machine(&root) }.missing(Purpose::Run)),
+            [] as [&str; 0]
+        );
+
+        let put = |path: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        put("usr/lib/postgresql/15/bin/postgres");
+        assert_eq!(names(&machine.missing(Purpose::Run)), ["PostgreSQL server"], "half a server is none");
+        put("usr/lib/postgresql/15/bin/initdb");
+        assert_eq!(names(&machine.missing(Purpose::Run)), [] as [&str; 0]);
+        let elsewhere = Machine { pg_bin: Some(root.join("nowhere")), ..empty_machine(&root) };
+        assert_eq!(names(&elsewhere.missing(Purpose::Run)), ["PostgreSQL server"], "what is named is what counts");
+        for name in ["google-chrome", "cargo-fmt", "cargo-clippy"] {
+            put(&format!("bin/{name}"));
+        }
+        assert_eq!(names(&machine.missing(Purpose::Test)), ["cargo-nextest"]);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
