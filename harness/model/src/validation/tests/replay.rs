@@ -1,0 +1,183 @@
+//! The evaluators against answers of the real service.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use vlab_api::types::{Cluster, Host, InfraEnv};
+
+use crate::settings::Settings;
+use crate::validation::{ClusterValidations, HostValidations};
+use crate::validation::{EVALUATED_IN, Validation, evaluate_cluster, evaluate_host};
+use crate::view::{ClusterView, HostView, Scope};
+
+/// Why an answer of the recording is not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Excluded {
+    /// The list of operators is cut in the recording: only the first two are in it.
+    OperatorsCut,
+    /// The service showed an evaluation that is older than the data beside it: without the reply that came in between, or with
+    /// the cluster as it was shown before, the evaluator says what was recorded.
+    EvaluatedEarlier,
+}
+
+fn reference() -> Option<PathBuf> {
+    let folder = std::env::var_os("VLAB_REFERENCE").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: VLAB_REFERENCE is not set");
+    }
+    folder
+}
+
+/// Exchanges of a transcript whose answers are JSON objects, in order.
+fn answers(name: &str) -> Option<Vec<Value>> {
+    let path = reference()?.join("transcripts").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let answer = |line: &str| {
+        let exchange: Value = serde_json::from_str(line).unwrap();
+        match &exchange["response"] {
+            Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+            other => other.clone(),
+        }
+    };
+    Some(text.lines().map(answer).collect())
+}
+
+fn now_of(host: &HostView) -> vlab_api::Timestamp {
+    host.host.checked_in_at.unwrap()
+}
+
+#[derive(Default)]
+struct Tally {
+    hosts: usize,
+    clusters: usize,
+    compared: usize,
+    excluded: BTreeMap<Excluded, usize>,
+    differences: Vec<String>,
+}
+
+impl Tally {
+    fn compare(
+        &mut self,
+        what: &str,
+        recorded: &[Validation],
+        ours: &[Validation],
+        earlier: &[&dyn Fn() -> Vec<Validation>],
+    ) {
+        let shown: Vec<&Validation> = ours.iter().filter(|v| !v.hidden).collect();
+        for theirs in recorded {
+            let mine = shown.iter().find(|v| v.id == theirs.id);
+            if mine.is_some_and(|m| m.status == theirs.status && m.category == theirs.category) {
+                self.compared += 1;
+            } else if earlier.iter().any(|e| e().iter().any(|v| v.id == theirs.id && v.status == theirs.status)) {
+                *self.excluded.entry(Excluded::EvaluatedEarlier).or_default() += 1;
+            } else {
+                let mine = mine.map(|m| (m.status, &m.message));
+                self.differences.push(format!("{what}: {} is {:?}, ours is {mine:?}", theirs.id, theirs));
+            }
+        }
+        for mine in shown {
+            if !recorded.iter().any(|v| v.id == mine.id) {
+                match mine.category {
+                    "operators" => *self.excluded.entry(Excluded::OperatorsCut).or_default() += 1,
+                    _ => self.differences.push(format!("{what}: ours has {mine:?}, which is not in the recording")),
+                }
+            }
+        }
+    }
+}
+
+fn replay(name: &str) -> Option<Tally> {
+    let settings = Settings::default();
+    let infra_env = InfraEnv::default();
+    let mut tally = Tally::default();
+    let mut last: Option<(ClusterView, Vec<HostView>)> = None;
+    for (line, answer) in answers(name)?.into_iter().enumerate() {
+        let what = format!("{name}:{}", line + 1);
+        match answer["kind"].as_str() {
+            Some("Cluster") => {
+                let mut cluster: Cluster = serde_json::from_value(answer).unwrap();
+                let hosts: Vec<HostView> =
+                    cluster.hosts.take().unwrap_or_default().into_iter().map(HostView::new).collect();
+                let view = ClusterView::new(cluster);
+                let refs: Vec<&HostView> = hosts.iter().collect();
+                for host in refs.iter().filter(|h| h.inventory.is_some() && h.host.validations_info.is_some()) {
+                    one_host(&mut tally, &what, host, &view, &refs, &infra_env, &settings);
+                }
+                if let Some(text) = view.cluster.validations_info.as_deref().filter(|t| !t.is_empty())
+                    && EVALUATED_IN.contains(&view.cluster.status)
+                    && refs.iter().any(|h| h.inventory.is_some())
+                {
+                    let recorded = ClusterValidations::parse(text).unwrap();
+                    let ours = evaluate_cluster(&view, &refs, &settings, now_of(refs[0]));
+                    tally.clusters += 1;
+                    let before = || {
+                        let Some((cluster, hosts)) = &last else { return Vec::new() };
+                        let refs: Vec<&HostView> = hosts.iter().collect();
+                        evaluate_cluster(cluster, &refs, &settings, now_of(refs[0])).0
+                    };
+                    tally.compare(&what, &recorded.0, &ours.0, &[&before]);
+                }
+                last = Some((view, hosts));
+            }
+            Some("Host") => {
+                let host = HostView::new(serde_json::from_value::<Host>(answer).unwrap());
+                let (Some((cluster, hosts)), true) = (&last, host.inventory.is_some()) else { continue };
+                let refs: Vec<&HostView> =
+                    hosts.iter().map(|h| if h.host.id == host.host.id { &host } else { h }).collect();
+                if host.host.validations_info.is_some() && refs.len() == 1 {
+                    one_host(&mut tally, &what, &host, cluster, &refs, &infra_env, &settings);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(tally)
+}
+
+fn one_host(
+    tally: &mut Tally,
+    what: &str,
+    host: &HostView,
+    cluster: &ClusterView,
+    hosts: &[&HostView],
+    infra_env: &InfraEnv,
+    settings: &Settings,
+) {
+    let recorded = HostValidations::parse(host.host.validations_info.as_deref().unwrap_or("")).unwrap();
+    if recorded.0.is_empty() {
+        return;
+    }
+    let scope = Scope { infra_env, cluster: Some(cluster), hosts };
+    let ours = evaluate_host(host, &scope, settings, now_of(host));
+    tally.hosts += 1;
+    let what = format!("{what} host {}", host.hostname().unwrap_or("?"));
+    let without = |forget: fn(&mut HostView)| {
+        let mut host = host.clone();
+        forget(&mut host);
+        evaluate_host(&host, &scope, settings, now_of(&host)).0
+    };
+    tally.compare(
+        &what,
+        &recorded.0,
+        &ours.0,
+        &[&|| without(|h| h.set_ntp_sources(None)), &|| without(|h| h.set_domain_name_resolutions(None)), &|| {
+            without(|h| h.set_connectivity(None))
+        }],
+    );
+}
+
+#[rstest::rstest]
+#[case("fake-sno.jsonl")]
+#[case("fake-ha-3-2.jsonl")]
+fn same_as_recorded(#[case] name: &str) {
+    let Some(tally) = replay(name) else { return };
+    eprintln!(
+        "{name}: {} hosts, {} clusters, {} equal, {:?}",
+        tally.hosts, tally.clusters, tally.compared, tally.excluded
+    );
+    assert!(tally.differences.is_empty(), "{}", tally.differences.join("\n"));
+    let earlier = tally.excluded.get(&Excluded::EvaluatedEarlier).copied().unwrap_or(0);
+    assert!(earlier * 40 < tally.compared, "{earlier} answers set aside is too many to believe");
+    assert!(tally.hosts > 5 && tally.clusters > 3 && tally.compared > 300, "the recording holds hardly anything");
+}
