@@ -169,3 +169,125 @@ pub fn disks_to_format(host: &HostView) -> Vec<&str> {
     let kept: Vec<&str> = host.skip_formatting().collect();
     host.disks().iter().filter(|d| wipeable(d)).map(identifier).filter(|id| !kept.contains(id)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const NEED: Need<'static> = Need { size_gb: 100, version: "4.16.68", architecture: "x86_64" };
+
+    fn disk(name: &str, drive_type: DriveType, gb: i64) -> Disk {
+        Disk {
+            id: Some(format!("/dev/{name}")),
+            name: Some(name.to_owned()),
+            drive_type: Some(drive_type),
+            size_bytes: Some(gb * 1_000_000_000),
+            ..Default::default()
+        }
+    }
+
+    #[rstest]
+    #[case::ssd(DriveType::SSD, "4.10", "x86_64", true)]
+    #[case::optical(DriveType::ODD, "4.16", "x86_64", false)]
+    #[case::raid(DriveType::RAID, "4.14", "x86_64", true)]
+    #[case::raid_before(DriveType::RAID, "4.13.9", "x86_64", false)]
+    #[case::iscsi(DriveType::ISCSI, "4.15.0-rc.1", "x86_64", true)]
+    #[case::iscsi_before(DriveType::ISCSI, "4.14", "x86_64", false)]
+    #[case::fc(DriveType::FC, "4.16", "s390x", true)]
+    #[case::fc_elsewhere(DriveType::FC, "4.16", "aarch64", false)]
+    #[case::dasd(DriveType::ECKDESE, "4.16", "s390x", true)]
+    #[case::dasd_elsewhere(DriveType::FBA, "4.16", "x86_64", false)]
+    #[case::paths_of_no_kind(DriveType::Multipath, "4.16", "x86_64", false)]
+    fn types(#[case] drive: DriveType, #[case] version: &str, #[case] architecture: &str, #[case] eligible: bool) {
+        let need = Need { size_gb: 100, version, architecture };
+        let disk = disk("sda", drive, 200);
+        let answer = eligibility(&disk, std::slice::from_ref(&disk), &need);
+        assert_eq!(answer.eligible, Some(eligible), "{answer:?}");
+        assert_eq!(is_eligible(&disk, std::slice::from_ref(&disk), &need), eligible);
+        assert_eq!(answer.not_eligible_reasons.is_none(), eligible);
+    }
+
+    #[test]
+    fn a_multipath_device_is_as_good_as_its_paths() {
+        let mut path = disk("sda", DriveType::FC, 200);
+        path.holders = Some("dm-0".to_owned());
+        let all = [disk("dm-0", DriveType::Multipath, 200), path];
+        assert!(is_eligible(&all[0], &all, &NEED));
+    }
+
+    #[test]
+    fn reasons_of_the_agent_stay_and_those_of_the_service_do_not_pile_up() {
+        let mut disk = disk("sda", DriveType::SSD, 99);
+        let agent = "Disk is removable".to_owned();
+        disk.installation_eligibility = Some(DiskInstallationEligibility {
+            eligible: Some(false),
+            not_eligible_reasons: Some(vec![agent.clone()]),
+        });
+        for _ in 0..2 {
+            let marked = eligibility(&disk, std::slice::from_ref(&disk), &NEED);
+            let expected =
+                [agent.clone(), "Disk is too small (disk only has 99 GB, but 100 GB are required)".to_owned()];
+            assert_eq!(marked.not_eligible_reasons.as_deref(), Some(&expected[..]));
+            disk.installation_eligibility = Some(marked);
+        }
+        let smaller = Need { size_gb: 50, ..NEED };
+        let marked = eligibility(&disk, std::slice::from_ref(&disk), &smaller);
+        assert_eq!(marked.not_eligible_reasons, Some(vec![agent]));
+    }
+
+    #[test]
+    fn order_of_choice() {
+        let bootable = Disk { bootable: Some(true), ..disk("sdz", DriveType::SSD, 900) };
+        let all = [
+            disk("nvme0n1", DriveType::SSD, 100),
+            disk("sdc", DriveType::SSD, 100),
+            disk("sdb", DriveType::HDD, 300),
+            disk("sda", DriveType::HDD, 200),
+            disk("sdx", DriveType::HDD, 99),
+            bootable,
+        ];
+        let names: Vec<_> =
+            installation_candidates(&all, &NEED).into_iter().filter_map(|d| d.name.as_deref()).collect();
+        assert_eq!(names, ["sdz", "sda", "sdb", "sdc", "nvme0n1"]);
+        let inventory = Inventory { disks: Some(all.to_vec()), ..Default::default() };
+        let mut host = Host { installation_disk_id: Some("/dev/sdc".to_owned()), ..Default::default() };
+        let chosen = |host: &Host| choose_installation_disk(host, &inventory, &NEED).map(identifier).map(str::to_owned);
+        assert_eq!(chosen(&host).as_deref(), Some("/dev/sdc"), "what was chosen before stays");
+        host.installation_disk_id = Some("/dev/sdx".to_owned());
+        assert_eq!(chosen(&host).as_deref(), Some("/dev/sdz"), "unless it is not eligible");
+    }
+
+    #[test]
+    fn what_is_wiped() {
+        let bootable = |d: Disk| Disk { bootable: Some(true), ..d };
+        let disks = vec![
+            bootable(disk("sda", DriveType::SSD, 100)),
+            disk("sdb", DriveType::SSD, 100),
+            bootable(disk("sdc", DriveType::ISCSI, 100)),
+            bootable(disk("mmcblk0", DriveType::SSD, 100)),
+            Disk { is_installation_media: Some(true), ..bootable(disk("sdd", DriveType::HDD, 100)) },
+            Disk { removable: Some(true), ..bootable(disk("sde", DriveType::HDD, 100)) },
+            bootable(disk("sdf", DriveType::HDD, 100)),
+        ];
+        let mut host = HostView::default();
+        host.set_inventory(Inventory { disks: Some(disks), ..Default::default() });
+        assert_eq!(disks_to_format(&host), ["/dev/sda", "/dev/sdf"]);
+        host.host.skip_formatting_disks = Some("/dev/sdf".to_owned());
+        assert_eq!(disks_to_format(&host), ["/dev/sda"]);
+    }
+
+    proptest! {
+        /// A larger disk is never worse.
+        #[test]
+        fn eligibility_grows_with_size(size in any::<i64>(), more in 0i64..i64::MAX, need in 0i64..10_000, kind in 0..DriveType::ALL.len()) {
+            let need = Need { size_gb: need, ..NEED };
+            let with = |size| Disk { size_bytes: Some(size), ..disk("sda", DriveType::ALL[kind], 0) };
+            let eligible = |size| { let d = with(size); is_eligible(&d, std::slice::from_ref(&d), &need) };
+            prop_assert!(!eligible(size) || eligible(size.saturating_add(more)));
+            prop_assert_eq!(eligibility(&with(size), &[], &need).eligible, Some(eligible(size)));
+        }
+    }
+}

@@ -304,13 +304,20 @@ fn count(set: &[u64]) -> usize {
     set.iter().map(|w| w.count_ones() as usize).sum()
 }
 
+fn count_both(a: &[u64], b: &[u64]) -> usize {
+    a.iter().zip(b).map(|(x, y)| (x & y).count_ones() as usize).sum()
+}
+
 fn and(a: &[u64], b: &[u64]) -> Vec<u64> {
     a.iter().zip(b).map(|(x, y)| x & y).collect()
 }
 
-/// Steps that the search for the largest group may take. Networks of a lab are whole or split into a few parts and need some
-/// dozens; the limit keeps a hostile report from holding up the service, which then gets the best group found so far.
-const SEARCH_STEPS: usize = 50_000;
+/// Steps that the search for the largest group among `n` hosts may take. Networks of a lab are whole or split into a few
+/// parts and need about as many steps as there are hosts; the limit keeps a hostile report from holding up the service, which
+/// then gets the best group found so far. A step costs more the more hosts there are.
+fn search_steps(n: usize) -> usize {
+    (200_000_000 / (n * n).max(4096)).max(2 * n)
+}
 
 /// The largest set of vertices that are all neighbours of each other; the first one in order among equals.
 fn largest_mesh(graph: &Graph) -> Vec<usize> {
@@ -339,7 +346,7 @@ fn largest_mesh(graph: &Graph) -> Vec<usize> {
         // Only neighbours that the pivot does not cover need a branch of their own.
         let pivot = bits(&candidates)
             .chain(bits(&done))
-            .max_by_key(|v| (count(&and(&candidates, graph.row(*v))), usize::MAX - v))
+            .max_by_key(|v| (count_both(&candidates, graph.row(*v)), usize::MAX - v))
             .unwrap_or(0);
         let branches: Vec<usize> = bits(&candidates).filter(|v| !graph.has(pivot, *v)).collect();
         for v in branches {
@@ -359,7 +366,7 @@ fn largest_mesh(graph: &Graph) -> Vec<usize> {
     let mut all = vec![0u64; graph.words];
     (0..n).for_each(|i| all[i / 64] |= 1 << (i % 64));
     let mut best = Vec::new();
-    let mut steps = SEARCH_STEPS;
+    let mut steps = search_steps(n);
     grow(graph, &mut Vec::new(), all, vec![0; graph.words], &mut best, &mut steps);
     best.sort_unstable();
     best
@@ -482,5 +489,189 @@ pub fn effective_verification(vip: &IpAddr, checked: VipVerification, hosts: &[&
     match checked {
         VipVerification::Unverified => verification_from_free_addresses(vip, hosts),
         decided => decided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn id(i: usize) -> Uuid {
+        Uuid::from_u128(i as u128 + 1)
+    }
+
+    /// Hosts that reach each other (by layers 2 and 3) as the pairs say.
+    fn hosts(n: usize, reaches: &dyn Fn(usize, usize) -> bool) -> Vec<HostView> {
+        (0..n)
+            .map(|i| {
+                let remote = |j: usize| {
+                    let ip = format!("10.0.0.{}", j + 1);
+                    json!({"host_id": id(j),
+                        "l2_connectivity": [{"remote_ip_address": ip, "remote_mac": format!("m{j}"), "successful": true}],
+                        "l3_connectivity": [{"remote_ip_address": ip, "successful": true}]})
+                };
+                let remotes: Vec<_> = (0..n).filter(|j| *j != i && reaches(i, *j)).map(remote).collect();
+                let mut host = HostView::default();
+                host.host.id = id(i);
+                host.set_connectivity(
+                    serde_json::from_value::<vlab_api::types::ConnectivityReport>(json!({"remote_hosts": remotes})).unwrap(),
+                );
+                host.set_inventory(
+                    serde_json::from_value::<Inventory>(
+                        json!({"interfaces": [{"name": "eth0", "ipv4_addresses": [format!("10.0.0.{}/24", i + 1)]}]}),
+                    )
+                    .unwrap(),
+                );
+                host
+            })
+            .collect()
+    }
+
+    fn cluster() -> ClusterView {
+        let mut cluster = ClusterView::default();
+        cluster.cluster.control_plane_count = Some(3);
+        cluster.cluster.machine_networks =
+            Some(vec![MachineNetwork { cidr: Some("10.0.0.0/24".to_owned()), cluster_id: None }]);
+        cluster
+    }
+
+    fn group(hosts: &[HostView]) -> Vec<usize> {
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        let groups = majority_groups(&cluster(), &refs);
+        assert_eq!(groups.majority_groups["10.0.0.0/24"], groups.majority_groups[L3_IPV4]);
+        assert!(groups.majority_groups[L3_IPV6].is_empty());
+        let members = &groups.majority_groups["10.0.0.0/24"];
+        (0..hosts.len()).filter(|i| members.contains(&id(*i))).collect()
+    }
+
+    #[rstest]
+    #[case::all(5, &|_, _| true, vec![0, 1, 2, 3, 4])]
+    #[case::two_are_no_majority(2, &|_, _| true, vec![])]
+    #[case::one_is_cut_off(5, &|i, j| i != 4 && j != 4, vec![0, 1, 2, 3])]
+    #[case::one_direction_is_not_enough(4, &|i, _| i != 3, vec![0, 1, 2])]
+    #[case::the_larger_part(7, &|i, j| (i < 3) == (j < 3), vec![3, 4, 5, 6])]
+    #[case::a_ring_is_no_mesh(6, &|i, j| (i + 1) % 6 == j || (j + 1) % 6 == i, vec![])]
+    fn groups(#[case] n: usize, #[case] reaches: &dyn Fn(usize, usize) -> bool, #[case] expected: Vec<usize>) {
+        assert_eq!(group(&hosts(n, reaches)), expected);
+    }
+
+    #[test]
+    fn a_fleet_with_one_host_cut_off_is_no_trouble() {
+        // As many as the fixture's network has addresses for.
+        let n = 250;
+        assert_eq!(group(&hosts(n, &|i, j| i != 7 && j != 7)).len(), n - 1);
+    }
+
+    #[test]
+    fn an_address_counts_when_all_others_reach_it() {
+        let hosts = hosts(4, &|i, j| (i, j) != (0, 3));
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        let connected = majority_groups(&cluster(), &refs).l3_connected_addresses;
+        assert_eq!(connected.keys().copied().collect::<Vec<_>>(), [id(0), id(1), id(2)]);
+        assert_eq!(connected[&id(0)], ["10.0.0.1"]);
+    }
+
+    #[test]
+    fn collisions() {
+        let mut hosts = hosts(3, &|_, _| true);
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        assert!(ip_collisions(&refs).is_empty());
+        let mut report = hosts[0].connectivity.clone().unwrap();
+        let remotes = report.remote_hosts.as_mut().unwrap();
+        remotes[0].l2_connectivity.as_mut().unwrap()[0].remote_mac = Some("other".to_owned());
+        hosts[0].set_connectivity(report);
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        let expected = BTreeMap::from([("10.0.0.2".to_owned(), vec!["m1".to_owned(), "other".to_owned()])]);
+        assert_eq!(ip_collisions(&refs), expected);
+    }
+
+    #[rstest]
+    #[case("10.0.0.0/14", 23, 5, false, true)]
+    #[case("10.0.0.0/24", 25, 1, true, true)]
+    #[case("10.0.0.0/24", 25, 1, false, false)]
+    #[case("10.0.0.0/24", 26, 1, true, false)]
+    #[case("10.0.0.0/24", 20, 1, true, false)]
+    #[case("fd01::/48", 64, 2000, false, true)]
+    #[case("fd01::/0", 121, usize::MAX, false, true)]
+    #[case("10.0.0.0/14", i64::MIN, 1, true, false)]
+    fn host_prefixes(
+        #[case] net: &str,
+        #[case] prefix: i64,
+        #[case] hosts: usize,
+        #[case] single: bool,
+        #[case] fine: bool,
+    ) {
+        let problem = host_prefix_problem(&net.parse().unwrap(), prefix, hosts, single);
+        assert_eq!(problem.is_none(), fine, "{problem:?}");
+    }
+
+    #[rstest]
+    #[case(3, false, "10.0.0.0/28", true)]
+    #[case(3, false, "10.0.0.0/29", false)]
+    #[case(3, true, "10.0.0.0/30", true)]
+    #[case(3, true, "10.0.0.0/31", false)]
+    #[case(1, false, "10.0.0.0/31", true)]
+    #[case(1, false, "10.0.0.0/32", false)]
+    fn machine_network_sizes(#[case] masters: i64, #[case] own_balancer: bool, #[case] net: &str, #[case] fine: bool) {
+        let mut cluster = cluster();
+        cluster.cluster.control_plane_count = Some(masters);
+        let kind = if own_balancer { "user-managed" } else { "cluster-managed" };
+        cluster.cluster.load_balancer = Some(vlab_api::types::LoadBalancer { type_: Some(kind.to_owned()) });
+        assert_eq!(machine_network_too_small(&cluster, &net.parse().unwrap()).is_none(), fine);
+    }
+
+    #[rstest]
+    #[case::only_one(&["10.0.0.5/24"], &[], &["10.0.0.0/24"])]
+    #[case::not_clear(&["10.0.0.5/24", "10.1.0.5/24"], &[], &[])]
+    #[case::default_route(&["10.0.0.5/24", "10.1.0.5/24"], &["10.1.0.1"], &["10.1.0.0/24"])]
+    #[case::both_families(&["10.0.0.5/24", "fd00::5/64", "fe80::1/64"], &[], &["10.0.0.0/24", "fd00::/64"])]
+    fn single_node(#[case] addresses: &[&str], #[case] gateways: &[&str], #[case] expected: &[&str]) {
+        let interfaces: Vec<_> = addresses
+            .iter()
+            .enumerate()
+            .map(|(i, a)| match a.contains(':') {
+                true => json!({"name": format!("e{i}"), "ipv6_addresses": [a]}),
+                false => json!({"name": format!("e{i}"), "ipv4_addresses": [a]}),
+            })
+            .collect();
+        let routes: Vec<_> =
+            gateways.iter().map(|g| json!({"destination": "0.0.0.0", "gateway": g, "interface": "e1"})).collect();
+        let mut host = HostView::default();
+        host.set_inventory(
+            serde_json::from_value::<Inventory>(json!({"interfaces": interfaces, "routes": routes})).unwrap(),
+        );
+        let found: Vec<String> = sno_machine_networks(&host).iter().map(IpNet::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    proptest! {
+        /// The group does not depend on the order in which the hosts come, is a mesh, and no host outside fits into it.
+        #[test]
+        fn the_group_is_symmetric(n in 3usize..9, edges in any::<u64>(), turn in 0usize..8) {
+            let reaches = |i: usize, j: usize| edges >> ((i * 8 + j) % 64) & 1 == 1;
+            let all = hosts(n, &reaches);
+            let found = group(&all);
+            let mut turned = all.clone();
+            turned.rotate_left(turn % n);
+            let members = majority_groups(&cluster(), &turned.iter().collect::<Vec<_>>()).majority_groups["10.0.0.0/24"].clone();
+            prop_assert_eq!(members, found.iter().map(|i| id(*i)).collect::<Vec<_>>());
+            let both = |i: usize, j: usize| reaches(i, j) && reaches(j, i);
+            prop_assert!(found.iter().all(|i| found.iter().all(|j| i == j || both(*i, *j))));
+            prop_assert!(found.is_empty() || found.len() >= 3);
+            let fits = |k: usize| !found.contains(&k) && found.iter().all(|i| both(*i, k));
+            prop_assert!(found.is_empty() || !(0..n).any(fits));
+        }
+
+        #[test]
+        fn overlap_is_symmetric(a in any::<u32>(), b in any::<u32>(), pa in 0u8..=32, pb in 0u8..=32) {
+            let net = |bits: u32, p| IpNet::new(IpAddr::V4(bits.into()), p).unwrap().trunc();
+            let (a, b) = (net(a, pa), net(b, pb));
+            prop_assert_eq!(overlap(&a, &b), overlap(&b, &a));
+            prop_assert!(overlap(&a, &a));
+        }
     }
 }

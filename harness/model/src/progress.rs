@@ -87,3 +87,62 @@ pub fn set_installed(progress: &mut ClusterProgressInfo) {
     progress.finalizing_stage_percentage = Some(100);
     progress.total_percentage = Some(100);
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::stages::{StageRole, stages_of};
+
+    /// What the real service showed for a single node in each stage.
+    #[rstest]
+    #[case(None, 0, 10)]
+    #[case(Some(HostStage::StartingInstallation), 12, 18)]
+    #[case(Some(HostStage::Installing), 25, 27)]
+    #[case(Some(HostStage::WaitingForBootkube), 37, 35)]
+    #[case(Some(HostStage::WritingImageToDisk), 50, 45)]
+    #[case(Some(HostStage::Rebooting), 75, 62)]
+    #[case(Some(HostStage::Joined), 87, 70)]
+    #[case(Some(HostStage::Done), 100, 80)]
+    #[case(Some(HostStage::Failed), 0, 10)]
+    fn single_node(#[case] stage: Option<HostStage>, #[case] host: i64, #[case] total: i64) {
+        let stages = stages_of(StageRole::SingleNode);
+        assert_eq!(host_percentage(stages, stage), host);
+        assert_eq!(installing_percentage([(stages, stage)].into_iter()), host);
+        let mut progress = ClusterProgressInfo::default();
+        set_percentages(&mut progress, Some(100), Some(host), None);
+        assert_eq!(progress.total_percentage, Some(total));
+        assert_eq!(progress.installing_stage_percentage, (host != 0).then_some(host), "zero is not written");
+    }
+
+    #[test]
+    fn several_hosts_count_stage_by_stage() {
+        let of = |role, stage| (stages_of(role), Some(stage));
+        let hosts = [of(StageRole::Master, HostStage::Done), of(StageRole::Worker, HostStage::Installing)];
+        assert_eq!(installing_percentage(hosts.into_iter()), (8 + 2) * 100 / (8 + 9));
+        assert_eq!(installing_percentage(std::iter::empty()), 0);
+    }
+
+    #[rstest]
+    #[case(OperatorType::Builtin, Some(OperatorStatus::Available), 100)]
+    #[case(OperatorType::Builtin, Some(OperatorStatus::Failed), 50)]
+    #[case(OperatorType::Olm, Some(OperatorStatus::Failed), 100)]
+    #[case(OperatorType::Olm, Some(OperatorStatus::Progressing), 50)]
+    #[case(OperatorType::Olm, None, 50)]
+    fn operators(#[case] kind: OperatorType, #[case] status: Option<OperatorStatus>, #[case] percentage: i64) {
+        let operator = |kind, status| MonitoredOperator { operator_type: Some(kind), status, ..Default::default() };
+        let console = operator(OperatorType::Builtin, Some(OperatorStatus::Available));
+        assert_eq!(finalizing_percentage(&[console, operator(kind, status)]), percentage);
+    }
+
+    #[test]
+    fn finalizing_and_installed() {
+        let mut progress = ClusterProgressInfo::default();
+        set_percentages(&mut progress, Some(100), Some(100), Some(100));
+        assert_eq!(progress.total_percentage, Some(95));
+        set_installed(&mut progress);
+        assert_eq!(progress.total_percentage, Some(100));
+        assert_eq!(finalizing_percentage(&[]), 100);
+    }
+}

@@ -278,7 +278,7 @@ pub fn choose_bootstrap(hosts: &[&HostView], settings: &Settings) -> Option<Uuid
         interfaces.filter_map(|i| filled(&i.mac_address)).any(|m| m.eq_ignore_ascii_case(wanted))
     };
     let named = masters().find(|h| !wanted.is_empty() && has_mac(h));
-    named.or_else(|| masters().last()).map(|h| h.host.id)
+    named.or_else(|| masters().next_back()).map(|h| h.host.id)
 }
 
 /// Who plays which part in a cluster, as far as it is decided.
@@ -325,5 +325,101 @@ pub fn sufficient_masters(cluster: &ClusterView, hosts: &[&HostView], settings: 
         1 => counts.workers == 0 && counts.arbiters == 0 && left == 0,
         2 => counts.arbiters > 0 || left > 0 || crate::network::has_fencing(cluster, hosts),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn host(i: usize, role: HostRole, cores: i64, gib: i64) -> HostView {
+        let mut host = HostView::default();
+        host.host.id = Uuid::from_u128(i as u128 + 1);
+        host.host.role = Some(role);
+        host.host.status = HostStatus::Known;
+        host.set_inventory(
+            serde_json::from_value::<Inventory>(json!({
+                "cpu": {"count": cores, "architecture": "x86_64"}, "memory": {"physical_bytes": gib << 30},
+                "interfaces": [{"name": "eth0", "mac_address": format!("52:54:00:00:00:0{i}")}]
+            }))
+            .unwrap(),
+        );
+        host
+    }
+
+    fn cluster(masters: i64) -> ClusterView {
+        let mut cluster = ClusterView::default();
+        cluster.cluster.control_plane_count = Some(masters);
+        cluster.cluster.openshift_version = Some("4.19.1".to_owned());
+        cluster
+    }
+
+    use HostRole::{Arbiter, AutoAssign, Master, Worker};
+
+    #[rstest]
+    #[case::weakest_first(3, vec![(AutoAssign, 16, 64), (AutoAssign, 8, 32), (AutoAssign, 8, 16), (AutoAssign, 4, 16)], vec![Worker, Master, Master, Master])]
+    #[case::too_weak_for_a_master(3, vec![(AutoAssign, 2, 16), (AutoAssign, 8, 32), (AutoAssign, 8, 16), (AutoAssign, 4, 16)], vec![Worker, Master, Master, Master])]
+    #[case::given_roles_stay(3, vec![(Worker, 4, 16), (Master, 64, 512), (AutoAssign, 8, 16), (AutoAssign, 8, 17)], vec![Worker, Master, Master, Master])]
+    #[case::arbiter(2, vec![(AutoAssign, 8, 32), (AutoAssign, 4, 16), (AutoAssign, 2, 8)], vec![Master, Master, Arbiter])]
+    #[case::single(1, vec![(AutoAssign, 8, 32)], vec![Master])]
+    fn suggestions(#[case] masters: i64, #[case] given: Vec<(HostRole, i64, i64)>, #[case] expected: Vec<HostRole>) {
+        let hosts: Vec<HostView> = given.iter().enumerate().map(|(i, (r, c, g))| host(i, *r, *c, *g)).collect();
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        let settings = Settings::default();
+        let cluster = cluster(masters);
+        assert_eq!(suggested_roles(&cluster, &refs, &settings), Some(expected.clone()));
+        let open = hosts.iter().zip(&expected).filter(|(h, _)| h.host.role == Some(AutoAssign));
+        let open: Vec<_> = open.map(|(h, r)| (h.host.id, *r)).collect();
+        assert_eq!(final_roles(&cluster, &refs, &settings), Some(open));
+    }
+
+    #[test]
+    fn no_suggestion_before_all_are_known() {
+        let mut hosts = [host(0, AutoAssign, 8, 32), host(1, AutoAssign, 8, 32)];
+        let mut settings = Settings::default();
+        let suggest =
+            |hosts: &[HostView], s: &Settings| suggested_roles(&cluster(3), &hosts.iter().collect::<Vec<_>>(), s);
+        assert!(suggest(&hosts, &settings).is_some());
+        settings.enable_auto_assign = false;
+        assert_eq!(suggest(&hosts, &settings), None);
+        settings.enable_auto_assign = true;
+        hosts[1].set_inventory(None);
+        assert_eq!(suggest(&hosts, &settings), None);
+    }
+
+    #[test]
+    fn the_bootstrap_is_the_last_known_master_or_the_named_one() {
+        let mut hosts: Vec<HostView> = (0..4).map(|i| host(i, if i < 3 { Master } else { Worker }, 8, 32)).collect();
+        let mut settings = Settings::default();
+        let choose = |hosts: &[HostView], s: &Settings| choose_bootstrap(&hosts.iter().collect::<Vec<_>>(), s);
+        assert_eq!(choose(&hosts, &settings), Some(hosts[2].host.id));
+        hosts[2].host.status = HostStatus::Insufficient;
+        assert_eq!(choose(&hosts, &settings), Some(hosts[1].host.id));
+        settings.bootstrap_host_mac = "52:54:00:00:00:00".to_owned();
+        assert_eq!(choose(&hosts, &settings), Some(hosts[0].host.id));
+        assert_eq!(choose(&hosts[3..], &settings), None);
+    }
+
+    #[rstest]
+    #[case("4.16.68", Profile::SingleNode, 8)]
+    #[case("4.22.1", Profile::SingleNode, 4)]
+    #[case("4.22.1", Profile::Master, 4)]
+    #[case("", Profile::Worker, 2)]
+    #[case("4.17.3", Profile::Worker, 7)]
+    fn requirements_by_version(#[case] version: &str, #[case] profile: Profile, #[case] cores: i64) {
+        let mut settings = Settings::default();
+        let rows: Vec<VersionedHostRequirements> = serde_json::from_value(json!([
+            {"version": "default", "master": {"cpu_cores": 4}, "worker": {"cpu_cores": 2}, "sno": {"cpu_cores": 8}},
+            {"version": "4.17", "master": {"cpu_cores": 4}, "worker": {"cpu_cores": 7}, "sno": {"cpu_cores": 8}},
+            {"version": "4.22", "match_type": "min_version", "sno": {"cpu_cores": 4}}
+        ]))
+        .unwrap();
+        settings.hw_validator_requirements = rows;
+        assert_eq!(requirement(&settings, version, profile).map(|r| r.cpu_cores), Some(cores));
+        settings.hw_validator_requirements.clear();
+        assert_eq!(requirement(&settings, version, profile), None);
     }
 }

