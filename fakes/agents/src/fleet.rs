@@ -1,11 +1,18 @@
 //! Many simulated hosts, and the controllers of their clusters, as one [`Actor`].
 
+use std::time::Duration;
+
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_model::history::What;
 
-use crate::plan::{ClusterPlan, FleetConfig, HostPlan};
+use crate::cluster::ControlPlane;
+use crate::controller::{Controller, State};
+use crate::host::{Agent, Host};
+use crate::network::Reachability;
+use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
+use crate::world::{Who, World};
 
 /// Who uses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,62 +27,227 @@ pub enum ConnectionUse {
 /// what is added later gets the next free numbers ([`Fleet::connection_use`] tells).
 #[derive(Debug)]
 pub struct Fleet {
-    _config: FleetConfig,
+    world: World,
+    hosts: Vec<Host>,
+    controllers: Vec<Controller>,
+    connections: Vec<ConnectionUse>,
 }
 
 impl Fleet {
     /// A fleet; nothing happens before the first `wake`.
     pub fn new(config: FleetConfig, clusters: Vec<ClusterPlan>, hosts: Vec<HostPlan>) -> Self {
-        let _ = (clusters, hosts);
-        Self { _config: config }
+        let mut fleet =
+            Self { world: World::new(config), hosts: Vec::new(), controllers: Vec::new(), connections: Vec::new() };
+        for plan in hosts {
+            fleet.push_host(plan);
+        }
+        for plan in clusters {
+            fleet.add_cluster(plan);
+        }
+        fleet
+    }
+
+    fn connect(&mut self, by: ConnectionUse) -> Connection {
+        self.connections.push(by);
+        Connection::try_from(self.connections.len() - 1).unwrap_or(Connection::MAX)
+    }
+
+    fn push_host(&mut self, plan: HostPlan) {
+        let position = self.hosts.len();
+        let connection = self.connect(ConnectionUse::Host(position));
+        self.world.add_host(&plan);
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        self.hosts.push(Host::new(plan, position, connection, &mut self.world));
     }
 
     /// One more cluster; its position for [`HostPlan::cluster`].
-    pub fn add_cluster(&mut self, _plan: ClusterPlan) -> usize {
-        unimplemented!("fleet")
+    pub fn add_cluster(&mut self, plan: ClusterPlan) -> usize {
+        let position = self.world.add_cluster(plan);
+        let connection = self.connect(ConnectionUse::Controller(position));
+        let cluster = u32::try_from(position).unwrap_or(u32::MAX);
+        self.controllers.push(Controller::new(cluster, connection, self.world.config.seed));
+        position
     }
 
-    /// More hosts; the position of the first of them.
-    pub fn add_hosts(&mut self, _now: Timestamp, _hosts: Vec<HostPlan>) -> usize {
-        unimplemented!("fleet")
+    /// More hosts; the position of the first of them. Those whose start lies in the past start with the next `wake`.
+    pub fn add_hosts(&mut self, hosts: Vec<HostPlan>) -> usize {
+        let first = self.hosts.len();
+        for plan in hosts {
+            self.push_host(plan);
+        }
+        first
     }
 
     /// How many connections the fleet uses: 0 up to (not including) this.
     pub fn connection_count(&self) -> u32 {
-        unimplemented!("fleet")
+        u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
     }
 
     /// Who uses that connection.
-    pub fn connection_use(&self, _connection: Connection) -> Option<ConnectionUse> {
-        unimplemented!("fleet")
+    pub fn connection_use(&self, connection: Connection) -> Option<ConnectionUse> {
+        self.connections.get(connection as usize).copied()
     }
 
     /// Position of the host with that id.
-    pub fn host_position(&self, _host_id: Uuid) -> Option<usize> {
-        unimplemented!("fleet")
+    pub fn host_position(&self, host_id: Uuid) -> Option<usize> {
+        self.world.directory.iter().position(|ids| ids.host == host_id)
+    }
+
+    /// How many hosts there are.
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// The plan of the host at that position.
+    pub fn host(&self, position: usize) -> Option<&HostPlan> {
+        self.hosts.get(position).map(|h| &h.plan)
+    }
+
+    /// What the agent of the host at that position is doing.
+    pub fn agent(&self, position: usize) -> Option<&Agent> {
+        self.hosts.get(position).map(Host::agent)
+    }
+
+    /// The inside of the cluster at that position.
+    pub fn control_plane(&self, cluster: usize) -> Option<&ControlPlane> {
+        self.world.clusters.get(cluster).map(|c| &c.plane)
+    }
+
+    /// How far the controller of the cluster at that position is.
+    pub fn controller_state(&self, cluster: usize) -> Option<State> {
+        self.controllers.get(cluster).map(Controller::state)
+    }
+
+    /// What hosts of that cluster see when they look up names; `None` for an unknown cluster.
+    pub fn dns_mut(&mut self, cluster: usize) -> Option<&mut DnsView> {
+        self.world.clusters.get_mut(cluster).map(|c| &mut c.plan.dns)
     }
 
     /// What the hosts saw and did since the last call: steps given, answered and not sent again, what happened on hosts and
     /// inside clusters.
     pub fn take_observations(&mut self) -> Vec<(Timestamp, What)> {
-        unimplemented!("fleet")
+        std::mem::take(&mut self.world.seen)
+    }
+
+    // --- what a fault can do ---------------------------------------------------------------------------------------
+
+    fn with_host(&mut self, position: usize, act: impl FnOnce(&mut Host, &mut World)) -> bool {
+        match self.hosts.get_mut(position) {
+            Some(host) => {
+                act(host, &mut self.world);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Switches a host on, when it is off. All these are `false` when there is no such host.
+    pub fn power_on(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| h.switch_on(now, w))
+    }
+
+    /// Cuts a host's power.
+    pub fn power_off(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| h.switch_off(now, w))
+    }
+
+    /// The host crashes and starts again: from its disk when a system is on it, else from the discovery image.
+    pub fn crash(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| h.reboot(now, w))
+    }
+
+    /// The user boots the host into the discovery image, whatever is on its disk.
+    pub fn boot_discovery(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| {
+            h.wipe_disk();
+            h.reboot(now, w);
+        })
+    }
+
+    /// The user puts the boot order right and restarts the host: it boots the installed system.
+    pub fn fix_boot_order(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| {
+            h.fix_boot_order();
+            h.reboot(now, w);
+        })
+    }
+
+    /// The host's network is gone for that long: nothing that it sends arrives, and no answer reaches it.
+    pub fn disconnect(&mut self, now: Timestamp, position: usize, lasting: Duration) -> bool {
+        self.with_host(position, |h, w| h.disconnect(now, w, lasting))
+    }
+
+    /// How well two hosts reach each other, as their connectivity checks find it. Both directions.
+    pub fn set_reachability(&mut self, a: usize, b: usize, how: Reachability) {
+        self.world.network.set_reachability(a, b, how);
+    }
+
+    /// The discovery medium is taken out (every step answers 256), or put back.
+    pub fn set_media(&mut self, position: usize, connected: bool) -> bool {
+        self.with_host(position, |h, _| h.set_media(connected))
+    }
+
+    /// The host belongs to that cluster from now on: what it sees in the DNS is that cluster's.
+    pub fn assign_cluster(&mut self, position: usize, cluster: Option<usize>) -> bool {
+        self.with_host(position, |h, _| h.plan.cluster = cluster)
+    }
+
+    fn run_due(&mut self, now: Timestamp) {
+        while let Some(due) = self.world.pop_due(now) {
+            match due.who {
+                Who::Host(position) => {
+                    if let Some(host) = self.hosts.get_mut(position as usize).filter(|h| h.epoch() == due.epoch) {
+                        host.on_timer(now, &mut self.world, due.timer);
+                    }
+                }
+                Who::Controller(cluster) => {
+                    if let Some(controller) = self.controllers.get_mut(cluster as usize) {
+                        controller.on_timer(now, &mut self.world, due.timer, due.epoch);
+                    }
+                }
+                Who::Plane(cluster) => self.world.plane(now, cluster as usize, |_| Vec::new()),
+            }
+        }
     }
 }
 
 impl Actor for Fleet {
-    fn wake(&mut self, _now: Timestamp) {
-        unimplemented!("fleet")
+    fn wake(&mut self, now: Timestamp) {
+        self.run_due(now);
     }
-    fn deliver(&mut self, _now: Timestamp, _reply: Reply) {
-        unimplemented!("fleet")
+
+    fn deliver(&mut self, now: Timestamp, reply: Reply) {
+        match self.connection_use(reply.connection) {
+            Some(ConnectionUse::Host(position)) => {
+                if let Some(host) = self.hosts.get_mut(position) {
+                    host.on_reply(now, &mut self.world, reply.tag, reply.result);
+                }
+            }
+            Some(ConnectionUse::Controller(cluster)) => {
+                if let Some(controller) = self.controllers.get_mut(cluster) {
+                    controller.on_reply(now, &mut self.world, reply.tag, reply.result);
+                }
+            }
+            None => {}
+        }
+        self.run_due(now);
     }
+
     fn take_sends(&mut self) -> Vec<Send> {
-        unimplemented!("fleet")
+        std::mem::take(&mut self.world.sends)
     }
+
     fn next_wake(&self) -> Option<Timestamp> {
-        unimplemented!("fleet")
+        self.world.next_wake()
     }
+
     fn is_finished(&self) -> bool {
-        unimplemented!("fleet")
+        // A controller that was not started may still be: something is due inside its cluster.
+        let quiet =
+            self.world.clusters.iter().zip(&self.controllers).all(|(site, controller)| match controller.state() {
+                State::NotStarted => site.plane.next_due().is_none(),
+                state => state == State::Ended,
+            });
+        quiet && self.hosts.iter().all(Host::is_settled)
     }
 }

@@ -3,16 +3,28 @@
 //! rolls dice other than the run's own: a shell ([`vlab_api::actor`]) gives the time and carries the requests.
 //!
 //! * [`profile`] is what machines are made of. [`plan`] is what a fleet is told.
-//! * [`fleet`] is many hosts as one actor.
+//! * [`fleet`] is many hosts as one actor; [`host`] one of them; [`steps`] what an agent answers.
+//! * [`installer`] holds the scripts of the roles; [`cluster`] is the inside of a cluster; [`controller`] runs in it.
+//! * [`calls`] says which requests are tried again. [`network`] is who reaches whom.
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
 
+mod archive;
+pub mod calls;
+pub mod cluster;
+pub mod controller;
 pub mod fleet;
+pub mod host;
 pub mod ingress;
+pub mod installer;
+pub mod network;
 pub mod plan;
 pub mod profile;
 pub mod rng;
-pub mod timing;
+pub mod steps;
+mod world;
 
-pub use fleet::Fleet;
+pub use fleet::{ConnectionUse, Fleet};
+pub use host::Agent;
+pub use network::Reachability;
 pub use plan::{ClusterPlan, DnsView, FleetConfig, HostOverrides, HostPlan};
 pub use profile::{HardwareProfile, HostAddresses};

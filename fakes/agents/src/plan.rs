@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostStage;
 
 use crate::profile::{HardwareProfile, HostAddresses};
-use crate::timing::HostTiming;
+use vlab_model::settings::HostTiming;
 
 /// What all hosts of a fleet have in common.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct FleetConfig {
     pub agent_version: Arc<str>,
     /// Value of the header `X-Secret-Key`; sent also when empty, as the real agent does.
     pub secret_key: Arc<str>,
+    /// Note every step given and answered in the observations. Thousands of polling hosts make a long list of them.
+    pub observe_steps: bool,
 }
 
 impl FleetConfig {
@@ -39,6 +41,7 @@ impl FleetConfig {
             ingress_pem: crate::ingress::LAB_INGRESS_PEM.into(),
             agent_version: agent_version.into(),
             secret_key: "".into(),
+            observe_steps: true,
         }
     }
 }

@@ -1,0 +1,522 @@
+//! The inside of a cluster that is being installed: bootkube and its temporary control plane, nodes that fetch their ignition,
+//! join and become ready, etcd's move away from the bootstrap, operators. A pure state machine: it is told what happens and
+//! what time it is, and says what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vlab_api::Timestamp;
+use vlab_model::settings::{HostTiming, Span};
+
+use crate::rng::{Purpose, Stream};
+
+/// Something that happened inside the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// bootkube was started on the bootstrap.
+    BootkubeStarted,
+    /// The temporary control plane on the bootstrap answers: API and machine-config server.
+    TemporaryControlPlaneUp,
+    /// That node (position in the fleet) is ready.
+    NodeReady(usize),
+    /// bootkube is through.
+    BootkubeDone,
+    /// etcd runs on the masters only.
+    EtcdBootstrapDone,
+    /// The controller told the cluster that it is ready.
+    ControllerReady,
+    /// An operator is available.
+    OperatorAvailable(String),
+}
+
+impl Happening {
+    /// Its word in a history.
+    pub fn word(&self) -> String {
+        match self {
+            Happening::BootkubeStarted => "bootkube-started".into(),
+            Happening::TemporaryControlPlaneUp => "temporary-control-plane-up".into(),
+            Happening::NodeReady(_) => "node-ready".into(),
+            Happening::BootkubeDone => "bootkube-done".into(),
+            Happening::EtcdBootstrapDone => "etcd-bootstrap-done".into(),
+            Happening::ControllerReady => "controller-ready".into(),
+            Happening::OperatorAvailable(name) => format!("operator-available:{name}"),
+        }
+    }
+}
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeState {
+    /// The installed system has booted and asks for its ignition.
+    WantsIgnition,
+    /// It has its ignition and configures itself.
+    Configuring,
+    /// It is in the cluster and not ready.
+    Joined,
+    /// It is ready.
+    Ready,
+    /// It was ready or on its way, and its machine is off.
+    Lost,
+}
+
+/// A node as the cluster knows it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// How far it is.
+    pub state: NodeState,
+    /// Belongs to the control plane.
+    pub is_master: bool,
+    /// When it fetched its ignition from the machine-config server; `None` on a single node, which brings its own.
+    pub ignition_fetched: Option<Timestamp>,
+    /// It was in the cluster once: after a power cut it needs no ignition and no joining.
+    was_member: bool,
+    due: Option<Timestamp>,
+}
+
+/// How far the control plane is; one step after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Nothing was started.
+    Idle,
+    /// bootkube runs and nothing answers yet.
+    Starting,
+    /// The temporary control plane answers.
+    Temporary,
+    /// bootkube is done, etcd's bootstrap member is still there.
+    Bootstrapped,
+    /// The masters are on their own.
+    Pivoted,
+}
+
+/// The inside of one cluster.
+#[derive(Debug)]
+pub struct ControlPlane {
+    timing: HostTiming,
+    control_plane_count: u32,
+    dice: Stream,
+    phase: Phase,
+    /// When the present phase is over, once that is known.
+    phase_due: Option<Timestamp>,
+    bootstrap: Option<usize>,
+    bootstrap_lost: bool,
+    nodes: BTreeMap<usize, Node>,
+    controller_due: Option<Timestamp>,
+    controller_runs: bool,
+    controller_ready: bool,
+    console_due: Option<Timestamp>,
+    router_ca: Option<Timestamp>,
+    olm_due: BTreeMap<String, Timestamp>,
+    available: BTreeSet<String>,
+}
+
+impl ControlPlane {
+    /// A cluster of which nothing exists yet. `index` is its number in the run and decides its dice.
+    pub fn new(seed: u64, index: u32, control_plane_count: u32, timing: &HostTiming) -> Self {
+        Self {
+            timing: timing.clone(),
+            control_plane_count,
+            dice: Stream::new(seed, index, Purpose::Cluster),
+            phase: Phase::Idle,
+            phase_due: None,
+            bootstrap: None,
+            bootstrap_lost: false,
+            nodes: BTreeMap::new(),
+            controller_due: None,
+            controller_runs: false,
+            controller_ready: false,
+            console_due: None,
+            router_ca: None,
+            olm_due: BTreeMap::new(),
+            available: BTreeSet::new(),
+        }
+    }
+
+    fn draw(&mut self, span: Span) -> std::time::Duration {
+        span.at(self.dice.unit())
+    }
+
+    /// Is it a cluster of one node?
+    pub fn is_single_node(&self) -> bool {
+        self.control_plane_count == 1
+    }
+
+    /// Masters other than the bootstrap that bootkube waits for.
+    pub fn masters_needed(&self) -> usize {
+        self.control_plane_count.saturating_sub(1).min(2) as usize
+    }
+
+    /// Does an API server (and with it the machine-config server) answer? The temporary one lives on the bootstrap and ends
+    /// with its reboot; the permanent one needs a ready master and etcd away from the bootstrap.
+    pub fn api_is_up(&self) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Starting => false,
+            Phase::Temporary | Phase::Bootstrapped => !self.bootstrap_lost,
+            Phase::Pivoted => self.ready_masters() > 0,
+        }
+    }
+
+    /// Is bootkube through?
+    pub fn bootkube_is_done(&self) -> bool {
+        self.phase >= Phase::Bootstrapped
+    }
+
+    /// Is etcd away from the bootstrap?
+    pub fn etcd_bootstrap_is_done(&self) -> bool {
+        self.phase >= Phase::Pivoted
+    }
+
+    /// Has the controller been started by the cluster?
+    pub fn controller_runs(&self) -> bool {
+        self.controller_runs
+    }
+
+    /// Nodes by the position of their hosts in the fleet.
+    pub fn nodes(&self) -> &BTreeMap<usize, Node> {
+        &self.nodes
+    }
+
+    /// Ready members of the control plane.
+    pub fn ready_masters(&self) -> usize {
+        self.nodes.values().filter(|n| n.is_master && n.state == NodeState::Ready).count()
+    }
+
+    /// Is that operator available?
+    pub fn operator_is_available(&self, name: &str) -> bool {
+        self.available.contains(name)
+    }
+
+    /// Has the router a certificate?
+    pub fn router_ca_is_there(&self, now: Timestamp) -> bool {
+        self.router_ca.is_some_and(|at| at <= now)
+    }
+
+    /// bootkube is started on the host at that position. Whatever there was before is gone: this is a new installation. Only
+    /// nodes that are up already and wait for their ignition belong to it.
+    pub fn start_bootkube(&mut self, now: Timestamp, bootstrap: usize) -> Vec<Happening> {
+        let dice = self.dice.clone();
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.retain(|_, n| n.state == NodeState::WantsIgnition);
+        *self = Self { dice, nodes, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
+        self.bootstrap = Some(bootstrap);
+        self.phase = Phase::Starting;
+        self.phase_due = Some(now + self.draw(self.timing.bootkube_temporary_control_plane));
+        vec![Happening::BootkubeStarted]
+    }
+
+    /// The installed system of the host at that position is up.
+    pub fn node_booted(&mut self, now: Timestamp, position: usize, is_master: bool) {
+        if let Some(node) = self.nodes.get_mut(&position).filter(|n| n.was_member) {
+            node.state = NodeState::Joined;
+            let wait = self.draw(self.timing.joined_to_ready);
+            if let Some(node) = self.nodes.get_mut(&position) {
+                node.due = Some(now + wait);
+            }
+            return;
+        }
+        let mut node =
+            Node { state: NodeState::WantsIgnition, is_master, ignition_fetched: None, was_member: false, due: None };
+        if self.is_single_node() {
+            node.state = NodeState::Configuring;
+            node.due = Some(now + self.draw(self.timing.configuring_to_joined));
+        }
+        self.nodes.insert(position, node);
+    }
+
+    /// The machine at that position went down: switched off, crashed or rebooting.
+    pub fn machine_down(&mut self, position: usize) {
+        if self.bootstrap == Some(position) && self.phase < Phase::Pivoted {
+            // On a single node that is the plan: its control plane comes up again from the disk.
+            self.bootstrap_lost = true;
+            if self.phase < Phase::Bootstrapped {
+                self.phase_due = None;
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(&position) {
+            node.state = NodeState::Lost;
+            node.due = None;
+        }
+    }
+
+    /// The disk of that machine is being overwritten: the node that was on it is no more.
+    pub fn forget(&mut self, position: usize) {
+        self.nodes.remove(&position);
+    }
+
+    /// The controller told the cluster that it is ready.
+    pub fn controller_is_ready(&mut self) -> Vec<Happening> {
+        match std::mem::replace(&mut self.controller_ready, true) {
+            false => vec![Happening::ControllerReady],
+            true => Vec::new(),
+        }
+    }
+
+    /// Has the controller told so?
+    pub fn controller_ready(&self) -> bool {
+        self.controller_ready
+    }
+
+    /// An OLM operator's manifests were applied.
+    pub fn apply_olm(&mut self, now: Timestamp, name: &str) {
+        if !self.olm_due.contains_key(name) && !self.available.contains(name) {
+            let at = now + self.draw(self.timing.olm_operator_available);
+            self.olm_due.insert(name.to_owned(), at);
+        }
+    }
+
+    /// When something is due next.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let nodes = self.nodes.values().filter_map(|n| n.due);
+        let own = [self.phase_due, self.controller_due, self.console_due];
+        nodes.chain(own.into_iter().flatten()).chain(self.olm_due.values().copied()).min()
+    }
+
+    /// Does everything that is due at `now`, in the order in which it was due.
+    pub fn advance(&mut self, now: Timestamp) -> Vec<Happening> {
+        let mut happened = Vec::new();
+        while self.step(now, &mut happened) {}
+        happened
+    }
+
+    /// One thing that is due; `false` when there is none.
+    fn step(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
+        self.release_waiting(now)
+            || self.step_phase(now, happened)
+            || self.step_nodes(now, happened)
+            || self.step_rest(now, happened)
+    }
+
+    /// What waits for a condition and not for a time.
+    fn release_waiting(&mut self, now: Timestamp) -> bool {
+        // Nodes that want an ignition get it as soon as the machine-config server answers.
+        if self.api_is_up()
+            && let Some(position) =
+                self.nodes.iter().find(|(_, n)| n.state == NodeState::WantsIgnition).map(|(p, _)| *p)
+        {
+            let wait = self.draw(self.timing.configuring_to_joined);
+            if let Some(node) = self.nodes.get_mut(&position) {
+                node.state = NodeState::Configuring;
+                node.ignition_fetched = Some(now);
+                node.due = Some(now + wait);
+            }
+            return true;
+        }
+        // bootkube ends some time after the last master that it needs.
+        if self.phase == Phase::Temporary
+            && self.phase_due.is_none()
+            && !self.bootstrap_lost
+            && self.ready_masters() >= self.masters_needed()
+        {
+            self.phase_due = Some(now + self.draw(self.timing.bootkube_done));
+            return true;
+        }
+        let control_plane_is_up = if self.is_single_node() {
+            self.phase == Phase::Pivoted
+        } else {
+            self.phase >= Phase::Bootstrapped && self.ready_masters() > 0
+        };
+        if control_plane_is_up && !self.controller_runs && self.controller_due.is_none() {
+            self.controller_due = Some(now + self.draw(self.timing.controller_ready));
+            return true;
+        }
+        if control_plane_is_up && self.console_due.is_none() && !self.available.contains("console") {
+            let span = match self.is_single_node() {
+                true => self.timing.operators_available_single_node,
+                false => self.timing.operators_available,
+            };
+            self.console_due = Some(now + self.draw(span));
+            return true;
+        }
+        false
+    }
+
+    fn step_phase(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
+        if self.phase_due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.phase_due = None;
+        match self.phase {
+            Phase::Starting => {
+                self.phase = Phase::Temporary;
+                happened.push(Happening::TemporaryControlPlaneUp);
+            }
+            Phase::Temporary => {
+                self.phase = Phase::Bootstrapped;
+                happened.push(Happening::BootkubeDone);
+                if !self.is_single_node() {
+                    self.phase_due = Some(now + self.draw(self.timing.etcd_bootstrap_done));
+                }
+            }
+            Phase::Bootstrapped => {
+                self.phase = Phase::Pivoted;
+                happened.push(Happening::EtcdBootstrapDone);
+            }
+            Phase::Idle | Phase::Pivoted => {}
+        }
+        true
+    }
+
+    fn step_nodes(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
+        let due = self.nodes.iter().filter(|(_, n)| n.due.is_some_and(|d| d <= now)).min_by_key(|(p, n)| (n.due, **p));
+        let Some((position, state)) = due.map(|(p, n)| (*p, n.state)) else { return false };
+        let single = self.is_single_node();
+        // A node joins through the API; on a single node it is the API.
+        if !single && !self.api_is_up() {
+            let later = now + self.timing.installer_poll;
+            if let Some(node) = self.nodes.get_mut(&position) {
+                node.due = Some(later);
+            }
+            return true;
+        }
+        let (next, wait) = match state {
+            NodeState::Configuring => {
+                let span = if single { self.timing.joined_to_ready_single_node } else { self.timing.joined_to_ready };
+                (NodeState::Joined, Some(self.draw(span)))
+            }
+            _ => (NodeState::Ready, None),
+        };
+        if let Some(node) = self.nodes.get_mut(&position) {
+            node.state = next;
+            node.was_member = true;
+            node.due = wait.map(|w| now + w);
+        }
+        if next == NodeState::Ready {
+            if single && self.phase < Phase::Pivoted {
+                // Its own etcd member is the permanent one from here on.
+                self.phase = Phase::Pivoted;
+                happened.push(Happening::EtcdBootstrapDone);
+            }
+            happened.push(Happening::NodeReady(position));
+        }
+        true
+    }
+
+    fn step_rest(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
+        if self.controller_due.is_some_and(|d| d <= now) {
+            self.controller_due = None;
+            self.controller_runs = true;
+            return true;
+        }
+        if self.console_due.is_some_and(|d| d <= now) {
+            // The console needs the whole control plane: look again until it is there.
+            if self.ready_masters() < self.control_plane_count as usize || !self.api_is_up() {
+                self.console_due = Some(now + self.timing.installer_poll);
+                return true;
+            }
+            self.console_due = None;
+            for name in ["console", "cvo"] {
+                self.available.insert(name.to_owned());
+                happened.push(Happening::OperatorAvailable(name.to_owned()));
+            }
+            self.router_ca = Some(now + self.draw(self.timing.router_ca_available));
+            return true;
+        }
+        let olm = self.olm_due.iter().find(|(_, at)| **at <= now).map(|(name, _)| name.clone());
+        if let Some(name) = olm {
+            self.olm_due.remove(&name);
+            self.available.insert(name.clone());
+            happened.push(Happening::OperatorAvailable(name));
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a cluster until nothing is due any more; what happened when, in seconds from the start.
+    fn run(
+        plane: &mut ControlPlane,
+        mut now: Timestamp,
+        until: impl Fn(&ControlPlane) -> bool,
+    ) -> Vec<(Timestamp, Happening)> {
+        let mut seen = Vec::new();
+        for _ in 0..10_000 {
+            seen.extend(plane.advance(now).into_iter().map(|h| (now, h)));
+            if until(plane) {
+                break;
+            }
+            match plane.next_due() {
+                Some(due) => now = due.max(now),
+                None => break,
+            }
+        }
+        seen
+    }
+
+    fn words(seen: &[(Timestamp, Happening)]) -> Vec<String> {
+        seen.iter().map(|(_, h)| h.word()).collect()
+    }
+
+    #[test]
+    fn three_masters_pivot_in_order() {
+        let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        assert_eq!(plane.start_bootkube(start, 0), [Happening::BootkubeStarted]);
+        plane.node_booted(start, 1, true);
+        plane.node_booted(start, 2, true);
+        assert!(!plane.api_is_up());
+        let seen = run(&mut plane, start, ControlPlane::etcd_bootstrap_is_done);
+        assert_eq!(
+            words(&seen),
+            ["temporary-control-plane-up", "node-ready", "node-ready", "bootkube-done", "etcd-bootstrap-done"]
+        );
+        let (end, _) = seen[4];
+        plane.machine_down(0);
+        assert!(plane.api_is_up(), "the masters carry the API after the pivot");
+        plane.node_booted(end, 0, true);
+        let seen = run(&mut plane, end, |_| false);
+        assert_eq!(words(&seen), ["node-ready", "operator-available:console", "operator-available:cvo"]);
+        assert!(plane.controller_runs());
+        assert!(plane.router_ca_is_there(seen[1].0 + std::time::Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_bootstrap_that_dies_early_takes_the_cluster_with_it() {
+        let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        plane.start_bootkube(start, 0);
+        plane.node_booted(start, 1, true);
+        plane.node_booted(start, 2, true);
+        run(&mut plane, start, |p| p.nodes()[&1].state == NodeState::Configuring);
+        plane.machine_down(0);
+        assert!(!plane.api_is_up());
+        for second in 0..10_000 {
+            let seen = plane.advance(start + std::time::Duration::from_secs(second));
+            assert_eq!(seen, [], "nothing can happen without an API");
+        }
+    }
+
+    #[test]
+    fn a_single_node_pivots_on_its_own_disk() {
+        let mut plane = ControlPlane::new(1, 0, 1, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        plane.start_bootkube(start, 0);
+        let seen = run(&mut plane, start, |_| false);
+        assert_eq!(words(&seen), ["temporary-control-plane-up", "bootkube-done"]);
+        let rebooted = seen[1].0 + std::time::Duration::from_secs(300);
+        plane.machine_down(0);
+        plane.node_booted(rebooted, 0, true);
+        let seen = run(&mut plane, rebooted, |_| false);
+        assert_eq!(
+            words(&seen),
+            ["etcd-bootstrap-done", "node-ready", "operator-available:console", "operator-available:cvo"]
+        );
+    }
+
+    #[test]
+    fn a_node_that_was_a_member_comes_back_without_ignition() {
+        let mut plane = ControlPlane::new(1, 0, 1, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        plane.start_bootkube(start, 0);
+        plane.node_booted(start, 0, true);
+        let seen = run(&mut plane, start, |p| p.ready_masters() == 1);
+        let end = seen.last().unwrap().0;
+        plane.machine_down(0);
+        assert_eq!(plane.nodes()[&0].state, NodeState::Lost);
+        plane.node_booted(end, 0, true);
+        assert_eq!(plane.nodes()[&0].state, NodeState::Joined);
+        run(&mut plane, end, |p| p.ready_masters() == 1);
+        assert_eq!(plane.nodes()[&0].state, NodeState::Ready);
+    }
+}

@@ -1,0 +1,1058 @@
+//! A simulated host: the machine, the agent on it, the installer that the agent starts, and the node that comes back.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::{Request, TransportError};
+use vlab_api::ops;
+use vlab_api::types::*;
+use vlab_model::history::What;
+use vlab_model::settings::{HostTiming, Span};
+
+use crate::archive::tar_gz;
+use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
+use crate::cluster::NodeState;
+use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, ON_ITS_WAY, Task, Writing};
+use crate::plan::HostPlan;
+use crate::rng::{Purpose as Dice, Stream};
+use crate::steps::{self, Answer, Effect, STEPS, Site};
+use crate::world::{Timer, Who, World};
+
+/// Answers to a registration after which the agent stops for good.
+pub const REGISTRATION_FREEZES: &[u16] = &[401, 403, 404, 409];
+/// A service that fails to make steps answers "poll again in 0 seconds". The real agent then asks as fast as it can; a
+/// simulated one leaves at least this between two polls, so that a virtual clock moves.
+pub const SHORTEST_POLL: Duration = Duration::from_millis(10);
+
+/// What the agent on a host is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agent {
+    /// Nothing: the machine is off or boots.
+    Down,
+    /// It registers, or waits until it may.
+    Registering,
+    /// It polls.
+    Running,
+    /// The service said that it is not wanted: it hangs for good.
+    Frozen,
+    /// The installer has told the machine to reboot: it polls no more.
+    Leaving,
+    /// The installed system runs, and no agent in it.
+    Node,
+}
+
+/// What a request of a host is for.
+#[derive(Debug)]
+enum Purpose {
+    Register,
+    Poll,
+    Answer { kind: Option<usize>, hash: u64, exit_code: i64, then_reboot: bool },
+    Logs(LogsStage, LogsFor),
+    Installer(Asked),
+}
+
+/// How far the sending of logs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogsStage {
+    Requested,
+    Upload,
+    Completed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogsFor {
+    Step(u32),
+    Installer,
+}
+
+/// The loop that polls.
+#[derive(Clone, Debug)]
+struct Runner {
+    infra_env: Uuid,
+    host: Uuid,
+    retry: Duration,
+    failing_since: Option<Timestamp>,
+    backoff: Duration,
+}
+
+/// A step that is being run.
+#[derive(Debug)]
+struct Running {
+    serial: u32,
+    kind: Option<usize>,
+    step_type: Box<str>,
+    step_id: Box<str>,
+    args: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    kind: usize,
+    hash: u64,
+    until: Timestamp,
+}
+
+/// A simulated host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) plan: HostPlan,
+    position: u32,
+    connection: u32,
+    /// Raised with each reboot: what was under way before is void.
+    epoch: u32,
+    agent: Agent,
+    powered: bool,
+    /// The disk holds an installed system.
+    disk_boots: bool,
+    media_gone: bool,
+    offline_until: Option<Timestamp>,
+    version: Arc<str>,
+    runner: Option<Box<Runner>>,
+    calls: Calls<Purpose>,
+    steps: Vec<Running>,
+    next_step: u32,
+    cache: Vec<Cached>,
+    installer: Option<Box<Installer>>,
+    /// Cluster in whose installation this host takes part, and whether as a member of its control plane.
+    member_of: Option<(usize, bool)>,
+    delays: Stream,
+    durations: Stream,
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    next_step_runner_command: Option<RunnerCommand>,
+}
+
+#[derive(Deserialize)]
+struct RunnerCommand {
+    #[serde(default)]
+    args: Option<Vec<String>>,
+    #[serde(default)]
+    retry_seconds: Option<i64>,
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Host {
+    pub(crate) fn new(plan: HostPlan, position: u32, connection: u32, w: &mut World) -> Self {
+        let (seed, index) = (w.config.seed, plan.index);
+        w.at(plan.start_at, Who::Host(position), 0, Timer::SwitchOn);
+        Self {
+            position,
+            connection,
+            epoch: 0,
+            agent: Agent::Down,
+            powered: false,
+            disk_boots: false,
+            media_gone: false,
+            offline_until: None,
+            version: Arc::clone(&w.config.agent_version),
+            runner: None,
+            calls: Calls::new(),
+            steps: Vec::new(),
+            next_step: 0,
+            cache: Vec::new(),
+            installer: None,
+            member_of: None,
+            delays: Stream::new(seed, index, Dice::Delays),
+            durations: Stream::new(seed, index, Dice::Durations),
+            plan,
+        }
+    }
+
+    // --- for the fleet ---------------------------------------------------------------------------------------------
+
+    pub(crate) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Has it nothing to do any more, on its own?
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.agent, Agent::Frozen | Agent::Node)
+            || (self.agent == Agent::Down && !self.powered && self.epoch > 0)
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Timestamp, w: &mut World, timer: Timer) {
+        match timer {
+            Timer::SwitchOn => self.switch_on(now, w),
+            Timer::Booted => self.booted(now, w),
+            Timer::Register => self.register(now, w),
+            Timer::Poll => self.poll(now, w),
+            Timer::StepDone(serial) => self.step_done(now, w, serial),
+            Timer::Again(call) => self.dispatch(now, w, call),
+            Timer::NoAnswer(call) => {
+                let limit = w.config.timing.request_timeout;
+                self.answered(now, w, call, Err(TransportError::Timeout(limit)));
+            }
+            Timer::Installer(token) => {
+                if self.installer.as_ref().is_some_and(|i| i.token == token && !i.dead) {
+                    self.installer_goes_on(now, w);
+                }
+            }
+            Timer::Written(token) => self.written(now, w, token),
+            Timer::Nodes => self.report_nodes_again(now, w),
+            Timer::LogsGathered(token) => {
+                if let Some(cluster) = self.installer.as_ref().filter(|i| i.token == token).map(|i| i.cluster_id) {
+                    self.upload_logs(now, w, cluster, LogsFor::Installer);
+                }
+            }
+            Timer::Reboot => self.reboot(now, w),
+            Timer::NetworkBack => {
+                if self.offline_until.is_some_and(|until| until <= now) {
+                    self.offline_until = None;
+                    w.network.set_up(self.position as usize, self.agent != Agent::Down);
+                    w.host_did(now, self.plan.host_id, "network-back");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_reply(&mut self, now: Timestamp, w: &mut World, tag: u64, outcome: Outcome) {
+        if (tag >> 32) as u32 != self.epoch {
+            return;
+        }
+        let outcome = match self.offline_until {
+            Some(_) => Err(TransportError::Lost("the host's network is down".into())),
+            None => outcome,
+        };
+        self.answered(now, w, tag as u32, outcome);
+    }
+
+    // --- the machine -----------------------------------------------------------------------------------------------
+
+    fn me(&self) -> Who {
+        Who::Host(self.position)
+    }
+
+    fn after(&mut self, now: Timestamp, w: &mut World, span: fn(&HostTiming) -> Span, timer: Timer) {
+        let at = now + span(&w.config.timing).at(self.durations.unit());
+        w.at(at, self.me(), self.epoch, timer);
+    }
+
+    /// Power on, when it is off.
+    pub(crate) fn switch_on(&mut self, now: Timestamp, w: &mut World) {
+        if self.powered {
+            return;
+        }
+        self.powered = true;
+        w.host_did(now, self.plan.host_id, "powered-on");
+        self.boot(now, w);
+    }
+
+    /// Power off at once.
+    pub(crate) fn switch_off(&mut self, now: Timestamp, w: &mut World) {
+        self.go_down(now, w);
+        if std::mem::replace(&mut self.powered, false) {
+            w.host_did(now, self.plan.host_id, "powered-off");
+        }
+    }
+
+    /// Everything that runs on the machine ends.
+    fn go_down(&mut self, now: Timestamp, w: &mut World) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.agent = Agent::Down;
+        self.runner = None;
+        self.calls.clear();
+        self.steps = Vec::new();
+        self.cache = Vec::new();
+        self.installer = None;
+        w.network.set_up(self.position as usize, false);
+        if let Some((cluster, _)) = self.member_of {
+            let position = self.position as usize;
+            w.plane(now, cluster, |p| {
+                p.machine_down(position);
+                Vec::new()
+            });
+        }
+        if let Some(until) = self.offline_until {
+            w.at(until, self.me(), self.epoch, Timer::NetworkBack);
+        }
+    }
+
+    /// Down and up again.
+    pub(crate) fn reboot(&mut self, now: Timestamp, w: &mut World) {
+        self.go_down(now, w);
+        self.powered = true;
+        w.host_did(now, self.plan.host_id, "rebooting");
+        self.boot(now, w);
+    }
+
+    fn boots_disk(&self) -> bool {
+        self.disk_boots && !self.plan.overrides.boots_discovery_again
+    }
+
+    fn boot(&mut self, now: Timestamp, w: &mut World) {
+        let single = self.member_of.is_some_and(|(c, _)| w.clusters[c].plane.is_single_node());
+        let span: fn(&HostTiming) -> Span = match (self.boots_disk(), single) {
+            (false, _) => |t| t.boot_to_registration,
+            (true, false) => |t| t.reboot,
+            (true, true) => |t| t.reboot_single_node,
+        };
+        self.after(now, w, span, Timer::Booted);
+    }
+
+    fn booted(&mut self, now: Timestamp, w: &mut World) {
+        w.network.set_up(self.position as usize, self.offline_until.is_none());
+        if self.boots_disk() {
+            self.agent = Agent::Node;
+            w.host_did(now, self.plan.host_id, "booted-installed-os");
+            if let Some((cluster, is_master)) = self.member_of {
+                let position = self.position as usize;
+                w.plane(now, cluster, |p| {
+                    p.node_booted(now, position, is_master);
+                    Vec::new()
+                });
+            }
+        } else {
+            w.host_did(now, self.plan.host_id, "booted-discovery");
+            self.register(now, w);
+        }
+    }
+
+    /// The network between this host and everything else is gone for that long.
+    pub(crate) fn disconnect(&mut self, now: Timestamp, w: &mut World, lasting: Duration) {
+        let until = now + lasting;
+        self.offline_until = Some(self.offline_until.map_or(until, |u| u.max(until)));
+        w.network.set_up(self.position as usize, false);
+        w.host_did(now, self.plan.host_id, "network-lost");
+        w.at(until, self.me(), self.epoch, Timer::NetworkBack);
+    }
+
+    pub(crate) fn set_media(&mut self, connected: bool) {
+        self.media_gone = !connected;
+    }
+
+    pub(crate) fn fix_boot_order(&mut self) {
+        self.plan.overrides.boots_discovery_again = false;
+    }
+
+    pub(crate) fn wipe_disk(&mut self) {
+        self.disk_boots = false;
+    }
+
+    // --- requests --------------------------------------------------------------------------------------------------
+
+    fn call(
+        &mut self,
+        now: Timestamp,
+        w: &mut World,
+        purpose: Purpose,
+        request: Request,
+        policy: &'static RetryPolicy,
+    ) {
+        let mut request = request.header("x-secret-key", &*w.config.secret_key);
+        // The agent names its version; the installer and the sender of logs are programs of their own.
+        if matches!(purpose, Purpose::Register | Purpose::Poll | Purpose::Answer { .. }) {
+            request = request.header("discovery_agent_version", &*self.version);
+        }
+        let call = self.calls.start(purpose, request, policy);
+        self.dispatch(now, w, call);
+    }
+
+    fn dispatch(&mut self, now: Timestamp, w: &mut World, call: u32) {
+        let Some(request) = self.calls.request(call) else { return };
+        if self.offline_until.is_some() {
+            let at = now + w.config.timing.request_timeout;
+            w.at(at, self.me(), self.epoch, Timer::NoAnswer(call));
+        } else {
+            w.send(self.connection, u64::from(self.epoch) << 32 | u64::from(call), request);
+        }
+    }
+
+    fn answered(&mut self, now: Timestamp, w: &mut World, call: u32, outcome: Outcome) {
+        match self.calls.answered(call, outcome, &w.config.timing, &mut self.delays) {
+            Verdict::Stale => {}
+            Verdict::Again(wait) => w.at(now + wait, self.me(), self.epoch, Timer::Again(call)),
+            Verdict::Final(purpose, outcome) => match purpose {
+                Purpose::Register => self.registered(now, w, outcome),
+                Purpose::Poll => self.polled(now, w, outcome),
+                Purpose::Answer { kind, hash, exit_code, then_reboot } => {
+                    let accepted = outcome.is_ok_and(|r| r.is_success());
+                    if let (true, 0, Some(kind)) = (accepted, exit_code, kind) {
+                        self.remember(now, w, kind, hash);
+                    }
+                    if then_reboot {
+                        self.reboot_into_discovery(now, w);
+                    }
+                }
+                Purpose::Logs(stage, whose) => self.logs_went(now, w, stage, whose),
+                Purpose::Installer(asked) => self.installer_heard(now, w, asked, outcome),
+            },
+        }
+    }
+
+    // --- registration ----------------------------------------------------------------------------------------------
+
+    fn register(&mut self, now: Timestamp, w: &mut World) {
+        if self.calls.any(|p| matches!(p, Purpose::Register)) {
+            return;
+        }
+        self.agent = Agent::Registering;
+        self.runner = None;
+        let params =
+            HostCreateParams { host_id: self.plan.host_id, discovery_agent_version: Some(self.version.to_string()) };
+        let request = ops::register_host(self.plan.infra_env_id, &params).request;
+        self.call(now, w, Purpose::Register, request, &AGENT);
+    }
+
+    fn registered(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+        let response = match outcome {
+            Ok(response) if response.status == 201 => response,
+            Ok(response) if REGISTRATION_FREEZES.contains(&response.status) => {
+                w.host_did(now, self.plan.host_id, format!("registration-refused:{}", response.status));
+                return self.freeze(now, w);
+            }
+            _ => {
+                let at = now + w.config.timing.registration_retry;
+                return w.at(at, self.me(), self.epoch, Timer::Register);
+            }
+        };
+        #[derive(Deserialize)]
+        struct RunnerArgs {
+            infra_env_id: Uuid,
+            host_id: Uuid,
+            #[serde(default)]
+            agent_version: Option<String>,
+        }
+        let command = response.decode::<Registered>().ok().and_then(|r| r.next_step_runner_command);
+        let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
+        let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
+        let (Some(command), Some(args)) = (command, args) else {
+            w.host_did(now, self.plan.host_id, "registered-without-command");
+            let at = now + w.config.timing.runner_failure_wait;
+            return w.at(at, self.me(), self.epoch, Timer::Register);
+        };
+        if let Some(version) = args.agent_version.filter(|v| !v.is_empty() && **v != *self.version) {
+            self.version = version.into();
+        }
+        let seconds = u64::try_from(command.retry_seconds.unwrap_or(0)).unwrap_or(0);
+        let retry = match seconds {
+            0 => w.config.timing.runner_failure_wait,
+            s => Duration::from_secs(s).div_f64(w.config.timing.retry_divisor),
+        };
+        self.runner = Some(Box::new(Runner {
+            infra_env: args.infra_env_id,
+            host: args.host_id,
+            retry,
+            failing_since: None,
+            backoff: w.config.timing.backoff_initial,
+        }));
+        self.agent = Agent::Running;
+        self.cache = Vec::new();
+        w.host_did(now, self.plan.host_id, "registered");
+        self.poll(now, w);
+    }
+
+    fn freeze(&mut self, now: Timestamp, w: &mut World) {
+        self.agent = Agent::Frozen;
+        self.runner = None;
+        w.host_did(now, self.plan.host_id, "frozen");
+    }
+
+    /// The runner ended; the agent registers again after that time.
+    fn runner_ended(&mut self, now: Timestamp, w: &mut World, wait: Duration) {
+        self.agent = Agent::Registering;
+        self.runner = None;
+        w.at(now + wait, self.me(), self.epoch, Timer::Register);
+    }
+
+    // --- polling ---------------------------------------------------------------------------------------------------
+
+    fn poll(&mut self, now: Timestamp, w: &mut World) {
+        let Some(runner) = self.runner.as_ref().filter(|_| self.agent == Agent::Running) else { return };
+        if self.calls.any(|p| matches!(p, Purpose::Poll)) {
+            return;
+        }
+        let request = ops::get_next_steps(runner.infra_env, runner.host, now.as_secs()).request;
+        self.call(now, w, Purpose::Poll, request, &AGENT);
+    }
+
+    fn polled(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+        let Some(runner) = self.runner.as_mut().filter(|_| self.agent == Agent::Running) else { return };
+        let steps = match outcome {
+            Ok(response) if response.status == 404 => return self.freeze(now, w),
+            Ok(response) if response.is_success() => response.decode::<Steps>().ok(),
+            _ => None,
+        };
+        let Some(steps) = steps else {
+            self.cache = Vec::new();
+            let t = &w.config.timing;
+            let since = *runner.failing_since.get_or_insert(now);
+            if now.since(since) >= t.backoff_give_up {
+                let wait = runner.retry;
+                w.host_did(now, self.plan.host_id, "gave-up-polling");
+                return self.runner_ended(now, w, wait);
+            }
+            let wait = runner.backoff.min(t.backoff_max);
+            runner.backoff = wait.mul_f64(BACKOFF_FACTOR).min(t.backoff_max);
+            return w.at(now + wait, self.me(), self.epoch, Timer::Poll);
+        };
+        runner.failing_since = None;
+        runner.backoff = w.config.timing.backoff_initial;
+        let wait = w.config.timing.next_instruction(steps.next_instruction_seconds.unwrap_or(0)).max(SHORTEST_POLL);
+        for step in steps.instructions.into_iter().flatten() {
+            self.step_given(now, w, step);
+        }
+        if steps.post_step_action.as_deref() == Some("exit") {
+            w.host_did(now, self.plan.host_id, "agent-exited");
+            let restart = w.config.timing.agent_restart.at(self.durations.unit());
+            return self.runner_ended(now, w, restart);
+        }
+        w.at(now + wait, self.me(), self.epoch, Timer::Poll);
+    }
+
+    // --- steps -----------------------------------------------------------------------------------------------------
+
+    fn saw_step(&self, now: Timestamp, w: &mut World, step: (&str, &str), answered: Option<i64>, cached: bool) {
+        if w.config.observe_steps {
+            let (step_type, step_id) = (step.0.to_owned(), step.1.to_owned());
+            w.saw(now, What::Step { host: self.plan.host_id, step_type, step_id, answered, cached });
+        }
+    }
+
+    fn step_given(&mut self, now: Timestamp, w: &mut World, step: Step) {
+        let step_type = step.step_type.unwrap_or_default();
+        let step_id = step.step_id.unwrap_or_default();
+        self.saw_step(now, w, (&step_type, &step_id), None, false);
+        let kind = steps::find(&step_type);
+        self.next_step = self.next_step.wrapping_add(1);
+        let serial = self.next_step;
+        let takes: fn(&HostTiming) -> Span = match kind {
+            Some(kind) => STEPS[kind].takes,
+            None => |t| t.step_unknown,
+        };
+        let running = Running {
+            serial,
+            kind,
+            step_type: step_type.into(),
+            step_id: step_id.into(),
+            args: step.args.unwrap_or_default(),
+        };
+        let gathers = kind.is_some_and(|k| STEPS[k].effect == Effect::GatherLogs);
+        if gathers && logs_cluster(&running).is_some() {
+            self.logs_progress(now, w, LogsStage::Requested, LogsFor::Step(serial));
+        }
+        self.steps.push(running);
+        let at = now + takes(&w.config.timing).at(self.durations.unit());
+        w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
+    }
+
+    fn answer_of(&self, w: &mut World, running: &Running) -> Answer {
+        if self.media_gone {
+            return steps::media_disconnected();
+        }
+        let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
+        let World { network, clusters, open_dns, config, .. } = w;
+        let dns = self.plan.cluster.and_then(|c| clusters.get(c)).map_or(&*open_dns, |c| &c.plan.dns);
+        let api_answers = |address| {
+            let site = clusters.iter().find(|c| c.plan.api_vips.contains(&address));
+            site.map(|c| c.plane.api_is_up())
+        };
+        let mut site = Site {
+            seed: config.seed,
+            position: self.position as usize,
+            plan: &self.plan,
+            dns,
+            network,
+            api_answers: &api_answers,
+        };
+        (STEPS[kind].answer)(&mut site, &running.args)
+    }
+
+    fn step_done(&mut self, now: Timestamp, w: &mut World, serial: u32) {
+        let Some(at) = self.steps.iter().position(|s| s.serial == serial) else { return };
+        let answer = self.answer_of(w, &self.steps[at]);
+        let effect = self.steps[at].kind.map_or(Effect::None, |k| STEPS[k].effect);
+        if effect == Effect::GatherLogs
+            && answer.exit_code == 0
+            && let Some(cluster) = logs_cluster(&self.steps[at])
+        {
+            // The step ends when the logs are there.
+            return self.upload_logs(now, w, cluster, LogsFor::Step(serial));
+        }
+        let running = self.take_step(at);
+        self.finish_step(now, w, running, answer, effect);
+    }
+
+    fn take_step(&mut self, at: usize) -> Running {
+        let running = self.steps.remove(at);
+        if self.steps.is_empty() {
+            self.steps = Vec::new();
+        }
+        running
+    }
+
+    fn finish_step(&mut self, now: Timestamp, w: &mut World, running: Running, mut answer: Answer, effect: Effect) {
+        let succeeded = answer.exit_code == 0;
+        if effect == Effect::StartInstaller && succeeded && self.installer.is_none() {
+            match self.prepare_installer(w, &running) {
+                Ok(installer) => self.installer = Some(installer),
+                Err(problem) => {
+                    answer = Answer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
+                }
+            }
+            if self.installer.is_some() {
+                w.host_did(now, self.plan.host_id, "installer-started");
+                let token = self.installer_token();
+                w.at(now, self.me(), self.epoch, Timer::Installer(token));
+            }
+        }
+        if effect == Effect::StopInstaller && succeeded && self.installer.take().is_some() {
+            self.calls.forget(|p| matches!(p, Purpose::Installer(_) | Purpose::Logs(_, LogsFor::Installer)));
+            w.host_did(now, self.plan.host_id, "installer-stopped");
+        }
+        let then_reboot = effect == Effect::RebootDiscovery && succeeded;
+        let step = (&*running.step_type, &*running.step_id);
+        let hash = hash_of(&answer.output);
+        let known = succeeded
+            && w.config.reply_cache
+            && self.cache.iter().any(|c| Some(c.kind) == running.kind && c.hash == hash && c.until > now);
+        self.saw_step(now, w, step, Some(answer.exit_code), known);
+        let upgraded = (effect == Effect::RestartUpgraded && succeeded).then(|| upgraded_to(&answer.output)).flatten();
+        if known {
+            if then_reboot {
+                self.reboot_into_discovery(now, w);
+            }
+        } else if let Some(runner) = &self.runner {
+            // As in the real agent's JSON, a zero and an empty text are left out.
+            let reply = StepReply {
+                step_type: Some(running.step_type.into()),
+                step_id: Some(running.step_id.into()),
+                exit_code: Some(answer.exit_code).filter(|c| *c != 0),
+                output: Some(answer.output),
+                error: Some(answer.error).filter(|e| !e.is_empty()),
+            };
+            let request = ops::post_step_reply(runner.infra_env, runner.host, &reply).request;
+            let purpose = Purpose::Answer { kind: running.kind, hash, exit_code: answer.exit_code, then_reboot };
+            self.call(now, w, purpose, request, &AGENT);
+        } else if then_reboot {
+            // The poll that brought this step told the agent to exit: nobody is left to answer.
+            self.reboot_into_discovery(now, w);
+        }
+        if let Some(image) = upgraded {
+            self.version = image.into();
+            w.host_did(now, self.plan.host_id, "agent-upgraded");
+            self.calls.forget(|p| matches!(p, Purpose::Poll));
+            let restart = w.config.timing.agent_upgrade.at(self.durations.unit());
+            self.runner_ended(now, w, restart);
+        }
+    }
+
+    fn remember(&mut self, now: Timestamp, w: &World, kind: usize, hash: u64) {
+        let until = now + w.config.timing.reply_cache_life;
+        self.cache.retain(|c| c.kind != kind);
+        if self.agent == Agent::Running && w.config.reply_cache {
+            self.cache.push(Cached { kind, hash, until });
+        }
+    }
+
+    fn reboot_into_discovery(&mut self, now: Timestamp, w: &mut World) {
+        self.disk_boots = false;
+        self.reboot(now, w);
+    }
+
+    // --- logs ------------------------------------------------------------------------------------------------------
+
+    fn logs_progress(&mut self, now: Timestamp, w: &mut World, stage: LogsStage, whose: LogsFor) {
+        let logs_state = if stage == LogsStage::Requested { LogsState::Requested } else { LogsState::Completed };
+        let params = LogsProgressParams { logs_state };
+        let request = ops::update_host_logs_progress(self.plan.infra_env_id, self.plan.host_id, &params).request;
+        self.call(now, w, Purpose::Logs(stage, whose), request, &INSTALLER);
+    }
+
+    fn upload_logs(&mut self, now: Timestamp, w: &mut World, cluster: Uuid, whose: LogsFor) {
+        let text = format!("{now} {} {} agent={}\n", self.plan.name, self.plan.host_id, self.version);
+        let archive = tar_gz(&[("agent.log", &text), ("installer.log", &self.installer_log(now))]);
+        let request = ops::upload_logs(cluster, Some((self.plan.infra_env_id, self.plan.host_id)), &archive).request;
+        self.call(now, w, Purpose::Logs(LogsStage::Upload, whose), request, &INSTALLER);
+    }
+
+    fn installer_log(&self, now: Timestamp) -> String {
+        match &self.installer {
+            Some(i) => format!("{now} role={} line={}/{} failed={}\n", i.role, i.line, i.script.len(), i.dead),
+            None => String::new(),
+        }
+    }
+
+    /// Whatever the answer was: the sender of logs goes on, as it has nobody to complain to.
+    fn logs_went(&mut self, now: Timestamp, w: &mut World, stage: LogsStage, whose: LogsFor) {
+        match (stage, whose) {
+            // The step itself waits for its own timer, the installer for the gathering.
+            (LogsStage::Requested, LogsFor::Step(_)) => {}
+            (LogsStage::Requested, LogsFor::Installer) => {
+                let token = self.installer_token();
+                self.after(now, w, |t| t.log_gather, Timer::LogsGathered(token));
+            }
+            (LogsStage::Upload, _) => self.logs_progress(now, w, LogsStage::Completed, whose),
+            (LogsStage::Completed, LogsFor::Step(serial)) => {
+                if let Some(at) = self.steps.iter().position(|s| s.serial == serial) {
+                    let running = self.take_step(at);
+                    self.finish_step(now, w, running, Answer::default(), Effect::None);
+                }
+            }
+            (LogsStage::Completed, LogsFor::Installer) => self.installer_next_line(now, w),
+        }
+    }
+
+    // --- the installer ---------------------------------------------------------------------------------------------
+
+    fn prepare_installer(&self, w: &World, running: &Running) -> Result<Box<Installer>, String> {
+        let text = running.args.first().map_or("", String::as_str);
+        let request: InstallCmdRequest = serde_json::from_str(text).map_err(|e| format!("install: {e}"))?;
+        let cluster = w
+            .cluster(request.cluster_id)
+            .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
+        let count = w.clusters[cluster].plan.control_plane_count;
+        Ok(Box::new(Installer::new(cluster, count, &request)))
+    }
+
+    /// A new token: timers set before are void.
+    fn installer_token(&mut self) -> u32 {
+        self.installer.as_mut().map_or(0, |i| {
+            i.token += 1;
+            i.token
+        })
+    }
+
+    fn installer_next_line(&mut self, now: Timestamp, w: &mut World) {
+        if let Some(installer) = self.installer.as_mut().filter(|i| !i.dead) {
+            installer.line += 1;
+            self.installer_goes_on(now, w);
+        }
+    }
+
+    fn ask(&mut self, now: Timestamp, w: &mut World, asked: Asked, request: Request) {
+        self.call(now, w, Purpose::Installer(asked), request, &INSTALLER);
+    }
+
+    fn tell_stage(&mut self, now: Timestamp, w: &mut World, asked: Asked, stage: HostStage, info: &str) {
+        let progress = HostProgress { current_stage: Some(stage), progress_info: Some(info.to_owned()) };
+        let request = ops::update_host_progress(self.plan.infra_env_id, self.plan.host_id, &progress).request;
+        self.ask(now, w, asked, request);
+    }
+
+    /// Does the present line, and the following ones until one has to wait.
+    fn installer_goes_on(&mut self, now: Timestamp, w: &mut World) {
+        loop {
+            let Some(installer) = self.installer.as_ref().filter(|i| !i.dead) else { return };
+            let (cluster, cluster_id) = (installer.cluster, installer.cluster_id);
+            let Some(task) = installer.script.get(installer.line) else { return };
+            match *task {
+                Task::Report(stage, info) => {
+                    let info = installer.info(info);
+                    if stage == HostStage::StartingInstallation {
+                        self.member_of = Some((cluster, installer.is_control_plane()));
+                        self.plan.cluster = Some(cluster);
+                    }
+                    return self.tell_stage(now, w, Asked::Step, stage, info);
+                }
+                Task::Work(span) => {
+                    if let Some(i) = self.installer.as_mut() {
+                        i.line += 1;
+                    }
+                    let token = self.installer_token();
+                    return self.after(now, w, span, Timer::Installer(token));
+                }
+                Task::Download(file) => {
+                    let request = match file {
+                        File::BootstrapIgnition => ops::download_cluster_file(cluster_id, "bootstrap.ign").request,
+                        File::HostIgnition => {
+                            ops::download_host_ignition(self.plan.infra_env_id, self.plan.host_id).request
+                        }
+                    };
+                    return self.ask(now, w, Asked::Needed(file), request);
+                }
+                Task::StartBootkube => {
+                    let position = self.position as usize;
+                    w.plane(now, cluster, |p| p.start_bootkube(now, position));
+                    if !w.clusters[cluster].plane.is_single_node() {
+                        w.at(now + w.config.timing.mcs_log_poll, self.me(), self.epoch, Timer::Nodes);
+                    }
+                }
+                Task::WriteImage => return self.start_writing(now, w),
+                Task::WaitFor(condition) => {
+                    if !self.holds(now, w, cluster, condition) {
+                        return;
+                    }
+                }
+                Task::RequestClusterLogs => {
+                    let params = LogsProgressParams { logs_state: LogsState::Requested };
+                    let request = ops::update_cluster_logs_progress(cluster_id, &params).request;
+                    return self.ask(now, w, Asked::Step, request);
+                }
+                Task::SendLogs => return self.logs_progress(now, w, LogsStage::Requested, LogsFor::Installer),
+                Task::Shutdown { delayed } => {
+                    self.agent = Agent::Leaving;
+                    self.runner = None;
+                    self.calls.forget(|p| matches!(p, Purpose::Poll));
+                    return match delayed {
+                        true => self.after(now, w, |t| t.reboot_delay, Timer::Reboot),
+                        false => w.at(now, self.me(), self.epoch, Timer::Reboot),
+                    };
+                }
+            }
+            if let Some(i) = self.installer.as_mut() {
+                i.line += 1;
+            }
+        }
+    }
+
+    /// Is it so? If not, the question is asked again later.
+    fn holds(&mut self, now: Timestamp, w: &mut World, cluster: usize, condition: Condition) -> bool {
+        let plane = &w.clusters[cluster].plane;
+        let holds = match condition {
+            Condition::MastersReady => {
+                let ready = plane.ready_masters() >= plane.masters_needed();
+                self.report_nodes(now, w);
+                ready
+            }
+            Condition::Bootkube => plane.bootkube_is_done(),
+            Condition::EtcdBootstrap => plane.etcd_bootstrap_is_done(),
+            Condition::Controller => plane.controller_ready(),
+            Condition::MastersDone => {
+                self.ask_for_masters(now, w);
+                return false;
+            }
+        };
+        if !holds {
+            self.look_again(now, w);
+        }
+        holds
+    }
+
+    fn look_again(&mut self, now: Timestamp, w: &mut World) {
+        let token = self.installer_token();
+        w.at(now + w.config.timing.installer_poll, self.me(), self.epoch, Timer::Installer(token));
+    }
+
+    fn ask_for_masters(&mut self, now: Timestamp, w: &mut World) {
+        let Some(installer) = &self.installer else { return };
+        let (id, day2) = (installer.cluster_id, installer.day2);
+        match day2 {
+            None => self.ask(now, w, Asked::IsDay2, ops::get_cluster_without_hosts(id).request),
+            Some(_) => {
+                let mut request = ops::list_cluster_hosts(id).request;
+                request.path.push_str("?role=master");
+                self.ask(now, w, Asked::Masters, request);
+            }
+        }
+    }
+
+    fn installer_heard(&mut self, now: Timestamp, w: &mut World, asked: Asked, outcome: Outcome) {
+        let Some(installer) = self.installer.as_mut().filter(|i| !i.dead) else { return };
+        match asked {
+            Asked::Told | Asked::Percentage => {
+                if installer.writing.is_some_and(|writing| writing.done) && !self.percentage_is_out() {
+                    self.finish_writing(now, w);
+                }
+            }
+            Asked::Step => {
+                // A report that was refused is noted and forgotten: the real installer goes on, too.
+                if let Ok(response) = &outcome
+                    && !response.is_success()
+                {
+                    let word = format!("report-refused:{}", response.status);
+                    w.host_did(now, self.plan.host_id, word);
+                }
+                let failing = match installer.script.get(installer.line) {
+                    Some(Task::Report(stage, _)) => {
+                        self.plan.overrides.fail_at.as_ref().filter(|(at, _)| at == stage).map(|(_, text)| text.clone())
+                    }
+                    _ => None,
+                };
+                match failing {
+                    Some(text) => self.fail(now, w, &text),
+                    None => self.installer_next_line(now, w),
+                }
+            }
+            Asked::Needed(file) => match outcome {
+                Ok(response) if response.is_success() => self.installer_next_line(now, w),
+                other => {
+                    let why = match other {
+                        Ok(response) => format!("the service answered {}", response.status),
+                        Err(error) => error.to_string(),
+                    };
+                    self.fail(now, w, &format!("cannot download {file:?}: {why}"));
+                }
+            },
+            Asked::IsDay2 => {
+                if let Ok(cluster) = outcome.map_err(drop).and_then(|r| r.decode::<ClusterBrief>().map_err(drop)) {
+                    let day2 = cluster.kind == "AddHostsCluster" || cluster.status == "adding-hosts";
+                    installer.day2 = Some(day2);
+                    match day2 {
+                        true => self.installer_next_line(now, w),
+                        false => self.ask_for_masters(now, w),
+                    }
+                } else {
+                    self.look_again(now, w);
+                }
+            }
+            Asked::Masters => {
+                let hosts = outcome.map_err(drop).and_then(|r| r.decode::<Vec<HostBrief>>().map_err(drop));
+                let done = hosts.unwrap_or_default().into_iter().filter(|h| {
+                    matches!(h.role.as_deref(), Some("master" | "arbiter")) && h.stage() == Some(HostStage::Done)
+                });
+                let needed = w.clusters[installer.cluster].plan.control_plane_count.min(2) as usize;
+                match done.count() >= needed {
+                    true => self.installer_next_line(now, w),
+                    false => self.look_again(now, w),
+                }
+            }
+            Asked::Nodes => {
+                let hosts = outcome.map_err(drop).and_then(|r| r.decode::<Vec<HostBrief>>().map_err(drop));
+                self.tell_nodes(now, w, &hosts.unwrap_or_default());
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Timestamp, w: &mut World, text: &str) {
+        if let Some(installer) = self.installer.as_mut() {
+            installer.dead = true;
+            installer.token += 1;
+        }
+        w.host_did(now, self.plan.host_id, "installer-failed");
+        self.tell_stage(now, w, Asked::Told, HostStage::Failed, text);
+    }
+
+    // --- writing the image -----------------------------------------------------------------------------------------
+
+    fn start_writing(&mut self, now: Timestamp, w: &mut World) {
+        self.disk_boots = false;
+        if let Some((cluster, _)) = self.member_of {
+            let position = self.position as usize;
+            w.plane(now, cluster, |p| {
+                p.forget(position);
+                Vec::new()
+            });
+        }
+        let takes = w.config.timing.write_image.at(self.durations.unit());
+        if let Some(installer) = self.installer.as_mut() {
+            installer.writing = Some(Writing { began: now, takes, done: false });
+        }
+        self.next_percentage(now, w, 0);
+    }
+
+    /// Sets the timer of the next percentage after `percent`.
+    fn next_percentage(&mut self, now: Timestamp, w: &mut World, percent: u32) {
+        let step = u32::try_from(w.config.timing.write_image_report_step).unwrap_or(5).clamp(1, 100);
+        let next = (percent + step).min(100);
+        let Some(writing) = self.installer.as_ref().and_then(|i| i.writing) else { return };
+        let at = writing.began + writing.takes * next / 100;
+        w.at(at.max(now), self.me(), self.epoch, Timer::Written(next));
+    }
+
+    fn percentage_is_out(&self) -> bool {
+        self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Percentage)))
+    }
+
+    fn written(&mut self, now: Timestamp, w: &mut World, percent: u32) {
+        let Some(installer) = self.installer.as_mut().filter(|i| !i.dead) else { return };
+        let Some(writing) = installer.writing.as_mut() else { return };
+        if percent < 100 {
+            // One report at a time: while one is on its way the writing goes on and the next one says more.
+            if !self.percentage_is_out() {
+                self.tell_stage(now, w, Asked::Percentage, HostStage::WritingImageToDisk, &format!("{percent}%"));
+            }
+            return self.next_percentage(now, w, percent);
+        }
+        writing.done = true;
+        self.disk_boots = true;
+        if !self.percentage_is_out() {
+            self.finish_writing(now, w);
+        }
+    }
+
+    /// The last report; the next line is done when it is answered.
+    fn finish_writing(&mut self, now: Timestamp, w: &mut World) {
+        if let Some(installer) = self.installer.as_mut() {
+            installer.writing = None;
+        }
+        self.tell_stage(now, w, Asked::Step, HostStage::WritingImageToDisk, "100%");
+    }
+
+    // --- the bootstrap reports other hosts -------------------------------------------------------------------------
+
+    fn report_nodes_again(&mut self, now: Timestamp, w: &mut World) {
+        if self.installer.as_ref().is_some_and(|i| !i.dead) && self.agent != Agent::Leaving {
+            self.report_nodes(now, w);
+            w.at(now + w.config.timing.mcs_log_poll, self.me(), self.epoch, Timer::Nodes);
+        }
+    }
+
+    /// Nodes of which the service should hear: (position, fetched its ignition, is ready), each only what is new.
+    fn unreported(&self, w: &World) -> Vec<(usize, bool, bool)> {
+        let Some(installer) = &self.installer else { return Vec::new() };
+        let nodes = w.clusters[installer.cluster].plane.nodes().iter();
+        nodes
+            .map(|(p, n)| {
+                let fetched = n.ignition_fetched.is_some() && !installer.reported_ignition.contains(p);
+                let ready = n.state == NodeState::Ready && n.is_master && !installer.reported_joined.contains(p);
+                (*p, fetched, ready)
+            })
+            .filter(|(_, fetched, ready)| *fetched || *ready)
+            .collect()
+    }
+
+    fn report_nodes(&mut self, now: Timestamp, w: &mut World) {
+        let asking = self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Nodes)));
+        let Some(installer) = self.installer.as_ref().filter(|_| !asking) else { return };
+        let id = installer.cluster_id;
+        if !self.unreported(w).is_empty() {
+            self.ask(now, w, Asked::Nodes, ops::list_cluster_hosts(id).request);
+        }
+    }
+
+    fn tell_nodes(&mut self, now: Timestamp, w: &mut World, hosts: &[HostBrief]) {
+        for (position, fetched, ready) in self.unreported(w) {
+            let Some(ids) = w.directory.get(position).copied() else { continue };
+            let Some(host) = hosts.iter().find(|h| h.id == ids.host) else { continue };
+            let Some(stage) = host.stage().filter(|s| ON_ITS_WAY.contains(s)) else { continue };
+            let worker = host.role.as_deref() == Some("worker");
+            let to = match (ready, fetched, worker) {
+                (true, _, _) => HostStage::Joined,
+                (_, true, true) if stage == HostStage::Rebooting => HostStage::WaitingForIgnition,
+                (_, true, false) if stage == HostStage::Rebooting => HostStage::Configuring,
+                _ => continue,
+            };
+            if let Some(installer) = self.installer.as_mut() {
+                installer.reported_ignition.insert(position);
+                if ready {
+                    installer.reported_joined.insert(position);
+                }
+            }
+            let infra_env = host.infra_env_id.unwrap_or(ids.infra_env);
+            let progress = HostProgress { current_stage: Some(to), progress_info: Some(String::new()) };
+            let request = ops::update_host_progress(infra_env, ids.host, &progress).request;
+            self.ask(now, w, Asked::Told, request);
+        }
+    }
+}
+
+/// Factor between two waits of the back-off.
+pub const BACKOFF_FACTOR: f64 = 1.5;
+
+/// The cluster that a `logs-gather` step speaks of.
+fn logs_cluster(running: &Running) -> Option<Uuid> {
+    let request: LogsGatherCmdRequest = serde_json::from_str(running.args.first()?).ok()?;
+    Some(request.cluster_id)
+}
+
+/// The image of an upgrade that worked.
+fn upgraded_to(output: &str) -> Option<String> {
+    let response: UpgradeAgentResponse = serde_json::from_str(output).ok()?;
+    response.agent_image.filter(|_| response.result.as_deref() == Some("success"))
+}

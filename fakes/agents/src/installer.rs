@@ -1,0 +1,338 @@
+//! The installer on a host: one script for each role, from the first report to the shutdown.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{HostRole, HostStage, InstallCmdRequest};
+use vlab_model::settings::{HostTiming, Span};
+
+/// Text of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Info {
+    /// None.
+    Empty,
+    /// The host's role; the bootstrap calls itself so.
+    Role,
+    /// The role that the host will have as a node: the bootstrap is a master.
+    NodeRole,
+    /// These words.
+    Words(&'static str),
+}
+
+/// What the installer downloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// `bootstrap.ign` of the cluster.
+    BootstrapIgnition,
+    /// The host's own ignition.
+    HostIgnition,
+}
+
+/// What the installer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Two masters (fewer when the control plane is smaller) have the stage Done, as the service shows it. A day-2 host does
+    /// not wait.
+    MastersDone,
+    /// As many masters are ready nodes as bootkube needs.
+    MastersReady,
+    /// bootkube is through.
+    Bootkube,
+    /// etcd is away from the bootstrap.
+    EtcdBootstrap,
+    /// The controller said that it is ready.
+    Controller,
+}
+
+/// A line of a script.
+#[derive(Clone, Copy, Debug)]
+pub enum Task {
+    /// Tells the service the stage.
+    Report(HostStage, Info),
+    /// Takes time.
+    Work(fn(&HostTiming) -> Span),
+    /// Downloads a file; without it the installation fails.
+    Download(File),
+    /// Starts bootkube.
+    StartBootkube,
+    /// Writes the image and tells percentages.
+    WriteImage,
+    /// Waits, looking again and again.
+    WaitFor(Condition),
+    /// Tells the service that the cluster's logs will come.
+    RequestClusterLogs,
+    /// Gathers and sends the host's logs.
+    SendLogs,
+    /// Reboots after a delay (none on a single node).
+    Shutdown {
+        /// Wait before the machine goes down?
+        delayed: bool,
+    },
+}
+
+use Condition::*;
+use HostStage::*;
+use Task::*;
+
+/// The bootstrap of a multi-node cluster.
+pub const BOOTSTRAP: &[Task] = &[
+    Report(StartingInstallation, Info::Role),
+    Work(|t| t.disk_cleanup),
+    Download(File::BootstrapIgnition),
+    Work(|t| t.bootstrap_preparation),
+    StartBootkube,
+    Report(Installing, Info::NodeRole),
+    Download(File::HostIgnition),
+    Work(|t| t.ignition_download),
+    Report(WritingImageToDisk, Info::Empty),
+    WriteImage,
+    Work(|t| t.before_reboot),
+    Report(WaitingForControlPlane, Info::Words("masters are joining")),
+    WaitFor(MastersReady),
+    Report(WaitingForBootkube, Info::Empty),
+    WaitFor(Bootkube),
+    Report(WaitingForBootkube, Info::Words("etcd is leaving the bootstrap")),
+    WaitFor(EtcdBootstrap),
+    Report(WaitingForController, Info::Words("waiting for the controller to be ready")),
+    WaitFor(Controller),
+    RequestClusterLogs,
+    SendLogs,
+    Report(Rebooting, Info::Empty),
+    Shutdown { delayed: true },
+];
+
+/// Any other master, and arbiters.
+pub const MASTER: &[Task] = &[
+    Report(StartingInstallation, Info::Role),
+    Work(|t| t.disk_cleanup),
+    Report(Installing, Info::Role),
+    Download(File::HostIgnition),
+    Work(|t| t.ignition_download),
+    Report(WritingImageToDisk, Info::Empty),
+    WriteImage,
+    Work(|t| t.before_reboot),
+    SendLogs,
+    Report(Rebooting, Info::Empty),
+    Shutdown { delayed: true },
+];
+
+/// Workers, day-2 ones included.
+pub const WORKER: &[Task] = &[
+    Report(StartingInstallation, Info::Role),
+    Work(|t| t.disk_cleanup),
+    Report(Installing, Info::Role),
+    Download(File::HostIgnition),
+    Work(|t| t.ignition_download),
+    Report(WritingImageToDisk, Info::Empty),
+    WriteImage,
+    Report(WaitingForControlPlane, Info::Empty),
+    WaitFor(MastersDone),
+    Work(|t| t.before_reboot),
+    SendLogs,
+    Report(Rebooting, Info::Empty),
+    Shutdown { delayed: true },
+];
+
+/// The only node of a cluster: it bootstraps in place.
+pub const SINGLE_NODE: &[Task] = &[
+    Report(StartingInstallation, Info::Role),
+    Work(|t| t.disk_cleanup),
+    Download(File::BootstrapIgnition),
+    Work(|t| t.bootstrap_preparation),
+    StartBootkube,
+    Report(Installing, Info::NodeRole),
+    Report(WaitingForBootkube, Info::Empty),
+    WaitFor(Bootkube),
+    Download(File::HostIgnition),
+    Work(|t| t.ignition_download),
+    Report(WritingImageToDisk, Info::Empty),
+    WriteImage,
+    Work(|t| t.before_reboot),
+    SendLogs,
+    Report(Rebooting, Info::Empty),
+    Shutdown { delayed: false },
+];
+
+/// The script of a role.
+pub fn script(role: HostRole, control_plane_count: u32) -> &'static [Task] {
+    match role {
+        HostRole::Bootstrap if control_plane_count == 1 => SINGLE_NODE,
+        HostRole::Bootstrap => BOOTSTRAP,
+        HostRole::Master | HostRole::Arbiter => MASTER,
+        HostRole::Worker | HostRole::AutoAssign => WORKER,
+    }
+}
+
+/// What the installer's requests are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Goes on with the next line whatever the answer is.
+    Step,
+    /// The same, and fails without success.
+    Needed(File),
+    /// Nobody waits for the answer.
+    Told,
+    /// A percentage.
+    Percentage,
+    /// Is this a day-2 cluster?
+    IsDay2,
+    /// Masters and their stages.
+    Masters,
+    /// Hosts, to report those that became nodes.
+    Nodes,
+}
+
+/// An installer at work.
+#[derive(Debug)]
+pub(crate) struct Installer {
+    pub(crate) cluster: usize,
+    pub(crate) cluster_id: Uuid,
+    pub(crate) role: HostRole,
+    pub(crate) script: &'static [Task],
+    pub(crate) line: usize,
+    /// Raised at each line: timers of an earlier line are void.
+    pub(crate) token: u32,
+    /// It failed and only its container is left.
+    pub(crate) dead: bool,
+    pub(crate) writing: Option<Writing>,
+    /// Known after the first question.
+    pub(crate) day2: Option<bool>,
+    /// Nodes whose fetching of the ignition, and whose joining, was reported.
+    pub(crate) reported_ignition: BTreeSet<usize>,
+    pub(crate) reported_joined: BTreeSet<usize>,
+}
+
+/// The image on its way to the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    pub(crate) began: Timestamp,
+    pub(crate) takes: Duration,
+    /// The last line is only left after the report of 100 %.
+    pub(crate) done: bool,
+}
+
+impl Installer {
+    pub(crate) fn new(cluster: usize, control_plane_count: u32, request: &InstallCmdRequest) -> Self {
+        let count = request.control_plane_count.and_then(|n| u32::try_from(n).ok()).unwrap_or(control_plane_count);
+        Self {
+            cluster,
+            cluster_id: request.cluster_id,
+            role: request.role,
+            script: script(request.role, count),
+            line: 0,
+            token: 0,
+            dead: false,
+            writing: None,
+            day2: None,
+            reported_ignition: BTreeSet::new(),
+            reported_joined: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn info(&self, info: Info) -> &'static str {
+        match info {
+            Info::Empty => "",
+            Info::Role => self.role.as_str(),
+            Info::NodeRole if self.role == HostRole::Bootstrap => HostRole::Master.as_str(),
+            Info::NodeRole => self.role.as_str(),
+            Info::Words(words) => words,
+        }
+    }
+
+    pub(crate) fn is_control_plane(&self) -> bool {
+        matches!(self.role, HostRole::Bootstrap | HostRole::Master)
+    }
+}
+
+/// The little of a host that installer and controller look at. (Reading whole hosts, inventories and all, every few seconds
+/// would be most of their work.)
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct HostBrief {
+    pub(crate) id: Uuid,
+    #[serde(default)]
+    pub(crate) infra_env_id: Option<Uuid>,
+    #[serde(default)]
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) role: Option<String>,
+    #[serde(default)]
+    pub(crate) progress: Option<ProgressBrief>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ProgressBrief {
+    #[serde(default)]
+    current_stage: Option<HostStage>,
+}
+
+impl HostBrief {
+    pub(crate) fn stage(&self) -> Option<HostStage> {
+        self.progress.as_ref().and_then(|p| p.current_stage)
+    }
+}
+
+/// The little of a cluster that installer and controller look at.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ClusterBrief {
+    #[serde(default)]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) hosts: Option<Vec<HostBrief>>,
+    #[serde(default)]
+    pub(crate) progress: Option<FinalizingBrief>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct FinalizingBrief {
+    #[serde(default)]
+    pub(crate) finalizing_stage: Option<String>,
+    #[serde(default)]
+    pub(crate) finalizing_stage_timed_out: Option<bool>,
+}
+
+/// Stages of a host that has rebooted and is no node yet, as the service shows them.
+pub(crate) const ON_ITS_WAY: &[HostStage] = &[Rebooting, WaitingForIgnition, Configuring];
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// The lists of stages that the service accepts, in their order.
+    #[rstest]
+    #[case::bootstrap(BOOTSTRAP, &[StartingInstallation, Installing, WritingImageToDisk, CopyingRegistryDataToDisk,
+        WaitingForControlPlane, WaitingForBootkube, WaitingForController, Rebooting, Configuring, Joined, Done])]
+    #[case::master(MASTER, &[StartingInstallation, Installing, WritingImageToDisk, CopyingRegistryDataToDisk, Rebooting,
+        Configuring, Joined, Done])]
+    #[case::worker(WORKER, &[StartingInstallation, Installing, WritingImageToDisk, WaitingForControlPlane, Rebooting,
+        WaitingForIgnition, Configuring, Joined, Done])]
+    #[case::single_node(SINGLE_NODE, &[StartingInstallation, Installing, WaitingForBootkube, WritingImageToDisk,
+        CopyingRegistryDataToDisk, Rebooting, Joined, Done])]
+    fn a_script_never_goes_back(#[case] script: &[Task], #[case] legal: &[HostStage]) {
+        let mut last = 0;
+        let mut reported = 0;
+        for task in script {
+            if let Report(stage, _) = task {
+                let at = legal.iter().position(|s| s == stage).unwrap_or_else(|| panic!("{stage} is not of this role"));
+                assert!(at >= last, "{stage} comes after {}", legal[last]);
+                last = at;
+                reported += 1;
+            }
+        }
+        assert!(reported >= 4);
+        assert_eq!(legal[last], Rebooting, "the last thing that an installer reports");
+        assert!(matches!(script.last(), Some(Shutdown { .. })));
+    }
+
+    #[test]
+    fn the_bootstrap_does_not_reboot_before_the_pivot() {
+        let waits: Vec<_> = BOOTSTRAP.iter().filter_map(|t| if let WaitFor(c) = t { Some(*c) } else { None }).collect();
+        assert_eq!(waits, [MastersReady, Bootkube, EtcdBootstrap, Controller]);
+    }
+}

@@ -1,0 +1,547 @@
+//! What an agent answers: one row for each step type, with how long it takes and a function from what the host sees to the
+//! answer. Shapes are those of the real agent's answers.
+
+use std::net::IpAddr;
+
+use ipnet::Ipv4Net;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use vlab_api::types::*;
+use vlab_model::settings::{HostTiming, Span};
+
+use crate::network::Network;
+use crate::plan::{DnsView, HostPlan};
+use crate::rng;
+
+/// Exit code of a step that the agent itself could not run.
+pub const AGENT_FAILURE: i64 = -1;
+/// Exit code of every step once the discovery medium is gone.
+pub const MEDIA_DISCONNECTED: i64 = 256;
+/// Name of the NTP source that a host has when the service names none.
+pub const DEFAULT_NTP_SOURCE: &str = "ntp.lab.test";
+
+/// What came of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Exit code; 0 is success.
+    pub exit_code: i64,
+    /// Text that the service reads, JSON for most types.
+    pub output: String,
+    /// Text for people.
+    pub error: String,
+}
+
+impl Answer {
+    fn json(value: &impl Serialize) -> Self {
+        // Wire types are plain data with string keys: serialising them cannot fail.
+        Self { output: serde_json::to_string(value).unwrap_or_default(), ..Self::default() }
+    }
+
+    fn failed(exit_code: i64, error: impl Into<String>) -> Self {
+        Self { exit_code, output: String::new(), error: error.into() }
+    }
+
+    fn with_exit(mut self, exit_code: i64, error: impl Into<String>) -> Self {
+        self.exit_code = exit_code;
+        self.error = error.into();
+        self
+    }
+}
+
+/// What a host sees when it answers.
+pub(crate) struct Site<'a> {
+    pub(crate) seed: u64,
+    /// Position of the host in its fleet.
+    pub(crate) position: usize,
+    pub(crate) plan: &'a HostPlan,
+    pub(crate) dns: &'a DnsView,
+    pub(crate) network: &'a mut Network,
+    /// Does an API server answer at that address? `None`: no cluster of the fleet has that address.
+    pub(crate) api_answers: &'a dyn Fn(IpAddr) -> Option<bool>,
+}
+
+/// What happens on the host besides the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The installer starts.
+    StartInstaller,
+    /// The installer is stopped.
+    StopInstaller,
+    /// Logs are gathered and sent before the answer.
+    GatherLogs,
+    /// After a success the agent starts again in its new version.
+    RestartUpgraded,
+    /// The machine reboots into the discovery image after the answer.
+    RebootDiscovery,
+}
+
+/// A row of the table of step types.
+pub struct StepRow {
+    /// Type on the wire.
+    pub step_type: &'static str,
+    /// How long it takes.
+    pub takes: fn(&HostTiming) -> Span,
+    pub(crate) answer: fn(&mut Site<'_>, &[String]) -> Answer,
+    /// What happens besides.
+    pub effect: Effect,
+}
+
+impl std::fmt::Debug for StepRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StepRow({}, {:?})", self.step_type, self.effect)
+    }
+}
+
+macro_rules! steps {
+    ($($name:literal, $takes:ident, $answer:expr, $effect:ident;)*) => {
+        &[$(StepRow { step_type: $name, takes: |t| t.$takes, answer: $answer, effect: Effect::$effect }),*]
+    };
+}
+
+/// Every step type that an agent knows. `execute` and `next-step-runner` are in the API's list but no agent of this kind runs
+/// them.
+pub const STEPS: &[StepRow] = steps! {
+    "inventory", step_inventory, inventory, None;
+    "connectivity-check", step_connectivity_check, connectivity_check, None;
+    "free-network-addresses", step_free_network_addresses, free_network_addresses, None;
+    "dhcp-lease-allocate", step_dhcp_lease_allocate, dhcp_lease_allocate, None;
+    "api-vip-connectivity-check", step_api_vip_connectivity_check, api_vip_connectivity_check, None;
+    "tang-connectivity-check", step_tang_connectivity_check, tang_connectivity_check, None;
+    "ntp-synchronizer", step_ntp_synchronizer, ntp_synchronizer, None;
+    "installation-disk-speed-check", step_installation_disk_speed_check, installation_disk_speed_check, None;
+    "container-image-availability", step_container_image_availability, container_image_availability, None;
+    "domain-resolution", step_domain_resolution, domain_resolution, None;
+    "verify-vips", step_verify_vips, verify_vips, None;
+    "install", step_install, install, StartInstaller;
+    "logs-gather", step_logs_gather, logs_gather, GatherLogs;
+    "stop-installation", step_stop_installation, |_, _| Answer::default(), StopInstaller;
+    "upgrade-agent", step_upgrade_agent, upgrade_agent, RestartUpgraded;
+    "download-boot-artifacts", step_download_boot_artifacts, download_boot_artifacts, None;
+    "reboot-for-reclaim", step_reboot_for_reclaim, reboot_for_reclaim, RebootDiscovery;
+};
+
+/// Position of a step type in [`STEPS`].
+pub fn find(step_type: &str) -> Option<usize> {
+    STEPS.iter().position(|s| s.step_type == step_type)
+}
+
+/// The agent's answer to a step type that it does not know.
+pub fn unknown(step_type: &str) -> Answer {
+    Answer::failed(AGENT_FAILURE, format!("failed to find action for step type {step_type}"))
+}
+
+/// The agent's answer to everything once the discovery medium is gone.
+pub fn media_disconnected() -> Answer {
+    Answer::failed(MEDIA_DISCONNECTED, "cannot read from the discovery medium")
+}
+
+/// The step's argument as a typed object.
+fn argument<T: DeserializeOwned>(step_type: &str, args: &[String]) -> Result<T, Answer> {
+    let [text, ..] = args else {
+        return Err(Answer::failed(AGENT_FAILURE, format!("{step_type}: no argument was given")));
+    };
+    serde_json::from_str(text)
+        .map_err(|e| Answer::failed(AGENT_FAILURE, format!("{step_type}: the argument is not what was expected: {e}")))
+}
+
+/// Unwraps an argument or answers with what is wrong with it.
+macro_rules! take {
+    ($step:literal, $args:ident) => {
+        match argument($step, $args) {
+            Ok(value) => value,
+            Err(answer) => return answer,
+        }
+    };
+}
+
+fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
+    if args.len() != 1 {
+        return Answer::failed(AGENT_FAILURE, format!("inventory: expected one argument and got {}", args.len()));
+    }
+    let plan = site.plan;
+    Answer::json(&plan.profile.instantiate(plan.index, &plan.name, &plan.addresses))
+}
+
+/// The NIC from which an address is reached: the one in its network, else that of the default gateway.
+fn outgoing(plan: &HostPlan, to: IpAddr) -> Option<(usize, Option<IpAddr>)> {
+    let on_link = |to: IpAddr| {
+        plan.addresses.nics.iter().enumerate().take(plan.profile.nics.len()).find_map(|(i, nic)| {
+            let own = match to {
+                IpAddr::V4(to) => nic.ipv4.iter().find(|n| n.contains(&to)).map(|n| IpAddr::V4(n.addr())),
+                IpAddr::V6(to) => nic.ipv6.iter().find(|n| n.contains(&to)).map(|n| IpAddr::V6(n.addr())),
+            };
+            own.map(|own| (i, own))
+        })
+    };
+    if let Some((i, own)) = on_link(to) {
+        return Some((i, Some(own)));
+    }
+    let gateway = match to {
+        IpAddr::V4(_) => plan.addresses.gateway_v4.map(IpAddr::V4),
+        IpAddr::V6(_) => plan.addresses.gateway_v6.map(IpAddr::V6),
+    };
+    gateway.and_then(on_link).map(|(i, _)| (i, None))
+}
+
+fn connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let others: Vec<ConnectivityCheckHost> = take!("connectivity-check", args);
+    let remote_hosts = others.iter().map(|other| connectivity_to(site, other)).collect();
+    Answer::json(&ConnectivityReport { remote_hosts: Some(remote_hosts) })
+}
+
+fn connectivity_to(site: &Site<'_>, other: &ConnectivityCheckHost) -> ConnectivityRemoteHost {
+    let (mut l2, mut l3, mut mtu) = (Vec::new(), Vec::new(), Vec::new());
+    for nic in other.nics.iter().flatten() {
+        for text in nic.ip_addresses.iter().flatten() {
+            let Ok(address) = text.parse::<IpAddr>() else { continue };
+            let Some((own, on_link)) = outgoing(site.plan, address) else { continue };
+            let own = &site.plan.profile.nics[own];
+            let answering = site.network.paths(site.position, address);
+            if let Some(own_address) = on_link {
+                // One entry for each machine that answers: two of them are an address collision.
+                l2.extend(answering.iter().map(|(_, path)| {
+                    let mac = path.mac.to_string();
+                    L2Connectivity {
+                        outgoing_nic: Some(own.name.clone()),
+                        outgoing_ip_address: Some(own_address.to_string()),
+                        remote_ip_address: Some(text.clone()),
+                        successful: Some(nic.mac.as_deref().is_none_or(|m| m.eq_ignore_ascii_case(&mac))),
+                        remote_mac: Some(mac),
+                    }
+                }));
+            }
+            let path = answering.first().map(|(_, path)| path).filter(|p| p.loss_percent < 100.0);
+            l3.push(L3Connectivity {
+                outgoing_nic: Some(own.name.clone()),
+                remote_ip_address: Some(text.clone()),
+                successful: Some(path.is_some()),
+                average_rtt_ms: Some(path.map_or(0.0, |p| p.rtt_ms)),
+                packet_loss_percentage: Some(path.map_or(100.0, |p| p.loss_percent)),
+            });
+            mtu.push(MtuReport {
+                outgoing_nic: Some(own.name.clone()),
+                remote_ip_address: Some(text.clone()),
+                mtu_successful: Some(path.is_some_and(|p| p.mtu >= own.mtu)),
+            });
+        }
+    }
+    ConnectivityRemoteHost {
+        host_id: other.host_id,
+        l2_connectivity: Some(l2),
+        l3_connectivity: Some(l3),
+        mtu_report: Some(mtu),
+    }
+}
+
+fn free_network_addresses(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let networks: Vec<String> = take!("free-network-addresses", args);
+    let mut entries = Vec::new();
+    for text in &networks {
+        match text.parse::<Ipv4Net>() {
+            Ok(network) => entries.push(site.network.free_addresses(site.position, network)),
+            Err(_) => {
+                return Answer::failed(
+                    AGENT_FAILURE,
+                    format!("free-network-addresses: {text:?} is no IPv4 network in CIDR form"),
+                );
+            }
+        }
+    }
+    Answer { output: format!("[{}]", entries.join(",")), ..Answer::default() }
+}
+
+fn dhcp_lease_allocate(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: DhcpAllocationRequest = take!("dhcp-lease-allocate", args);
+    let nics = site.plan.profile.nics.iter().zip(&site.plan.addresses.nics);
+    let network =
+        nics.filter(|(nic, _)| nic.name == request.interface).find_map(|(_, own)| own.ipv4.first().map(Ipv4Net::trunc));
+    let Some(network) = network else {
+        return Answer::failed(
+            AGENT_FAILURE,
+            format!("dhcp-lease-allocate: interface {:?} has no IPv4 network", request.interface),
+        );
+    };
+    let (api, ingress) = (&request.api_vip_mac, &request.ingress_vip_mac);
+    let Some(api_vip) = lease(site, network, api, None) else {
+        return Answer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no free address in {network}"));
+    };
+    let Some(ingress_vip) = lease(site, network, ingress, Some(api_vip)) else {
+        return Answer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no second free address in {network}"));
+    };
+    let text = |address: IpAddr| {
+        Some(format!("lease {{\n  interface \"{}\";\n  fixed-address {address};\n}}\n", request.interface))
+    };
+    Answer::json(&DhcpAllocationResponse {
+        api_vip_address: api_vip.to_string(),
+        ingress_vip_address: ingress_vip.to_string(),
+        api_vip_lease: text(api_vip),
+        ingress_vip_lease: text(ingress_vip),
+    })
+}
+
+/// What a DHCP server would lease to that MAC: the same address for whichever host asks.
+fn lease(site: &Site<'_>, network: Ipv4Net, mac: &str, not: Option<IpAddr>) -> Option<IpAddr> {
+    let free: Vec<IpAddr> = network
+        .hosts()
+        .map(IpAddr::V4)
+        .filter(|a| Some(*a) != not && !site.network.is_taken(site.position, *a))
+        .take(4096)
+        .collect();
+    let salt = mac.bytes().fold(0u64, |sum, b| sum.wrapping_mul(31).wrapping_add(u64::from(b)));
+    let at = (rng::fixed(site.seed, 0, salt) * free.len() as f64) as usize;
+    free.get(at).copied()
+}
+
+/// Host part of a URL, without user and port.
+fn url_host(url: &str) -> Option<&str> {
+    let rest = url.split_once("://").map(|(_, rest)| rest)?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split_once(']')?.0,
+        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+    };
+    (!host.is_empty()).then_some(host)
+}
+
+fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: ApiVipConnectivityRequest = take!("api-vip-connectivity-check", args);
+    let problem = match url_host(&request.url) {
+        None => Some("the URL has no host".to_owned()),
+        Some(host) => {
+            let addresses = site.dns.lookup(host);
+            match addresses.first() {
+                None => Some(format!("{host} does not resolve")),
+                Some(_) if !site.dns.answers(host) => Some(format!("{host} does not answer")),
+                Some(address) if (site.api_answers)(*address) == Some(false) => {
+                    Some(format!("{host} ({address}) refuses the connection"))
+                }
+                Some(_) => None,
+            }
+        }
+    };
+    // The agent exits 0 also when the download failed.
+    Answer::json(&ApiVipConnectivityResponse {
+        is_success: Some(problem.is_none()),
+        url: Some(request.url.clone()),
+        ignition: problem.is_none().then(|| r#"{"ignition":{"version":"3.2.0"}}"#.to_owned()),
+        download_error: problem.map(|p| format!("cannot download the ignition: {p}")),
+    })
+}
+
+fn tang_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+    #[derive(serde::Deserialize)]
+    struct Server {
+        url: String,
+    }
+    let request: TangConnectivityRequest = take!("tang-connectivity-check", args);
+    let servers: Vec<Server> = match serde_json::from_str(&request.tang_servers) {
+        Ok(servers) => servers,
+        Err(e) => {
+            return Answer::failed(AGENT_FAILURE, format!("tang-connectivity-check: the list is not readable: {e}"));
+        }
+    };
+    let mut answers = Vec::new();
+    for server in &servers {
+        match url_host(&server.url) {
+            Some(host) if site.dns.answers(host) => answers.push(TangConnectivityResponseTangServerResponse {
+                tang_url: Some(server.url.clone()),
+                payload: Some("eyJrZXlzIjpbXX0".into()),
+                signatures: Some(vec![TangConnectivityResponseTangServerResponseSignatures {
+                    protected: Some("eyJhbGciOiJFUzUxMiJ9".into()),
+                    signature: Some("AA".into()),
+                }]),
+            }),
+            _ => {
+                let report = TangConnectivityResponse { is_success: Some(false), tang_server_response: Some(answers) };
+                return Answer::json(&report).with_exit(1, format!("tang server {} does not answer", server.url));
+            }
+        }
+    }
+    Answer::json(&TangConnectivityResponse { is_success: Some(true), tang_server_response: Some(answers) })
+}
+
+fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: NtpSynchronizationRequest = take!("ntp-synchronizer", args);
+    let mut names: Vec<&str> = request.ntp_source.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+    if names.is_empty() {
+        names.push(DEFAULT_NTP_SOURCE);
+    }
+    let mut synced = false;
+    let ntp_sources = names
+        .into_iter()
+        .map(|name| {
+            let reachable = !site.plan.overrides.no_ntp && (name == DEFAULT_NTP_SOURCE || site.dns.answers(name));
+            // A clock follows one source and keeps the others in reserve.
+            let state = match (reachable, synced) {
+                (false, _) => SourceState::Unreachable,
+                (true, false) => SourceState::Synced,
+                (true, true) => SourceState::Combined,
+            };
+            synced |= reachable;
+            NtpSource { source_name: Some(name.to_owned()), source_state: Some(state) }
+        })
+        .collect();
+    Answer::json(&NtpSynchronizationResponse { ntp_sources: Some(ntp_sources) })
+}
+
+fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: DiskSpeedCheckRequest = take!("installation-disk-speed-check", args);
+    let disk = site.plan.disk(&request.path);
+    let answer =
+        |ms: u32| DiskSpeedCheckResponse { io_sync_duration: Some(i64::from(ms)), path: Some(request.path.clone()) };
+    match disk {
+        Some(disk) => Answer::json(&answer(site.plan.overrides.fsync_ms.unwrap_or(disk.fsync_ms))),
+        None => Answer::json(&answer(0)).with_exit(1, format!("there is no disk {}", request.path)),
+    }
+}
+
+/// Host part of an image's name.
+fn registry(image: &str) -> &str {
+    let first = image.split('/').next().unwrap_or(image);
+    match first.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(v6),
+        None => first.split(':').next().unwrap_or(first),
+    }
+}
+
+fn can_pull(site: &Site<'_>, image: &str) -> bool {
+    site.dns.answers(registry(image))
+        && !site.plan.overrides.unavailable_images.iter().any(|u| image.contains(u.as_str()))
+}
+
+fn container_image_availability(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: ContainerImageAvailabilityRequest = take!("container-image-availability", args);
+    let images: Vec<_> = request.images.iter().map(|image| pull(site, image)).collect();
+    let failed: Vec<_> =
+        images.iter().filter(|i| i.result.as_deref() != Some("success")).filter_map(|i| i.name.clone()).collect();
+    let answer = Answer::json(&ContainerImageAvailabilityResponse { images });
+    if failed.is_empty() { answer } else { answer.with_exit(2, format!("cannot pull {}", failed.join(", "))) }
+}
+
+fn pull(site: &Site<'_>, image: &str) -> ContainerImageAvailability {
+    let name = Some(image.to_owned());
+    if !can_pull(site, image) {
+        return ContainerImageAvailability {
+            name,
+            result: Some("failure".into()),
+            size_bytes: Some(0.0),
+            time: Some(0.0),
+            download_rate: Some(0.0),
+        };
+    }
+    let salt = image.bytes().fold(7u64, |sum, b| sum.wrapping_mul(131).wrapping_add(u64::from(b)));
+    let size_bytes = (2e8 + 6e8 * rng::fixed(site.seed, 0, salt)).round();
+    // Bytes a second: each machine has a rate of its own.
+    let rate = (4e7 + 8e7 * rng::fixed(site.seed, site.plan.index, salt)).round();
+    ContainerImageAvailability {
+        name,
+        result: Some("success".into()),
+        size_bytes: Some(size_bytes),
+        time: Some((size_bytes / rate * 1000.0).round() / 1000.0),
+        download_rate: Some(rate),
+    }
+}
+
+fn domain_resolution(site: &mut Site<'_>, args: &[String]) -> Answer {
+    #[derive(serde::Deserialize)]
+    struct Domain {
+        domain_name: String,
+    }
+    #[derive(serde::Deserialize)]
+    struct Request {
+        domains: Vec<Domain>,
+    }
+    let request: Request = take!("domain-resolution", args);
+    let resolutions = request
+        .domains
+        .into_iter()
+        .map(|domain| {
+            let addresses = site.dns.lookup(&domain.domain_name);
+            let family = |v4: bool| addresses.iter().filter(|a| a.is_ipv4() == v4).map(ToString::to_string).collect();
+            DomainResolutionResponseResolutions {
+                domain_name: domain.domain_name,
+                ipv4_addresses: Some(family(true)),
+                ipv6_addresses: Some(family(false)),
+                cnames: None,
+            }
+        })
+        .collect();
+    Answer::json(&DomainResolutionResponse { resolutions })
+}
+
+fn verify_vips(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let vips: Vec<VerifyVip> = take!("verify-vips", args);
+    let verified: Vec<VerifiedVip> = vips
+        .into_iter()
+        .map(|v| {
+            let address = v.vip.as_deref().and_then(|a| a.parse::<IpAddr>().ok());
+            // A virtual address must be one that nobody has yet, in a network that this host is in.
+            let verification = match address {
+                Some(a) if site.network.is_taken(site.position, a) => VipVerification::Failed,
+                Some(a) if outgoing(site.plan, a).is_some_and(|(_, on_link)| on_link.is_some()) => {
+                    VipVerification::Succeeded
+                }
+                _ => VipVerification::Unverified,
+            };
+            VerifiedVip { vip: v.vip, vip_type: v.vip_type, verification: Some(verification) }
+        })
+        .collect();
+    Answer::json(&verified)
+}
+
+fn install(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: InstallCmdRequest = take!("install", args);
+    let disks = std::iter::once(&request.boot_device).chain(request.disks_to_format.iter().flatten());
+    for path in disks {
+        if site.plan.disk(path).is_none() {
+            return Answer::failed(AGENT_FAILURE, format!("install: there is no disk {path}"));
+        }
+    }
+    if !can_pull(site, &request.installer_image) {
+        return Answer::failed(125, format!("cannot pull the installer image {}", request.installer_image));
+    }
+    Answer::default()
+}
+
+fn logs_gather(_: &mut Site<'_>, args: &[String]) -> Answer {
+    let _: LogsGatherCmdRequest = take!("logs-gather", args);
+    Answer::default()
+}
+
+fn upgrade_agent(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: UpgradeAgentRequest = take!("upgrade-agent", args);
+    let ok = request.agent_image.as_deref().is_some_and(|image| can_pull(site, image));
+    // Exit code 0 both ways: the result is in the text.
+    Answer::json(&UpgradeAgentResponse {
+        agent_image: request.agent_image,
+        result: Some(if ok { "success" } else { "failure" }.into()),
+    })
+}
+
+fn download_boot_artifacts(site: &mut Site<'_>, args: &[String]) -> Answer {
+    let request: DownloadBootArtifactsRequest = take!("download-boot-artifacts", args);
+    for url in [&request.kernel_url, &request.initrd_url, &request.rootfs_url] {
+        if !url_host(url).is_some_and(|host| site.dns.answers(host)) {
+            return Answer::failed(AGENT_FAILURE, format!("download-boot-artifacts: cannot download {url}"));
+        }
+    }
+    Answer::default()
+}
+
+fn reboot_for_reclaim(_: &mut Site<'_>, args: &[String]) -> Answer {
+    let _: RebootForReclaimRequest = take!("reboot-for-reclaim", args);
+    Answer::default()
+}
+
+impl HostPlan {
+    /// The disk that has that device name.
+    pub(crate) fn disk(&self, path: &str) -> Option<&crate::profile::DiskProfile> {
+        self.profile.disks.iter().find(|d| d.device_names(self.index).iter().any(|n| n == path))
+    }
+}
+
+#[cfg(test)]
+mod tests;
