@@ -1246,3 +1246,184 @@ fn checked_scale(name: &'static str, scale: f64) -> Result<f64, SettingError> {
         Err(SettingError::BadValue { name, reason: format!("{scale} is no number above zero") })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("0", 0, "0s")]
+    #[case("0s", 0, "0s")]
+    #[case("1ns", 1, "1ns")]
+    #[case("1.5us", 1_500, "1.5µs")]
+    #[case("133ms", 133_000_000, "133ms")]
+    #[case("1500ms", 1_500_000_000, "1.5s")]
+    #[case("90s", 90_000_000_000, "1m30s")]
+    #[case("8m", 480_000_000_000, "8m0s")]
+    #[case("1h2m3.5s", 3_723_500_000_000, "1h2m3.5s")]
+    #[case("24h", 86_400_000_000_000, "24h0m0s")]
+    #[case(".5h", 1_800_000_000_000, "30m0s")]
+    #[case("+2s", 2_000_000_000, "2s")]
+    fn go_durations(#[case] text: &str, #[case] nanos: u64, #[case] written: &str) {
+        let duration = parse_duration(text).unwrap();
+        assert_eq!(duration, Duration::from_nanos(nanos));
+        assert_eq!(format_duration(duration), written);
+    }
+
+    #[rstest]
+    #[case("", "empty")]
+    #[case("5", "no unit")]
+    #[case("-5s", "negative")]
+    #[case("5d", "not one of")]
+    #[case("s", "no number")]
+    #[case("1.2.3s", "no number")]
+    #[case("9999999h", "292 years")]
+    #[case("99999999999999999999999999999999999999999h", "too large")]
+    #[case("5 m", "not one of")]
+    fn bad_durations_say_why(#[case] text: &str, #[case] why: &str) {
+        let error = parse_duration(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+
+    #[test]
+    fn defaults_are_the_real_services() {
+        let s = Settings::default();
+        assert_eq!(s.host_monitor_interval, secs(8));
+        assert_eq!(s.cluster_monitor_interval, secs(10));
+        assert_eq!(s.host_prepare_timeout(), mins(17));
+        assert_eq!(s.cluster_prepare_timeout(), mins(18));
+        assert_eq!(s.max_disconnection(false), mins(3));
+        assert_eq!(s.max_disconnection(true), mins(5));
+        assert_eq!(s.stage_timeout(HostStage::Rebooting, false), mins(40));
+        assert_eq!(s.stage_timeout(HostStage::Rebooting, true), mins(80));
+        let operators = FinalizingStage::WaitingForClusterOperators;
+        assert_eq!(s.finalizing_stage_timeout(operators, false, Duration::ZERO), hours(10));
+        assert_eq!(s.finalizing_stage_timeout(operators, true, Duration::ZERO), mins(70));
+        let csv = FinalizingStage::WaitingForOlmOperatorsCsv;
+        assert_eq!(s.finalizing_stage_timeout(csv, false, hours(2)), hours(2));
+        assert_eq!(s.changed_vars(), []);
+    }
+
+    #[test]
+    fn variables_are_read_under_their_own_names() {
+        let s = Settings::from_vars([
+            ("HOST_MONITOR_INTERVAL", "1s"),
+            ("MYAPP_ENABLE_UPGRADE_AGENT", "false"),
+            ("DISABLED_HOST_VALIDATIONS", "ntp-synced, mtu-valid"),
+            ("HW_VALIDATOR_REQUIREMENTS", r#"[{"version":"default","sno":{"cpu_cores":2}}]"#),
+            ("PREPARE_FOR_INSTALLATION_HOST_TIMEOUT", "1h"),
+        ])
+        .unwrap();
+        assert_eq!(s.host_monitor_interval, secs(1));
+        assert!(!s.enable_upgrade_agent);
+        assert_eq!(s.disabled_host_validations, ["ntp-synced", "mtu-valid"]);
+        assert_eq!(s.hw_validator_requirements[0].sno.as_ref().unwrap().cpu_cores, Some(2));
+        assert_eq!(s.host_prepare_timeout(), hours(1));
+        assert_eq!(s.changed_vars().len(), 5);
+        let vars = s.to_vars();
+        assert_eq!(Settings::from_vars(vars.iter().map(|(n, v)| (*n, v.as_str()))).unwrap(), s);
+    }
+
+    #[rstest]
+    #[case("HOST_MONITOR_INTERVALL", "1s", "did you mean HOST_MONITOR_INTERVAL?")]
+    #[case("host_monitor_interval", "1s", "did you mean HOST_MONITOR_INTERVAL?")]
+    #[case("XYZZY", "1s", "no setting XYZZY")]
+    #[case("DB_HOST", "x", "simulated one has nothing")]
+    #[case("HOST_MONITOR_INTERVAL", "8", "HOST_MONITOR_INTERVAL: \"8\" is no duration")]
+    #[case("ENABLE_SOFT_TIMEOUTS", "yes", "neither true nor false")]
+    #[case("RELEASE_IMAGES", "{", "no such JSON")]
+    fn bad_variables_are_refused(#[case] name: &str, #[case] value: &str, #[case] says: &str) {
+        let error = Settings::from_vars([(name, value)]).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+
+    #[test]
+    fn scaling_divides_times_and_leaves_seconds_of_the_wire() {
+        let s = Settings::default().scaled(60.0);
+        assert_eq!(s.host_max_disconnection_time, secs(3));
+        assert_eq!(s.host_prepare_timeout(), secs(17));
+        assert_eq!(s.constants.installing_without_progress, secs(20));
+        assert_eq!(
+            s.finalizing_stage_timeout(FinalizingStage::WaitingForClusterOperators, false, Duration::ZERO),
+            mins(10)
+        );
+        assert_eq!(s.constants.next_instruction_seconds, 60);
+        assert_eq!(s.constants.service_ahead_minutes, 20);
+        assert_eq!(s.host_monitor_batch_size, 100);
+        assert_eq!(Settings::default().scaled(1.0), Settings::default());
+    }
+
+    #[test]
+    fn hosts_scale_waiting_and_work_apart() {
+        let t = HostTiming::default().scaled(60.0, 900.0);
+        assert_eq!(t.next_instruction(60), secs(1));
+        assert_eq!(t.next_instruction(0), Duration::ZERO);
+        assert_eq!(t.controller_loop, Duration::from_millis(500));
+        assert_eq!(t.reply_cache_life, secs(60));
+        assert_eq!(t.step_install.max, Duration::from_micros(44_444));
+        assert_eq!(t.reboot.min, Duration::from_micros(266_667));
+        assert_eq!(t.write_image_report_step, 5);
+        assert!(t.step_inventory.at(0.0) == t.step_inventory.min && t.step_inventory.at(1.0) == t.step_inventory.max);
+    }
+
+    #[test]
+    fn a_profile_scales_first_and_overrides_then() {
+        let profile: TimeProfile = serde_json::from_str(
+            r#"{"name":"fast","clock_scale":60,"work_scale":900,"settings":{"HOST_MONITOR_INTERVAL":"100ms","CLUSTER_MONITOR_BATCH_SIZE":7},
+                "hosts":{"reboot":"1s..2s"}}"#,
+        )
+        .unwrap();
+        let (settings, hosts) = (profile.settings().unwrap(), profile.host_timing().unwrap());
+        assert_eq!(settings.host_monitor_interval, Duration::from_millis(100));
+        assert_eq!(settings.cluster_monitor_batch_size, 7);
+        assert_eq!(settings.cluster_monitor_interval.as_micros(), 166_667);
+        assert_eq!(hosts.reboot, s(1, 2));
+        assert_eq!(TimeProfile::real().settings().unwrap(), Settings::default());
+        assert_eq!(TimeProfile::real().host_timing().unwrap(), HostTiming::default());
+        let wrong = TimeProfile { clock_scale: 0.0, ..TimeProfile::real() };
+        assert!(wrong.settings().unwrap_err().to_string().contains("clock_scale"));
+        let wrong = TimeProfile { hosts: BTreeMap::from([("rebot".to_owned(), Value::Null)]), ..TimeProfile::real() };
+        assert!(wrong.host_timing().unwrap_err().to_string().contains("did you mean reboot?"));
+        assert!(serde_json::from_str::<TimeProfile>(r#"{"name":"x","clockscale":2}"#).is_err());
+    }
+
+    #[test]
+    fn serialised_forms_come_back() {
+        let settings = Settings::default().scaled(7.0);
+        let json = serde_json::to_value(&settings).unwrap();
+        assert_eq!(json["HOST_MONITOR_INTERVAL"], "1.142857s");
+        assert_eq!(serde_json::from_value::<Settings>(json).unwrap(), settings);
+        let timing = HostTiming::default().scaled(7.0, 11.0);
+        let json = serde_json::to_value(&timing).unwrap();
+        assert_eq!(json["controller_loop"], "4.285714s");
+        assert_eq!(serde_json::from_value::<HostTiming>(json).unwrap(), timing);
+        assert!(serde_json::from_str::<Settings>(r#"{"HOST_MONITOR_INTERVAL":"1s","NOPE":1}"#).is_err());
+        assert!(serde_json::from_str::<Settings>(r#"{"constants":{"NOPE":1}}"#).is_err());
+        assert!(serde_json::from_str::<HostTiming>(r#"{"reboot":"2s..1s"}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_duration_comes_back(nanos in 0..i64::MAX as u64) {
+            let duration = Duration::from_nanos(nanos);
+            prop_assert_eq!(parse_duration(&format_duration(duration)).unwrap(), duration);
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".{0,20}", number in "[0-9.]{0,12}[a-zµ]{0,3}") {
+            let _ = parse_duration(&text);
+            if let Ok(duration) = parse_duration(&number) {
+                prop_assert_eq!(parse_duration(&format_duration(duration)).unwrap(), duration);
+            }
+        }
+
+        #[test]
+        fn scaling_keeps_the_order_of_times(a in 1..1_000_000_u64, b in 1..1_000_000_u64, by in 0.1..2000.0_f64) {
+            let (a, b) = (Duration::from_millis(a), Duration::from_millis(b));
+            prop_assert!(!divide(a, by).is_zero());
+            prop_assert!((a <= b) == (divide(a, by) <= divide(b, by)) || divide(a, by) == divide(b, by));
+        }
+    }
+}

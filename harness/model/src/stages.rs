@@ -159,3 +159,99 @@ pub fn judge(role: StageRole, current: Option<(HostStage, &str)>, stage: HostSta
 pub fn stored_stage(stage: HostStage, day2: bool, kube_api: bool) -> HostStage {
     if day2 && !kube_api && stage == HostStage::Rebooting { HostStage::Done } else { stage }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    const ROLES: [StageRole; 4] = [StageRole::Bootstrap, StageRole::Master, StageRole::Worker, StageRole::SingleNode];
+
+    #[rstest]
+    #[case::first(StageRole::Master, None, HostStage::StartingInstallation, "master", Report::Accepted { percentage: 12 })]
+    #[case::next(StageRole::Master, Some(HostStage::Installing), HostStage::WritingImageToDisk, "", Report::Accepted { percentage: 37 })]
+    #[case::skips(StageRole::Master, Some(HostStage::StartingInstallation), HostStage::Done, "", Report::Accepted { percentage: 100 })]
+    #[case::percent(
+        StageRole::Master,
+        Some(HostStage::WritingImageToDisk),
+        HostStage::WritingImageToDisk,
+        "42%",
+        Report::InfoOnly
+    )]
+    #[case::again(
+        StageRole::Master,
+        Some(HostStage::WritingImageToDisk),
+        HostStage::WritingImageToDisk,
+        "",
+        Report::Same
+    )]
+    #[case::back(StageRole::Worker, Some(HostStage::Rebooting), HostStage::Installing, "", Report::Lower { current: HostStage::Rebooting })]
+    #[case::order_of_a_single_node(StageRole::SingleNode, Some(HostStage::WritingImageToDisk), HostStage::WaitingForBootkube, "", Report::Lower { current: HostStage::WritingImageToDisk })]
+    #[case::single_node_has_no_configuring(StageRole::SingleNode, Some(HostStage::Rebooting), HostStage::Configuring, "", Report::NotOfRole { role: StageRole::SingleNode })]
+    #[case::worker_has_no_bootkube(StageRole::Worker, Some(HostStage::Installing), HostStage::WaitingForBootkube, "", Report::NotOfRole { role: StageRole::Worker })]
+    // The trap: the very first report is not checked.
+    #[case::anything_first(StageRole::Worker, None, HostStage::WaitingForBootkube, "", Report::Accepted { percentage: 0 })]
+    #[case::on_from_there(StageRole::Worker, Some(HostStage::WaitingForBootkube), HostStage::Installing, "", Report::Accepted { percentage: 22 })]
+    #[case::failed_first(StageRole::Worker, None, HostStage::Failed, "disk", Report::Failed)]
+    #[case::failed_late(StageRole::Worker, Some(HostStage::Joined), HostStage::Failed, "disk", Report::Failed)]
+    fn reports(
+        #[case] role: StageRole,
+        #[case] current: Option<HostStage>,
+        #[case] stage: HostStage,
+        #[case] info: &str,
+        #[case] expected: Report,
+    ) {
+        assert_eq!(judge(role, current.map(|c| (c, "")), stage, info), expected);
+    }
+
+    #[rstest]
+    #[case("Host", HostRole::Master, true, 3, StageRole::Bootstrap)]
+    #[case("Host", HostRole::Master, false, 3, StageRole::Master)]
+    #[case("Host", HostRole::Arbiter, false, 2, StageRole::Master)]
+    #[case("Host", HostRole::Worker, false, 3, StageRole::Worker)]
+    #[case("Host", HostRole::Master, true, 1, StageRole::SingleNode)]
+    #[case("AddToExistingClusterHost", HostRole::Master, false, 1, StageRole::Worker)]
+    fn lists(
+        #[case] kind: &str,
+        #[case] role: HostRole,
+        #[case] bootstrap: bool,
+        #[case] count: i64,
+        #[case] expected: StageRole,
+    ) {
+        let mut host = HostView::default();
+        host.host.kind = kind.to_owned();
+        host.host.role = Some(role);
+        host.host.bootstrap = Some(bootstrap);
+        let mut cluster = ClusterView::default();
+        cluster.cluster.control_plane_count = Some(count);
+        assert_eq!(role_of(&host, Some(&cluster)), expected);
+    }
+
+    #[test]
+    fn a_day_2_host_that_reboots_is_done_outside_of_kubernetes() {
+        assert_eq!(stored_stage(HostStage::Rebooting, true, false), HostStage::Done);
+        assert_eq!(stored_stage(HostStage::Rebooting, true, true), HostStage::Rebooting);
+        assert_eq!(stored_stage(HostStage::Rebooting, false, false), HostStage::Rebooting);
+        assert_eq!(stored_stage(HostStage::Joined, true, false), HostStage::Joined);
+    }
+
+    proptest! {
+        /// Whatever a host reports after a stage of its role: what is accepted never goes back, and neither does the percentage.
+        #[test]
+        fn accepted_stages_are_monotonic(
+            role in prop::sample::select(&ROLES[..]),
+            reports in prop::collection::vec(prop::sample::select(HostStage::ALL), 1..40),
+        ) {
+            let mut current = HostStage::StartingInstallation;
+            let mut had = percentage(role, current);
+            for stage in reports {
+                if let Report::Accepted { percentage } = judge(role, Some((current, "")), stage, "") {
+                    prop_assert!(index(role, stage) > index(role, current));
+                    prop_assert!(percentage > had && percentage <= 100);
+                    (current, had) = (stage, percentage);
+                }
+            }
+        }
+    }
+}
