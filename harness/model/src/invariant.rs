@@ -979,3 +979,392 @@ impl Checker {
         reasons
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::HISTORY_VERSION;
+    use rstest::rstest;
+    use vlab_api::types::Severity;
+
+    const C: Uuid = Uuid::from_u128(100);
+
+    fn id(host: usize) -> Uuid {
+        Uuid::from_u128(host as u128 + 1)
+    }
+
+    /// Writes histories, one second between two observations.
+    #[derive(Default)]
+    struct Story {
+        lines: Vec<Observation>,
+        hosts: [Option<HostStatus>; 5],
+        stages: [Option<HostStage>; 5],
+        cluster: Option<ClusterStatus>,
+    }
+
+    impl Story {
+        fn say(&mut self, source: Source, what: What) {
+            let at = Timestamp::from_secs(1_000 + self.lines.len() as i64);
+            let seq = self.lines.len() as u64;
+            self.lines.push(Observation {
+                v: HISTORY_VERSION,
+                seq,
+                source,
+                service_time: None,
+                harness_time: at,
+                what,
+            });
+        }
+        fn event(&mut self, name: &str, cluster: Option<Uuid>, host: Option<Uuid>) {
+            let message = String::new();
+            self.say(
+                Source::Events,
+                What::Event { name: name.to_owned(), severity: Severity::Info, message, cluster, host },
+            );
+        }
+        fn host(&mut self, host: usize, to: HostStatus) {
+            let from = self.hosts[host].replace(to);
+            let status = What::HostStatus { host: id(host), cluster: Some(C), from, to, info: String::new() };
+            self.say(Source::Database, status.clone());
+            self.say(Source::Poll, status);
+            self.event("host_status_updated", Some(C), Some(id(host)));
+        }
+        fn cluster(&mut self, to: ClusterStatus) {
+            let from = self.cluster.replace(to);
+            let status = What::ClusterStatus { cluster: C, from, to, info: String::new() };
+            self.say(Source::Database, status.clone());
+            self.say(Source::Poll, status);
+            self.event("cluster_status_updated", Some(C), None);
+        }
+        fn stage(&mut self, host: usize, to: HostStage) {
+            let from = self.stages[host].replace(to);
+            let what = What::HostStage { host: id(host), from, to: Some(to), info: String::new(), percentage: 1 };
+            self.say(Source::Database, what);
+        }
+        fn inside(&mut self, what: &str, host: Option<usize>) {
+            self.say(Source::Hosts, What::InCluster { cluster: C, host: host.map(id), what: what.to_owned() });
+        }
+        fn did(&mut self, host: usize, what: &str) {
+            self.say(Source::Hosts, What::HostDid { host: id(host), what: what.to_owned() });
+        }
+        fn total(&mut self, total: i64) {
+            self.say(Source::Database, What::ClusterProgress { cluster: C, total });
+        }
+        fn role(&mut self, host: usize, role: HostRole, bootstrap: bool) {
+            self.say(Source::Database, What::HostRole { host: id(host), role, bootstrap });
+        }
+        fn step(&mut self, host: usize, step: StepType) {
+            let (step_type, step_id) = (step.as_str().to_owned(), String::new());
+            self.say(Source::Hosts, What::Step { host: id(host), step_type, step_id, answered: None, cached: false });
+        }
+    }
+
+    /// Hosts 0 to 2 are masters (2 is the bootstrap), 3 and 4 are workers.
+    fn until_installing() -> Story {
+        let mut s = Story::default();
+        s.cluster(ClusterStatus::Insufficient);
+        for host in 0..5 {
+            s.host(host, HostStatus::Discovering);
+            s.host(host, HostStatus::Known);
+        }
+        s.cluster(ClusterStatus::Ready);
+        s.cluster(ClusterStatus::PreparingForInstallation);
+        for host in 0..5 {
+            s.role(host, if host < 3 { HostRole::Master } else { HostRole::Worker }, host == 2);
+            s.host(host, HostStatus::PreparingForInstallation);
+            s.host(host, HostStatus::PreparingSuccessful);
+        }
+        s.cluster(ClusterStatus::Installing);
+        for host in 0..5 {
+            s.host(host, HostStatus::Installing);
+            s.did(host, INSTALLER_STARTED);
+            s.stage(host, HostStage::StartingInstallation);
+            s.host(host, HostStatus::InstallingInProgress);
+            s.stage(host, HostStage::WritingImageToDisk);
+        }
+        s.total(30);
+        s
+    }
+
+    fn until_bootstrap_reboots(s: &mut Story) {
+        s.stage(2, HostStage::WaitingForControlPlane);
+        for master in 0..2 {
+            s.did(master, INSTALLER_ENDED);
+            s.stage(master, HostStage::Rebooting);
+            s.stage(master, HostStage::Configuring);
+            s.inside(NODE_READY, Some(master));
+        }
+        s.stage(2, HostStage::WaitingForBootkube);
+        s.inside(BOOTKUBE_DONE, None);
+        s.inside(ETCD_BOOTSTRAP_DONE, None);
+        s.stage(2, HostStage::WaitingForController);
+        s.inside(CONTROLLER_READY, None);
+        s.stage(2, HostStage::Rebooting);
+    }
+
+    fn until_installed(s: &mut Story) {
+        for host in 0..5 {
+            if host > 2 {
+                s.stage(host, HostStage::WaitingForControlPlane);
+                s.stage(host, HostStage::Rebooting);
+            }
+            s.stage(host, HostStage::Joined);
+            s.stage(host, HostStage::Done);
+            s.host(host, HostStatus::Installed);
+        }
+        s.total(80);
+        s.cluster(ClusterStatus::Finalizing);
+        s.cluster(ClusterStatus::Installed);
+        s.total(100);
+        s.event("cluster_installation_completed", Some(C), None);
+    }
+
+    fn good() -> Story {
+        let mut s = until_installing();
+        until_bootstrap_reboots(&mut s);
+        until_installed(&mut s);
+        s
+    }
+
+    fn verdict(story: &Story, id: &str) -> InvariantVerdict {
+        check_all(&story.lines).into_iter().find(|r| r.id == id).unwrap().verdict
+    }
+
+    fn violations(story: &Story) -> Vec<(&'static str, Vec<String>, u64)> {
+        let violated = |r: InvariantResult| match r.verdict {
+            InvariantVerdict::Violated { details, first_seq } => Some((r.id, details, first_seq)),
+            _ => None,
+        };
+        check_all(&story.lines).into_iter().filter_map(violated).collect()
+    }
+
+    /// The story ends here with the only violation.
+    fn assert_only(story: &Story, id: &str, says: &str) {
+        let found = violations(story);
+        assert_eq!(found.iter().map(|v| v.0).collect::<Vec<_>>(), [id], "{found:?}");
+        assert!(found[0].1[0].contains(says), "{found:?}");
+        assert!(found[0].2 < story.lines.len() as u64);
+    }
+
+    #[test]
+    fn a_good_installation_holds_and_says_what_it_could_not_check() {
+        let results = check_all(&good().lines);
+        assert_eq!(results.len(), INVARIANTS.len());
+        for result in results {
+            match (result.id, result.verdict) {
+                ("I8" | "I9" | "I11" | "I12" | "I14", InvariantVerdict::NotApplicable { reason }) => {
+                    assert_eq!(result.checked, 0);
+                    assert!(!reason.is_empty());
+                }
+                (id, InvariantVerdict::Held) => assert!(result.checked > 0, "{id} was held unchecked"),
+                (id, other) => panic!("{id}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_held_in_an_empty_history() {
+        for result in check_all(&[]) {
+            assert!(matches!(result.verdict, InvariantVerdict::NotApplicable { .. }), "{result:?}");
+            assert_eq!(result.checked, 0);
+        }
+    }
+
+    #[test]
+    fn i1_knows_no_way_from_known_to_installed() {
+        let mut s = until_installing();
+        s.hosts[0] = Some(HostStatus::Known);
+        s.host(0, HostStatus::Installed);
+        assert_only(&s, "I1", "went from known to installed");
+    }
+
+    #[test]
+    fn i1_follows_paths_when_states_were_polled() {
+        let poll = |from, to| {
+            let mut s = Story::default();
+            let info = String::new();
+            s.say(Source::Poll, What::HostStatus { host: id(0), cluster: Some(C), from: Some(from), to, info });
+            verdict(&s, "I1")
+        };
+        assert_eq!(poll(HostStatus::Discovering, HostStatus::PreparingSuccessful), InvariantVerdict::Held);
+        let back = poll(HostStatus::Cancelled, HostStatus::Installed);
+        // After a reset anything is possible again; a status that nothing leads to is not.
+        assert_eq!(back, InvariantVerdict::Held);
+        assert!(matches!(poll(HostStatus::Known, HostStatus::Disabled), InvariantVerdict::Violated { .. }));
+    }
+
+    #[rstest]
+    #[case::back(HostStage::StartingInstallation, "went back")]
+    #[case::not_of_the_role(HostStage::WaitingForIgnition, "its role does not have")]
+    fn i2_knows_the_order_of_each_role(#[case] stage: HostStage, #[case] says: &str) {
+        let mut s = until_installing();
+        s.stage(0, stage);
+        assert_only(&s, "I2", says);
+    }
+
+    #[test]
+    fn i2_lets_a_host_begin_anew_after_a_reset() {
+        let mut s = until_installing();
+        let (host, from) = (id(0), Some(HostStage::WritingImageToDisk));
+        s.say(Source::Database, What::HostStage { host, from, to: None, info: String::new(), percentage: 0 });
+        s.stages[0] = None;
+        s.stage(0, HostStage::StartingInstallation);
+        assert_eq!(violations(&s), []);
+    }
+
+    #[test]
+    fn i3_wants_one_bootstrap() {
+        let mut s = until_installing();
+        s.role(1, HostRole::Master, true);
+        assert_only(&s, "I3", "2 bootstrap hosts");
+    }
+
+    #[test]
+    fn i4_wants_one_installer() {
+        let mut s = until_installing();
+        s.did(0, INSTALLER_STARTED);
+        assert_only(&s, "I4", "while another one ran");
+    }
+
+    #[test]
+    fn i5_lets_a_cluster_go_on_without_a_worker_only() {
+        let ends = |host| {
+            let mut s = good();
+            s.cluster = Some(ClusterStatus::Finalizing);
+            s.hosts[host] = Some(HostStatus::InstallingInProgress);
+            s.host(host, HostStatus::Error);
+            s.cluster(ClusterStatus::Installed);
+            s.event("after", None, None);
+            verdict(&s, "I5")
+        };
+        assert_eq!(ends(4), InvariantVerdict::Held);
+        assert!(matches!(ends(0), InvariantVerdict::Violated { .. }));
+    }
+
+    #[rstest]
+    #[case(NODE_READY, "2 other masters are ready")]
+    #[case(BOOTKUBE_DONE, "bootkube is done")]
+    #[case(ETCD_BOOTSTRAP_DONE, "left etcd")]
+    #[case(CONTROLLER_READY, "the controller is ready")]
+    fn i6_wants_everything_before_the_pivot(#[case] missing: &str, #[case] says: &str) {
+        let mut s = good();
+        let at =
+            s.lines.iter().position(|o| matches!(&o.what, What::InCluster { what, .. } if what == missing)).unwrap();
+        let end = s.lines.len() as i64;
+        s.lines[at].seq = end as u64 - 1;
+        s.lines[at].harness_time = Timestamp::from_secs(1_000 + end);
+        assert_only(&s, "I6", says);
+    }
+
+    #[test]
+    fn i6_takes_what_was_only_recorded_late() {
+        let mut s = good();
+        let at = s
+            .lines
+            .iter()
+            .position(|o| matches!(&o.what, What::InCluster { what, .. } if what == BOOTKUBE_DONE))
+            .unwrap();
+        let late = s.lines.remove(at);
+        s.lines.push(late);
+        for (seq, line) in s.lines.iter_mut().enumerate() {
+            line.seq = seq as u64;
+        }
+        assert_eq!(violations(&s), []);
+    }
+
+    #[test]
+    fn i6b_wants_two_masters_done_before_a_worker_reboots() {
+        let mut s = until_installing();
+        s.stage(0, HostStage::Done);
+        s.stage(3, HostStage::Rebooting);
+        assert_only(&s, "I6b", "when 1 masters and arbiters are done");
+    }
+
+    #[test]
+    fn i7_counts_events() {
+        let mut s = good();
+        s.event("host_status_updated", Some(C), Some(id(1)));
+        s.event("host_status_updated", Some(C), Some(id(1)));
+        assert_only(&s, "I7", "host 00000000-0000-0000-0000-000000000002 has");
+        let mut s = good();
+        let lost =
+            s.lines.iter().rposition(|o| matches!(&o.what, What::Event { host: Some(h), .. } if *h == id(1))).unwrap();
+        s.lines[lost].what = What::Note { text: String::new() };
+        let first =
+            s.lines.iter().position(|o| matches!(&o.what, What::Event { host: Some(h), .. } if *h == id(1))).unwrap();
+        s.lines[first].what = What::Note { text: String::new() };
+        assert_only(&s, "I7", "status events for");
+    }
+
+    #[test]
+    fn i8_lets_a_cancelled_host_send_its_logs() {
+        let mut s = until_installing();
+        s.host(0, HostStatus::Cancelled);
+        s.step(0, StepType::LogsGather);
+        assert_eq!(verdict(&s, "I8"), InvariantVerdict::Held);
+        s.step(0, StepType::Install);
+        assert_only(&s, "I8", "asked for install");
+    }
+
+    #[test]
+    fn i10_never_goes_back() {
+        let mut s = until_installing();
+        s.total(29);
+        assert_only(&s, "I10", "from 30 % to 29 %");
+    }
+
+    #[rstest]
+    #[case::a_master(0)]
+    #[case::one_of_two_workers(4)]
+    fn i11_wants_a_cluster_with_too_few_hosts_to_fail(#[case] failed: usize) {
+        let mut s = until_installing();
+        s.host(failed, HostStatus::Error);
+        for _ in 0..70 {
+            s.say(Source::Harness, What::Note { text: String::new() });
+        }
+        let mut never = Story { lines: s.lines.clone(), ..Story::default() };
+        never.hosts = s.hosts;
+        never.host(1, HostStatus::InstallingPendingUserAction);
+        assert_only(&never, "I11", "never went to error");
+        s.cluster(ClusterStatus::Error);
+        assert_only(&s, "I11", "before it left the installation");
+    }
+
+    #[test]
+    fn i11_holds_when_the_cluster_fails_at_once() {
+        let mut s = until_installing();
+        s.host(0, HostStatus::Error);
+        s.cluster(ClusterStatus::Error);
+        assert_eq!(verdict(&s, "I11"), InvariantVerdict::Held);
+    }
+
+    #[test]
+    fn i13_wants_the_api_to_show_what_the_database_held() {
+        let mut s = until_installing();
+        let (from, to) = (Some(HostStatus::InstallingInProgress), HostStatus::Resetting);
+        s.say(Source::Poll, What::HostStatus { host: id(0), cluster: Some(C), from, to, info: String::new() });
+        assert_only(&s, "I13", "which the database never held");
+    }
+
+    #[rstest]
+    #[case(Some(C), HostStatus::DiscoveringUnbound, "belongs to cluster")]
+    #[case(None, HostStatus::Discovering, "belongs to no cluster")]
+    #[case(Some(Uuid::from_u128(9)), HostStatus::Discovering, "never seen")]
+    fn i15_ties_status_and_cluster(#[case] cluster: Option<Uuid>, #[case] to: HostStatus, #[case] says: &str) {
+        let mut s = Story::default();
+        s.cluster(ClusterStatus::Insufficient);
+        s.say(Source::Database, What::HostStatus { host: id(0), cluster, from: None, to, info: String::new() });
+        assert_only(&s, "I15", says);
+    }
+
+    #[test]
+    fn many_violations_are_counted_and_the_first_ones_told() {
+        let mut s = until_installing();
+        for n in 0..30 {
+            s.total(29 - n);
+        }
+        let InvariantVerdict::Violated { details, .. } = verdict(&s, "I10") else { panic!("I10 holds") };
+        assert_eq!(details.len(), KEPT_DETAILS + 1);
+        assert_eq!(details[KEPT_DETAILS], "and 10 more");
+    }
+}
