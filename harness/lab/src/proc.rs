@@ -125,6 +125,17 @@ pub fn working_in(directory: &Path) -> Vec<ProcessId> {
         .collect()
 }
 
+/// Living processes of a process group.
+#[must_use]
+pub fn in_group(pgid: u32) -> Vec<ProcessId> {
+    all_pids()
+        .into_iter()
+        .filter_map(Stat::read)
+        .filter(|stat| stat.pgid == pgid && !stat.is_dead())
+        .map(|stat| ProcessId { pid: stat.pid, start_time: stat.start_time })
+        .collect()
+}
+
 /// Living processes whose environment at their start had `NAME=value`.
 #[must_use]
 pub fn with_environment(name: &str, value: &str) -> Vec<ProcessId> {
@@ -268,8 +279,9 @@ mod tests {
             .spawn()
             .unwrap();
         let id = ProcessId::of(child.id()).unwrap();
-        // The environment is the new program's only once exec is done.
-        assert_eq!(with_environment("VLAB_PROC_TEST", "this one"), [id]);
+        // The kernel shows the new program's environment a moment after `spawn` has returned.
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        assert!(crate::wait::until_blocking(end, || with_environment("VLAB_PROC_TEST", "this one") == [id]));
         assert_eq!(with_environment("VLAB_PROC_TEST", "this"), []);
         assert_eq!(working_in(directory.path()), [id]);
         child.kill().unwrap();

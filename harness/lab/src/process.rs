@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Token};
-use crate::proc::ProcessId;
+use crate::proc::{self, ProcessId};
 use crate::spawn::{self, Birth};
 use crate::wait::{self, Timeout};
 
@@ -210,8 +210,13 @@ impl Child {
             // number: a group whose leader is gone could otherwise be somebody else's.
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
             while waitid(Id::Pid(nix_pid(pid)), flags) == Err(nix::errno::Errno::EINTR) {}
+            // A process dies a moment after its SIGKILL: whoever learns that the program has ended finds nobody of its
+            // group. What hangs in the kernel is not waited for without end.
+            wait::until_blocking(Instant::now() + Duration::from_secs(2), || {
+                let _ = signal::killpg(nix_pid(pid), Signal::SIGKILL);
+                proc::in_group(pid).is_empty()
+            });
             let mut state = theirs.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = signal::killpg(nix_pid(pid), Signal::SIGKILL);
             let status = child.wait().unwrap_or_default();
             state.status = Some(status);
             drop(state);

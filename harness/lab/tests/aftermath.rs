@@ -41,17 +41,38 @@ fn segments() -> Vec<String> {
 
 impl Mini {
     fn start(how: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
+        Self::start_as(None, how)
+    }
+
+    /// As another user and group when given; only root can.
+    fn start_as(user: Option<(u32, u32)>, how: &str) -> Self {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        use std::os::unix::process::CommandExt as _;
         let world = tempfile::Builder::new().prefix("vlab-t-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(world.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let (folder, registry) = (world.path().join("f"), world.path().join("r"));
         fs::create_dir(&folder).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_mini-harness"))
+        let mut executable = PathBuf::from(env!("CARGO_BIN_EXE_mini-harness"));
+        if user.is_some() {
+            // The build directory may be closed to others.
+            executable = world.path().join("mini-harness");
+            fs::copy(env!("CARGO_BIN_EXE_mini-harness"), &executable).unwrap();
+        }
+        let mut command = Command::new(executable);
+        command
             .args([registry.as_os_str(), folder.as_os_str(), how.as_ref()])
+            .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        if let Some((uid, gid)) = user {
+            fs::create_dir(&registry).unwrap();
+            for dir in [&folder, &registry] {
+                chown(dir, Some(uid), Some(gid)).unwrap();
+                fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+            }
+            command.uid(uid).gid(gid).env_remove("HOME").env_remove("XDG_CACHE_HOME");
+        }
+        let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -122,6 +143,24 @@ fn kill_9_of_the_harness_leaves_nothing() {
         position("(stubborn)") < position("PostgreSQL server") && position("PostgreSQL server") < position("file ")
     );
     println!("cleaned in {took:?}");
+}
+
+/// The same without being root: PostgreSQL runs as the user itself, and there is nothing to give away.
+#[test]
+fn kill_9_as_an_ordinary_user_leaves_nothing() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: not root, so the other tests run as an ordinary user already");
+        return;
+    }
+    let mut mini = Mini::start_as(Some((65_534, 65_534)), "supervised");
+    for process in &mini.processes {
+        use std::os::unix::fs::MetadataExt as _;
+        assert_eq!(fs::metadata(format!("/proc/{}", process.pid)).unwrap().uid(), 65_534);
+    }
+    let supervisor = ProcessId::of(mini.supervisor).unwrap();
+    mini.kill9();
+    within(Duration::from_secs(20), "the supervisor has finished", || !supervisor.is_alive());
+    mini.assert_nothing_is_left();
 }
 
 #[test]
