@@ -2,9 +2,13 @@
 //!
 //! * [`artifacts`] makes the files of an installation: ignition configs, kubeconfig, certificates.
 //! * [`core`] is the service itself, without I/O: requests in, answers and writes out.
+//! * [`server`] runs it in real time: HTTP, the clock, one transaction per batch of requests. [`serve`] is the way in.
 //! * [`store`] keeps what the core writes: in memory, or in PostgreSQL ([`pg`]).
 
 pub mod artifacts;
 pub mod core;
 pub mod pg;
+pub mod server;
 pub mod store;
+
+pub use server::{Limits, Listen, ServeError, ServeOptions, serve};
