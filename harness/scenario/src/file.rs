@@ -1,0 +1,498 @@
+//! The form of a scenario's file, as it is written. The comments here are what editors show.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
+use vlab_model::validation::ValidationStatus;
+
+use crate::spanned::{AnyStatus, AnyValidation, At, EventName, OperatorName, Plain, Text, UserRole, Version};
+use crate::time::Span;
+use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
+
+/// A scenario: what is built, what happens, what must be true.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Scenario")]
+pub(crate) struct ScenarioFile {
+    /// Version of the language: 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub(crate) version: At<i64>,
+    /// Name of the scenario, the same as its file's. Lower-case letters, digits and dashes.
+    pub(crate) name: Text<Plain>,
+    /// What it proves, for the person who reads a list of scenarios.
+    pub(crate) description: Option<String>,
+    /// Words to select scenarios by.
+    #[serde(default)]
+    pub(crate) tags: Vec<Text<Plain>>,
+    /// Fixes the seed of all random choices. Without it every run draws one and reports it.
+    pub(crate) seed: Option<u64>,
+    /// What the place of the run must offer: `postgres`, `docker`, `kvm`, `libvirt`, `qemu`, `root`, `netns`, `browser`, `image:<name>`.
+    /// Where something is missing, the scenario is skipped with that reason.
+    #[serde(default)]
+    pub(crate) needs: Vec<Text<Need>>,
+    /// The service under test. Without it: the simulated service under the `fast` time profile.
+    pub(crate) service: Option<ServiceFile>,
+    /// How the discovery image is made.
+    pub(crate) infra_env: Option<InfraEnvFile>,
+    /// The cluster. Leave it out (and `clusters` too) when all hosts stay in the pool.
+    pub(crate) cluster: Option<At<ClusterFile>>,
+    /// Clusters, when there are several.
+    pub(crate) clusters: Option<Vec<At<ClusterFile>>>,
+    /// Groups of hosts.
+    pub(crate) hosts: At<Vec<At<GroupFile>>>,
+    /// How simulated hosts behave.
+    pub(crate) hosts_settings: Option<HostsSettingsFile>,
+    /// What the user does beyond creating things and starting the installation.
+    #[serde(default)]
+    pub(crate) actions: Vec<At<ActionFile>>,
+    /// Faults. Not built yet: a scenario that has some is refused.
+    #[serde(default)]
+    pub(crate) faults: Vec<At<FaultFile>>,
+    /// What must be true of the history. Each item has exactly one of `sequence`, `eventually`, `never`, `see`, `validation`,
+    /// `event`, `stage_duration`, `operator`.
+    #[serde(default)]
+    pub(crate) expect: Vec<At<ExpectFile>>,
+    /// Time limits.
+    pub(crate) budgets: Option<BudgetsFile>,
+    /// When the run ends. Without it: when every cluster that installs is `installed`, `error` or `cancelled`.
+    pub(crate) until: Option<At<UntilFile>>,
+    /// For load scenarios: how hosts come and what is measured.
+    pub(crate) load: Option<LoadFile>,
+    /// What the report contains.
+    pub(crate) report: Option<ReportFile>,
+}
+
+/// The service under test.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Service")]
+pub(crate) struct ServiceFile {
+    /// How it is started. Only `simulated` is built so far.
+    pub(crate) kind: Option<Text<ServiceKind>>,
+    /// For `remote`: its address.
+    pub(crate) url: Option<Text<Plain>>,
+    /// Its settings under the real service's own (environment) names, for example `HOST_MONITOR_INTERVAL`. They win over those
+    /// of the time profile.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<String, At<Value>>,
+    /// Name of the time profile: `real`, `fast`, or a file in `profiles/time`. `fast` without it.
+    pub(crate) time_profile: Option<Text<Plain>>,
+}
+
+/// How the discovery image is made.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "InfraEnv")]
+pub(crate) struct InfraEnvFile {
+    /// `x86_64` (without it), `aarch64`, `arm64`, `ppc64le` or `s390x`.
+    pub(crate) cpu_architecture: Option<Text<Plain>>,
+    /// `full-iso` or `minimal-iso` (without it).
+    pub(crate) image_type: Option<Text<ImageType>>,
+    /// NTP sources beside those of DHCP.
+    #[serde(default)]
+    pub(crate) additional_ntp_sources: Vec<String>,
+    /// Kernel arguments to append.
+    #[serde(default)]
+    pub(crate) kernel_arguments: Vec<String>,
+}
+
+/// A cluster.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Cluster")]
+pub(crate) struct ClusterFile {
+    /// Its name, 1 to 54 lower-case letters, digits and dashes. Without it: the scenario's name.
+    pub(crate) name: Option<Text<Plain>>,
+    /// `sno`, `compact` or `ha`. Without it, the groups decide.
+    pub(crate) topology: Option<Text<Topology>>,
+    /// Number of masters. Without it, the groups decide.
+    pub(crate) control_plane_count: Option<At<i64>>,
+    /// Version to install, `4.18` without it.
+    pub(crate) openshift_version: Option<Text<Version>>,
+    /// Base DNS domain, `lab.example` without it.
+    pub(crate) base_domain: Option<Text<Plain>>,
+    /// Networks in which its hosts live, `192.168.126.0/24` without it.
+    pub(crate) machine_networks: Option<Vec<Text<IpNet>>>,
+    /// Networks of the pods, `10.128.0.0/14` with host prefix 23 without it.
+    pub(crate) cluster_networks: Option<Vec<At<ClusterNetworkFile>>>,
+    /// Networks of the cluster's services, `172.30.0.0/16` without it.
+    pub(crate) service_networks: Option<Vec<Text<IpNet>>>,
+    /// Addresses of the API, in the machine network. Needed when there are several nodes, unless the networking is the user's.
+    #[serde(default)]
+    pub(crate) api_vips: Vec<Text<IpAddr>>,
+    /// Addresses of the ingress, in the machine network.
+    #[serde(default)]
+    pub(crate) ingress_vips: Vec<Text<IpAddr>>,
+    /// Platform: `baremetal`, `none`, `external`, `vsphere`, `nutanix`. Without it: `none` for a single node and with user-managed
+    /// networking, else `baremetal`.
+    pub(crate) platform: Option<Text<PlatformType>>,
+    /// The user brings load balancers and DNS. Always so for a single node.
+    pub(crate) user_managed_networking: Option<At<bool>>,
+    /// SSH key to put on the nodes.
+    pub(crate) ssh_public_key: Option<String>,
+    /// NTP source to set on the cluster.
+    pub(crate) additional_ntp_source: Option<String>,
+    /// `auto` (without it): the driver installs as soon as the cluster is `ready`. `never`: only an action does.
+    pub(crate) install: Option<Text<InstallMode>>,
+}
+
+/// A network of pods.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ClusterNetwork")]
+pub(crate) struct ClusterNetworkFile {
+    /// The network.
+    pub(crate) cidr: Text<IpNet>,
+    /// Prefix length of each host's part of it; 23 without it (64 for IPv6).
+    pub(crate) host_prefix: Option<At<i64>>,
+}
+
+/// A group of hosts that are alike.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HostGroup")]
+pub(crate) struct GroupFile {
+    /// Name of the group. Its hosts are `<name>-0`, `<name>-1`, ...
+    pub(crate) name: Text<Plain>,
+    /// How many; 1 without it.
+    #[schemars(range(min = 1, max = 20000))]
+    pub(crate) count: Option<At<i64>>,
+    /// Role that the user gives: `auto` (without it, the service chooses), `master`, `worker`, `arbiter`.
+    pub(crate) role: Option<Text<UserRole>>,
+    /// `simulated` (without it) or `vm`. Only `simulated` is built so far.
+    pub(crate) kind: Option<Text<HostKind>>,
+    /// Name of the hardware profile, `standard` without it.
+    pub(crate) profile: Option<Text<Plain>>,
+    /// Addresses. Without it, hosts of a cluster get free addresses of its machine network.
+    pub(crate) addresses: Option<At<AddressesFile>>,
+    /// What differs from the hardware profile.
+    pub(crate) overrides: Option<OverridesFile>,
+    /// They start so long after hosts may come.
+    pub(crate) register_after: Option<Text<Span>>,
+    /// Name of their cluster, or `none` for the pool. Not needed where there is one cluster.
+    pub(crate) cluster: Option<Text<Plain>>,
+}
+
+/// Addresses of a group.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Addresses")]
+pub(crate) struct AddressesFile {
+    /// The first host's address; the others follow it.
+    pub(crate) first: Option<Text<IpAddr>>,
+    /// The network they are of, where it is not the machine network. Without `first` they begin at its tenth address.
+    pub(crate) network: Option<Text<IpNet>>,
+}
+
+/// What differs from the hardware profile.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Overrides")]
+pub(crate) struct OverridesFile {
+    /// Number of processor cores.
+    pub(crate) cpu_cores: Option<At<i64>>,
+    /// Memory in MiB.
+    pub(crate) memory_mib: Option<At<i64>>,
+    /// Size of every disk in GB (10^9 bytes).
+    pub(crate) disk_gb: Option<At<i64>>,
+}
+
+/// How simulated hosts behave.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HostsSettings")]
+pub(crate) struct HostsSettingsFile {
+    /// Keep the real agent's cache: a reply that equals the last one is not sent. True without it.
+    pub(crate) reply_cache: Option<bool>,
+}
+
+/// What the user does, and when: `at` a time or `after` something.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Action")]
+pub(crate) struct ActionFile {
+    /// What.
+    #[serde(rename = "do")]
+    pub(crate) act: Text<ActionKind>,
+    /// So long after the start of the run.
+    pub(crate) at: Option<Text<Span>>,
+    /// After this was seen.
+    pub(crate) after: Option<At<ObservationFile>>,
+    /// With `after`: so long after it.
+    pub(crate) then: Option<Text<Span>>,
+    /// The cluster, where there are several.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// The host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// A group of hosts, or `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// For `set-vips`.
+    #[serde(default)]
+    pub(crate) api_vips: Vec<Text<IpAddr>>,
+    /// For `set-vips`.
+    #[serde(default)]
+    pub(crate) ingress_vips: Vec<Text<IpAddr>>,
+    /// For `patch-host`.
+    pub(crate) role: Option<Text<UserRole>>,
+    /// For `patch-host` on one host.
+    pub(crate) hostname: Option<Text<Plain>>,
+    /// The service must refuse it with this HTTP status.
+    pub(crate) refused: Option<At<i64>>,
+}
+
+/// A fault. Not built yet.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Fault")]
+pub(crate) struct FaultFile {
+    /// Its name in the history and the report.
+    pub(crate) name: Text<Plain>,
+    /// So long after the start of the run.
+    pub(crate) at: Option<Text<Span>>,
+    /// When this is seen.
+    pub(crate) after: Option<At<ObservationFile>>,
+    /// What it hits: `service`, `postgres`, or the name of a host or a group.
+    pub(crate) target: Text<Plain>,
+    /// What happens.
+    pub(crate) inject: Text<Plain>,
+    /// How long.
+    #[serde(rename = "for")]
+    pub(crate) lasts: Option<Text<Span>>,
+    /// Parameters of what happens.
+    #[serde(default)]
+    pub(crate) with: BTreeMap<String, Value>,
+}
+
+/// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Observation")]
+pub(crate) struct ObservationFile {
+    /// Of this host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// Of the hosts of this group, or of `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// Of the hosts of this role. `bootstrap` is the master that is the bootstrap (or the single node), `master` the other masters.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// Of this cluster. With `role`: the cluster of the hosts, where there are several.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// It enters this status.
+    pub(crate) status: Option<Text<AnyStatus>>,
+    /// It reports this installation stage.
+    pub(crate) stage: Option<Text<HostStage>>,
+    /// The cluster reports this stage of finalizing.
+    pub(crate) finalizing_stage: Option<Text<FinalizingStage>>,
+    /// This validation takes the value that `is` says.
+    pub(crate) validation: Option<Text<AnyValidation>>,
+    /// For `validation`: `success`, `failure`, `pending`, `error`, `disabled`. For `operator`: `available`, `progressing`, `failed`.
+    pub(crate) is: Option<Text<Plain>>,
+    /// An event of this name is sent.
+    pub(crate) event: Option<Text<EventName>>,
+    /// For `event`: of this severity.
+    pub(crate) severity: Option<Text<Severity>>,
+    /// This operator takes the status that `is` says.
+    pub(crate) operator: Option<Text<OperatorName>>,
+    /// The user does this.
+    pub(crate) action: Option<Text<ActionKind>>,
+    /// So many hosts are enough; all without it.
+    pub(crate) at_least: Option<At<i64>>,
+}
+
+/// An expectation: a name if you like, and exactly one kind.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Expectation")]
+pub(crate) struct ExpectFile {
+    /// Name in the report. Without it, one is made from what it says.
+    pub(crate) name: Option<Text<Plain>>,
+    /// Each of these goes through these statuses or stages, in this order.
+    pub(crate) sequence: Option<At<SequenceFile>>,
+    /// This is seen.
+    pub(crate) eventually: Option<At<ObservationFile>>,
+    /// This is never seen.
+    pub(crate) never: Option<At<ObservationFile>>,
+    /// This is seen, `before` or `after` something else.
+    pub(crate) see: Option<At<ObservationFile>>,
+    /// With `see`: it is complete before the first of this.
+    pub(crate) before: Option<At<ObservationFile>>,
+    /// With `see`: its first comes after this is complete.
+    pub(crate) after: Option<At<ObservationFile>>,
+    /// With `eventually`: so long after the start of the run. With `see`: so long between the two.
+    pub(crate) within: Option<Text<Span>>,
+    /// A validation has this value.
+    pub(crate) validation: Option<At<ValidationFile>>,
+    /// So many events are sent.
+    pub(crate) event: Option<At<EventFile>>,
+    /// A stage takes so long.
+    pub(crate) stage_duration: Option<At<StageDurationFile>>,
+    /// A monitored operator has this status in the end.
+    pub(crate) operator: Option<At<OperatorFile>>,
+}
+
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Sequence")]
+pub(crate) struct SequenceFile {
+    /// Of this host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// Of each host of this group, or of `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// Of each host of this role.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// Of this cluster.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// Statuses.
+    pub(crate) statuses: Option<At<Vec<Text<AnyStatus>>>>,
+    /// Installation stages of hosts.
+    pub(crate) stages: Option<At<Vec<Text<HostStage>>>>,
+    /// Stages of a cluster's finalizing.
+    pub(crate) finalizing_stages: Option<At<Vec<Text<FinalizingStage>>>>,
+    /// `exact` (without it): these and no other. `partial`: others may be before, between and after.
+    pub(crate) mode: Option<Text<SequenceMode>>,
+}
+
+/// A validation of hosts, or of a cluster.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Validation")]
+pub(crate) struct ValidationFile {
+    /// Of this host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// Of each host of this group, or of `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// Of each host of this role.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// Of this cluster.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// Its id.
+    pub(crate) id: Text<AnyValidation>,
+    /// Its value.
+    pub(crate) is: Text<ValidationStatus>,
+    /// `end` (without it), `ever` or `always`.
+    pub(crate) when: Option<Text<When>>,
+}
+
+/// A number of events: `count`, or `min` and `max`. Without any: at least one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "EventCount")]
+pub(crate) struct EventFile {
+    /// Of this host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// Of each host of this group, or of `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// Of each host of this role.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// Of this cluster. Without any of the four: of the whole run.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// Name of the event.
+    pub(crate) name: Text<EventName>,
+    /// Only those of this severity count.
+    pub(crate) severity: Option<Text<Severity>>,
+    /// Exactly so many.
+    pub(crate) count: Option<At<i64>>,
+    /// At least so many.
+    pub(crate) min: Option<At<i64>>,
+    /// At most so many.
+    pub(crate) max: Option<At<i64>>,
+}
+
+/// How long hosts are in a stage, until they report the next.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "StageDuration")]
+pub(crate) struct StageDurationFile {
+    /// Of this host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// Of each host of this group, or of `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// Of each host of this role.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// With `role`: the cluster of the hosts, where there are several.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// The stage.
+    pub(crate) stage: Text<HostStage>,
+    /// At least.
+    pub(crate) at_least: Option<Text<Span>>,
+    /// At most.
+    pub(crate) at_most: Option<Text<Span>>,
+}
+
+/// A monitored operator.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Operator")]
+pub(crate) struct OperatorFile {
+    /// Of this cluster, where there are several.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// Its name.
+    pub(crate) name: Text<OperatorName>,
+    /// Its status.
+    pub(crate) is: Text<OperatorStatus>,
+}
+
+/// Time limits.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Budgets")]
+pub(crate) struct BudgetsFile {
+    /// From the start of the run until the first host is registered.
+    pub(crate) first_registration: Option<Text<Span>>,
+    /// From the start of the run until every host was `known` (or `known-unbound`).
+    pub(crate) known: Option<Text<Span>>,
+    /// From the start of the run until every cluster was `ready`.
+    pub(crate) ready: Option<Text<Span>>,
+    /// From the user's `install` until the cluster is `installed`.
+    pub(crate) install: Option<Text<Span>>,
+    /// The whole run; reaching it ends the run. `3h` without it.
+    pub(crate) total: Option<Text<Span>>,
+}
+
+/// When the run ends: all of what is here, in this order: `seen` and `at`, then `idle_polls`, then `then`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Until")]
+pub(crate) struct UntilFile {
+    /// All of these were seen.
+    #[serde(default)]
+    pub(crate) seen: Vec<At<ObservationFile>>,
+    /// So long after the start of the run, at the earliest.
+    pub(crate) at: Option<Text<Span>>,
+    /// Hosts then go on for so many of their poll intervals.
+    pub(crate) idle_polls: Option<At<i64>>,
+    /// The run then goes on for so long.
+    pub(crate) then: Option<Text<Span>>,
+}
+
+/// How hosts come, and what is measured.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Load")]
+pub(crate) struct LoadFile {
+    /// Hosts that start in one second of service time. All at once without it.
+    pub(crate) ramp_per_second: Option<At<f64>>,
+    /// Put request rate, latencies, errors and memory into the report. True without it.
+    pub(crate) measure: Option<bool>,
+    /// More failed requests than this fail the run.
+    pub(crate) max_errors: Option<At<i64>>,
+    /// A 99th percentile of request latency above this fails the run. Latency is wall time: write `250ms wall`.
+    pub(crate) latency_p99_at_most: Option<Text<Span>>,
+}
+
+/// What the report contains.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Report")]
+pub(crate) struct ReportFile {
+    /// Lanes in the timeline; hosts beyond this number are summed up. 50 without it.
+    pub(crate) max_lanes: Option<At<i64>>,
+    /// Write every step that was asked and answered into the history. True without it, for up to 100 hosts.
+    pub(crate) steps: Option<bool>,
+}

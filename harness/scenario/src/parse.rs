@@ -1,0 +1,267 @@
+//! From bytes to the form of a file. This is the only place that knows the YAML library.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::options::{MergeKeyPolicy};
+use serde_saphyr::{DuplicateKeyPolicy, Error, Location};
+
+use crate::diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
+use crate::spanned::byte_range;
+
+/// Reads the bytes of a file as text and the text as `T`.
+pub(crate) fn parse<T: DeserializeOwned>(source: &SourceFile) -> Result<(T, Arc<str>), LoadError> {
+    let text = text_of(source)?;
+    // `DuplicateKeyPolicy::Error` and merging are the library's defaults; they are here because the language depends on them.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: 32,
+            flow_nesting_limit: 64,
+            max_nodes: 200_000,
+            max_events: 500_000,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+            max_documents: 2,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 100_000,
+            max_replay_stack_depth: 16,
+            max_alias_expansions_per_anchor: 1_000,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        merge_keys: MergeKeyPolicy::Merge,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options::<T>(&text, options) {
+        Ok(value) => Ok((value, text)),
+        Err(error) => {
+            let problem = explain(&error, &text);
+            Err(LoadError::new(&source.name, text, vec![problem]))
+        }
+    }
+}
+
+fn text_of(source: &SourceFile) -> Result<Arc<str>, LoadError> {
+    if source.bytes.len() > MAX_BYTES {
+        return Err(LoadError::too_long(&source.name));
+    }
+    let text = match std::str::from_utf8(&source.bytes) {
+        // A byte order mark is no part of the text; places count from behind it.
+        Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
+        Err(error) => {
+            let good = &source.bytes[..error.valid_up_to()];
+            let lossy = String::from_utf8_lossy(&source.bytes).into_owned();
+            let span = good.len()..good.len() + '\u{fffd}'.len_utf8();
+            let problem = Problem {
+                message: format!("the file is not UTF-8: byte 0x{:02x} cannot be read", source.bytes[good.len()]),
+                span: Some(span),
+                label: "here".to_owned(),
+                also: vec![],
+                help: Some("save the file as UTF-8".to_owned()),
+            };
+            return Err(LoadError::new(&source.name, lossy.into(), vec![problem]));
+        }
+    };
+    let nothing = text.lines().all(|l| {
+        let l = l.trim();
+        l.is_empty() || l.starts_with('#') || l == "---" || l == "..."
+    });
+    if nothing {
+        return Err(LoadError::about_file(
+            &source.name,
+            "there is nothing in it",
+            "a scenario begins with `version: 1` and has a `name` and `hosts`; `scenarios/sno.yaml` is one to copy",
+        ));
+    }
+    Ok(text.into())
+}
+
+fn place(error: &Error, text: &str) -> Range<usize> {
+    match error.location() {
+        Some(location) if location != Location::UNKNOWN => {
+            let range = byte_range(&location);
+            if range.start == 0 && location.line() > 1 {
+                return by_line(text, location.line(), location.column());
+            }
+            if range.is_empty() { word_at(text, range.start) } else { range }
+        }
+        _ => 0..0,
+    }
+}
+
+/// The place of a line and a column, for errors that carry no bytes.
+fn by_line(text: &str, line: u64, column: u64) -> Range<usize> {
+    let line = usize::try_from(line).unwrap_or(1).max(1);
+    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let within = text.get(start..).unwrap_or_default();
+    let column = usize::try_from(column).unwrap_or(1).max(1);
+    let offset = within.char_indices().nth(column - 1).map_or(within.len(), |(i, _)| i);
+    word_at(text, start + offset)
+}
+
+/// The word that begins there.
+fn word_at(text: &str, start: usize) -> Range<usize> {
+    let rest = text.get(start..).unwrap_or_default();
+    let len = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | ']' | '}')).unwrap_or(rest.len());
+    start..start + len
+}
+
+/// The library's error in our words, with what to do about it.
+fn explain(error: &Error, text: &str) -> Problem {
+    let mut problem =
+        Problem { message: String::new(), span: Some(place(error, text)), label: String::new(), also: vec![], help: None };
+    match error.without_snippet() {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            problem.message = format!("unknown key `{field}`");
+            problem.label = "no such key here".to_owned();
+            problem.help = Some(suggestion(field, expected.iter().copied()));
+        }
+        Error::SerdeMissingField { field, .. } => {
+            problem.message = format!("the key `{field}` is missing");
+            problem.label = "in what begins here".to_owned();
+            problem.help = Some(format!("add `{field}: ...`"));
+        }
+        Error::DuplicateMappingKey { key, .. } => {
+            problem.message = match key {
+                Some(key) => format!("the key `{key}` is there twice"),
+                None => "a key is there twice".to_owned(),
+            };
+            problem.label = "the second one".to_owned();
+            problem.help = Some("remove one of them; a list of several things is written with `- ` lines".to_owned());
+        }
+        Error::SerdeInvalidType { unexpected, expected, .. } => {
+            problem.message = format!("wrong type: found {unexpected}, expected {}", plain(expected));
+            problem.label = format!("expected {}", plain(expected));
+            problem.help = Some(type_help(expected));
+        }
+        Error::SerdeInvalidValue { unexpected, expected, .. } => {
+            problem.message = format!("wrong value: found {unexpected}, expected {}", plain(expected));
+            problem.label = format!("expected {}", plain(expected));
+        }
+        Error::InvalidScalar { ty, .. } => {
+            problem.message = format!("wrong type: expected {}", type_name(ty));
+            problem.label = format!("expected {}", type_name(ty));
+        }
+        Error::InvalidBooleanStrict { .. } => {
+            problem.message = "wrong type: expected true or false".to_owned();
+            problem.label = "neither `true` nor `false`".to_owned();
+            problem.help = Some("write `true` or `false`".to_owned());
+        }
+        Error::Unexpected { expected, .. } => {
+            problem.message = format!("wrong type: expected {}", type_name(expected));
+            problem.label = format!("expected {}", type_name(expected));
+            problem.help = Some(type_help(expected));
+        }
+        Error::NullIntoString { .. } => {
+            problem.message = "a value is missing".to_owned();
+            problem.label = "nothing here".to_owned();
+            problem.help = Some("write a value, or remove the key".to_owned());
+        }
+        Error::MultipleDocuments { .. } => {
+            problem.message = "the file holds more than one document".to_owned();
+            problem.label = "the second begins here".to_owned();
+            problem.help = Some("one file, one scenario: remove what follows the line `---`".to_owned());
+        }
+        Error::Budget { breach, .. } => {
+            use serde_saphyr::budget::BudgetBreach;
+            (problem.message, problem.help) = match breach {
+                BudgetBreach::Depth { .. } => (
+                    "the file is nested too deeply (more than 32 levels)".to_owned(),
+                    Some("no part of a scenario is nested deeper than 8 levels".to_owned()),
+                ),
+                BudgetBreach::Aliases { .. }
+                | BudgetBreach::Anchors { .. }
+                | BudgetBreach::AliasAnchorRatio { .. }
+                | BudgetBreach::MergeKeys { .. } => (
+                    "the file has too many anchors and aliases".to_owned(),
+                    Some("write the values out; a group of hosts has a `count`".to_owned()),
+                ),
+                _ => (
+                    "the file is too big once it is read".to_owned(),
+                    Some("no scenario has that many parts; a group of hosts has a `count`".to_owned()),
+                ),
+            };
+            problem.label = "reading stopped here".to_owned();
+        }
+        Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            problem.message = "the file's aliases expand to too much".to_owned();
+            problem.label = "reading stopped here".to_owned();
+            problem.help = Some("write the values out; a group of hosts has a `count`".to_owned());
+        }
+        Error::UnknownAnchor { .. } => {
+            problem.message = "this alias has no anchor".to_owned();
+            problem.label = "no `&` of that name before it".to_owned();
+            problem.help = Some("text that begins with `*` must be in quotes".to_owned());
+        }
+        Error::Eof { .. } => {
+            problem.message = "the file ends too early".to_owned();
+        }
+        Error::AliasError { error: inner, .. } => {
+            let span = problem.span.take();
+            problem = explain(inner, text);
+            problem.span = span.filter(|s| !s.is_empty()).or(problem.span);
+        }
+        other => {
+            let said = other.render_with_options(serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off });
+            if said.contains("nest") && said.contains("limit") || said.contains("recursion") {
+                problem.message = "the file is nested too deeply".to_owned();
+                problem.label = "reading stopped here".to_owned();
+                problem.help = Some("no part of a scenario is nested deeper than 8 levels".to_owned());
+            } else {
+                problem.message = format!("this is no YAML: {}", without_place(&said));
+                problem.label = "here".to_owned();
+                problem.help = Some(
+                    "look at this line and the one above: indentation (spaces, no tabs), `key: value` with a space behind the colon, \
+                     and quotes around text that begins with a special character"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    problem
+}
+
+/// The place is shown by the excerpt; the library says it in its text as well.
+fn without_place(said: &str) -> String {
+    let said = said.lines().next().unwrap_or_default();
+    let cut = said.find(" at line ").or_else(|| said.find(" at byte ")).unwrap_or(said.len());
+    said[..cut].trim_end_matches(['.', ',', ':']).trim_start_matches("error: ").to_owned()
+}
+
+/// Types as people call them.
+fn type_name(ty: &str) -> String {
+    match ty {
+        "i64" | "i32" | "i128" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number".to_owned(),
+        "f64" | "f32" => "a number".to_owned(),
+        "bool" | "boolean" => "true or false".to_owned(),
+        "String" | "str" | "string" | "string scalar" => "a text".to_owned(),
+        "sequence start" | "sequence" => "a list".to_owned(),
+        "mapping start" | "mapping" | "map" => "a mapping (`key: value` lines)".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The names of our own Rust types are nothing to show.
+fn plain(expected: &str) -> String {
+    if let Some(name) = expected.strip_prefix("struct ") {
+        return format!("a mapping for a {}", name.trim_end_matches("File").to_lowercase());
+    }
+    if expected.contains("sequence") {
+        return "a list".to_owned();
+    }
+    type_name(expected)
+}
+
+fn type_help(expected: &str) -> String {
+    if expected.contains("sequence") {
+        "write a list: one `- ` line for each item, or `[a, b]`".to_owned()
+    } else if expected.contains("map") || expected.contains("struct") {
+        "write `key: value` lines, indented under it".to_owned()
+    } else {
+        format!("write {}", type_name(expected))
+    }
+}

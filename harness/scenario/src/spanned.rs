@@ -1,0 +1,351 @@
+//! Values that know where they stand in the file.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::ops::{Deref, Range};
+
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+use serde_saphyr::Spanned;
+
+use crate::diagnostic::suggestion;
+use crate::time::{SPAN_HELP, Span};
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) span: Range<usize>,
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+pub(crate) fn byte_range(location: &serde_saphyr::Location) -> Range<usize> {
+    let span = location.span();
+    let start = usize::try_from(span.byte_offset().unwrap_or(0)).unwrap_or(0);
+    let len = usize::try_from(span.byte_len().unwrap_or(0)).unwrap_or(0);
+    start..start.saturating_add(len)
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<T>::deserialize(deserializer)?;
+        Ok(At { span: byte_range(&spanned.referenced), value: spanned.value })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// Why a scalar is not what it should be.
+pub(crate) struct Complaint {
+    pub(crate) message: String,
+    pub(crate) label: String,
+    pub(crate) help: String,
+}
+
+/// Something that is written as one scalar.
+pub(crate) trait Scalar: Sized {
+    /// Reads it.
+    fn read(text: &str) -> Result<Self, Complaint>;
+    /// Its schema.
+    fn schema() -> Schema;
+}
+
+/// A scalar that is read after the whole file was parsed, so that one wrong word does not hide the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Text<T> {
+    pub(crate) text: String,
+    pub(crate) span: Range<usize>,
+    of: PhantomData<T>,
+}
+
+impl<'de, T> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let at = At::<String>::deserialize(deserializer)?;
+        Ok(Text { text: at.value, span: at.span, of: PhantomData })
+    }
+}
+
+impl<T: Scalar> JsonSchema for Text<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Text".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        T::schema()
+    }
+}
+
+/// Schema of a closed list of words.
+pub(crate) fn words_schema(names: &[&[&str]]) -> Schema {
+    let all: Vec<&str> = names.iter().flat_map(|n| n.iter().copied()).collect();
+    json_schema!({ "type": "string", "enum": all })
+}
+
+pub(crate) fn unknown_word(what: &str, text: &str, names: &[&str]) -> Complaint {
+    Complaint {
+        message: format!("`{text}` is no {what}"),
+        label: format!("not a {what}"),
+        help: suggestion(text, names.iter().copied()),
+    }
+}
+
+macro_rules! vocabulary {
+    ($($ty:ty => $what:literal),* $(,)?) => { $(
+        impl Scalar for $ty {
+            fn read(text: &str) -> Result<Self, Complaint> {
+                <$ty>::from_word(text).ok_or_else(|| unknown_word($what, text, <$ty>::NAMES))
+            }
+            fn schema() -> Schema {
+                words_schema(&[<$ty>::NAMES])
+            }
+        }
+    )* };
+}
+
+macro_rules! api_vocabulary {
+    ($($ty:ty => $what:literal),* $(,)?) => { $(
+        impl Scalar for $ty {
+            fn read(text: &str) -> Result<Self, Complaint> {
+                text.parse().map_err(|_| unknown_word($what, text, <$ty>::NAMES))
+            }
+            fn schema() -> Schema {
+                words_schema(&[<$ty>::NAMES])
+            }
+        }
+    )* };
+}
+
+use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
+use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
+
+vocabulary! {
+    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", InstallMode => "way to install",
+    SequenceMode => "mode of a sequence", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
+}
+api_vocabulary! {
+    FinalizingStage => "finalizing stage", HostStage => "installation stage", ImageType => "kind of image",
+    OperatorStatus => "status of an operator", PlatformType => "platform", Severity => "severity",
+}
+
+impl Scalar for Need {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        Need::from_word(text).ok_or_else(|| unknown_word("capability", text, Need::NAMES))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|image:.*\\S.*)$" })
+    }
+}
+
+impl Scalar for Span {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        text.parse().map_err(|e: crate::time::BadSpan| Complaint {
+            message: e.to_string(),
+            label: "not a duration".to_owned(),
+            help: SPAN_HELP.to_owned(),
+        })
+    }
+    fn schema() -> Schema {
+        Span::json_schema(&mut SchemaGenerator::default())
+    }
+}
+
+impl Scalar for IpNet {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        let wrong = |help: String| Complaint {
+            message: format!("`{text}` is no network"),
+            label: "not a network".to_owned(),
+            help,
+        };
+        let network: IpNet =
+            text.parse().map_err(|_| wrong("write an address and a prefix length, for example `192.168.126.0/24`".to_owned()))?;
+        if network.addr() != network.network() {
+            return Err(wrong(format!("the host part must be zero: `{}`", network.trunc())));
+        }
+        Ok(network)
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$" })
+    }
+}
+
+impl Scalar for IpAddr {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        text.parse().map_err(|_| Complaint {
+            message: format!("`{text}` is no IP address"),
+            label: "not an address".to_owned(),
+            help: "write an address without a prefix length, for example `192.168.126.100`".to_owned(),
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9a-fA-F.:]+$" })
+    }
+}
+
+/// A text that is taken as it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain;
+
+impl Scalar for Plain {
+    fn read(_: &str) -> Result<Self, Complaint> {
+        Ok(Plain)
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
+/// A version such as `4.18` or `4.18.3`. Editors read `4.18` as a number.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) minor: (u64, u64),
+}
+
+impl Scalar for Version {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        let core = text.split(['-', '+']).next().unwrap_or_default();
+        let parts: Option<Vec<u64>> = core.split('.').map(|p| p.parse().ok()).collect();
+        match parts.as_deref() {
+            Some([major, minor] | [major, minor, _]) => Ok(Version { minor: (*major, *minor) }),
+            _ => Err(Complaint {
+                message: format!("`{text}` is no OpenShift version"),
+                label: "not a version".to_owned(),
+                help: "write major and minor, for example `4.18`, or also the patch: `4.18.3`".to_owned(),
+            }),
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "number"], "pattern": "^[0-9]+\\.[0-9]+(\\.[0-9]+)?([-+].*)?$" })
+    }
+}
+
+/// A status of a host, a cluster or a validation; which, the subject decides.
+#[derive(Clone, Debug)]
+pub(crate) struct AnyStatus;
+
+impl Scalar for AnyStatus {
+    fn read(_: &str) -> Result<Self, Complaint> {
+        Ok(AnyStatus)
+    }
+    fn schema() -> Schema {
+        use vlab_api::types::{ClusterStatus, HostStatus};
+        let mut names: Vec<&str> = HostStatus::NAMES.iter().chain(ClusterStatus::NAMES).copied().collect();
+        names.sort_unstable();
+        names.dedup();
+        words_schema(&[&names])
+    }
+}
+
+/// Id of a validation of hosts or of clusters.
+#[derive(Clone, Debug)]
+pub(crate) struct AnyValidation;
+
+impl Scalar for AnyValidation {
+    fn read(_: &str) -> Result<Self, Complaint> {
+        Ok(AnyValidation)
+    }
+    fn schema() -> Schema {
+        use vlab_api::types::{ClusterValidationId, HostValidationId};
+        let mut names: Vec<&str> = HostValidationId::NAMES.iter().chain(ClusterValidationId::NAMES).copied().collect();
+        names.sort_unstable();
+        names.dedup();
+        words_schema(&[&names])
+    }
+}
+
+pub(crate) const VALIDATION_STATUSES: &[&str] = &["success", "failure", "pending", "error", "disabled"];
+
+impl Scalar for vlab_model::validation::ValidationStatus {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        use vlab_model::validation::ValidationStatus as V;
+        Ok(match text {
+            "success" => V::Success,
+            "failure" => V::Failure,
+            "pending" => V::Pending,
+            "error" => V::Error,
+            "disabled" => V::Disabled,
+            _ => return Err(unknown_word("status of a validation", text, VALIDATION_STATUSES)),
+        })
+    }
+    fn schema() -> Schema {
+        words_schema(&[VALIDATION_STATUSES])
+    }
+}
+
+/// Name of an event.
+#[derive(Clone, Debug)]
+pub(crate) struct EventName;
+
+impl Scalar for EventName {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        if crate::events::NAMES.contains(&text) { Ok(EventName) } else { Err(unknown_word("event", text, crate::events::NAMES)) }
+    }
+    fn schema() -> Schema {
+        words_schema(&[crate::events::NAMES])
+    }
+}
+
+/// Name of a monitored operator.
+#[derive(Clone, Debug)]
+pub(crate) struct OperatorName;
+
+/// The built-in ones first, then those that OLM brings.
+const OPERATORS: &[&str] = &[
+    "console", "cvo", "lso", "odf", "cnv", "lvm", "mce", "mtv", "osc", "node-feature-discovery", "nvidia-gpu", "pipelines",
+    "servicemesh", "serverless", "openshift-ai", "authorino", "nmstate", "amd-gpu", "kmm", "node-healthcheck",
+    "self-node-remediation", "fence-agents-remediation", "node-maintenance", "kube-descheduler", "cluster-observability",
+    "numa-resources", "oadp", "metallb", "loki", "openshift-logging",
+];
+
+impl Scalar for OperatorName {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        if OPERATORS.contains(&text) { Ok(OperatorName) } else { Err(unknown_word("monitored operator", text, OPERATORS)) }
+    }
+    fn schema() -> Schema {
+        words_schema(&[OPERATORS])
+    }
+}
+
+/// A role that the user can give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserRole(pub(crate) vlab_api::types::HostRole);
+
+const USER_ROLES: &[&str] = &["auto", "master", "worker", "arbiter"];
+
+impl Scalar for UserRole {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        use vlab_api::types::HostRole;
+        Ok(UserRole(match text {
+            "auto" => HostRole::AutoAssign,
+            "master" => HostRole::Master,
+            "worker" => HostRole::Worker,
+            "arbiter" => HostRole::Arbiter,
+            _ => return Err(unknown_word("role that a user can give", text, USER_ROLES)),
+        }))
+    }
+    fn schema() -> Schema {
+        words_schema(&[USER_ROLES])
+    }
+}
