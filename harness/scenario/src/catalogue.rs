@@ -1,34 +1,57 @@
-//! Where scenarios, hardware profiles and time profiles come from.
+//! Where scenarios, hardware profiles and time profiles come from: a folder, or the copy inside the program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::diagnostic::{LoadError, SourceFile};
+use vlab_model::settings::TimeProfile;
+
+use crate::diagnostic::{LoadError, Problem, SourceFile, nearest};
+use crate::words::Need;
+
+/// Names and texts of the catalogue at the time of the build.
+static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// A scenario of the catalogue, without its body.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Entry {
     /// Its name, to run it by.
     pub name: String,
-    /// What it proves, first paragraph.
+    /// What it proves.
     pub description: String,
     /// Tags.
     pub tags: Vec<String>,
+    /// What it needs.
+    pub needs: Vec<Need>,
+    /// Number of its hosts.
+    pub hosts: usize,
     /// File, or its name inside the program.
     pub path: String,
-    /// Why it cannot be read, if it cannot.
+    /// Why it cannot be run, if it cannot: the first problem, with its line.
     pub broken: Option<String>,
 }
 
 /// No scenario of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no scenario named {name:?}")]
+#[error("there is no scenario `{name}` in {searched}; {}", hint(.nearest, .known))]
 pub struct NotFound {
     /// What was asked for.
     pub name: String,
-    /// Names that are near to it.
+    /// Names that are near to it, best first.
     pub nearest: Vec<String>,
+    /// All names.
+    pub known: Vec<String>,
     /// Where it was looked for.
     pub searched: String,
+}
+
+fn hint(near: &[String], known: &[String]) -> String {
+    let words = |list: &[String], joiner: &str| {
+        crate::diagnostic::quoted(&list.iter().map(String::as_str).collect::<Vec<_>>(), joiner)
+    };
+    match (near, known) {
+        (_, []) => "it has no scenarios at all".to_owned(),
+        ([], known) => format!("it has {}", words(known, "and")),
+        (near, _) => format!("did you mean {}?", words(near, "or")),
+    }
 }
 
 /// Why the catalogue did not give what was asked for.
@@ -45,39 +68,164 @@ pub enum CatalogueError {
 /// A folder of scenarios and profiles, or the copy inside the program.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    _root: Option<PathBuf>,
+    root: Option<PathBuf>,
 }
 
 impl Catalogue {
-    /// `VLAB_SCENARIOS`, else `scenarios` in the working directory or above it, else the copy inside the program.
+    /// The folder that `VLAB_SCENARIOS` names, else `scenarios` in the working directory or above it (one that has
+    /// `profiles/time`), else the copy inside the program. A variable that names no folder is an error.
     pub fn discover() -> Result<Self, LoadError> {
-        unimplemented!("the catalogue")
+        if let Some(named) = std::env::var_os("VLAB_SCENARIOS").filter(|v| !v.is_empty()) {
+            let path = PathBuf::from(named);
+            if !path.is_dir() {
+                return Err(LoadError::about_file(
+                    &path.display().to_string(),
+                    "VLAB_SCENARIOS names it, and it is no folder",
+                    "name a folder of scenarios, or unset the variable to use the built-in ones",
+                ));
+            }
+            return Ok(Self { root: Some(path) });
+        }
+        let mut folder = std::env::current_dir().ok();
+        while let Some(here) = folder {
+            let candidate = here.join("scenarios");
+            if candidate.join("profiles").join("time").is_dir() {
+                return Ok(Self { root: Some(candidate) });
+            }
+            folder = here.parent().map(Path::to_owned);
+        }
+        Ok(Self::embedded())
+    }
+
+    /// That folder.
+    pub fn folder(path: impl Into<PathBuf>) -> Self {
+        Self { root: Some(path.into()) }
     }
 
     /// The copy inside the program.
     pub fn embedded() -> Self {
-        unimplemented!("the catalogue")
+        Self { root: None }
     }
 
-    /// A scenario by its name or by the path of its file.
+    /// Where it is, for messages.
+    pub fn place(&self) -> String {
+        self.root.as_ref().map_or("the built-in catalogue".to_owned(), |r| r.display().to_string())
+    }
+
+    /// A scenario by its name, or by the path of its file (whatever has a `/` or ends in `.yaml` or `.yml`).
     pub fn find(&self, name: &str) -> Result<SourceFile, CatalogueError> {
-        let _ = name;
-        unimplemented!("the catalogue")
+        let path = Path::new(name);
+        let is_path = name.contains(std::path::MAIN_SEPARATOR)
+            || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("yaml") || e.eq_ignore_ascii_case("yml"));
+        if is_path {
+            return Ok(SourceFile::read(path)?);
+        }
+        let known = self.names("");
+        if known.iter().any(|k| k == name) {
+            return Ok(self.source(&format!("{name}.yaml"))?);
+        }
+        let near = nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+        Err(NotFound { name: name.to_owned(), nearest: near, known, searched: self.place() }.into())
     }
 
-    /// All scenarios, by name.
+    /// All scenarios, by name, those that cannot be read with the reason.
     pub fn list(&self) -> Vec<Entry> {
-        unimplemented!("the catalogue")
+        self.names("").into_iter().map(|name| self.entry(name)).collect()
+    }
+
+    fn entry(&self, name: String) -> Entry {
+        let source = self.source(&format!("{name}.yaml"));
+        let path = source.as_ref().map_or_else(|e| e.file().to_owned(), |s| s.name.clone());
+        match source.and_then(|s| crate::load(&s, self)) {
+            Ok(s) => Entry {
+                broken: (s.name != name).then(|| format!("its name is `{}`, which is not its file's", s.name)),
+                name,
+                description: s.description,
+                tags: s.tags,
+                needs: s.needs,
+                hosts: s.hosts.len(),
+                path,
+            },
+            Err(error) => {
+                let first = error.problems().first();
+                let line =
+                    first.and_then(|p| error.line_column(p)).map(|(l, _)| format!("line {l}: ")).unwrap_or_default();
+                let broken = first.map(|p| format!("{line}{}", p.message));
+                Entry { name, description: String::new(), tags: vec![], needs: vec![], hosts: 0, path, broken }
+            }
+        }
     }
 
     /// Text of a hardware profile.
     pub fn hardware_profile(&self, name: &str) -> Option<String> {
-        let _ = name;
-        unimplemented!("the catalogue")
+        if !self.hardware_profiles().iter().any(|k| k == name) {
+            return None;
+        }
+        let source = self.source(&format!("profiles/hardware/{name}.yaml")).ok()?;
+        String::from_utf8(source.bytes).ok()
     }
 
     /// Names of the hardware profiles.
     pub fn hardware_profiles(&self) -> Vec<String> {
-        unimplemented!("the catalogue")
+        self.names("profiles/hardware/")
+    }
+
+    /// Names of the time profiles.
+    pub fn time_profile_names(&self) -> Vec<String> {
+        self.names("profiles/time/")
+    }
+
+    /// A time profile, checked: its settings and times are known and can be read.
+    pub fn time_profile(&self, name: &str) -> Result<TimeProfile, LoadError> {
+        let known = self.time_profile_names();
+        if !known.iter().any(|k| k == name) {
+            let help = crate::diagnostic::suggestion(name, known.iter().map(String::as_str));
+            return Err(LoadError::about_file(&self.place(), format!("there is no time profile `{name}`"), &help));
+        }
+        let source = self.source(&format!("profiles/time/{name}.yaml"))?;
+        let (profile, text) = crate::parse::parse::<TimeProfile>(&source)?;
+        let fault = match (profile.settings(), profile.host_timing()) {
+            _ if profile.name != name => Some(format!("its name is `{}`, which is not its file's", profile.name)),
+            (Err(e), _) | (_, Err(e)) => Some(e.to_string()),
+            (Ok(_), Ok(_)) => None,
+        };
+        match fault {
+            None => Ok(profile),
+            Some(message) => {
+                let problem = Problem { message, span: None, label: String::new(), also: vec![], help: None };
+                Err(LoadError::new(&source.name, text, vec![problem]))
+            }
+        }
+    }
+
+    /// Names of the files in one of the catalogue's folders, without `.yaml`, in order.
+    fn names(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> = match &self.root {
+            None => EMBEDDED
+                .iter()
+                .filter_map(|(path, _)| path.strip_prefix(prefix)?.strip_suffix(".yaml"))
+                .filter(|n| !n.contains('/'))
+                .map(str::to_owned)
+                .collect(),
+            Some(root) => std::fs::read_dir(root.join(prefix))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|e| e.file_name().to_str()?.strip_suffix(".yaml").map(str::to_owned))
+                .collect(),
+        };
+        names.sort();
+        names
+    }
+
+    /// A file of the catalogue.
+    fn source(&self, path: &str) -> Result<SourceFile, LoadError> {
+        match &self.root {
+            Some(root) => SourceFile::read(&root.join(path)),
+            None => match EMBEDDED.iter().find(|(p, _)| *p == path) {
+                Some((_, text)) => Ok(SourceFile::new(format!("built-in:{path}"), *text)),
+                None => Err(LoadError::about_file(path, "the built-in catalogue has no such file", "see `vlab list`")),
+            },
+        }
     }
 }

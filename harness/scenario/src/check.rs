@@ -14,7 +14,7 @@ use vlab_model::settings::{SettingError, Settings};
 use crate::catalogue::Catalogue;
 use crate::diagnostic::{Problem, line_column, quoted, render_problem, suggestion};
 use crate::file::*;
-use crate::spanned::{At, Plain, Scalar, Text};
+use crate::spanned::{At, Plain, Scalar, Text, split_step};
 use crate::time::Span;
 use crate::types::*;
 use crate::words::{ActionKind, HostKind, InstallMode, Quantity, RoleName, SequenceMode, ServiceKind, Topology, When};
@@ -75,8 +75,6 @@ macro_rules! who {
 struct ClusterPlaces {
     place: Place,
     machine: Vec<Place>,
-    count: Option<Place>,
-    topology: Option<Place>,
     machine_is_default: bool,
 }
 
@@ -147,7 +145,12 @@ impl Checker<'_> {
             return Some(**value);
         }
         let label = if **value < min { "too small" } else { "too big" };
-        self.refuse(&value.span, format!("{what} is {}, must be {min} to {max}", **value), label, format!("write a number from {min} to {max}"));
+        self.refuse(
+            &value.span,
+            format!("{what} is {}, must be {min} to {max}", **value),
+            label,
+            format!("write a number from {min} to {max}"),
+        );
         None
     }
 
@@ -168,7 +171,9 @@ impl Checker<'_> {
                 &text.span,
                 format!("{what} {name:?} cannot be used"),
                 "not such a name",
-                format!("write 1 to {max} lower-case letters, digits and dashes, with a letter or a digit at both ends"),
+                format!(
+                    "write 1 to {max} lower-case letters, digits and dashes, with a letter or a digit at both ends"
+                ),
             );
         }
         name.clone()
@@ -199,7 +204,12 @@ impl Checker<'_> {
         let cluster_files: Vec<&At<ClusterFile>> = match (&file.cluster, &file.clusters) {
             (Some(one), Some(many)) => {
                 let place = many.first().map_or(one.span.clone(), |c| c.span.clone());
-                self.refuse(&place, "`cluster` and `clusters` are both there", "the other one", "put all clusters under `clusters`");
+                self.refuse(
+                    &place,
+                    "`cluster` and `clusters` are both there",
+                    "the other one",
+                    "put all clusters under `clusters`",
+                );
                 self.also(&one.span, "one of them");
                 vec![one]
             }
@@ -217,11 +227,21 @@ impl Checker<'_> {
         for (i, cluster_name) in names.iter().enumerate() {
             if let Some(first) = names[..i].iter().position(|n| n == cluster_name) {
                 let place = name_place(cluster_files[i]);
-                self.refuse(&place, format!("two clusters are named `{cluster_name}`"), "the second one", "give each cluster a `name` of its own");
+                self.refuse(
+                    &place,
+                    format!("two clusters are named `{cluster_name}`"),
+                    "the second one",
+                    "give each cluster a `name` of its own",
+                );
                 self.also(&name_place(cluster_files[first]), "the first one");
             }
             if cluster_name == "none" {
-                self.refuse(&name_place(cluster_files[i]), "a cluster cannot be named `none`", "means the pool", "choose another name");
+                self.refuse(
+                    &name_place(cluster_files[i]),
+                    "a cluster cannot be named `none`",
+                    "means the pool",
+                    "choose another name",
+                );
             }
         }
 
@@ -234,7 +254,11 @@ impl Checker<'_> {
                 .iter()
                 .filter(|h| h.cluster.as_ref() == Some(cluster_name) || bound.get(&h.name) == Some(cluster_name))
                 .collect();
-            let (cluster, place) = self.cluster(cluster_file, cluster_name, &members, &group_places);
+            // VIPs that the user sets later need not be there at the beginning.
+            let vips_later = file.actions.iter().any(|a| {
+                a.act.text == ActionKind::SetVips.as_str() && a.cluster.as_ref().is_none_or(|c| c.text == *cluster_name)
+            });
+            let (cluster, place) = self.cluster(cluster_file, cluster_name, &members, &group_places, vips_later);
             clusters.push(cluster);
             places.push(place);
         }
@@ -313,10 +337,20 @@ impl Checker<'_> {
             }
             (Some(url), ServiceKind::Remote) => {
                 if !url.text.starts_with("http://") && !url.text.starts_with("https://") {
-                    self.refuse(&url.span, format!("`{}` is no address of a service", url.text), "not a URL", "it begins with `http://` or `https://`");
+                    self.refuse(
+                        &url.span,
+                        format!("`{}` is no address of a service", url.text),
+                        "not a URL",
+                        "it begins with `http://` or `https://`",
+                    );
                 }
             }
-            (Some(url), _) => self.refuse(&url.span, "only a remote service has a `url`", "of no use here", "remove it, or write `kind: remote`"),
+            (Some(url), _) => self.refuse(
+                &url.span,
+                "only a remote service has a `url`",
+                "of no use here",
+                "remove it, or write `kind: remote`",
+            ),
             (None, _) => {}
         }
         let mut settings = BTreeMap::new();
@@ -324,7 +358,12 @@ impl Checker<'_> {
             let text = match &value.value {
                 serde_json::Value::String(s) => s.clone(),
                 serde_json::Value::Null => {
-                    self.refuse(&value.span, format!("the setting {name} has no value"), "nothing here", "write a value; `\"\"` is the empty one");
+                    self.refuse(
+                        &value.span,
+                        format!("the setting {name} has no value"),
+                        "nothing here",
+                        "write a value; `\"\"` is the empty one",
+                    );
                     continue;
                 }
                 other => other.to_string(),
@@ -347,7 +386,12 @@ impl Checker<'_> {
                 if !known.contains(&text.text) {
                     self.unknown(&text.span, "time profile", &text.text, known.iter().map(String::as_str));
                 } else if let Err(error) = self.catalogue.time_profile(&text.text) {
-                    self.refuse(&text.span, format!("the time profile `{}` cannot be used: {error}", text.text), "this one", "");
+                    self.refuse(
+                        &text.span,
+                        format!("the time profile `{}` cannot be used: {error}", text.text),
+                        "this one",
+                        "",
+                    );
                 }
                 text.text.clone()
             }
@@ -385,31 +429,52 @@ impl Checker<'_> {
         for group in file.hosts.iter() {
             let name = self.label_name(&group.name, "the group's name", 54);
             if let Some(first) = places.get(&name).cloned() {
-                self.refuse(&group.name.span, format!("two groups are named `{name}`"), "the second one", "give each group a `name` of its own");
+                self.refuse(
+                    &group.name.span,
+                    format!("two groups are named `{name}`"),
+                    "the second one",
+                    "give each group a `name` of its own",
+                );
                 self.also(&first, "the first one");
                 continue;
             }
             if ["all", "none", "service", "postgres"].contains(&name.as_str()) {
-                self.refuse(&group.name.span, format!("a group cannot be named `{name}`"), "has a meaning of its own", "choose another name");
+                self.refuse(
+                    &group.name.span,
+                    format!("a group cannot be named `{name}`"),
+                    "has a meaning of its own",
+                    "choose another name",
+                );
             }
             places.insert(name.clone(), group.name.span.clone());
             let count = match &group.count {
                 None => 1,
-                Some(count) => match self.number(count, &format!("the number of hosts of group `{name}`"), 1, MAX_HOSTS as i64) {
-                    Some(n) => usize::try_from(n).unwrap_or(1),
-                    None => 0,
-                },
+                Some(count) => {
+                    match self.number(count, &format!("the number of hosts of group `{name}`"), 1, MAX_HOSTS as i64) {
+                        Some(n) => usize::try_from(n).unwrap_or(1),
+                        None => 0,
+                    }
+                }
             };
             total += count;
             if total > MAX_HOSTS {
                 let place = group.count.as_ref().map_or(group.name.span.clone(), |c| c.span.clone());
-                self.refuse(&place, format!("the groups have {total} hosts together, more than {MAX_HOSTS}"), "too many with this group", "make the groups smaller");
+                self.refuse(
+                    &place,
+                    format!("the groups have {total} hosts together, more than {MAX_HOSTS}"),
+                    "too many with this group",
+                    "make the groups smaller",
+                );
                 break;
             }
             let role = self.read_option(&group.role).map_or(HostRole::AutoAssign, |r| r.0);
             let kind = self.read_option(&group.kind).unwrap_or(HostKind::Simulated);
             if let (HostKind::Vm, Some(text)) = (kind, &group.kind) {
-                self.not_built(&text.span, "hosts of kind vm", "this version runs `kind: simulated` only; the file itself is right");
+                self.not_built(
+                    &text.span,
+                    "hosts of kind vm",
+                    "this version runs `kind: simulated` only; the file itself is right",
+                );
             }
             let profile = match &group.profile {
                 None => "standard".to_owned(),
@@ -442,22 +507,40 @@ impl Checker<'_> {
                 (Some(text), _) if text.text == "none" => None,
                 (Some(text), _) => {
                     if !clusters.contains(&text.text) {
-                        self.unknown(&text.span, "cluster", &text.text, clusters.iter().map(String::as_str).chain(["none"]));
+                        self.unknown(
+                            &text.span,
+                            "cluster",
+                            &text.text,
+                            clusters.iter().map(String::as_str).chain(["none"]),
+                        );
                     }
                     Some(text.text.clone())
                 }
                 (None, []) => None,
                 (None, [only]) => Some(only.clone()),
                 (None, _) => {
-                    let help = format!("add `cluster:` with {} or `none`", quoted(&clusters.iter().map(String::as_str).collect::<Vec<_>>(), "or"));
-                    self.refuse(&group.name.span, format!("the group `{name}` does not say which cluster it is of"), "there are several clusters", help);
+                    let help = format!(
+                        "add `cluster:` with {} or `none`",
+                        quoted(&clusters.iter().map(String::as_str).collect::<Vec<_>>(), "or")
+                    );
+                    self.refuse(
+                        &group.name.span,
+                        format!("the group `{name}` does not say which cluster it is of"),
+                        "there are several clusters",
+                        help,
+                    );
                     None
                 }
             };
             for number in 0..count {
                 let host_name = format!("{name}-{number}");
                 if !host_names.insert(host_name.clone()) {
-                    self.refuse(&group.name.span, format!("two hosts are named `{host_name}`"), "by this group", "rename the group");
+                    self.refuse(
+                        &group.name.span,
+                        format!("two hosts are named `{host_name}`"),
+                        "by this group",
+                        "rename the group",
+                    );
                     break;
                 }
                 hosts.push(Host {
@@ -506,11 +589,16 @@ impl Checker<'_> {
         name: &str,
         members: &[&Host],
         group_places: &BTreeMap<String, Place>,
+        vips_later: bool,
     ) -> (Cluster, ClusterPlaces) {
         let place = name_place(file);
         let of_role = |role: HostRole| members.iter().filter(|h| h.role == role).count();
-        let (masters, workers, arbiters, autos) =
-            (of_role(HostRole::Master), of_role(HostRole::Worker), of_role(HostRole::Arbiter), of_role(HostRole::AutoAssign));
+        let (masters, workers, arbiters, autos) = (
+            of_role(HostRole::Master),
+            of_role(HostRole::Worker),
+            of_role(HostRole::Arbiter),
+            of_role(HostRole::AutoAssign),
+        );
         let version = file.openshift_version.as_ref().map(|v| (self.read(v), v.span.clone()));
         let minor = match &version {
             Some((Some(v), _)) => v.minor,
@@ -520,7 +608,9 @@ impl Checker<'_> {
         let asked_place = file.topology.as_ref().map(|t| t.span.clone());
         let given = file.control_plane_count.as_ref();
         let count = match (given, asked) {
-            (Some(n), _) => self.number(n, "the number of masters", 1, 5).and_then(|n| usize::try_from(n).ok()).unwrap_or(3),
+            (Some(n), _) => {
+                self.number(n, "the number of masters", 1, 5).and_then(|n| usize::try_from(n).ok()).unwrap_or(3)
+            }
             (None, Some(Topology::Sno)) => 1,
             (None, _) if masters > 0 => masters + if masters == 1 && autos >= 2 { 2 } else { 0 },
             (None, _) if autos == 1 && workers == 0 => 1,
@@ -534,15 +624,24 @@ impl Checker<'_> {
         let sno = topology == Topology::Sno;
         let count_place = given.map(|n| n.span.clone());
         let count_or_cluster = count_place.clone().or(asked_place.clone()).unwrap_or(place.clone());
-        let group_of = |role: HostRole| {
-            members.iter().find(|h| h.role == role).and_then(|h| group_places.get(&h.group)).cloned()
-        };
+        let group_of =
+            |role: HostRole| members.iter().find(|h| h.role == role).and_then(|h| group_places.get(&h.group)).cloned();
 
         if members.is_empty() {
-            self.refuse(&place, format!("the cluster `{name}` has no hosts"), "this cluster", "add a group of hosts, or leave the cluster out");
+            self.refuse(
+                &place,
+                format!("the cluster `{name}` has no hosts"),
+                "this cluster",
+                "add a group of hosts, or leave the cluster out",
+            );
         } else if sno {
             if count != 1 {
-                self.refuse(&count_or_cluster, format!("a single node has one master, not {count}"), "must be 1", "write `control_plane_count: 1`, or another `topology`");
+                self.refuse(
+                    &count_or_cluster,
+                    format!("a single node has one master, not {count}"),
+                    "must be 1",
+                    "write `control_plane_count: 1`, or another `topology`",
+                );
             }
             if members.len() > 1 {
                 let at = group_of(HostRole::Worker).unwrap_or_else(|| count_or_cluster.clone());
@@ -553,47 +652,106 @@ impl Checker<'_> {
                 };
                 self.refuse(&at, what, "one too many", "remove the other hosts, or give the cluster three masters");
             } else if masters + autos != 1 {
-                self.refuse(&count_or_cluster, "a single node must be a master", "this cluster", "give its host `role: master` or `role: auto`");
+                self.refuse(
+                    &count_or_cluster,
+                    "a single node must be a master",
+                    "this cluster",
+                    "give its host `role: master` or `role: auto`",
+                );
             }
         } else {
             if topology == Topology::Compact && workers > 0 {
                 let at = group_of(HostRole::Worker).unwrap_or_else(|| place.clone());
-                self.refuse(&at, format!("a compact cluster has no workers, and the cluster `{name}` has {workers}"), "these", "write `topology: ha`, or remove them");
+                self.refuse(
+                    &at,
+                    format!("a compact cluster has no workers, and the cluster `{name}` has {workers}"),
+                    "these",
+                    "write `topology: ha`, or remove them",
+                );
             }
             if topology == Topology::Ha && workers + autos + masters <= count {
                 let at = asked_place.clone().unwrap_or_else(|| place.clone());
-                self.refuse(&at, format!("a cluster with workers was asked for, and the cluster `{name}` has none"), "`ha` means masters and workers", "add a group with `role: worker`, or write `topology: compact`");
+                self.refuse(
+                    &at,
+                    format!("a cluster with workers was asked for, and the cluster `{name}` has none"),
+                    "`ha` means masters and workers",
+                    "add a group with `role: worker`, or write `topology: compact`",
+                );
             }
             match count {
-                1 => self.refuse(&count_or_cluster, "a cluster of several nodes has three masters or more", "one master", "write `topology: sno` for a single node"),
+                1 => self.refuse(
+                    &count_or_cluster,
+                    "a cluster of several nodes has three masters or more",
+                    "one master",
+                    "write `topology: sno` for a single node",
+                ),
                 2 if arbiters == 0 => {
-                    let at = count_place.clone().or_else(|| group_of(HostRole::Master)).unwrap_or_else(|| place.clone());
+                    let at =
+                        count_place.clone().or_else(|| group_of(HostRole::Master)).unwrap_or_else(|| place.clone());
                     self.refuse(&at, "a cluster with 2 masters cannot be installed", "2 masters", "use 1 (a single node) or 3 masters; 2 are possible with an arbiter (a group with `role: arbiter`)");
                 }
                 2 if minor < (4, 19) => {
                     let at = version.as_ref().map_or(count_or_cluster.clone(), |(_, p)| p.clone());
-                    self.refuse(&at, "2 masters with an arbiter need OpenShift 4.19 or later", "too old", "write `openshift_version: 4.19` or later");
+                    self.refuse(
+                        &at,
+                        "2 masters with an arbiter need OpenShift 4.19 or later",
+                        "too old",
+                        "write `openshift_version: 4.19` or later",
+                    );
                 }
                 4 | 5 if minor < (4, 18) => {
                     let at = version.as_ref().map_or(count_or_cluster.clone(), |(_, p)| p.clone());
-                    self.refuse(&at, format!("{count} masters need OpenShift 4.18 or later"), "too old", "write `openshift_version: 4.18` or later, or use 3 masters");
+                    self.refuse(
+                        &at,
+                        format!("{count} masters need OpenShift 4.18 or later"),
+                        "too old",
+                        "write `openshift_version: 4.18` or later, or use 3 masters",
+                    );
                 }
-                6.. => self.refuse(&count_or_cluster, format!("a cluster has at most 5 masters, not {count}"), "too many", "use 3, 4 or 5 masters; more hosts can be workers"),
+                6.. => self.refuse(
+                    &count_or_cluster,
+                    format!("a cluster has at most 5 masters, not {count}"),
+                    "too many",
+                    "use 3, 4 or 5 masters; more hosts can be workers",
+                ),
                 _ => {}
             }
             if count != 2 && arbiters > 0 {
                 let at = group_of(HostRole::Arbiter).unwrap_or_else(|| place.clone());
-                self.refuse(&at, "only a cluster with 2 masters has an arbiter", "an arbiter", "remove it, or use 2 masters");
+                self.refuse(
+                    &at,
+                    "only a cluster with 2 masters has an arbiter",
+                    "an arbiter",
+                    "remove it, or use 2 masters",
+                );
             }
             if masters > count {
                 let at = group_of(HostRole::Master).unwrap_or_else(|| place.clone());
-                self.refuse(&at, format!("the groups have {masters} masters, and the cluster `{name}` has {count}"), "too many masters", "let `control_plane_count` and the groups agree");
+                self.refuse(
+                    &at,
+                    format!("the groups have {masters} masters, and the cluster `{name}` has {count}"),
+                    "too many masters",
+                    "let `control_plane_count` and the groups agree",
+                );
                 self.also(&count_or_cluster, format!("{count} masters"));
-            } else if masters + autos < count && (masters > 0 || autos > 0 || given.is_some()) && !(count == 2 && arbiters == 0) {
+            } else if masters + autos < count
+                && (masters > 0 || autos > 0 || given.is_some())
+                && !(count == 2 && arbiters == 0)
+            {
                 let at = count_place.clone().or_else(|| group_of(HostRole::Master)).unwrap_or_else(|| place.clone());
-                self.refuse(&at, format!("the cluster `{name}` needs {count} masters, and the groups can give {}", masters + autos), format!("needs {count}"), "add hosts with `role: master` or `role: auto`, or change `control_plane_count`");
+                self.refuse(
+                    &at,
+                    format!("the cluster `{name}` needs {count} masters, and the groups can give {}", masters + autos),
+                    format!("needs {count}"),
+                    "add hosts with `role: master` or `role: auto`, or change `control_plane_count`",
+                );
             } else if masters + autos < count {
-                self.refuse(&place, format!("the cluster `{name}` needs {count} masters and has none"), "this cluster", "add a group with `role: master` and `count: 3`");
+                self.refuse(
+                    &place,
+                    format!("the cluster `{name}` needs {count} masters and has none"),
+                    "this cluster",
+                    "add a group with `role: master` and `count: 3`",
+                );
             }
         }
 
@@ -604,9 +762,19 @@ impl Checker<'_> {
         let umn = sno || umn_said.is_some_and(|u| **u) || platform_said.is_some_and(no_platform);
         if let Some(said) = umn_said.filter(|u| !***u) {
             if sno {
-                self.refuse(&said.span, "a single node has user-managed networking", "cannot be false", "remove it, or write `true`");
+                self.refuse(
+                    &said.span,
+                    "a single node has user-managed networking",
+                    "cannot be false",
+                    "remove it, or write `true`",
+                );
             } else if platform_said.is_some_and(no_platform) {
-                self.refuse(&said.span, "platforms `none` and `external` have user-managed networking", "cannot be false", "remove it, or choose `platform: baremetal`");
+                self.refuse(
+                    &said.span,
+                    "platforms `none` and `external` have user-managed networking",
+                    "cannot be false",
+                    "remove it, or choose `platform: baremetal`",
+                );
             }
         }
         if let (Some(platform), Some(text)) = (platform_said, &file.platform)
@@ -614,7 +782,12 @@ impl Checker<'_> {
             && matches!(platform, PlatformType::Baremetal | PlatformType::Nutanix)
         {
             let why = if sno { "a single node" } else { "user-managed networking" };
-            self.refuse(&text.span, format!("platform `{platform}` does not go with {why}"), "not this one", "write `platform: none`, or leave it out");
+            self.refuse(
+                &text.span,
+                format!("platform `{platform}` does not go with {why}"),
+                "not this one",
+                "write `platform: none`, or leave it out",
+            );
         }
         let platform = platform_said.unwrap_or(if umn { PlatformType::None } else { PlatformType::Baremetal });
 
@@ -630,28 +803,45 @@ impl Checker<'_> {
                 all.push((network, text.span.clone(), "machine network"));
                 let smallest = if sno { 1 } else { 4 };
                 if network.max_prefix_len() - network.prefix_len() < smallest {
-                    self.refuse(&text.span, format!("the machine network `{network}` is too small"), "too few addresses", format!("its prefix must be /{} or shorter", network.max_prefix_len() - smallest));
+                    self.refuse(
+                        &text.span,
+                        format!("the machine network `{network}` is too small"),
+                        "too few addresses",
+                        format!("its prefix must be /{} or shorter", network.max_prefix_len() - smallest),
+                    );
                 }
             }
         }
         if machine_is_default {
             machine_networks.push(ipv4_net([192, 168, 126, 0], 24));
-            all.push((machine_networks[0], place.clone(), "machine network (the one that is used without `machine_networks`)"));
+            all.push((
+                machine_networks[0],
+                place.clone(),
+                "machine network (the one that is used without `machine_networks`)",
+            ));
         }
         let mut cluster_networks = vec![];
         for item in file.cluster_networks.iter().flatten() {
             let Some(cidr) = self.read(&item.cidr) else { continue };
             let default = if matches!(cidr, IpNet::V4(_)) { 23 } else { 64 };
             let bits = i64::from(cidr.max_prefix_len());
-            let prefix = item.host_prefix.as_ref().map_or(Some(default), |p| {
-                self.number(p, "the host prefix", i64::from(cidr.prefix_len()), bits - 7)
-            });
+            let prefix = item
+                .host_prefix
+                .as_ref()
+                .map_or(Some(default), |p| self.number(p, "the host prefix", i64::from(cidr.prefix_len()), bits - 7));
             if let Some(prefix) = prefix.and_then(|p| u8::try_from(p).ok()) {
                 let room_bits = u32::from(prefix.saturating_sub(cidr.prefix_len()));
                 let wanted = if sno { 1 } else { members.len().max(4) };
                 if prefix < cidr.prefix_len() || 1u128.checked_shl(room_bits).unwrap_or(u128::MAX) < wanted as u128 {
                     let at = item.host_prefix.as_ref().map_or(item.cidr.span.clone(), |p| p.span.clone());
-                    self.refuse(&at, format!("the cluster network `{cidr}` has no room for {wanted} hosts with host prefix {prefix}"), "too few parts", "use a bigger network, or a longer host prefix");
+                    self.refuse(
+                        &at,
+                        format!(
+                            "the cluster network `{cidr}` has no room for {wanted} hosts with host prefix {prefix}"
+                        ),
+                        "too few parts",
+                        "use a bigger network, or a longer host prefix",
+                    );
                 }
                 cluster_networks.push(ClusterNetwork { cidr, host_prefix: prefix });
             }
@@ -659,7 +849,11 @@ impl Checker<'_> {
         }
         if file.cluster_networks.is_none() {
             cluster_networks.push(ClusterNetwork { cidr: ipv4_net([10, 128, 0, 0], 14), host_prefix: 23 });
-            all.push((cluster_networks[0].cidr, place.clone(), "cluster network (the one that is used without `cluster_networks`)"));
+            all.push((
+                cluster_networks[0].cidr,
+                place.clone(),
+                "cluster network (the one that is used without `cluster_networks`)",
+            ));
         }
         let mut service_networks = vec![];
         for text in file.service_networks.iter().flatten() {
@@ -670,14 +864,23 @@ impl Checker<'_> {
         }
         if file.service_networks.is_none() {
             service_networks.push(ipv4_net([172, 30, 0, 0], 16));
-            all.push((service_networks[0], place.clone(), "service network (the one that is used without `service_networks`)"));
+            all.push((
+                service_networks[0],
+                place.clone(),
+                "service network (the one that is used without `service_networks`)",
+            ));
         }
         for (i, (network, span, what)) in all.iter().enumerate() {
             for (other, other_span, other_what) in &all[..i] {
                 if network.contains(&other.network()) || other.contains(&network.network()) {
                     // Point at the one that the file says.
                     let (at, there) = if *span == place { (other_span, span) } else { (span, other_span) };
-                    self.refuse(at, format!("{what} `{network}` and {other_what} `{other}` overlap"), "overlaps", "choose networks that share no address");
+                    self.refuse(
+                        at,
+                        format!("{what} `{network}` and {other_what} `{other}` overlap"),
+                        "overlaps",
+                        "choose networks that share no address",
+                    );
                     if there != at {
                         self.also(there, "with this");
                     }
@@ -686,16 +889,22 @@ impl Checker<'_> {
         }
 
         // Addresses of the API and the ingress.
-        let api: Vec<(IpAddr, Place)> = file.api_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
-        let ingress: Vec<(IpAddr, Place)> = file.ingress_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
-        let set_later = false;
+        let api: Vec<(IpAddr, Place)> =
+            file.api_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
+        let ingress: Vec<(IpAddr, Place)> =
+            file.ingress_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
         if sno || umn {
             if let Some((_, span)) = api.first().or(ingress.first()) {
                 let why = if sno { "a single node" } else { "a cluster with user-managed networking" };
-                self.refuse(span, format!("{why} has no API or ingress VIPs"), "of no use here", "remove `api_vips` and `ingress_vips`");
+                self.refuse(
+                    span,
+                    format!("{why} has no API or ingress VIPs"),
+                    "of no use here",
+                    "remove `api_vips` and `ingress_vips`",
+                );
             }
-        } else if !set_later {
-            self.vips(&place, &api, &ingress, &machine_networks, &machine_places);
+        } else {
+            self.vips(&place, &api, &ingress, &machine_networks, &machine_places, vips_later);
         }
         let base_domain = match &file.base_domain {
             None => "lab.example".to_owned(),
@@ -710,7 +919,12 @@ impl Checker<'_> {
                             && !part.ends_with('-')
                     });
                 if !good {
-                    self.refuse(&text.span, format!("`{}` is no DNS domain", text.text), "not a domain", "write lower-case names with dots between, for example `lab.example`");
+                    self.refuse(
+                        &text.span,
+                        format!("`{}` is no DNS domain", text.text),
+                        "not a domain",
+                        "write lower-case names with dots between, for example `lab.example`",
+                    );
                 }
                 text.text.clone()
             }
@@ -734,7 +948,7 @@ impl Checker<'_> {
             install,
             line: self.line(&file.span),
         };
-        let places = ClusterPlaces { place, machine: machine_places, count: count_place, topology: asked_place, machine_is_default };
+        let places = ClusterPlaces { place, machine: machine_places, machine_is_default };
         (cluster, places)
     }
 
@@ -745,23 +959,49 @@ impl Checker<'_> {
         ingress: &[(IpAddr, Place)],
         machine: &[IpNet],
         machine_places: &[Place],
+        later: bool,
     ) {
         for (vips, key) in [(api, "api_vips"), (ingress, "ingress_vips")] {
-            if vips.is_empty() {
-                self.refuse(cluster, format!("a cluster of several nodes needs `{key}`"), "this cluster", format!("add `{key}: [<address in the machine network>]`, or write `user_managed_networking: true`"));
+            if vips.is_empty() && !later {
+                self.refuse(
+                    cluster,
+                    format!("a cluster of several nodes needs `{key}`"),
+                    "this cluster",
+                    format!(
+                        "add `{key}: [<address in the machine network>]`, or write `user_managed_networking: true`"
+                    ),
+                );
             }
             if let Some((_, span)) = vips.get(2) {
-                self.refuse(span, format!("`{key}` has more than two addresses"), "the third", "at most one of IPv4 and one of IPv6");
+                self.refuse(
+                    span,
+                    format!("`{key}` has more than two addresses"),
+                    "the third",
+                    "at most one of IPv4 and one of IPv6",
+                );
             } else if let [(a, _), (b, span)] = vips
                 && a.is_ipv4() == b.is_ipv4()
             {
-                self.refuse(span, format!("both addresses of `{key}` are of the same family"), "the second", "at most one of IPv4 and one of IPv6");
+                self.refuse(
+                    span,
+                    format!("both addresses of `{key}` are of the same family"),
+                    "the second",
+                    "at most one of IPv4 and one of IPv6",
+                );
             }
             for (vip, span) in vips {
                 let Some(network) = machine.iter().find(|n| n.contains(vip)) else {
                     let list: Vec<String> = machine.iter().map(IpNet::to_string).collect();
                     let list: Vec<&str> = list.iter().map(String::as_str).collect();
-                    self.refuse(span, format!("the address `{vip}` of `{key}` is outside the machine network {}", quoted(&list, "and")), "outside", "choose an address inside it");
+                    self.refuse(
+                        span,
+                        format!(
+                            "the address `{vip}` of `{key}` is outside the machine network {}",
+                            quoted(&list, "and")
+                        ),
+                        "outside",
+                        "choose an address inside it",
+                    );
                     if let Some(there) = machine_places.first() {
                         self.also(there, "the machine network");
                     }
@@ -770,19 +1010,34 @@ impl Checker<'_> {
                 if let IpNet::V4(v4) = network
                     && (IpAddr::V4(v4.network()) == *vip || IpAddr::V4(v4.broadcast()) == *vip)
                 {
-                    self.refuse(span, format!("`{vip}` is the network's own or its broadcast address"), "cannot be a VIP", "choose another address");
+                    self.refuse(
+                        span,
+                        format!("`{vip}` is the network's own or its broadcast address"),
+                        "cannot be a VIP",
+                        "choose another address",
+                    );
                 }
             }
         }
         for (vip, span) in ingress {
             if let Some((_, there)) = api.iter().find(|(a, _)| a == vip) {
-                self.refuse(span, format!("`{vip}` is an API VIP and an ingress VIP"), "the same address", "choose another address for one of them");
+                self.refuse(
+                    span,
+                    format!("`{vip}` is an API VIP and an ingress VIP"),
+                    "the same address",
+                    "choose another address for one of them",
+                );
                 self.also(there, "also here");
             }
         }
         if api.len() == 1 && ingress.len() == 2 || api.len() == 2 && ingress.len() == 1 {
             let span = &ingress[0].1;
-            self.refuse(span, format!("{} API VIPs and {} ingress VIPs", api.len(), ingress.len()), "must be as many", "give one of each address family to both");
+            self.refuse(
+                span,
+                format!("{} API VIPs and {} ingress VIPs", api.len(), ingress.len()),
+                "must be as many",
+                "give one of each address family to both",
+            );
         }
     }
 
@@ -811,14 +1066,21 @@ impl Checker<'_> {
             let network = self.read_option(&addresses.network);
             let first = self.read_option(&addresses.first);
             let (start, place) = match (first, network) {
-                (Some(first), _) => (first, addresses.first.as_ref().map_or(addresses.span.clone(), |t| t.span.clone())),
+                (Some(first), _) => {
+                    (first, addresses.first.as_ref().map_or(addresses.span.clone(), |t| t.span.clone()))
+                }
                 (None, Some(network)) => {
                     let Some(tenth) = offset_address(network.network(), 10) else { continue };
                     (tenth, addresses.network.as_ref().map_or(addresses.span.clone(), |t| t.span.clone()))
                 }
                 (None, None) => {
                     if addresses.first.is_none() && addresses.network.is_none() {
-                        self.refuse(&addresses.span, "`addresses` says nothing", "empty", "write `first: <address>`, `network: <network>`, or both");
+                        self.refuse(
+                            &addresses.span,
+                            "`addresses` says nothing",
+                            "empty",
+                            "write `first: <address>`, `network: <network>`, or both",
+                        );
                     }
                     continue;
                 }
@@ -837,7 +1099,15 @@ impl Checker<'_> {
                 // With user-managed networking the nodes may be anywhere, as long as nobody said where.
                 if foreign && !(cluster.user_managed_networking && places[i].machine_is_default) {
                     let at = addresses.network.as_ref().map_or(addresses.span.clone(), |t| t.span.clone());
-                    self.refuse(&at, format!("the network `{network}` is no part of the machine network of the cluster `{}`", cluster.name), "outside", "hosts of a cluster live in its machine network");
+                    self.refuse(
+                        &at,
+                        format!(
+                            "the network `{network}` is no part of the machine network of the cluster `{}`",
+                            cluster.name
+                        ),
+                        "outside",
+                        "hosts of a cluster live in its machine network",
+                    );
                     self.also(places[i].machine.first().unwrap_or(&places[i].place), "the machine network");
                     continue;
                 }
@@ -849,7 +1119,16 @@ impl Checker<'_> {
                     let list: Vec<String> = inside.iter().map(IpNet::to_string).collect();
                     let list: Vec<&str> = list.iter().map(String::as_str).collect();
                     let shown = address.map_or("beyond the last address".to_owned(), |a| format!("`{a}`"));
-                    self.refuse(&place, format!("the address of host `{}` is {shown}, outside the network {}", host.name, quoted(&list, "and")), if number == 0 { "outside" } else { "runs out of the network" }, "choose a first address so that all hosts of the group fit in");
+                    self.refuse(
+                        &place,
+                        format!(
+                            "the address of host `{}` is {shown}, outside the network {}",
+                            host.name,
+                            quoted(&list, "and")
+                        ),
+                        if number == 0 { "outside" } else { "runs out of the network" },
+                        "choose a first address so that all hosts of the group fit in",
+                    );
                     if let Some(i) = cluster.filter(|_| network.is_none() && addresses.network.is_none()) {
                         if let Some(there) = places[i].machine.first() {
                             self.also(there, "the machine network");
@@ -858,7 +1137,12 @@ impl Checker<'_> {
                     break;
                 };
                 if let Some(other) = taken.insert(address, format!("the address of host `{}`", host.name)) {
-                    self.refuse(&place, format!("`{address}` is the address of host `{}` and {other}", host.name), "taken already", "choose a first address that leaves room for the others");
+                    self.refuse(
+                        &place,
+                        format!("`{address}` is the address of host `{}` and {other}", host.name),
+                        "taken already",
+                        "choose a first address that leaves room for the others",
+                    );
                     break;
                 }
                 host.address = IpNet::new(address, network.prefix_len()).ok();
@@ -869,7 +1153,9 @@ impl Checker<'_> {
             let range = group_range(hosts, &group.name.text);
             let mut next: BTreeMap<usize, u128> = BTreeMap::new();
             for host in &mut hosts[range] {
-                let Some(i) = member(host).and_then(|name| clusters.iter().position(|c| c.name == name)) else { continue };
+                let Some(i) = member(host).and_then(|name| clusters.iter().position(|c| c.name == name)) else {
+                    continue;
+                };
                 let network = clusters[i].machine_networks[0];
                 let from = next.entry(i).or_insert(10);
                 let mut found = None;
@@ -882,15 +1168,18 @@ impl Checker<'_> {
                 }
                 let Some(address) = found else {
                     let at = places[i].machine.first().cloned().unwrap_or(places[i].place.clone());
-                    self.refuse(&at, format!("the machine network `{network}` has no address left for host `{}`", host.name), "full", "use a bigger machine network");
+                    self.refuse(
+                        &at,
+                        format!("the machine network `{network}` has no address left for host `{}`", host.name),
+                        "full",
+                        "use a bigger machine network",
+                    );
                     break;
                 };
                 taken.insert(address, format!("the address of host `{}`", host.name));
                 host.address = IpNet::new(address, network.prefix_len()).ok();
             }
         }
-        // The places of topology and count are kept for messages about the cluster; nothing here needs them.
-        let _ = places.iter().map(|p| (&p.count, &p.topology));
     }
 }
 
@@ -941,7 +1230,12 @@ impl Checker<'_> {
         .flatten()
         .collect();
         if let [(first, there), (second, place), ..] = given.as_slice() {
-            self.refuse(place, format!("`{first}` and `{second}` are both there"), "the second one", "name one of `host`, `hosts`, `role`, `cluster`");
+            self.refuse(
+                place,
+                format!("`{first}` and `{second}` are both there"),
+                "the second one",
+                "name one of `host`, `hosts`, `role`, `cluster`",
+            );
             self.also(there, "the first one");
             return None;
         }
@@ -952,7 +1246,10 @@ impl Checker<'_> {
             let names = known.hosts.iter().map(|h| h.name.as_str());
             self.unknown(&text.span, "host", &text.text, names);
             if known.groups.contains(&text.text.as_str()) {
-                self.set_help(format!("`{}` is a group; write `hosts: {}`, or one of its hosts: `{}-0`", text.text, text.text, text.text));
+                self.set_help(format!(
+                    "`{}` is a group; write `hosts: {}`, or one of its hosts: `{}-0`",
+                    text.text, text.text, text.text
+                ));
             }
             return None;
         }
@@ -975,8 +1272,11 @@ impl Checker<'_> {
         if let Some(text) = who.role {
             let role = self.read(text)?;
             let cluster = self.the_cluster(who.cluster, &text.span, known)?;
-            let members: Vec<&Host> =
-                known.hosts.iter().filter(|h| known.member.get(h.name.as_str()) == Some(&Some(cluster.name.as_str()))).collect();
+            let members: Vec<&Host> = known
+                .hosts
+                .iter()
+                .filter(|h| known.member.get(h.name.as_str()) == Some(&Some(cluster.name.as_str())))
+                .collect();
             let count = cluster.control_plane_count as usize;
             let explicit = |role: HostRole| members.iter().filter(|h| h.role == role).count();
             let autos = explicit(HostRole::AutoAssign);
@@ -992,7 +1292,12 @@ impl Checker<'_> {
                 } else {
                     format!("add a group with `role: {role}`, or name another role")
                 };
-                self.refuse(&text.span, format!("no host of the cluster `{}` can have the role `{role}`", cluster.name), "nobody", help);
+                self.refuse(
+                    &text.span,
+                    format!("no host of the cluster `{}` can have the role `{role}`", cluster.name),
+                    "nobody",
+                    help,
+                );
                 return None;
             }
             return Some(Some(Subject::Role { role, cluster: cluster.name.clone() }));
@@ -1027,7 +1332,12 @@ impl Checker<'_> {
             }
             (None, clusters) => {
                 let names: Vec<&str> = clusters.iter().map(|c| c.name.as_str()).collect();
-                self.refuse(place, "there are several clusters", "which one?", format!("add `cluster:` with {}", quoted(&names, "or")));
+                self.refuse(
+                    place,
+                    "there are several clusters",
+                    "which one?",
+                    format!("add `cluster:` with {}", quoted(&names, "or")),
+                );
                 None
             }
         }
@@ -1050,7 +1360,10 @@ impl Checker<'_> {
         }
         self.unknown(&text.span, "status of a cluster", &text.text, ClusterStatus::NAMES.iter().copied());
         if HostStatus::NAMES.contains(&text.text.as_str()) {
-            self.set_help(format!("`{}` is a status of hosts; name `host`, `hosts` or `role`, or a status of clusters", text.text));
+            self.set_help(format!(
+                "`{}` is a status of hosts; name `host`, `hosts` or `role`, or a status of clusters",
+                text.text
+            ));
         }
         None
     }
@@ -1079,12 +1392,23 @@ impl Checker<'_> {
         hosts
     }
 
-    fn needs_cluster(&mut self, subject: Option<Subject>, place: &Place, known: &Known<'_>, what: &str) -> Option<Subject> {
+    fn needs_cluster(
+        &mut self,
+        subject: Option<Subject>,
+        place: &Place,
+        known: &Known<'_>,
+        what: &str,
+    ) -> Option<Subject> {
         match subject {
             Some(Subject::Cluster(name)) => Some(Subject::Cluster(name)),
             None => self.the_cluster(&None, place, known).map(|c| Subject::Cluster(c.name.clone())),
             Some(_) => {
-                self.refuse(place, format!("{what} is of clusters, not of hosts"), "of which cluster?", "name a `cluster` instead of hosts");
+                self.refuse(
+                    place,
+                    format!("{what} is of clusters, not of hosts"),
+                    "of which cluster?",
+                    "name a `cluster` instead of hosts",
+                );
                 None
             }
         }
@@ -1106,12 +1430,22 @@ impl Checker<'_> {
         let subject = self.subject(who!(item), known);
         match kinds.as_slice() {
             [] => {
-                self.refuse(&item.span, "it does not say what is to be seen", "here", "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`");
+                self.refuse(
+                    &item.span,
+                    "it does not say what is to be seen",
+                    "here",
+                    "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`",
+                );
                 return None;
             }
             [_] => {}
             [(first, there), (second, place), ..] => {
-                self.refuse(place, format!("`{first}` and `{second}` are both there"), "the second one", "one observation is of one thing; write two");
+                self.refuse(
+                    place,
+                    format!("`{first}` and `{second}` are both there"),
+                    "the second one",
+                    "one observation is of one thing; write two",
+                );
                 self.also(there, "the first one");
                 return None;
             }
@@ -1126,7 +1460,12 @@ impl Checker<'_> {
                     _ => known.hosts.len(),
                 };
                 if number as usize > have {
-                    self.refuse(&n.span, format!("{number} hosts are asked for, and there are {have}"), "can never be", format!("write a number from 1 to {have}"));
+                    self.refuse(
+                        &n.span,
+                        format!("{number} hosts are asked for, and there are {have}"),
+                        "can never be",
+                        format!("write a number from 1 to {have}"),
+                    );
                 }
                 Quantity::AtLeast(number)
             }
@@ -1135,7 +1474,12 @@ impl Checker<'_> {
             self.refuse(&severity.span, "only an event has a severity", "of no use here", "remove it, or add `event`");
         }
         if let Some(is) = item.is.as_ref().filter(|_| item.validation.is_none() && item.operator.is_none()) {
-            self.refuse(&is.span, "only a validation or an operator is something", "of no use here", "remove `is`, or add `validation` or `operator`");
+            self.refuse(
+                &is.span,
+                "only a validation or an operator is something",
+                "of no use here",
+                "remove `is`, or add `validation` or `operator`",
+            );
         }
         let subject = subject?;
         let missing = |c: &mut Self| {
@@ -1172,7 +1516,12 @@ impl Checker<'_> {
             };
             let id = self.validation_id(text, matches!(subject, Subject::Cluster(_)));
             let Some(is) = &item.is else {
-                self.refuse(&text.span, "it does not say which value the validation has", "is what?", "add `is: success` or `is: failure`");
+                self.refuse(
+                    &text.span,
+                    "it does not say which value the validation has",
+                    "is what?",
+                    "add `is: success` or `is: failure`",
+                );
                 return None;
             };
             let status = self.scalar(is);
@@ -1184,11 +1533,19 @@ impl Checker<'_> {
         } else if let Some(text) = &item.operator {
             self.read(text)?;
             let Some(is) = &item.is else {
-                self.refuse(&text.span, "it does not say which status the operator has", "is what?", "add `is: available`");
+                self.refuse(
+                    &text.span,
+                    "it does not say which status the operator has",
+                    "is what?",
+                    "add `is: available`",
+                );
                 return None;
             };
             let status = self.scalar(is);
-            (self.needs_cluster(subject, &text.span, known, "an operator")?, Seen::Operator { name: text.text.clone(), status: status? })
+            (
+                self.needs_cluster(subject, &text.span, known, "an operator")?,
+                Seen::Operator { name: text.text.clone(), status: status? },
+            )
         } else if let Some(text) = &item.action {
             let action = self.read(text)?;
             (subject.unwrap_or(Subject::Run), Seen::Action(action))
@@ -1216,38 +1573,71 @@ impl Checker<'_> {
         let then = self.read_option(&item.then);
         let when = match (&item.at, &item.after) {
             (Some(a), Some(b)) => {
-                self.refuse(&b.span, "`at` and `after` are both there", "the second one", "an action is done `at` a time or `after` something");
+                self.refuse(
+                    &b.span,
+                    "`at` and `after` are both there",
+                    "the second one",
+                    "an action is done `at` a time or `after` something",
+                );
                 self.also(&a.span, "the first one");
                 None
             }
             (None, None) => {
-                self.refuse(&item.act.span, "it does not say when", "when?", "add `at: 30s`, or `after:` with something that is seen");
+                self.refuse(
+                    &item.act.span,
+                    "it does not say when",
+                    "when?",
+                    "add `at: 30s`, or `after:` with something that is seen",
+                );
                 None
             }
             (Some(a), None) => {
                 if item.then.is_some() {
-                    self.refuse(&a.span, "`then` goes with `after`", "there is no `after`", "add the two times up in `at`");
+                    self.refuse(
+                        &a.span,
+                        "`then` goes with `after`",
+                        "there is no `after`",
+                        "add the two times up in `at`",
+                    );
                 }
                 at.map(ActionTime::At)
             }
-            (None, Some(_)) => after.flatten().map(|moment| ActionTime::After { moment, then: then.unwrap_or(Span::ZERO) }),
+            (None, Some(_)) => {
+                after.flatten().map(|moment| ActionTime::After { moment, then: then.unwrap_or(Span::ZERO) })
+            }
         };
         let kind = kind?;
-        let on_hosts = matches!(kind, ActionKind::PatchHost | ActionKind::DeleteHost | ActionKind::Bind | ActionKind::Unbind);
+        let on_hosts =
+            matches!(kind, ActionKind::PatchHost | ActionKind::DeleteHost | ActionKind::Bind | ActionKind::Unbind);
         let mut hosts = vec![];
         if on_hosts {
             match self.subject(Who { host: &item.host, hosts: &item.hosts, role: &None, cluster: &None }, known)? {
                 Some(Subject::Hosts(names)) => hosts = names,
-                _ => self.refuse(&item.act.span, format!("`{kind}` is done to hosts"), "to which?", "add `host` or `hosts`"),
+                _ => self.refuse(
+                    &item.act.span,
+                    format!("`{kind}` is done to hosts"),
+                    "to which?",
+                    "add `host` or `hosts`",
+                ),
             }
         } else if let Some(text) = item.host.as_ref().or(item.hosts.as_ref()) {
-            self.refuse(&text.span, format!("`{kind}` is done to a cluster, not to hosts"), "of no use here", "remove it");
+            self.refuse(
+                &text.span,
+                format!("`{kind}` is done to a cluster, not to hosts"),
+                "of no use here",
+                "remove it",
+            );
         }
         let cluster = if !on_hosts || kind == ActionKind::Bind {
             Some(self.the_cluster(&item.cluster, &item.act.span, known)?.name.clone())
         } else {
             if let Some(text) = &item.cluster {
-                self.refuse(&text.span, format!("`{kind}` is done to hosts, not to a cluster"), "of no use here", "remove it");
+                self.refuse(
+                    &text.span,
+                    format!("`{kind}` is done to hosts, not to a cluster"),
+                    "of no use here",
+                    "remove it",
+                );
             }
             None
         };
@@ -1255,10 +1645,20 @@ impl Checker<'_> {
         let ingress_vips = self.read_all(&item.ingress_vips);
         if kind == ActionKind::SetVips {
             if item.api_vips.is_empty() && item.ingress_vips.is_empty() {
-                self.refuse(&item.act.span, "`set-vips` has no addresses", "which?", "add `api_vips` and `ingress_vips`");
+                self.refuse(
+                    &item.act.span,
+                    "`set-vips` has no addresses",
+                    "which?",
+                    "add `api_vips` and `ingress_vips`",
+                );
             }
         } else if let Some(text) = item.api_vips.first().or(item.ingress_vips.first()) {
-            self.refuse(&text.span, format!("`{kind}` takes no VIPs"), "of no use here", "remove them, or write `do: set-vips`");
+            self.refuse(
+                &text.span,
+                format!("`{kind}` takes no VIPs"),
+                "of no use here",
+                "remove them, or write `do: set-vips`",
+            );
         }
         let role = self.read_option(&item.role).map(|r| r.0);
         if kind == ActionKind::PatchHost {
@@ -1266,11 +1666,21 @@ impl Checker<'_> {
                 self.refuse(&item.act.span, "`patch-host` changes nothing", "what?", "add `role` or `hostname`");
             }
             if let Some(hostname) = item.hostname.as_ref().filter(|_| hosts.len() > 1) {
-                self.refuse(&hostname.span, "one name cannot be given to several hosts", "for several hosts", "name one `host`");
+                self.refuse(
+                    &hostname.span,
+                    "one name cannot be given to several hosts",
+                    "for several hosts",
+                    "name one `host`",
+                );
             }
         } else {
             for place in item.role.iter().map(|t| &t.span).chain(item.hostname.iter().map(|t| &t.span)) {
-                self.refuse(place, format!("`{kind}` takes no role and no name"), "of no use here", "remove it, or write `do: patch-host`");
+                self.refuse(
+                    place,
+                    format!("`{kind}` takes no role and no name"),
+                    "of no use here",
+                    "remove it, or write `do: patch-host`",
+                );
             }
         }
         let refused = item.refused.as_ref().and_then(|n| self.number(n, "the HTTP status of a refusal", 400, 599));
@@ -1299,10 +1709,20 @@ impl Checker<'_> {
             }
             match (&fault.at, &fault.after) {
                 (Some(_), None) | (None, Some(_)) => {}
-                _ => self.refuse(&fault.name.span, "a fault begins `at` a time or `after` something", "when?", "write one of the two"),
+                _ => self.refuse(
+                    &fault.name.span,
+                    "a fault begins `at` a time or `after` something",
+                    "when?",
+                    "write one of the two",
+                ),
             }
             let target = fault.target.text.as_str();
-            let names = known.hosts.iter().map(|h| h.name.as_str()).chain(known.groups.iter().copied()).chain(["service", "postgres"]);
+            let names = known
+                .hosts
+                .iter()
+                .map(|h| h.name.as_str())
+                .chain(known.groups.iter().copied())
+                .chain(["service", "postgres"]);
             if !names.clone().any(|n| n == target) {
                 self.unknown(&fault.target.span, "target of a fault", target, names);
             }
@@ -1312,7 +1732,10 @@ impl Checker<'_> {
             let _ = &fault.with;
             self.refuse(
                 &fault.name.span,
-                format!("the fault `{}` cannot be injected: faults come with the fault engine, which is not built yet", fault.name.text),
+                format!(
+                    "the fault `{}` cannot be injected: faults come with the fault engine, which is not built yet",
+                    fault.name.text
+                ),
                 "not built yet",
                 "remove `faults` to run the rest of the scenario",
             );
@@ -1326,7 +1749,12 @@ impl Checker<'_> {
             let Some(check) = self.expectation(item, known) else { continue };
             let mut name = match &item.name {
                 Some(text) if text.text.trim().is_empty() => {
-                    self.refuse(&text.span, "the expectation's name is empty", "nothing here", "write a name, or remove `name`");
+                    self.refuse(
+                        &text.span,
+                        "the expectation's name is empty",
+                        "nothing here",
+                        "write a name, or remove `name`",
+                    );
                     continue;
                 }
                 Some(text) => text.text.trim().to_owned(),
@@ -1335,7 +1763,12 @@ impl Checker<'_> {
             let place = item.name.as_ref().map_or(item.span.clone(), |t| t.span.clone());
             if let Some(first) = names.get(&name).cloned() {
                 if item.name.is_some() {
-                    self.refuse(&place, format!("two expectations are named {name:?}"), "the second one", "give each a name of its own");
+                    self.refuse(
+                        &place,
+                        format!("two expectations are named {name:?}"),
+                        "the second one",
+                        "give each a name of its own",
+                    );
                     self.also(&first, "the first one");
                     continue;
                 }
@@ -1368,14 +1801,24 @@ impl Checker<'_> {
                 return None;
             }
             [(first, there), (second, place), ..] => {
-                self.refuse(place, format!("`{first}` and `{second}` are both in one expectation"), "the second one", "write two expectations, each with its own `- `");
+                self.refuse(
+                    place,
+                    format!("`{first}` and `{second}` are both in one expectation"),
+                    "the second one",
+                    "write two expectations, each with its own `- `",
+                );
                 self.also(there, "the first one");
                 return None;
             }
         }
         for (key, other) in [("before", &item.before), ("after", &item.after)] {
             if let Some(other) = other.as_ref().filter(|_| item.see.is_none()) {
-                self.refuse(&other.span, format!("`{key}` goes with `see`"), "there is no `see`", format!("write `see: ...` and `{key}: ...`"));
+                self.refuse(
+                    &other.span,
+                    format!("`{key}` goes with `see`"),
+                    "there is no `see`",
+                    format!("write `see: ...` and `{key}: ...`"),
+                );
             }
         }
         if let Some(within) = item.within.as_ref().filter(|_| item.see.is_none() && item.eventually.is_none()) {
@@ -1399,7 +1842,12 @@ impl Checker<'_> {
             let before = item.before.as_ref().map(|m| self.observation(m, known));
             let after = item.after.as_ref().map(|m| self.observation(m, known));
             if before.is_none() && after.is_none() {
-                self.refuse(&see.span, "`see` says neither `before` nor `after` what", "when?", "add `before:` or `after:`, or write `eventually` instead of `see`");
+                self.refuse(
+                    &see.span,
+                    "`see` says neither `before` nor `after` what",
+                    "when?",
+                    "add `before:` or `after:`, or write `eventually` instead of `see`",
+                );
                 return None;
             }
             let before = match before {
@@ -1417,7 +1865,12 @@ impl Checker<'_> {
             let status = self.read(&v.is);
             let when = self.read_option(&v.when).unwrap_or(When::End);
             let Some(subject) = subject? else {
-                self.refuse(&v.span, "it does not say whose validation", "whose?", "add `host`, `hosts`, `role` or `cluster`");
+                self.refuse(
+                    &v.span,
+                    "it does not say whose validation",
+                    "whose?",
+                    "add `host`, `hosts`, `role` or `cluster`",
+                );
                 return None;
             };
             let id = self.validation_id(&v.id, matches!(subject, Subject::Cluster(_)))?;
@@ -1428,7 +1881,12 @@ impl Checker<'_> {
             self.read(&e.name);
             let severity = self.read_option(&e.severity);
             if let (Some(count), Some(other)) = (&e.count, e.min.as_ref().or(e.max.as_ref())) {
-                self.refuse(&other.span, "`count` says exactly how many", "of no use beside it", "write `count`, or `min` and `max`");
+                self.refuse(
+                    &other.span,
+                    "`count` says exactly how many",
+                    "of no use beside it",
+                    "write `count`, or `min` and `max`",
+                );
                 self.also(&count.span, "here");
             }
             let count = self.positive_u64(&e.count, "the number of events", 0);
@@ -1437,16 +1895,32 @@ impl Checker<'_> {
             if let (Some(min), Some(max), Some(place)) = (min, max, &e.max)
                 && min > max
             {
-                self.refuse(&place.span, format!("`max: {max}` is less than `min: {min}`"), "can never be", "exchange them");
+                self.refuse(
+                    &place.span,
+                    format!("`max: {max}` is less than `min: {min}`"),
+                    "can never be",
+                    "exchange them",
+                );
             }
             if let (Some(0), None, Some(place)) = (min, max, &e.min) {
-                self.refuse(&place.span, "`min: 0` without `max` is always true", "expects nothing", "write `count: 0` for none, or add `max`");
+                self.refuse(
+                    &place.span,
+                    "`min: 0` without `max` is always true",
+                    "expects nothing",
+                    "write `count: 0` for none, or add `max`",
+                );
             }
             let (min, max) = match count {
                 Some(n) => (n, Some(n)),
                 None => (min.unwrap_or(u64::from(max.is_none())), max),
             };
-            return Some(Check::Event { subject: subject?.unwrap_or(Subject::Run), name: e.name.text.clone(), severity, min, max });
+            return Some(Check::Event {
+                subject: subject?.unwrap_or(Subject::Run),
+                name: e.name.text.clone(),
+                severity,
+                min,
+                max,
+            });
         }
         if let Some(d) = &item.stage_duration {
             let subject = self.subject(who!(d), known);
@@ -1491,7 +1965,12 @@ impl Checker<'_> {
             }
             [_] => {}
             [] => {
-                self.refuse(&item.span, "the sequence has no steps", "here", "add `statuses`, `stages` or `finalizing_stages`");
+                self.refuse(
+                    &item.span,
+                    "the sequence has no steps",
+                    "here",
+                    "add `statuses`, `stages` or `finalizing_stages`",
+                );
                 return None;
             }
             [(there, _), (place, _), ..] => {
@@ -1501,32 +1980,39 @@ impl Checker<'_> {
             }
         }
         let subject = subject?;
-        let steps = if let Some(statuses) = &item.statuses {
-            match &subject {
+        let (steps, optional) = if let Some(statuses) = &item.statuses {
+            let (words, optional): (Vec<_>, Vec<bool>) = statuses.iter().map(split_step).unzip();
+            let places: Vec<Place> = words.iter().map(|t| t.span.clone()).collect();
+            let steps = match &subject {
                 None => {
-                    self.refuse(&item.span, "it does not say whose statuses", "whose?", "add `host`, `hosts`, `role` or `cluster`");
+                    self.refuse(
+                        &item.span,
+                        "it does not say whose statuses",
+                        "whose?",
+                        "add `host`, `hosts`, `role` or `cluster`",
+                    );
                     return None;
                 }
                 Some(Subject::Cluster(_)) => {
-                    let read: Vec<Option<ClusterStatus>> = statuses.iter().map(|t| self.cluster_status(t)).collect();
-                    let places: Vec<Place> = statuses.iter().map(|t| t.span.clone()).collect();
+                    let read: Vec<Option<ClusterStatus>> = words.iter().map(|t| self.cluster_status(t)).collect();
                     let all: Vec<ClusterStatus> = read.into_iter().collect::<Option<_>>()?;
                     let names: Vec<&str> = all.iter().map(|s| s.as_str()).collect();
-                    self.status_path(&names, &places, mode, crate::paths::cluster_edge, &["insufficient", "adding-hosts", "unmonitored"], "cluster");
+                    self.status_path(&names, &optional, &places, mode, &CLUSTER_MACHINE);
                     Steps::ClusterStatuses(all)
                 }
                 Some(_) => {
-                    let read: Vec<Option<HostStatus>> = statuses.iter().map(|t| self.host_status(t)).collect();
-                    let places: Vec<Place> = statuses.iter().map(|t| t.span.clone()).collect();
+                    let read: Vec<Option<HostStatus>> = words.iter().map(|t| self.host_status(t)).collect();
                     let all: Vec<HostStatus> = read.into_iter().collect::<Option<_>>()?;
                     let names: Vec<&str> = all.iter().map(|s| s.as_str()).collect();
-                    self.status_path(&names, &places, mode, crate::paths::host_edge, &["discovering", "discovering-unbound"], "host");
+                    self.status_path(&names, &optional, &places, mode, &HOST_MACHINE);
                     Steps::HostStatuses(all)
                 }
-            }
+            };
+            (steps, optional)
         } else if let Some(stages) = &item.stages {
-            let places: Vec<Place> = stages.iter().map(|t| t.span.clone()).collect();
-            let read: Vec<Option<HostStage>> = stages.iter().map(|t| self.read(t)).collect();
+            let (words, optional): (Vec<_>, Vec<bool>) = stages.iter().map(split_step).unzip();
+            let places: Vec<Place> = words.iter().map(|t| t.span.clone()).collect();
+            let read: Vec<Option<HostStage>> = words.iter().map(|t| self.read(t)).collect();
             let all: Vec<HostStage> = read.into_iter().collect::<Option<_>>()?;
             let Some(subject) = &subject else {
                 self.refuse(&item.span, "it does not say whose stages", "whose?", "add `host`, `hosts` or `role`");
@@ -1536,40 +2022,80 @@ impl Checker<'_> {
                 return None;
             }
             self.stage_path(subject, &all, &places, known);
-            Steps::Stages(all)
+            (Steps::Stages(all), optional)
         } else if let Some(stages) = &item.finalizing_stages {
-            let read: Vec<Option<_>> = stages.iter().map(|t| self.read(t)).collect();
+            let (words, optional): (Vec<_>, Vec<bool>) = stages.iter().map(split_step).unzip();
+            let read: Vec<Option<_>> = words.iter().map(|t| self.read(t)).collect();
             let all: Vec<_> = read.into_iter().collect::<Option<_>>()?;
             let subject = self.needs_cluster(subject, &item.span, known, "a stage of finalizing")?;
-            return Some(Check::Sequence { subject, steps: Steps::FinalizingStages(all), mode });
+            return Some(Check::Sequence {
+                subject,
+                steps: Steps::FinalizingStages(all),
+                optional: positions(&optional),
+                mode,
+            });
         } else {
             return None;
         };
-        Some(Check::Sequence { subject: subject?, steps, mode })
+        if optional.iter().all(|o| *o) {
+            self.refuse(
+                &item.span,
+                "every step of the sequence may be missing",
+                "expects nothing",
+                "remove the `?` of one step at least",
+            );
+        }
+        Some(Check::Sequence { subject: subject?, steps, optional: positions(&optional), mode })
     }
 
     /// An exact sequence must follow the rules of the machine; any sequence must not repeat itself without a change.
     fn status_path(
         &mut self,
         names: &[&str],
+        optional: &[bool],
         places: &[Place],
         mode: SequenceMode,
-        edge: fn(&str, &str) -> bool,
-        starts: &[&str],
-        what: &str,
+        machine: &Machine,
     ) {
-        if let (SequenceMode::Exact, Some(first)) = (mode, names.first())
-            && !starts.contains(first)
-        {
-            self.refuse(&places[0], format!("no {what} begins as `{first}`"), "cannot be the first", format!("an exact sequence begins with {}; `mode: partial` may begin anywhere", quoted(starts, "or")));
-        }
-        for (i, pair) in names.windows(2).enumerate() {
-            let [from, to] = pair else { continue };
-            if from == to {
-                self.refuse(&places[i + 1], format!("`{to}` follows itself"), "no change", "a sequence lists changes; remove it");
-            } else if mode == SequenceMode::Exact && !edge(from, to) {
-                self.refuse(&places[i + 1], format!("no rule leads a {what} from `{from}` to `{to}`"), "cannot follow", "add what is between, or write `mode: partial`");
-                self.also(&places[i], "from here");
+        let what = machine.what;
+        for (i, name) in names.iter().enumerate() {
+            // Steps that can come directly before this one: back to the first that cannot be missing.
+            let mut before = vec![];
+            let mut first = true;
+            for j in (0..i).rev() {
+                before.push(j);
+                if !optional[j] {
+                    first = false;
+                    break;
+                }
+            }
+            if mode == SequenceMode::Exact && first && !machine.starts.contains(name) && before.is_empty() {
+                self.refuse(
+                    &places[i],
+                    format!("no {what} begins as `{name}`"),
+                    "cannot be the first",
+                    format!(
+                        "an exact sequence begins with {}; `mode: partial` may begin anywhere",
+                        quoted(machine.starts, "or")
+                    ),
+                );
+            } else if let Some(&j) = before.first() {
+                if names[j] == *name {
+                    self.refuse(
+                        &places[i],
+                        format!("`{name}` follows itself"),
+                        "no change",
+                        "a sequence lists changes; remove it",
+                    );
+                } else if mode == SequenceMode::Exact && !before.iter().any(|j| (machine.edge)(names[*j], name)) {
+                    self.refuse(
+                        &places[i],
+                        format!("no rule leads a {what} from `{}` to `{name}`", names[j]),
+                        "cannot follow",
+                        "add what is between, or write `mode: partial`",
+                    );
+                    self.also(&places[j], "from here");
+                }
             }
         }
     }
@@ -1586,7 +2112,12 @@ impl Checker<'_> {
         }
         let (role, list) = &lists[0];
         let names: Vec<&str> = list.iter().map(|s| s.as_str()).collect();
-        self.refuse(place, format!("{role} has no stage `{stage}`"), "never reported", format!("its stages are {}", quoted(&names, "and")));
+        self.refuse(
+            place,
+            format!("{role} has no stage `{stage}`"),
+            "never reported",
+            format!("its stages are {}", quoted(&names, "and")),
+        );
     }
 
     /// Stages must come in the order of some role that the subject can have.
@@ -1610,14 +2141,19 @@ impl Checker<'_> {
             } else {
                 format!("{role} has no stage `{}`", stages[i])
             };
-            self.refuse(&places[i], message, "cannot be", format!("its stages are, in this order, {}", quoted(&names, "and")));
+            self.refuse(
+                &places[i],
+                message,
+                "cannot be",
+                format!("its stages are, in this order, {}", quoted(&names, "and")),
+            );
         }
     }
 
     fn budgets(&mut self, file: Option<&BudgetsFile>) -> Budgets {
         let none = BudgetsFile::default();
         let file = file.unwrap_or(&none);
-        let mut positive = |c: &mut Self, text: &Option<Text<Span>>, what: &str| {
+        let positive = |c: &mut Self, text: &Option<Text<Span>>, what: &str| {
             let span = c.read_option(text)?;
             if span.as_written().is_zero() {
                 let place = text.as_ref().map_or(0..0, |t| t.span.clone());
@@ -1630,7 +2166,8 @@ impl Checker<'_> {
             known: positive(self, &file.known, "known"),
             ready: positive(self, &file.ready, "ready"),
             install: positive(self, &file.install, "install"),
-            total: positive(self, &file.total, "total").unwrap_or(Span::Service(std::time::Duration::from_secs(3 * 3600))),
+            total: positive(self, &file.total, "total")
+                .unwrap_or(Span::Service(std::time::Duration::from_secs(3 * 3600))),
         }
     }
 
@@ -1640,11 +2177,20 @@ impl Checker<'_> {
         let seen: Vec<Option<Moment>> = until.seen.iter().map(|m| self.observation(m, known)).collect();
         let at = self.read_option(&until.at);
         let then = self.read_option(&until.then).unwrap_or(Span::ZERO);
-        let idle_polls = until.idle_polls.as_ref().and_then(|n| self.number(n, "the number of poll intervals", 0, 10_000)).unwrap_or(0);
+        let idle_polls = until
+            .idle_polls
+            .as_ref()
+            .and_then(|n| self.number(n, "the number of poll intervals", 0, 10_000))
+            .unwrap_or(0);
         let says = !until.seen.is_empty() || until.at.is_some();
         if !says && !installs {
             let place = file.until.as_ref().map_or(file.name.span.clone(), |u| u.span.clone());
-            self.refuse(&place, "nothing says when the run ends: no cluster is installed", "no end", "add `until:` with `seen` (something that is observed) or `at` (a time)");
+            self.refuse(
+                &place,
+                "nothing says when the run ends: no cluster is installed",
+                "no end",
+                "add `until:` with `seen` (something that is observed) or `at` (a time)",
+            );
             return None;
         }
         Some(Until {
@@ -1661,7 +2207,12 @@ impl Checker<'_> {
         let ramp = file.ramp_per_second.as_ref().filter(|r| {
             let good = r.is_finite() && ***r > 0.0;
             if !good {
-                self.refuse(&r.span, format!("a ramp of {} hosts in a second brings none", r.value), "must be above zero", "write a number above zero, or leave it out");
+                self.refuse(
+                    &r.span,
+                    format!("a ramp of {} hosts in a second brings none", r.value),
+                    "must be above zero",
+                    "write a number above zero, or leave it out",
+                );
             }
             good
         });
@@ -1674,12 +2225,32 @@ impl Checker<'_> {
     }
 
     fn report(&mut self, file: Option<&ReportFile>, hosts: usize) -> ReportOptions {
-        let lanes = file.and_then(|f| f.max_lanes.as_ref()).and_then(|n| self.number(n, "the number of lanes", 1, 10_000));
+        let lanes =
+            file.and_then(|f| f.max_lanes.as_ref()).and_then(|n| self.number(n, "the number of lanes", 1, 10_000));
         ReportOptions {
             max_lanes: lanes.and_then(|n| usize::try_from(n).ok()).unwrap_or(50),
             steps: file.and_then(|f| f.steps).unwrap_or(hosts <= 100),
         }
     }
+}
+
+/// What the tables say about statuses.
+struct Machine {
+    what: &'static str,
+    edge: fn(&str, &str) -> bool,
+    starts: &'static [&'static str],
+}
+
+const HOST_MACHINE: Machine =
+    Machine { what: "host", edge: crate::paths::host_edge, starts: &["discovering", "discovering-unbound"] };
+const CLUSTER_MACHINE: Machine = Machine {
+    what: "cluster",
+    edge: crate::paths::cluster_edge,
+    starts: &["insufficient", "adding-hosts", "unmonitored"],
+};
+
+fn positions(optional: &[bool]) -> BTreeSet<usize> {
+    optional.iter().enumerate().filter(|(_, o)| **o).map(|(i, _)| i).collect()
 }
 
 /// The first stage that is not in the list, or that comes before one that was there already.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use miette::{
-    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan,
-    SpanContents,
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
+    SourceSpan, SpanContents,
 };
 
 /// No scenario is longer than this. It is far more than anybody writes and little enough to be read without a thought.
@@ -42,7 +42,11 @@ impl SourceFile {
             LoadError::about_file(&name, format!("cannot read it: {e}"), "check the path and the rights of the file")
         };
         if path.is_dir() {
-            return Err(LoadError::about_file(&name, "it is a folder", "name a scenario's file, or a scenario of the catalogue"));
+            return Err(LoadError::about_file(
+                &name,
+                "it is a folder",
+                "name a scenario's file, or a scenario of the catalogue",
+            ));
         }
         let file = std::fs::File::open(path).map_err(|e| unreadable(&e))?;
         let mut bytes = Vec::new();
@@ -86,8 +90,13 @@ impl LoadError {
     }
 
     pub(crate) fn about_file(name: &str, message: impl Into<String>, help: &str) -> Self {
-        let problem =
-            Problem { message: message.into(), span: None, label: String::new(), also: vec![], help: Some(help.to_owned()) };
+        let problem = Problem {
+            message: message.into(),
+            span: None,
+            label: String::new(),
+            also: vec![],
+            help: Some(help.to_owned()),
+        };
         Self { name: name.to_owned(), text: "".into(), problems: vec![problem] }
     }
 
@@ -244,7 +253,8 @@ impl Diagnostic for Shown {
         (!self.labels.is_empty()).then_some(&self.source as &dyn SourceCode)
     }
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = LabeledSpan>>)
+        (!self.labels.is_empty())
+            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = LabeledSpan>>)
     }
 }
 
@@ -281,7 +291,8 @@ impl SourceCode for Excerpt {
             .rfind('\n')
             .map_or(start, |newline| start.max(newline + 1));
         let end = floor_boundary(&self.text, (span.offset() + span.len().min(120)).saturating_add(60));
-        let end = self.text[floor_boundary(&self.text, span.offset())..end.max(floor_boundary(&self.text, span.offset()))]
+        let end = self.text
+            [floor_boundary(&self.text, span.offset())..end.max(floor_boundary(&self.text, span.offset()))]
             .find('\n')
             .map_or(end, |newline| floor_boundary(&self.text, span.offset()) + newline);
         let (line, column) = line_column(&self.text, start);
@@ -306,7 +317,13 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     let wanted = normal(word);
     let mut scored: Vec<(f64, &str)> = known
         .into_iter()
-        .map(|k| (strsim::jaro_winkler(&wanted, &normal(k)).max(strsim::normalized_damerau_levenshtein(&wanted, &normal(k))), k))
+        .map(|k| {
+            (
+                strsim::jaro_winkler(&wanted, &normal(k))
+                    .max(strsim::normalized_damerau_levenshtein(&wanted, &normal(k))),
+                k,
+            )
+        })
         .filter(|(score, _)| *score >= 0.75)
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));

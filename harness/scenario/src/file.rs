@@ -10,7 +10,7 @@ use serde_json::Value;
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 use vlab_model::validation::ValidationStatus;
 
-use crate::spanned::{AnyStatus, AnyValidation, At, EventName, OperatorName, Plain, Text, UserRole, Version};
+use crate::spanned::{AnyStatus, AnyValidation, At, EventName, OperatorName, Plain, Step, Text, UserRole, Version};
 use crate::time::Span;
 use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
 
@@ -335,7 +335,7 @@ pub(crate) struct ExpectFile {
     pub(crate) operator: Option<At<OperatorFile>>,
 }
 
-/// Exactly one of `statuses`, `stages`, `finalizing_stages`.
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step with `?` behind it may be missing: `insufficient?`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sequence")]
@@ -349,11 +349,11 @@ pub(crate) struct SequenceFile {
     /// Of this cluster.
     pub(crate) cluster: Option<Text<Plain>>,
     /// Statuses.
-    pub(crate) statuses: Option<At<Vec<Text<AnyStatus>>>>,
+    pub(crate) statuses: Option<At<Vec<Text<Step<AnyStatus>>>>>,
     /// Installation stages of hosts.
-    pub(crate) stages: Option<At<Vec<Text<HostStage>>>>,
+    pub(crate) stages: Option<At<Vec<Text<Step<HostStage>>>>>,
     /// Stages of a cluster's finalizing.
-    pub(crate) finalizing_stages: Option<At<Vec<Text<FinalizingStage>>>>,
+    pub(crate) finalizing_stages: Option<At<Vec<Text<Step<FinalizingStage>>>>>,
     /// `exact` (without it): these and no other. `partial`: others may be before, between and after.
     pub(crate) mode: Option<Text<SequenceMode>>,
 }

@@ -7,24 +7,45 @@
 //! * [`time`] holds the one rule about durations.
 
 mod catalogue;
+mod check;
+mod describe;
 mod diagnostic;
+mod events;
+mod file;
+mod follow;
+mod parse;
+mod paths;
+mod spanned;
 pub mod time;
 mod types;
 mod words;
 
 pub use catalogue::{Catalogue, CatalogueError, Entry, NotFound};
-pub use diagnostic::{LoadError, SourceFile};
+pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile};
+pub use follow::{Deviation, follow};
 pub use time::Span;
 pub use types::*;
 pub use words::*;
 
-/// Reads, checks and resolves a scenario. All mistakes that can be found are in the error, not only the first.
+/// Reads, checks and resolves a scenario.
+///
+/// Nothing is started and nothing but the catalogue's profiles is read. A file that is no YAML, or not of the language's form,
+/// gives the first mistake; every other kind of mistake is found together with all others.
 pub fn load(source: &SourceFile, catalogue: &Catalogue) -> Result<Scenario, LoadError> {
-    let _ = (source, catalogue);
-    unimplemented!("reading scenarios")
+    let (file, text) = parse::parse::<file::ScenarioFile>(source)?;
+    check::check(&file, &source.name, &text, catalogue).map_err(|problems| LoadError::new(&source.name, text, problems))
 }
 
-/// The JSON Schema of the language.
+/// The JSON Schema (2020-12) of the language, for editors. It is made from the same types that read the file.
 pub fn schema() -> serde_json::Value {
-    unimplemented!("the schema of the language")
+    let mut schema = schemars::schema_for!(file::ScenarioFile);
+    schema.insert("title".to_owned(), "vlab scenario".into());
+    schema.to_value()
+}
+
+/// [`schema`] as the committed file has it.
+pub fn schema_text() -> String {
+    let mut text = serde_json::to_string_pretty(&schema()).unwrap_or_default();
+    text.push('\n');
+    text
 }

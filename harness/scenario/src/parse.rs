@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
-use serde_saphyr::options::{MergeKeyPolicy};
+use serde_saphyr::options::MergeKeyPolicy;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Location};
 
 use crate::diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
@@ -110,8 +110,13 @@ fn word_at(text: &str, start: usize) -> Range<usize> {
 
 /// The library's error in our words, with what to do about it.
 fn explain(error: &Error, text: &str) -> Problem {
-    let mut problem =
-        Problem { message: String::new(), span: Some(place(error, text)), label: String::new(), also: vec![], help: None };
+    let mut problem = Problem {
+        message: String::new(),
+        span: Some(place(error, text)),
+        label: String::new(),
+        also: vec![],
+        help: None,
+    };
     match error.without_snippet() {
         Error::SerdeUnknownField { field, expected, .. } => {
             problem.message = format!("unknown key `{field}`");
@@ -206,7 +211,8 @@ fn explain(error: &Error, text: &str) -> Problem {
             problem.span = span.filter(|s| !s.is_empty()).or(problem.span);
         }
         other => {
-            let said = other.render_with_options(serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off });
+            let said =
+                other.render_with_options(serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off });
             if said.contains("nest") && said.contains("limit") || said.contains("recursion") {
                 problem.message = "the file is nested too deeply".to_owned();
                 problem.label = "reading stopped here".to_owned();

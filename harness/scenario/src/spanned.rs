@@ -179,8 +179,9 @@ impl Scalar for IpNet {
             label: "not a network".to_owned(),
             help,
         };
-        let network: IpNet =
-            text.parse().map_err(|_| wrong("write an address and a prefix length, for example `192.168.126.0/24`".to_owned()))?;
+        let network: IpNet = text
+            .parse()
+            .map_err(|_| wrong("write an address and a prefix length, for example `192.168.126.0/24`".to_owned()))?;
         if network.addr() != network.network() {
             return Err(wrong(format!("the host part must be zero: `{}`", network.trunc())));
         }
@@ -300,7 +301,11 @@ pub(crate) struct EventName;
 
 impl Scalar for EventName {
     fn read(text: &str) -> Result<Self, Complaint> {
-        if crate::events::NAMES.contains(&text) { Ok(EventName) } else { Err(unknown_word("event", text, crate::events::NAMES)) }
+        if crate::events::NAMES.contains(&text) {
+            Ok(EventName)
+        } else {
+            Err(unknown_word("event", text, crate::events::NAMES))
+        }
     }
     fn schema() -> Schema {
         words_schema(&[crate::events::NAMES])
@@ -313,15 +318,45 @@ pub(crate) struct OperatorName;
 
 /// The built-in ones first, then those that OLM brings.
 const OPERATORS: &[&str] = &[
-    "console", "cvo", "lso", "odf", "cnv", "lvm", "mce", "mtv", "osc", "node-feature-discovery", "nvidia-gpu", "pipelines",
-    "servicemesh", "serverless", "openshift-ai", "authorino", "nmstate", "amd-gpu", "kmm", "node-healthcheck",
-    "self-node-remediation", "fence-agents-remediation", "node-maintenance", "kube-descheduler", "cluster-observability",
-    "numa-resources", "oadp", "metallb", "loki", "openshift-logging",
+    "console",
+    "cvo",
+    "lso",
+    "odf",
+    "cnv",
+    "lvm",
+    "mce",
+    "mtv",
+    "osc",
+    "node-feature-discovery",
+    "nvidia-gpu",
+    "pipelines",
+    "servicemesh",
+    "serverless",
+    "openshift-ai",
+    "authorino",
+    "nmstate",
+    "amd-gpu",
+    "kmm",
+    "node-healthcheck",
+    "self-node-remediation",
+    "fence-agents-remediation",
+    "node-maintenance",
+    "kube-descheduler",
+    "cluster-observability",
+    "numa-resources",
+    "oadp",
+    "metallb",
+    "loki",
+    "openshift-logging",
 ];
 
 impl Scalar for OperatorName {
     fn read(text: &str) -> Result<Self, Complaint> {
-        if OPERATORS.contains(&text) { Ok(OperatorName) } else { Err(unknown_word("monitored operator", text, OPERATORS)) }
+        if OPERATORS.contains(&text) {
+            Ok(OperatorName)
+        } else {
+            Err(unknown_word("monitored operator", text, OPERATORS))
+        }
     }
     fn schema() -> Schema {
         words_schema(&[OPERATORS])
@@ -347,5 +382,30 @@ impl Scalar for UserRole {
     }
     fn schema() -> Schema {
         words_schema(&[USER_ROLES])
+    }
+}
+
+/// A step of a sequence: a word, and `?` behind it when the step may be missing.
+#[derive(Clone, Debug)]
+pub(crate) struct Step<T>(PhantomData<T>);
+
+/// A step and whether it may be missing.
+pub(crate) fn split_step<T>(text: &Text<Step<T>>) -> (Text<T>, bool) {
+    let word = text.text.strip_suffix('?');
+    let span = text.span.start..text.span.end.saturating_sub(usize::from(word.is_some()));
+    (Text { text: word.unwrap_or(&text.text).to_owned(), span, of: PhantomData }, word.is_some())
+}
+
+impl<T: Scalar> Scalar for Step<T> {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        T::read(text.strip_suffix('?').unwrap_or(text)).map(|_| Step(PhantomData))
+    }
+    fn schema() -> Schema {
+        let mut schema = T::schema();
+        if let Some(serde_json::Value::Array(words)) = schema.get_mut("enum") {
+            let optional: Vec<_> = words.iter().filter_map(|w| Some(format!("{}?", w.as_str()?).into())).collect();
+            words.extend(optional);
+        }
+        schema
     }
 }

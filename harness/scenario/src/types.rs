@@ -1,6 +1,6 @@
 //! A scenario after reading and checking: defaults filled in, names resolved, groups expanded to hosts. What the runner uses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -44,8 +44,6 @@ pub struct Scenario {
     pub hosts_settings: HostsSettings,
     /// What the user does beyond the plain way (create, wait, install), in the order of the file.
     pub actions: Vec<Action>,
-    /// Faults. Empty in this version: a file that has some is refused until there is an engine for them.
-    pub faults: Vec<Fault>,
     /// What must be true of the history.
     pub expect: Vec<Expectation>,
     /// Time limits.
@@ -164,7 +162,7 @@ pub struct ClusterNetwork {
 /// A host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
-    /// Its name: `<group>-<number>`, or the group's name when the group has one host and says `plain_name: true`.
+    /// Its name: `<group>-<number>`, counted from 0. Also its host name.
     pub name: String,
     /// Its group.
     pub group: String,
@@ -244,17 +242,6 @@ pub enum ActionTime {
     },
 }
 
-/// A fault. Only its shape is checked until the fault engine exists.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fault {
-    /// Its name.
-    pub name: String,
-    /// Members as they were written.
-    pub text: BTreeMap<String, serde_json::Value>,
-    /// Line of the scenario's file, from 1.
-    pub line: usize,
-}
-
 /// Which things an observation or an expectation speaks of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -320,8 +307,6 @@ pub enum Seen {
     },
     /// The user did this.
     Action(ActionKind),
-    /// A host did this by itself, for example `registered`, `booted-installed-os`.
-    Did(String),
 }
 
 /// Something that must be true of the history.
@@ -345,6 +330,8 @@ pub enum Check {
         subject: Subject,
         /// What.
         steps: Steps,
+        /// Positions of steps that may be missing. [`crate::follow`] compares.
+        optional: BTreeSet<usize>,
         /// Nothing else, or others between.
         mode: SequenceMode,
     },
@@ -450,7 +437,7 @@ pub struct Budgets {
 /// When the run ends. `budgets.total` ends it in any case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Until {
-    /// What must be seen, all of them. Empty with `clusters_ended`: see there. Never empty otherwise, unless `at` is there.
+    /// What must be seen, all of them. Empty only where `clusters_ended` or `at` says enough.
     pub seen: Vec<Moment>,
     /// Every cluster with `install: auto` must be `installed`, `error` or `cancelled`. The default where one installs.
     pub clusters_ended: bool,

@@ -1,0 +1,495 @@
+//! The language as its users meet it: what is shipped loads, what is wrong is refused with a message that helps.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rstest::rstest;
+use vlab_scenario::{
+    ActionTime, Catalogue, CatalogueError, Check, InstallMode, LoadError, MAX_BYTES, Scenario, SourceFile, Span,
+    Subject, Topology, load,
+};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+fn catalogue() -> Catalogue {
+    Catalogue::folder(folder())
+}
+
+fn read(text: impl Into<Vec<u8>>) -> Result<Scenario, LoadError> {
+    load(&SourceFile::new("test.yaml", text), &catalogue())
+}
+
+/// A scenario that is right, with one text in place of another. The text must be there.
+fn base(change: &[(&str, &str)]) -> String {
+    let mut text = BASE.to_owned();
+    for (from, to) in change {
+        assert!(text.contains(from), "the base scenario has no {from:?}");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+const BASE: &str = "\
+version: 1
+name: base
+cluster:
+  name: ocp
+  machine_networks: [192.168.126.0/24]
+  api_vips: [192.168.126.100]
+  ingress_vips: [192.168.126.101]
+hosts:
+  - name: master
+    count: 3
+    role: master
+    addresses: {first: 192.168.126.10}
+  - name: worker
+    count: 2
+    role: worker
+    addresses: {first: 192.168.126.20}
+expect:
+  - never: {hosts: all, status: error}
+";
+
+#[test]
+fn the_base_of_the_other_tests_is_right() {
+    let scenario = read(base(&[])).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.clusters[0].topology, Topology::Ha);
+    assert_eq!(scenario.clusters[0].control_plane_count, 3);
+    assert_eq!(scenario.hosts.len(), 5);
+    assert_eq!(scenario.hosts[4].name, "worker-1");
+    assert_eq!(scenario.hosts[4].index, 4);
+    assert_eq!(scenario.hosts[4].address.unwrap().to_string(), "192.168.126.21/24");
+    assert_eq!(scenario.clusters[0].install, InstallMode::Auto);
+    assert!(scenario.until.clusters_ended);
+    assert!(scenario.not_built.is_empty());
+}
+
+#[rstest]
+#[case("sno")]
+#[case("ha-3-2")]
+#[case("insufficient-hardware")]
+#[case("fleet-2000")]
+fn shipped_scenarios_load(#[case] name: &str, #[values(true, false)] embedded: bool) {
+    let catalogue = if embedded { Catalogue::embedded() } else { catalogue() };
+    let source = catalogue.find(name).unwrap();
+    let scenario = load(&source, &catalogue).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.name, name);
+    assert!(!scenario.expect.is_empty());
+    assert!(scenario.not_built.is_empty());
+    assert!(!scenario.description.is_empty() && !scenario.tags.is_empty());
+    // Editors find the schema by the first line.
+    assert!(source.bytes.starts_with(b"# yaml-language-server: $schema=./schema.json\n"));
+    // And the schema names every key that the file has at the top.
+    let schema = vlab_scenario::schema();
+    for line in
+        String::from_utf8(source.bytes).unwrap().lines().filter(|l| l.starts_with(|c: char| c.is_ascii_lowercase()))
+    {
+        let key = line.split(':').next().unwrap();
+        assert!(schema["properties"][key].is_object(), "{key} is not in the schema");
+    }
+    // The resolved form can be written as JSON.
+    assert_eq!(serde_json::to_value(&scenario).unwrap()["name"], name);
+}
+
+#[test]
+fn every_file_of_the_catalogue_is_right() {
+    let catalogue = catalogue();
+    let list = catalogue.list();
+    let broken: Vec<_> = list.iter().filter_map(|e| e.broken.as_ref().map(|b| format!("{}: {b}", e.path))).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(list.len() >= 4);
+    assert_eq!(list.iter().find(|e| e.name == "fleet-2000").unwrap().hosts, 2000);
+    let profiles = catalogue.time_profile_names();
+    assert!(profiles.contains(&"real".to_owned()) && profiles.contains(&"fast".to_owned()));
+    for name in profiles {
+        let profile = catalogue.time_profile(&name).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(profile.settings().is_ok(), profile.host_timing().is_ok());
+    }
+    assert_eq!(catalogue.time_profile("real").unwrap().settings().unwrap(), Default::default());
+    let fast = catalogue.time_profile("fast").unwrap();
+    assert!(fast.clock_scale > 1.0 && fast.work_scale > 1.0);
+    assert_eq!(catalogue.hardware_profile("nothing"), None);
+    for name in catalogue.hardware_profiles() {
+        assert!(catalogue.hardware_profile(&name).unwrap().contains(&format!("name: {name}")));
+    }
+}
+
+#[test]
+fn a_fleet_has_an_address_for_each_host() {
+    let catalogue = catalogue();
+    let scenario = load(&catalogue.find("fleet-2000").unwrap(), &catalogue).unwrap();
+    let addresses: std::collections::BTreeSet<_> = scenario.hosts.iter().map(|h| h.address.unwrap().addr()).collect();
+    assert_eq!(addresses.len(), 2000);
+    assert!(scenario.hosts.iter().all(|h| h.cluster.is_none() && h.address.unwrap().prefix_len() == 16));
+    assert_eq!(scenario.until.idle_polls, 5);
+    assert!(scenario.load.unwrap().measure);
+}
+
+#[test]
+fn the_committed_schema_is_the_derived_one() {
+    let path = folder().join("schema.json");
+    let derived = vlab_scenario::schema_text();
+    if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, &derived).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == derived,
+        "scenarios/schema.json is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it"
+    );
+}
+
+/// The diagnostic of a refused file, in full.
+fn refused(name: &str, text: impl Into<Vec<u8>>) {
+    let error = match read(text) {
+        Ok(scenario) => panic!("{name} was not refused: {scenario:#?}"),
+        Err(error) => error,
+    };
+    for problem in error.problems() {
+        assert!(!problem.message.is_empty());
+        assert!(!problem.message.contains("Spanned") && !problem.message.contains("File"), "{}", problem.message);
+    }
+    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(name, error.to_string());
+    });
+}
+
+#[rstest]
+#[case::empty("empty", "")]
+#[case::only_comments("only_comments", "# nothing\n---\n")]
+#[case::no_mapping("no_mapping", "- a\n- b\n")]
+#[case::a_word("a_word", "hello\n")]
+#[case::not_utf8("not_utf8", b"version: 1\nname: caf\xe9\nhosts: []\n" as &[u8])]
+#[case::tab("tab_indentation", "version: 1\nname: x\ncluster:\n\tname: y\n")]
+#[case::no_yaml("unclosed_bracket", "version: 1\nname: [x\nhosts: []\n")]
+#[case::colon("text_with_colon", "version: 1\nname: x\ndescription: a: b\nhosts: []\n")]
+#[case::two_documents("two_documents", "version: 1\nname: x\nhosts: [{name: a}]\nuntil: {at: 1m}\n---\nversion: 1\n")]
+#[case::unknown_alias("unknown_alias", "version: 1\nname: *x\nhosts: []\n")]
+#[case::control("control_characters", "version: 1\nname: \"a\x1b[31mb\"\nhosts: [{name: a}]\nuntil: {at: 1m}\n")]
+#[case::missing_key("missing_key", "version: 1\nname: x\n")]
+#[case::no_hosts("no_hosts", "version: 1\nname: x\nhosts: []\nuntil: {at: 1m}\n")]
+#[case::wrong_version("wrong_version", "version: 2\nname: x\nhosts: [{name: a}]\nuntil: {at: 1m}\n")]
+#[case::no_end("nothing_ends_it", "version: 1\nname: x\nhosts: [{name: a}]\n")]
+fn files_that_are_no_scenario(#[case] name: &str, #[case] text: impl Into<Vec<u8>>) {
+    refused(name, text);
+}
+
+#[rstest]
+#[case::unknown_key("unknown_key", &[("machine_networks", "machine_network")])]
+#[case::unknown_top_key("unknown_key_at_the_top", &[("expect:", "expects:")])]
+#[case::unknown_deep("unknown_key_in_a_flow", &[("status: error", "statsu: error")])]
+#[case::duplicate("duplicate_key", &[("  name: ocp\n", "  name: ocp\n  name: ocp2\n")])]
+#[case::wrong_type_number("wrong_type_number", &[("count: 3", "count: three")])]
+#[case::wrong_type_list("wrong_type_list", &[("[192.168.126.0/24]", "192.168.126.0/24")])]
+#[case::wrong_type_mapping("wrong_type_mapping", &[("{first: 192.168.126.10}", "192.168.126.10")])]
+#[case::wrong_type_bool("wrong_type_bool", &[("  name: ocp\n", "  name: ocp\n  user_managed_networking: maybe\n")])]
+#[case::scalar_for_hosts("wrong_type_hosts", &[("hosts: all", "hosts: [all]")])]
+fn wrong_form(#[case] name: &str, #[case] change: &[(&str, &str)]) {
+    refused(name, base(change));
+}
+
+#[rstest]
+#[case::two_masters("two_masters", &[("count: 3", "count: 2")])]
+#[case::too_many_masters("six_masters", &[("count: 3", "count: 6")])]
+#[case::count_differs("role_count_differs", &[("  name: ocp\n", "  name: ocp\n  control_plane_count: 5\n")])]
+#[case::count_less("fewer_masters_than_groups", &[("  name: ocp\n", "  name: ocp\n  control_plane_count: 3\n"), ("count: 3", "count: 4")])]
+#[case::old_version("four_masters_old_version", &[("  name: ocp\n", "  name: ocp\n  openshift_version: 4.16\n"), ("count: 3", "count: 4")])]
+#[case::compact_workers("compact_with_workers", &[("  name: ocp\n", "  name: ocp\n  topology: compact\n")])]
+#[case::sno_worker("sno_with_worker_and_vips", &[("  name: ocp\n", "  name: ocp\n  topology: sno\n"), ("count: 3", "count: 1"), ("count: 2", "count: 1")])]
+#[case::overlap("overlapping_networks", &[("  name: ocp\n", "  name: ocp\n  service_networks: [192.168.0.0/16]\n")])]
+#[case::overlap_default("overlap_with_a_default", &[("192.168.126.0/24", "10.129.0.0/24"), ("192.168.126.100", "10.129.0.100"), ("192.168.126.101", "10.129.0.101"), ("{first: 192.168.126.10}", "{first: 10.129.0.10}"), ("{first: 192.168.126.20}", "{first: 10.129.0.20}")])]
+#[case::vip_outside("vip_outside", &[("[192.168.126.100]", "[192.168.127.100]")])]
+#[case::vip_missing("vips_missing", &[("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
+#[case::vip_same("vips_equal", &[("[192.168.126.101]", "[192.168.126.100]")])]
+#[case::vip_broadcast("vip_broadcast", &[("[192.168.126.101]", "[192.168.126.255]")])]
+#[case::vip_umn("vips_with_user_managed_networking", &[("  name: ocp\n", "  name: ocp\n  user_managed_networking: true\n")])]
+#[case::umn_platform("platform_against_networking", &[("  name: ocp\n", "  name: ocp\n  user_managed_networking: true\n  platform: baremetal\n"), ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
+#[case::no_room("cluster_network_without_room", &[("  name: ocp\n", "  name: ocp\n  cluster_networks: [{cidr: 10.200.0.0/24, host_prefix: 25}]\n")])]
+#[case::host_outside("host_outside", &[("{first: 192.168.126.10}", "{first: 192.168.130.10}")])]
+#[case::host_runs_out("addresses_run_out", &[("{first: 192.168.126.10}", "{first: 192.168.126.253}")])]
+#[case::host_twice("host_address_twice", &[("{first: 192.168.126.20}", "{first: 192.168.126.12}")])]
+#[case::host_is_vip("host_address_is_a_vip", &[("{first: 192.168.126.20}", "{first: 192.168.126.100}")])]
+#[case::host_bits("network_with_host_bits", &[("192.168.126.0/24", "192.168.126.1/24")])]
+#[case::zero("count_zero", &[("count: 2", "count: 0")])]
+#[case::negative("count_negative", &[("count: 2", "count: -2")])]
+#[case::too_many("count_too_big", &[("count: 2", "count: 20001")])]
+#[case::too_many_together("counts_too_big_together", &[("count: 2", "count: 19999")])]
+#[case::profile("unknown_profile", &[("    role: worker\n", "    role: worker\n    profile: standart\n")])]
+#[case::time_profile("unknown_time_profile", &[("cluster:", "service: {time_profile: fats}\ncluster:")])]
+#[case::setting("unknown_setting", &[("cluster:", "service:\n  settings: {HOST_MONITOR_INTERVALL: 1s}\ncluster:")])]
+#[case::setting_value("bad_setting", &[("cluster:", "service:\n  settings: {HOST_MONITOR_INTERVAL: soon}\ncluster:")])]
+#[case::need("unknown_need", &[("cluster:", "needs: [postgres, kvmm]\ncluster:")])]
+#[case::name("bad_name", &[("name: base", "name: My Scenario")])]
+#[case::group_twice("group_twice", &[("name: worker", "name: master")])]
+#[case::cluster_name("unknown_cluster_of_group", &[("    role: worker\n", "    role: worker\n    cluster: ocq\n")])]
+#[case::both("cluster_and_clusters", &[("hosts:\n", "clusters:\n  - name: two\nhosts:\n")])]
+#[case::role("unknown_role", &[("role: worker", "role: wroker")])]
+#[case::remote("remote_without_url", &[("cluster:", "service: {kind: remote}\ncluster:")])]
+#[case::fault("faults_are_not_built", &[("expect:", "faults:\n  - name: cut\n    at: 5m\n    target: master-0\n    inject: link-down\n    for: 30s\nexpect:")])]
+#[case::fault_target("fault_target_unknown", &[("expect:", "faults:\n  - name: cut\n    at: 5m\n    target: mastr-0\n    inject: link-down\nexpect:")])]
+#[case::many("several_at_once", &[("count: 3", "count: 2"), ("[192.168.126.101]", "[192.168.127.101]"), ("status: error", "status: eror"), ("role: worker", "role: wroker")])]
+fn contradictions(#[case] name: &str, #[case] change: &[(&str, &str)]) {
+    refused(name, base(change));
+}
+
+#[rstest]
+#[case("expect_unknown_host", "never: {host: master-7, status: error}")]
+#[case("expect_group_as_host", "never: {host: master, status: error}")]
+#[case("expect_host_as_group", "never: {hosts: master-0, status: error}")]
+#[case("expect_unknown_group", "never: {hosts: mastr, status: error}")]
+#[case("expect_unknown_status", "never: {hosts: all, status: knwon}")]
+#[case("expect_status_of_clusters", "never: {hosts: all, status: finalizing}")]
+#[case("expect_status_of_hosts", "never: {cluster: ocp, status: known}")]
+#[case("expect_unknown_stage", "never: {hosts: all, stage: Writing to disk}")]
+#[case("expect_stage_of_another_role", "eventually: {role: worker, stage: Waiting for bootkube}")]
+#[case("expect_unknown_validation", "validation: {hosts: all, id: has-cpu-cores-for-roles, is: success}")]
+#[case("expect_validation_of_hosts", "validation: {cluster: ocp, id: has-inventory, is: success}")]
+#[case("expect_bad_validation_status", "validation: {hosts: all, id: has-inventory, is: good}")]
+#[case("expect_unknown_event", "event: {name: host_registration_suceeded}")]
+#[case("expect_event_never_false", "event: {name: host_registration_succeeded, min: 0}")]
+#[case("expect_event_min_above_max", "event: {name: host_registration_succeeded, min: 3, max: 2}")]
+#[case("expect_negative_count", "event: {name: host_registration_succeeded, count: -1}")]
+#[case("expect_impossible_edge", "sequence: {hosts: all, statuses: [discovering, installed]}")]
+#[case("expect_impossible_start", "sequence: {hosts: all, statuses: [known, disconnected]}")]
+#[case("expect_repeated_status", "sequence: {hosts: all, statuses: [discovering, known, known], mode: partial}")]
+#[case("expect_stages_backwards", "sequence: {role: worker, stages: [Installing, Starting installation]}")]
+#[case("expect_all_optional", "sequence: {hosts: all, statuses: ['discovering?']}")]
+#[case("expect_empty_sequence", "sequence: {hosts: all, statuses: []}")]
+#[case("expect_sequence_of_nobody", "sequence: {statuses: [discovering]}")]
+#[case("expect_two_subjects", "never: {host: master-0, hosts: all, status: error}")]
+#[case("expect_nothing_seen", "never: {hosts: all}")]
+#[case("expect_two_things_seen", "never: {hosts: all, status: error, stage: Done}")]
+#[case("expect_nothing", "name: empty")]
+#[case("expect_two_kinds", "{never: {hosts: all, status: error}, event: {name: host_bind_failed}}")]
+#[case("expect_see_alone", "see: {hosts: all, status: known}")]
+#[case("expect_before_without_see", "{never: {hosts: all, status: error}, before: {cluster: ocp, status: ready}}")]
+#[case("expect_nobody_of_role", "never: {role: arbiter, status: error}")]
+#[case("expect_too_many", "eventually: {hosts: worker, status: known, at_least: 3}")]
+#[case("expect_bad_duration", "{eventually: {hosts: all, status: known}, within: 10}")]
+#[case("expect_bad_unit", "{eventually: {hosts: all, status: known}, within: 10 minutes}")]
+#[case("expect_no_duration", "stage_duration: {hosts: all, stage: Rebooting}")]
+#[case("expect_unknown_operator", "operator: {name: consol, is: available}")]
+#[case("expect_finalizing_stage_of_hosts", "eventually: {hosts: all, finalizing_stage: Done}")]
+fn expectations_that_cannot_be(#[case] name: &str, #[case] item: &str) {
+    refused(name, base(&[("never: {hosts: all, status: error}", item)]));
+}
+
+#[rstest]
+#[case("action_unknown", "{do: instal, at: 5m}")]
+#[case("action_without_time", "{do: cancel}")]
+#[case("action_two_times", "{do: cancel, at: 5m, after: {cluster: ocp, status: installing}}")]
+#[case("action_without_host", "{do: delete-host, at: 5m}")]
+#[case("action_on_hosts_not_cluster", "{do: cancel, at: 5m, host: master-0}")]
+#[case("action_changes_nothing", "{do: patch-host, at: 5m, host: master-0}")]
+#[case("action_refusal_that_is_none", "{do: cancel, at: 5m, refused: 200}")]
+fn actions_that_cannot_be(#[case] name: &str, #[case] item: &str) {
+    refused(name, base(&[("expect:", &format!("actions:\n  - {item}\nexpect:"))]));
+}
+
+#[test]
+fn actions_are_resolved() {
+    let text = base(&[(
+        "expect:",
+        "actions:\n  - {do: cancel, after: {role: bootstrap, stage: Writing image to disk}, then: 30s, refused: 409}\nexpect:",
+    )]);
+    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
+    let action = &scenario.actions[0];
+    assert_eq!((action.cluster.as_deref(), action.refused, action.line), (Some("ocp"), Some(409), 18));
+    let ActionTime::After { moment, then } = &action.when else { panic!("{action:?}") };
+    assert!(matches!(&moment.subject, Subject::Role { cluster, .. } if cluster == "ocp"));
+    assert_eq!(*then, Span::Service(Duration::from_secs(30)));
+}
+
+#[test]
+fn hosts_of_the_pool_that_are_bound_count_for_their_cluster() {
+    let text = base(&[
+        ("    role: master\n", "    role: master\n    cluster: none\n"),
+        ("expect:", "actions:\n  - {do: bind, at: 5m, hosts: master}\nexpect:"),
+    ]);
+    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.hosts_of(None).count(), 3);
+    assert_eq!(scenario.actions[0].hosts.len(), 3);
+    assert_eq!(scenario.clusters[0].control_plane_count, 3);
+}
+
+#[test]
+fn vips_can_be_set_later() {
+    let text = base(&[
+        ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", ""),
+        (
+            "expect:",
+            "actions:\n  - {do: set-vips, at: 5m, api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]}\nexpect:",
+        ),
+    ]);
+    assert!(read(text).is_ok());
+}
+
+#[test]
+fn what_is_not_built_yet_loads_and_says_so() {
+    let text = base(&[
+        ("    role: worker\n", "    role: worker\n    kind: vm\n"),
+        ("cluster:", "service: {kind: container}\ncluster:"),
+    ]);
+    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
+    let what: Vec<_> = scenario.not_built.iter().map(|n| (n.what.as_str(), n.line)).collect();
+    assert_eq!(what, [("a service of kind container", 3), ("hosts of kind vm", 17)]);
+    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!("not_built", scenario.not_built[1].diagnostic);
+    });
+}
+
+#[test]
+fn expectations_without_a_name_get_one() {
+    let scenario = read(base(&[(
+        "expect:\n",
+        "expect:\n  - validation: {hosts: all, id: connected, is: success}\n  - validation: {hosts: all, id: connected, is: success}\n",
+    )]))
+    .unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<_> = scenario.expect.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "connected of hosts master-0..worker-1 is success in the end",
+            "connected of hosts master-0..worker-1 is success in the end (line 20)",
+            "never: hosts master-0..worker-1 is error",
+        ]
+    );
+    assert!(matches!(&scenario.expect[2].check, Check::Never { .. }));
+}
+
+#[test]
+fn anchors_and_merges_may_be_used() {
+    let text =
+        "version: 1\nname: x\nhosts:\n  - &one {name: a, role: worker}\n  - {<<: *one, name: b}\nuntil: {at: 1m}\n";
+    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.hosts[1].role, scenario.hosts[0].role);
+}
+
+#[test]
+fn too_long_is_refused_without_being_read() {
+    let error = read(vec![b'#'; 10_000_000]).unwrap_err();
+    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!("ten_megabytes", error.to_string());
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("big.yaml");
+    std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    let error = SourceFile::read(&path).unwrap_err().to_string();
+    assert!(error.contains("longer than 1024 KiB"), "{error}");
+    let just_fits = vec![b'#'; MAX_BYTES];
+    assert!(read(just_fits).unwrap_err().to_string().contains("nothing in it"));
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = SourceFile::read(&dir.path().join("no.yaml")).unwrap_err().to_string();
+    assert!(missing.contains("cannot read it") && missing.contains("no.yaml"), "{missing}");
+    let folder = SourceFile::read(dir.path()).unwrap_err().to_string();
+    assert!(folder.contains("it is a folder"), "{folder}");
+}
+
+/// Files made to hurt the reader: they must be refused, quickly, with a message of a sane length.
+#[rstest]
+#[case::flow("deep_flow", "[".repeat(100_000))]
+#[case::maps("deep_maps", "{a: ".repeat(50_000))]
+#[case::blocks("deep_blocks", (0..500).map(|i| format!("{}a:\n", " ".repeat(i))).collect::<String>())]
+#[case::dashes("deep_dashes", "- ".repeat(20_000))]
+#[case::typed("deep_in_a_value", format!("version: 1\nname: x\nservice:\n  settings:\n    A: {}1{}\nhosts: []\n", "[".repeat(40), "]".repeat(40)))]
+#[case::bomb("alias_bomb", {
+    let mut text = "version: 1\nname: x\nservice:\n  settings:\n    a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for (one, next) in ["a", "b", "c", "d", "e", "f", "g"].windows(2).map(|w| (w[0], w[1])) {
+        text += &format!("    {next}: &{next} [{}]\n", vec![format!("*{one}"); 10].join(", "));
+    }
+    text + "hosts: []\n"
+})]
+#[case::long_line("long_line", format!("version: 1\nname: x\ndescription: {}\nhosts: [{{name: a, cuont: 1}}] # {}\n", "y".repeat(100_000), "z".repeat(100_000)))]
+fn hostile(#[case] name: &str, #[case] text: String) {
+    let error = read(text).unwrap_err().to_string();
+    assert!(error.len() < 6_000, "{} bytes", error.len());
+    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(name, error);
+    });
+}
+
+#[test]
+fn unknown_scenarios_get_the_nearest_names() {
+    let Err(CatalogueError::NotFound(error)) = Catalogue::embedded().find("son") else { panic!("it was found") };
+    assert_eq!(error.nearest, ["sno"]);
+    assert_eq!(error.to_string(), "there is no scenario `son` in the built-in catalogue; did you mean `sno`?");
+    let Err(CatalogueError::NotFound(error)) = Catalogue::embedded().find("qqq") else { panic!("it was found") };
+    assert!(error.nearest.is_empty() && error.to_string().contains("`ha-3-2`"), "{error}");
+    assert!(matches!(catalogue().find("./no/such.yaml"), Err(CatalogueError::Unreadable(_))));
+    let by_path = folder().join("sno.yaml");
+    assert_eq!(catalogue().find(by_path.to_str().unwrap()).unwrap().bytes, catalogue().find("sno").unwrap().bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is in a file: no panic, and an error that can be shown.
+    #[test]
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        if let Err(error) = read(bytes) {
+            prop_assert!(!error.render(true).is_empty());
+        }
+    }
+
+    /// The same with what looks like a scenario: pieces of one, cut and put together at will.
+    #[test]
+    fn any_mixture(cuts in proptest::collection::vec((0usize..700, 0usize..80, 0usize..700), 1..6), junk in "[\\PC\n\t]{0,12}") {
+        let mut text: Vec<char> = BASE.chars().collect();
+        for (from, len, to) in cuts {
+            let from = from.min(text.len());
+            let piece: Vec<char> = text[from..(from + len).min(text.len())].to_vec();
+            let to = to.min(text.len());
+            text.splice(to..to, piece.into_iter().chain(junk.chars()));
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(error) = read(text) {
+            prop_assert!(!error.to_string().is_empty());
+            for problem in error.problems() {
+                prop_assert!(error.line_column(problem).is_none_or(|(l, c)| l > 0 && c > 0));
+            }
+        }
+    }
+
+    /// Durations: what is written back reads as the same.
+    #[test]
+    fn durations(micros in 0u64..31_000_000_000_000, wall in any::<bool>()) {
+        let duration = Duration::from_micros(micros);
+        let span = if wall { Span::Wall(duration) } else { Span::Service(duration) };
+        prop_assert_eq!(span.to_string().parse::<Span>().unwrap(), span);
+    }
+}
+
+#[rstest]
+#[case("90s", 1.0, 90_000)]
+#[case("90s", 60.0, 1_500)]
+#[case("90s wall", 60.0, 90_000)]
+#[case("1h30m", 1.0, 5_400_000)]
+#[case("250ms", 1.0, 250)]
+#[case("1.5m", 1.0, 90_000)]
+#[case("10s", f64::NAN, 10_000)]
+#[case("10s", 0.0, 10_000)]
+fn durations_are_service_time(#[case] text: &str, #[case] scale: f64, #[case] millis: u64) {
+    assert_eq!(text.parse::<Span>().unwrap().under(scale), Duration::from_millis(millis));
+}
+
+#[rstest]
+#[case("")]
+#[case("10")]
+#[case("s")]
+#[case("10 s")]
+#[case("10x")]
+#[case("-5s")]
+#[case("1.2.3s")]
+#[case("400d")]
+#[case("99999999999999999999999999999999999999h")]
+#[case("10swall")]
+fn bad_durations(#[case] text: &str) {
+    assert!(text.parse::<Span>().is_err());
+}
