@@ -155,7 +155,7 @@ impl Checker<'_> {
     }
 
     fn positive_u64(&mut self, value: &Option<At<i64>>, what: &str, min: i64) -> Option<u64> {
-        value.as_ref().and_then(|v| self.number(v, what, min, i64::MAX / 1_000_000)).and_then(|n| u64::try_from(n).ok())
+        value.as_ref().and_then(|v| self.number(v, what, min, 1_000_000_000)).and_then(|n| u64::try_from(n).ok())
     }
 
     /// A name that becomes a part of host names and of paths.
@@ -373,7 +373,7 @@ impl Checker<'_> {
                 // Only the simulated service lacks what the real one has.
                 Err(SettingError::NotSimulated { .. }) if kind != ServiceKind::Simulated => {}
                 Err(SettingError::Unknown { name, .. }) => {
-                    self.unknown(&value.span, "setting of the service named", &name, Settings::NAMES.iter().copied());
+                    self.unknown(&value.span, "service setting", &name, Settings::NAMES.iter().copied());
                 }
                 Err(error) => self.refuse(&value.span, error.to_string(), "cannot be taken", ""),
             }
@@ -669,7 +669,7 @@ impl Checker<'_> {
                     "write `topology: ha`, or remove them",
                 );
             }
-            if topology == Topology::Ha && workers + autos + masters <= count {
+            if asked == Some(Topology::Ha) && workers == 0 && masters + autos <= count {
                 let at = asked_place.clone().unwrap_or_else(|| place.clone());
                 self.refuse(
                     &at,
@@ -709,7 +709,7 @@ impl Checker<'_> {
                     );
                 }
                 6.. => self.refuse(
-                    &count_or_cluster,
+                    &count_place.clone().or_else(|| group_of(HostRole::Master)).unwrap_or_else(|| place.clone()),
                     format!("a cluster has at most 5 masters, not {count}"),
                     "too many",
                     "use 3, 4 or 5 masters; more hosts can be workers",
@@ -797,7 +797,13 @@ impl Checker<'_> {
         let mut all: Vec<(IpNet, Place, &str)> = vec![];
         let mut machine_networks = vec![];
         for text in file.machine_networks.iter().flatten() {
-            if let Some(network) = self.read(text) {
+            let network = self.read(text);
+            if network.is_none() {
+                // It cannot be told what is inside of it: everything is, so that one mistake is told once.
+                machine_networks
+                    .extend([ipv4_net([0, 0, 0, 0], 0), IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)]);
+            }
+            if let Some(network) = network {
                 machine_networks.push(network);
                 machine_places.push(text.span.clone());
                 all.push((network, text.span.clone(), "machine network"));

@@ -168,6 +168,8 @@ fn first_line(text: &str, span: &Range<usize>) -> Range<usize> {
         end = start + newline;
     }
     let end = start + text[start..end].trim_end().len();
+    // A mark longer than a line of the terminal shows nothing.
+    let end = end.min(floor_boundary(text, start + 100));
     if end > start {
         return start..end;
     }
@@ -315,16 +317,17 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     let normal = |w: &str| w.trim().to_lowercase().replace(['_', ' '], "-");
     let wanted = normal(word);
+    // A third of the letters may be wrong; short words have one slip.
+    let slips = (wanted.chars().count() / 3).max(1);
     let mut scored: Vec<(f64, &str)> = known
         .into_iter()
-        .map(|k| {
-            (
-                strsim::jaro_winkler(&wanted, &normal(k))
-                    .max(strsim::normalized_damerau_levenshtein(&wanted, &normal(k))),
-                k,
-            )
+        .filter_map(|k| {
+            let other = normal(k);
+            let score =
+                strsim::jaro_winkler(&wanted, &other).max(strsim::normalized_damerau_levenshtein(&wanted, &other));
+            let near = score >= 0.75 || wanted.len() > 2 && strsim::damerau_levenshtein(&wanted, &other) <= slips;
+            near.then_some((score, k))
         })
-        .filter(|(score, _)| *score >= 0.75)
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
     scored.dedup_by(|a, b| a.1 == b.1);

@@ -107,7 +107,7 @@ pub(crate) fn words_schema(names: &[&[&str]]) -> Schema {
 pub(crate) fn unknown_word(what: &str, text: &str, names: &[&str]) -> Complaint {
     Complaint {
         message: format!("`{text}` is no {what}"),
-        label: format!("not a {what}"),
+        label: format!("not {} {what}", if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }),
         help: suggestion(text, names.iter().copied()),
     }
 }

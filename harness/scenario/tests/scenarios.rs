@@ -353,7 +353,7 @@ fn expectations_without_a_name_get_one() {
         names,
         [
             "connected of hosts master-0..worker-1 is success in the end",
-            "connected of hosts master-0..worker-1 is success in the end (line 20)",
+            "connected of hosts master-0..worker-1 is success in the end (line 19)",
             "never: hosts master-0..worker-1 is error",
         ]
     );
