@@ -1135,10 +1135,10 @@ impl Checker<'_> {
                         if number == 0 { "outside" } else { "runs out of the network" },
                         "choose a first address so that all hosts of the group fit in",
                     );
-                    if let Some(i) = cluster.filter(|_| network.is_none() && addresses.network.is_none()) {
-                        if let Some(there) = places[i].machine.first() {
-                            self.also(there, "the machine network");
-                        }
+                    if let Some(i) = cluster.filter(|_| network.is_none() && addresses.network.is_none())
+                        && let Some(there) = places[i].machine.first()
+                    {
+                        self.also(there, "the machine network");
                     }
                     break;
                 };
@@ -1429,6 +1429,7 @@ impl Checker<'_> {
             item.event.as_ref().map(|t| ("event", &t.span)),
             item.operator.as_ref().map(|t| ("operator", &t.span)),
             item.action.as_ref().map(|t| ("action", &t.span)),
+            item.did.as_ref().map(|t| ("did", &t.span)),
         ]
         .into_iter()
         .flatten()
@@ -1440,7 +1441,7 @@ impl Checker<'_> {
                     &item.span,
                     "it does not say what is to be seen",
                     "here",
-                    "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`",
+                    "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`, `did`",
                 );
                 return None;
             }
@@ -1555,6 +1556,18 @@ impl Checker<'_> {
         } else if let Some(text) = &item.action {
             let action = self.read(text)?;
             (subject.unwrap_or(Subject::Run), Seen::Action(action))
+        } else if let Some(text) = &item.did {
+            let deed = self.read(text)?;
+            let subject = if deed.of_cluster {
+                self.needs_cluster(subject, &text.span, known, "what happens inside clusters")?
+            } else {
+                let subject = subject.unwrap_or(Subject::Run);
+                if !self.needs_hosts(&subject, &text.span, "what hosts do") {
+                    return None;
+                }
+                subject
+            };
+            (subject, Seen::Did(text.text.clone()))
         } else {
             return None;
         };

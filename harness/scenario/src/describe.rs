@@ -27,6 +27,7 @@ pub(crate) fn moment(moment: &Moment) -> String {
         Seen::Event { name, severity: Some(s) } => format!("sends {name} ({s})"),
         Seen::Operator { name, status } => format!("has operator {name} {status}"),
         Seen::Action(kind) => format!("user does {kind}"),
+        Seen::Did(what) => format!("did {what}"),
     };
     let of = match moment.of {
         Quantity::All => String::new(),

@@ -10,7 +10,9 @@ use serde_json::Value;
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 use vlab_model::validation::ValidationStatus;
 
-use crate::spanned::{AnyStatus, AnyValidation, At, EventName, OperatorName, Plain, Step, Text, UserRole, Version};
+use crate::spanned::{
+    AnyStatus, AnyValidation, At, Deed, EventName, OperatorName, Plain, Step, Text, UserRole, Version,
+};
 use crate::time::Span;
 use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
 
@@ -269,7 +271,7 @@ pub(crate) struct FaultFile {
 }
 
 /// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
-/// `finalizing_stage`, `validation`, `event`, `operator`, `action`.
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `did`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Observation")]
@@ -300,6 +302,8 @@ pub(crate) struct ObservationFile {
     pub(crate) operator: Option<Text<OperatorName>>,
     /// The user does this.
     pub(crate) action: Option<Text<ActionKind>>,
+    /// A host does this by itself, or it happens inside the cluster, where the service does not see it.
+    pub(crate) did: Option<Text<Deed>>,
     /// So many hosts are enough; all without it.
     pub(crate) at_least: Option<At<i64>>,
 }

@@ -312,6 +312,48 @@ impl Scalar for EventName {
     }
 }
 
+/// Something that happens on a host, or inside a cluster, and that the service does not see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deed {
+    /// It happens to a cluster, not to one of its hosts.
+    pub(crate) of_cluster: bool,
+}
+
+const DEEDS_OF_HOSTS: &[&str] = &[
+    "powered-on",
+    "powered-off",
+    "booted-discovery",
+    "registered",
+    "registered-without-command",
+    "frozen",
+    "gave-up-polling",
+    "agent-exited",
+    "agent-upgraded",
+    "network-lost",
+    "network-back",
+    "installer-started",
+    "installer-stopped",
+    "installer-failed",
+    "rebooting",
+    "booted-installed-os",
+    "node-ready",
+];
+const DEEDS_OF_CLUSTERS: &[&str] =
+    &["bootkube-started", "temporary-control-plane-up", "bootkube-done", "etcd-bootstrap-done", "controller-ready"];
+
+impl Scalar for Deed {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        let of_cluster = DEEDS_OF_CLUSTERS.contains(&text);
+        if of_cluster || DEEDS_OF_HOSTS.contains(&text) {
+            return Ok(Deed { of_cluster });
+        }
+        Err(unknown_word("thing that hosts or clusters do", text, &[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS].concat()))
+    }
+    fn schema() -> Schema {
+        words_schema(&[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS])
+    }
+}
+
 /// Name of a monitored operator.
 #[derive(Clone, Debug)]
 pub(crate) struct OperatorName;

@@ -307,6 +307,9 @@ pub enum Seen {
     },
     /// The user did this.
     Action(ActionKind),
+    /// A host did this by itself, or it happened inside the cluster: what the service does not see, for example
+    /// `booted-installed-os` of a host, `bootkube-done` of a cluster. One of a closed list.
+    Did(String),
 }
 
 /// Something that must be true of the history.

@@ -272,6 +272,9 @@ fn contradictions(#[case] name: &str, #[case] change: &[(&str, &str)]) {
 #[case("expect_bad_unit", "{eventually: {hosts: all, status: known}, within: 10 minutes}")]
 #[case("expect_no_duration", "stage_duration: {hosts: all, stage: Rebooting}")]
 #[case("expect_unknown_operator", "operator: {name: consol, is: available}")]
+#[case("expect_unknown_deed", "never: {hosts: all, did: powered-of}")]
+#[case("expect_deed_of_clusters", "never: {hosts: all, did: bootkube-done}")]
+#[case("expect_deed_of_hosts", "never: {cluster: ocp, did: frozen}")]
 #[case("expect_finalizing_stage_of_hosts", "eventually: {hosts: all, finalizing_stage: Done}")]
 fn expectations_that_cannot_be(#[case] name: &str, #[case] item: &str) {
     refused(name, base(&[("never: {hosts: all, status: error}", item)]));
