@@ -11,11 +11,11 @@ type Edges = BTreeMap<(String, String, String, String), usize>;
 fn dump(folder: &Path, machine: &str) -> Edges {
     let path = folder.join(format!("{machine}-state-machine.json"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let dump: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let dump: serde_json::Value = serde_json::from_str(&text).expect("a dump is JSON");
     let mut edges = Edges::new();
-    let word = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
-    for rule in dump["transition_rules"].as_array().unwrap() {
-        for source in rule["source_states"].as_array().unwrap() {
+    let word = |v: &serde_json::Value| v.as_str().expect("events, states and names are text").to_owned();
+    for rule in dump["transition_rules"].as_array().expect("a dump has a list of rules") {
+        for source in rule["source_states"].as_array().expect("a rule has a list of sources") {
             let edge =
                 (word(&rule["transition_type"]), word(source), word(&rule["destination_state"]), word(&rule["name"]));
             *edges.entry(edge).or_default() += 1;
