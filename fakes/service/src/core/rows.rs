@@ -38,7 +38,7 @@ pub struct ClusterPrivate {
     pub machine_network_set_at: Option<Timestamp>,
     /// The DHCP lease warning was given.
     pub dhcp_warned: bool,
-    /// How many hosts took part when the installation started (progress).
+    /// Lease of the API VIP, as the agent reported it.
     pub api_vip_lease: Option<String>,
     /// Lease of the ingress VIP, as the agent reported it.
     pub ingress_vip_lease: Option<String>,
@@ -91,6 +91,13 @@ pub struct HostPrivate {
     pub last_upgrade_events: BTreeMap<String, Timestamp>,
     /// Stage timer as last refreshed, for a host that waits for others.
     pub timer_refreshed_at: Option<Timestamp>,
+}
+
+impl ClusterRow {
+    /// The API object.
+    pub fn cluster(&self) -> &Cluster {
+        &self.view.cluster
+    }
 }
 
 impl HostRow {
@@ -239,48 +246,25 @@ impl Serialize for HostRow {
 impl<'de> Deserialize<'de> for HostRow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let row = HostRowIn::deserialize(deserializer)?;
-        Ok(HostRow { view: parse_host(row.host), private: row.private })
-    }
-}
-
-/// A host's view with all its JSON texts parsed; a text that is absent or broken gives the empty value.
-pub fn parse_host(host: Host) -> HostView {
-    fn parse<T: serde::de::DeserializeOwned>(text: &Option<String>) -> Option<T> {
-        text.as_deref().filter(|t| !t.is_empty()).and_then(|t| serde_json::from_str(t).ok())
-    }
-    HostView {
-        inventory: parse(&host.inventory),
-        connectivity: parse(&host.connectivity),
-        ntp_sources: parse(&host.ntp_sources),
-        domain_name_resolutions: parse(&host.domain_name_resolutions),
-        disks_info: parse(&host.disks_info).unwrap_or_default(),
-        images_status: parse(&host.images_status).unwrap_or_default(),
-        free_addresses: parse(&host.free_addresses),
-        api_vip_connectivity: parse(&host.api_vip_connectivity),
-        tang_connectivity: parse(&host.tang_connectivity),
-        host,
+        Ok(HostRow { view: HostView::new(row.host), private: row.private })
     }
 }
 
 #[derive(Serialize)]
 struct ClusterRowOut<'a> {
     cluster: &'a Cluster,
-    has_pull_secret: bool,
     kubeconfig_uploaded: bool,
     has_custom_manifests: bool,
-    majority_groups: &'a Option<BTreeMap<String, Vec<Uuid>>>,
-    ip_collisions: &'a BTreeMap<String, Vec<String>>,
     private: &'a ClusterPrivate,
 }
 
 #[derive(Deserialize)]
 struct ClusterRowIn {
     cluster: Cluster,
-    has_pull_secret: bool,
+    #[serde(default)]
     kubeconfig_uploaded: bool,
+    #[serde(default)]
     has_custom_manifests: bool,
-    majority_groups: Option<BTreeMap<String, Vec<Uuid>>>,
-    ip_collisions: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     private: ClusterPrivate,
 }
@@ -289,11 +273,8 @@ impl Serialize for ClusterRow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         ClusterRowOut {
             cluster: &self.view.cluster,
-            has_pull_secret: self.view.has_pull_secret,
             kubeconfig_uploaded: self.view.kubeconfig_uploaded,
             has_custom_manifests: self.view.has_custom_manifests,
-            majority_groups: &self.view.majority_groups,
-            ip_collisions: &self.view.ip_collisions,
             private: &self.private,
         }
         .serialize(serializer)
@@ -303,16 +284,9 @@ impl Serialize for ClusterRow {
 impl<'de> Deserialize<'de> for ClusterRow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let row = ClusterRowIn::deserialize(deserializer)?;
-        Ok(ClusterRow {
-            view: ClusterView {
-                cluster: row.cluster,
-                has_pull_secret: row.has_pull_secret,
-                kubeconfig_uploaded: row.kubeconfig_uploaded,
-                majority_groups: row.majority_groups,
-                ip_collisions: row.ip_collisions,
-                has_custom_manifests: row.has_custom_manifests,
-            },
-            private: row.private,
-        })
+        let mut view = ClusterView::new(row.cluster);
+        view.kubeconfig_uploaded = row.kubeconfig_uploaded;
+        view.has_custom_manifests = row.has_custom_manifests;
+        Ok(ClusterRow { view, private: row.private })
     }
 }
