@@ -2,23 +2,49 @@
 //! clock, no database; randomness only from a stream that is seeded by the configuration.
 //!
 //! A shell feeds [`Core::handle`] and [`Core::wake`], stores what [`Core::take_writes`] returns, and answers only after
-//! that is stored: then [`Core::confirm`], or [`Core::rollback`] when storing failed. [`Core::new`] over the stored rows
-//! continues where the writes ended.
+//! that is stored: then [`Core::confirm`], or [`Core::rollback`] when storing failed. Between `take_writes` and one of the
+//! two it must not call `handle` or `wake`. [`Core::new`] over the stored rows continues where the writes ended.
+//!
+//! * `rows` is what is stored, `state` the tables and the one place through which they change.
+//! * `router` is the table of operations; `check` and `answer` are the words for requests that are wrong.
+//! * `clusters`, `infra_envs`, `hosts`, `register`, `steps`, `replies`, `progress`, `install`, `operators`, `logs`,
+//!   `manifests`, `downloads`, `events`, `catalog` are the operations.
+//! * `monitor` is what time does.
 
+mod answer;
+mod catalog;
+mod check;
+mod clusters;
+mod downloads;
+mod events;
+mod hosts;
+mod infra_envs;
+mod install;
+mod logs;
+mod manifests;
+mod monitor;
+mod operators;
+mod progress;
+mod register;
+mod replies;
+mod router;
 mod rows;
+mod show;
+mod state;
+mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
+use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
+use vlab_model::settings::Settings;
 
-pub use rows::{
-    ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write, parse_host,
-};
+pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
 
-/// Stand-in until the model has its settings; becomes `vlab_model::settings::Settings`.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {}
+use self::state::State;
 
 /// What a core must know besides its state.
 #[derive(Clone, Debug)]
@@ -27,9 +53,10 @@ pub struct CoreConfig {
     pub settings: Settings,
     /// Seed of ids, keys and passwords.
     pub seed: u64,
-    /// URL under which hosts reach the service, without the API's path, for example `http://127.0.0.1:8090`.
+    /// URL under which hosts reach the service, without the API's path, for example `http://127.0.0.1:8090`. The setting
+    /// `SERVICE_BASE_URL` replaces it.
     pub base_url: String,
-    /// URL of the image service, for example `http://127.0.0.1:8888`.
+    /// URL of the image service, for example `http://127.0.0.1:8888`; empty: there is none.
     pub image_service_url: String,
 }
 
@@ -58,13 +85,38 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
+    state: State,
+    /// First instant that the core was told: the monitors' ticks are counted from it.
+    begin: Option<Timestamp>,
+    last_host_tick: Timestamp,
+    last_cluster_tick: Timestamp,
+    /// Connectivity checks handed out: cluster to (minute, number). Only large clusters are throttled.
+    connectivity_checks: BTreeMap<Uuid, (i64, i64)>,
+    host_monitor_runs: u64,
+    cluster_monitor_runs: u64,
+    hosts_refreshed: u64,
+}
+
+/// Whole milliseconds, see `state`.
+fn floor_ms(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().div_euclid(1000) * 1000)
 }
 
 impl Core {
     /// A service over what was stored. An empty snapshot is a new service.
     pub fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
-        let _ = snapshot;
-        Self { config }
+        let state = State::new(config.seed, snapshot);
+        Self {
+            config,
+            state,
+            begin: None,
+            last_host_tick: Timestamp::UNSET,
+            last_cluster_tick: Timestamp::UNSET,
+            connectivity_checks: BTreeMap::new(),
+            host_monitor_runs: 0,
+            cluster_monitor_runs: 0,
+            hosts_refreshed: 0,
+        }
     }
 
     /// The configuration that the core was made with.
@@ -72,40 +124,103 @@ impl Core {
         &self.config
     }
 
+    /// URL under which hosts reach the service.
+    fn base_url(&self) -> &str {
+        let own = self.config.settings.service_base_url.as_str();
+        if own.is_empty() { &self.config.base_url } else { own }
+    }
+
+    fn begin(&mut self, now: Timestamp) -> Timestamp {
+        if self.begin.is_none() {
+            // The first tick comes an interval after the start, as a ticker's does.
+            self.begin = Some(now);
+            self.last_host_tick = now;
+            self.last_cluster_tick = now;
+        }
+        floor_ms(now)
+    }
+
     /// Answers a request. Everything under the API's base path is known here; any other path is answered 404.
     pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
-        let _ = (now, request);
-        unimplemented!("Core::handle")
+        let now = self.begin(floor_ms(now));
+        let response = router::dispatch(self, now, request);
+        self.state.end_unit();
+        response
     }
 
     /// Does what is due: background preparation, host monitor, cluster monitor.
     pub fn wake(&mut self, now: Timestamp) {
-        let _ = now;
-        unimplemented!("Core::wake")
+        let now = self.begin(floor_ms(now));
+        for id in self.state.preparations.take_due(now) {
+            self.prepare(now, id);
+        }
+        if self.next_host_tick().is_some_and(|at| at <= now) {
+            self.last_host_tick = now;
+            self.run_host_monitor(now);
+        }
+        if self.next_cluster_tick().is_some_and(|at| at <= now) {
+            self.last_cluster_tick = now;
+            self.run_cluster_monitor(now);
+        }
     }
 
-    /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something.
+    fn next_host_tick(&self) -> Option<Timestamp> {
+        let work = self.state.host_agenda.next()?;
+        Some(monitor::tick(self.begin?, self.config.settings.host_monitor_interval, self.last_host_tick, work))
+    }
+
+    fn next_cluster_tick(&self) -> Option<Timestamp> {
+        let work = self.state.cluster_agenda.next()?;
+        Some(monitor::tick(self.begin?, self.config.settings.cluster_monitor_interval, self.last_cluster_tick, work))
+    }
+
+    /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was
+    /// never told the time answers `None`: wake it once at the start.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        unimplemented!("Core::next_wake")
+        [self.state.preparations.next(), self.next_host_tick(), self.next_cluster_tick()].into_iter().flatten().min()
     }
 
-    /// Changes since the last call, in the order in which they happened.
+    /// Changes since the last call, in the order in which they happened. Those of one request (or one run of a monitor) are
+    /// together; a row that changed in several requests is in it several times.
     pub fn take_writes(&mut self) -> Vec<Write> {
-        unimplemented!("Core::take_writes")
+        self.state.take_writes()
     }
 
     /// All changes up to now are stored.
     pub fn confirm(&mut self) {
-        unimplemented!("Core::confirm")
+        self.state.confirm();
     }
 
     /// Storing failed: the state is what it was at the last [`Core::confirm`] (or at the start).
     pub fn rollback(&mut self) {
-        unimplemented!("Core::rollback")
+        self.state.rollback();
+    }
+
+    /// All rows as a restart would read them (for tests and for stores that keep no rows of their own).
+    pub fn snapshot(&self) -> Snapshot {
+        self.state.snapshot()
     }
 
     /// Counts for the metrics page.
     pub fn stats(&self) -> Stats {
-        unimplemented!("Core::stats")
+        let mut stats = Stats {
+            infra_envs: self.state.infra_envs().len() as u64,
+            events: self.state.events().len() as u64,
+            host_monitor_runs: self.host_monitor_runs,
+            cluster_monitor_runs: self.cluster_monitor_runs,
+            hosts_refreshed: self.hosts_refreshed,
+            ..Stats::default()
+        };
+        for row in self.state.all_hosts() {
+            *stats.hosts.entry(row.host().status.as_str()).or_default() += 1;
+        }
+        for row in self.state.clusters() {
+            *stats.clusters.entry(row.cluster().status.as_str()).or_default() += 1;
+        }
+        for (_, bytes) in self.state.files() {
+            stats.files.0 += 1;
+            stats.files.1 += bytes.len() as u64;
+        }
+        stats
     }
 }

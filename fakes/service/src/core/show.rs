@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use uuid::Uuid;
-use vlab_api::types::{Cluster, Host, HostProgressInfo, HostStatus};
+use vlab_api::types::{Cluster, Host, HostProgressInfo, HostRole, HostStatus};
 use vlab_api::Timestamp;
 use vlab_model::view::HostView;
 use vlab_model::{network, stages};
@@ -28,7 +28,7 @@ pub(super) fn host(row: &HostRow, cluster: Option<&ClusterRow>) -> Host {
     host.requested_hostname = Some(view.hostname().map_or_else(|| host.id.to_string(), str::to_owned));
     host.progress_stages = Some(match host.role {
         // A host that has no role yet has no stages either.
-        Some(vlab_api::types::HostRole::AutoAssign) | None if host.bootstrap != Some(true) => Vec::new(),
+        Some(HostRole::AutoAssign) | None if host.bootstrap != Some(true) => Vec::new(),
         _ => stages::role_stages(view, cluster.map(|c| &c.view)).to_vec(),
     });
     host.deleted_at = Some(Value::Null);
@@ -56,6 +56,9 @@ impl Core {
         cluster.total_host_count = count(&|_| true);
         cluster.enabled_host_count = count(&|s| s != HostStatus::Disabled);
         cluster.ready_host_count = count(&|s| s == HostStatus::Known);
+        // With fewer than two workers the masters have to take their load.
+        let workers = hosts.iter().filter(|h| h.view.effective_role() == HostRole::Worker).count();
+        cluster.schedulable_masters_forced_true = Some(workers < 2);
         cluster.host_networks = Some(network::host_networks(&views));
         cluster.hosts =
             Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row))).collect() } else { Vec::new() });

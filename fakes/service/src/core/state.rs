@@ -116,6 +116,8 @@ pub(super) struct State {
     pub(super) host_agenda: Agenda<HostKey>,
     pub(super) cluster_agenda: Agenda<Uuid>,
     pub(super) preparations: Agenda<Uuid>,
+    /// Clusters whose majority groups and address collisions must be computed again.
+    pub(super) stale_connectivity: BTreeSet<Uuid>,
     /// Id of the request that is being handled, for its events.
     pub(super) request_id: Option<Uuid>,
 }
@@ -144,6 +146,7 @@ impl State {
             host_agenda: Agenda::default(),
             cluster_agenda: Agenda::default(),
             preparations: Agenda::default(),
+            stale_connectivity: BTreeSet::new(),
             request_id: None,
         };
         for row in snapshot.clusters {
@@ -288,6 +291,10 @@ impl State {
                     self.preparations.schedule(id, due);
                 }
                 self.cluster_agenda.schedule(id, Timestamp::UNSET);
+                let networks = |r: &ClusterRow| r.view.cluster.machine_networks.clone();
+                if self.clusters.get(&id).is_none_or(|old| networks(old) != networks(&row)) {
+                    self.stale_connectivity.insert(id);
+                }
                 self.clusters.insert(id, row);
             }
             None => {
@@ -298,6 +305,12 @@ impl State {
     }
 
     fn set_host(&mut self, key: HostKey, row: Option<Arc<HostRow>>) {
+        let seen = |r: &HostRow| (r.host().cluster_id, r.host().inventory.clone(), r.host().connectivity.clone(), r.host().status);
+        let old = self.hosts.get(&key);
+        if old.map(|r| seen(r)) != row.as_ref().map(|r| seen(r)) {
+            let clusters = [old.and_then(|r| r.host().cluster_id), row.as_ref().and_then(|r| r.host().cluster_id)];
+            self.stale_connectivity.extend(clusters.into_iter().flatten());
+        }
         let old_place = self.hosts.get(&key).map(|r| (r.host().cluster_id, r.private.ordinal));
         let new_place = row.as_ref().map(|r| (r.host().cluster_id, r.private.ordinal));
         if old_place != new_place {

@@ -1,0 +1,522 @@
+//! Infra-envs: creating, changing, deleting, and what is downloaded of them.
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::Response;
+use vlab_api::types::{
+    HostStage, HostStaticNetworkConfig, HostStatus, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams, KernelArgument,
+    PresignedUrl, Proxy, Severity,
+};
+
+use super::Core;
+use super::answer::{Answer, Fail, attachment};
+use super::clusters::{check_proxy, check_pull_secret, check_ssh_key};
+use super::logs;
+use super::router::Call;
+use super::rows::InfraEnvRow;
+use crate::artifacts::{self, DiscoveryInput};
+
+fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option<String>, Fail> {
+    let Some(arguments) = arguments else { return Ok(None) };
+    for argument in arguments {
+        if argument.operation.as_deref().unwrap_or("append") != "append" {
+            return Err(Fail::bad_request("Only the operation append is supported for kernel arguments"));
+        }
+        if argument.value.as_deref().unwrap_or("").trim().is_empty() {
+            return Err(Fail::bad_request("A kernel argument has no value"));
+        }
+    }
+    Ok((!arguments.is_empty()).then(|| serde_json::to_string(arguments).unwrap_or_default()))
+}
+
+/// The static networks, checked and in the form in which they are stored: JSON text sorted by YAML and MACs.
+fn check_static_networks(hosts: Option<&[HostStaticNetworkConfig]>) -> Result<Option<String>, Fail> {
+    let Some(hosts) = hosts else { return Ok(None) };
+    let mut errors = Vec::new();
+    let mut macs = std::collections::BTreeSet::new();
+    for (i, host) in hosts.iter().enumerate() {
+        let map = host.mac_interface_map.as_deref().unwrap_or(&[]);
+        if map.is_empty() {
+            errors.push(format!("at least one interface for host {i} must be provided"));
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for entry in map {
+            if !macs.insert(entry.mac_address.to_lowercase()) {
+                errors.push(format!("MAC address {} of host {i} appears more than once", entry.mac_address));
+            }
+            let name = entry.logical_nic_name.clone().unwrap_or_default();
+            if !names.insert(name.clone()) {
+                errors.push(format!("interface name {name} of host {i} appears more than once"));
+            }
+        }
+        let text = host.network_yaml.as_deref().unwrap_or("");
+        // Nmstate itself is not built in: the form is checked, not whether the network can be made.
+        let problem = match serde_yaml::from_str::<serde_json::Value>(text) {
+            Err(e) => Some(format!("Invalid YAML string: {e}")),
+            Ok(value) => match value.get("interfaces") {
+                _ if !value.is_object() && !value.is_null() => Some("Invalid YAML string: expected a map".to_owned()),
+                Some(list) if !list.is_array() => Some(format!("Invalid YAML string: interfaces: invalid value {list}, expected a sequence")),
+                _ => None,
+            },
+        };
+        if let Some(problem) = problem {
+            errors.push(format!("failed to validate network yaml for host {i}, {problem}"));
+        }
+    }
+    if !errors.is_empty() {
+        let noun = if errors.len() == 1 { "error" } else { "errors" };
+        let list: String = errors.iter().map(|e| format!("\t* {e}\n")).collect();
+        return Err(Fail::bad_request(format!("{} {noun} occurred:\n{list}\n", errors.len())));
+    }
+    let mut sorted = hosts.to_vec();
+    sorted.sort_by_cached_key(|h| serde_json::to_string(h).unwrap_or_default());
+    Ok((!sorted.is_empty()).then(|| serde_json::to_string(&sorted).unwrap_or_default()))
+}
+
+fn check_ignition(text: Option<&str>) -> Result<(), Fail> {
+    const LIMIT: usize = 256 * 1024;
+    let Some(text) = text.filter(|t| !t.is_empty()) else { return Ok(()) };
+    let value: serde_json::Value = super::check::parse_text(text)
+        .map_err(|e| Fail::bad_request(format!("Failed to parse ignition config: {e}")))?;
+    if value.pointer("/ignition/version").and_then(serde_json::Value::as_str).is_none() {
+        return Err(Fail::bad_request("Failed to parse ignition config: unsupported config version"));
+    }
+    let packed = logs::gzip(text.as_bytes()).map_err(|e| Fail::internal(e.to_string()))?;
+    if packed.len() > LIMIT {
+        return Err(Fail::bad_request(format!(
+            "The ignition archive size ({} KiB) is over the maximum allowable size (256 KiB)",
+            packed.len() / 1024
+        )));
+    }
+    Ok(())
+}
+
+impl Core {
+    /// URL of the image; empty without an image service.
+    fn image_link(&self, infra_env: &InfraEnv) -> Option<String> {
+        let base = self.config.image_service_url.trim_end_matches('/');
+        if base.is_empty() {
+            return None;
+        }
+        let file = match infra_env.type_ {
+            ImageType::FullIso => "full.iso",
+            ImageType::MinimalIso => "minimal.iso",
+            ImageType::DisconnectedIso => "disconnected.iso",
+        };
+        let version = infra_env.openshift_version.as_deref().unwrap_or("");
+        let arch = infra_env.cpu_architecture.as_deref().unwrap_or("x86_64");
+        Some(format!("{base}/byid/{}/{version}/{arch}/{file}", infra_env.id))
+    }
+
+    fn announce_image(&mut self, now: Timestamp, id: Uuid) {
+        let Some(link) = self.state.infra_env(id).map(|r| self.image_link(&r.infra_env)) else { return };
+        if link.is_some() {
+            self.state.edit_infra_env(id, now, |row| row.infra_env.download_url = link);
+            let kind = self.state.infra_env(id).map(|r| r.infra_env.type_).unwrap_or_default();
+            self.infra_env_event(now, id, "image_info_updated", Severity::Info, format!("Updated image information (Image type is \"{kind}\")"));
+        }
+    }
+}
+
+/// `POST /v2/infra-envs`
+pub(super) fn create(call: &mut Call<'_>) -> Answer {
+    let p: InfraEnvCreateParams = call.body("infraenv-create-params")?;
+    let now = call.now;
+    match try_create(call.core, now, p) {
+        Ok(response) => Ok(response),
+        Err(fail) => {
+            let text = format!("Failed to register infra env: {}", fail.reason());
+            let event = super::state::user_event(now, "infra_env_registration_failed", Severity::Error, text);
+            call.core.state.append_event(event);
+            Err(fail)
+        }
+    }
+}
+
+fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answer {
+    let cluster = match p.cluster_id {
+        Some(id) => Some(core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found(format!("Cluster ID {id} does not exist")))?),
+        None => None,
+    };
+    if let Some(proxy) = &p.proxy {
+        check_proxy(proxy.http_proxy.as_deref(), proxy.https_proxy.as_deref(), proxy.no_proxy.as_deref())?;
+    }
+    check_ssh_key(p.ssh_authorized_key.as_deref().unwrap_or(""))?;
+    check_ignition(p.ignition_config_override.as_deref())?;
+    check_pull_secret(&p.pull_secret, "new infraEnv")?;
+    if p.additional_ntp_sources.is_some() && p.ntp_sources.is_some() {
+        return Err(Fail::bad_request("additional_ntp_sources and ntp_sources are mutually exclusive"));
+    }
+    let kernel_arguments = check_kernel_arguments(p.kernel_arguments.as_deref())?;
+    let static_network_config = check_static_networks(p.static_network_config.as_deref())?;
+    let arch = p.cpu_architecture.filter(|a| !a.is_empty()).unwrap_or_else(|| "x86_64".to_owned());
+    if let Some(cluster) = &cluster {
+        let own = cluster.cluster().cpu_architecture.as_deref().unwrap_or("");
+        if !own.is_empty() && own != "multi" && own != arch {
+            return Err(Fail::bad_request(format!(
+                "Specified CPU architecture ({arch}) doesn't match the cluster ({own})"
+            )));
+        }
+    }
+    let version = p.openshift_version.filter(|v| !v.is_empty());
+    if !core.config.image_service_url.is_empty()
+        && let Some(version) = &version
+        && core.release(version, &arch).is_none()
+    {
+        return Err(Fail::bad_request(format!(
+            "No OS image for Openshift version {version} and architecture {arch}"
+        )));
+    }
+    let version = version.or_else(|| {
+        core.config.settings.release_images.iter().find(|r| r.default == Some(true)).map(|r| r.openshift_version.clone())
+    });
+    let id = core.state.new_id();
+    let infra_env = InfraEnv {
+        kind: "InfraEnv".into(),
+        id,
+        href: format!("/api/assisted-install/v2/infra-envs/{id}"),
+        openshift_version: version,
+        name: p.name,
+        user_name: Some("admin".into()),
+        email_domain: Some("Unknown".into()),
+        proxy: Some(p.proxy.unwrap_or_else(Proxy::default)),
+        additional_ntp_sources: p.additional_ntp_sources.filter(|t| !t.is_empty()),
+        ntp_sources: p.ntp_sources.filter(|t| !t.is_empty()),
+        ssh_authorized_key: p.ssh_authorized_key.filter(|t| !t.is_empty()),
+        pull_secret_set: Some(true),
+        static_network_config,
+        rendezvous_ip: p.rendezvous_ip,
+        type_: p.image_type.unwrap_or(ImageType::FullIso),
+        ignition_config_override: p.ignition_config_override.filter(|t| !t.is_empty()),
+        cluster_id: p.cluster_id,
+        updated_at: now,
+        created_at: now,
+        expires_at: Some(Timestamp::UNSET),
+        cpu_architecture: Some(arch),
+        kernel_arguments,
+        additional_trust_bundle: p.additional_trust_bundle.filter(|t| !t.is_empty()),
+        network_discovery_delay_seconds: p.network_discovery_delay_seconds.filter(|n| *n != 0),
+        ..InfraEnv::default()
+    };
+    let row =
+        InfraEnvRow { infra_env, ordinal: core.state.new_ordinal(), pull_secret: p.pull_secret, signing_key_generation: 0 };
+    core.state.insert_infra_env(row);
+    core.infra_env_event(now, id, "infra_env_registered", Severity::Info, format!("Registered infra env {id}"));
+    core.announce_image(now, id);
+    shown(core, id, 201)
+}
+
+fn shown(core: &Core, id: Uuid, status: u16) -> Answer {
+    let row = core.state.infra_env(id).ok_or_else(|| Fail::not_found("record not found"))?;
+    Ok(Response::json(status, &row.infra_env))
+}
+
+fn find(core: &Core, id: Uuid) -> Result<std::sync::Arc<InfraEnvRow>, Fail> {
+    core.state.infra_env(id).cloned().ok_or_else(|| Fail::not_found("record not found"))
+}
+
+/// `GET /v2/infra-envs`
+pub(super) fn list(call: &mut Call<'_>) -> Answer {
+    let cluster = call.query_id("cluster_id");
+    let owner = call.query("owner").filter(|o| !o.is_empty());
+    let rows = call.core.state.infra_envs();
+    let list: Vec<&InfraEnv> = rows
+        .iter()
+        .map(|r| &r.infra_env)
+        .filter(|i| cluster.is_none_or(|c| i.cluster_id == Some(c)))
+        .filter(|i| owner.is_none_or(|o| i.user_name.as_deref() == Some(o)))
+        .collect();
+    Ok(Response::json(200, &list))
+}
+
+/// `GET /v2/infra-envs/{i}`
+pub(super) fn get(call: &mut Call<'_>) -> Answer {
+    shown(call.core, call.ids[0], 200)
+}
+
+/// `PATCH /v2/infra-envs/{i}`
+pub(super) fn update(call: &mut Call<'_>) -> Answer {
+    let p: InfraEnvUpdateParams = call.body("infra-env-update-params")?;
+    let (id, now) = (call.ids[0], call.now);
+    let core = &mut *call.core;
+    find(core, id)?;
+    if let Some(proxy) = &p.proxy {
+        check_proxy(proxy.http_proxy.as_deref(), proxy.https_proxy.as_deref(), proxy.no_proxy.as_deref())?;
+    }
+    check_ssh_key(p.ssh_authorized_key.as_deref().unwrap_or(""))?;
+    check_ignition(p.ignition_config_override.as_deref())?;
+    if let Some(secret) = &p.pull_secret {
+        check_pull_secret(secret, &format!("infraEnv {id}"))?;
+    }
+    let kernel_arguments = check_kernel_arguments(p.kernel_arguments.as_deref())?;
+    let static_networks = check_static_networks(p.static_network_config.as_deref())?;
+    core.state.edit_infra_env(id, now, |row| {
+        let i = &mut row.infra_env;
+        let text = |place: &mut Option<String>, new: &Option<String>| {
+            if let Some(new) = new {
+                *place = Some(new.clone()).filter(|t| !t.is_empty());
+            }
+        };
+        text(&mut i.additional_ntp_sources, &p.additional_ntp_sources);
+        text(&mut i.ntp_sources, &p.ntp_sources);
+        text(&mut i.ssh_authorized_key, &p.ssh_authorized_key);
+        text(&mut i.rendezvous_ip, &p.rendezvous_ip);
+        text(&mut i.ignition_config_override, &p.ignition_config_override);
+        text(&mut i.additional_trust_bundle, &p.additional_trust_bundle);
+        text(&mut i.openshift_version, &p.openshift_version);
+        if let Some(proxy) = &p.proxy {
+            i.proxy = Some(proxy.clone());
+        }
+        if let Some(kind) = p.image_type {
+            i.type_ = kind;
+        }
+        if p.kernel_arguments.is_some() {
+            i.kernel_arguments = kernel_arguments;
+        }
+        if p.static_network_config.is_some() {
+            i.static_network_config = static_networks;
+        }
+        if let Some(delay) = p.network_discovery_delay_seconds {
+            i.network_discovery_delay_seconds = (delay != 0).then_some(delay);
+        }
+        if let Some(secret) = &p.pull_secret {
+            row.pull_secret.clone_from(secret);
+        }
+    });
+    core.announce_image(now, id);
+    shown(core, id, 201)
+}
+
+/// `DELETE /v2/infra-envs/{i}`
+pub(super) fn delete(call: &mut Call<'_>) -> Answer {
+    let (id, now) = (call.ids[0], call.now);
+    let core = &mut *call.core;
+    find(core, id)?;
+    let hosts = core.state.hosts_of_infra_env(id).len();
+    if hosts > 0 {
+        let reason = format!("failed to deregister infraEnv {id}, {hosts} hosts are still associated");
+        core.infra_env_event(now, id, "infra_env_deregister_failed", Severity::Error, reason.clone());
+        return Err(Fail::bad_request(reason));
+    }
+    core.infra_env_event(now, id, "infra_env_deregistered", Severity::Info, format!("Deregistered infra env {id}"));
+    core.state.delete_infra_env(id);
+    Ok(Response::empty(204))
+}
+
+/// `GET …/downloads/image-url`
+pub(super) fn image_url(call: &mut Call<'_>) -> Answer {
+    let row = find(call.core, call.ids[0])?;
+    let Some(url) = call.core.image_link(&row.infra_env) else {
+        return Err(Fail::bad_request("the image service is disabled"));
+    };
+    Ok(Response::json(200, &PresignedUrl { url, expires_at: Some(Timestamp::UNSET) }))
+}
+
+/// `POST …/regenerate-signing-key`
+pub(super) fn regenerate_key(call: &mut Call<'_>) -> Answer {
+    let (id, now) = (call.ids[0], call.now);
+    find(call.core, id)?;
+    call.core.state.edit_infra_env(id, now, |row| row.signing_key_generation += 1);
+    Ok(Response::empty(204))
+}
+
+/// `GET …/downloads/files-presigned`
+pub(super) fn files_presigned(call: &mut Call<'_>) -> Answer {
+    let id = call.ids[0];
+    find(call.core, id)?;
+    let name = call.query("file_name").unwrap_or("");
+    let mut url =
+        format!("{}/api/assisted-install/v2/infra-envs/{id}/downloads/files?file_name={name}", call.core.base_url());
+    if let Some(kind) = call.query("ipxe_script_type") {
+        url.push_str(&format!("&ipxe_script_type={kind}"));
+    }
+    Ok(Response::json(200, &PresignedUrl { url, expires_at: Some(Timestamp::UNSET) }))
+}
+
+/// `GET …/downloads/files`
+pub(super) fn files(call: &mut Call<'_>) -> Answer {
+    let id = call.ids[0];
+    let row = find(call.core, id)?;
+    let core = &*call.core;
+    let (name, bytes) = match call.query("file_name").unwrap_or("") {
+        "discovery.ign" => {
+            let settings = &core.config.settings;
+            let mut infra_env = row.infra_env.clone();
+            if let Some(kind) = call.query("discovery_iso_type").and_then(|t| t.parse().ok()) {
+                infra_env.type_ = kind;
+            }
+            let input = DiscoveryInput {
+                infra_env: &infra_env,
+                pull_secret: &row.pull_secret,
+                service_base_url: core.base_url(),
+                agent_image: &settings.agent_docker_image,
+                insecure: settings.skip_cert_verification,
+                agent_timeout_start_secs: settings.agent_timeout_start.as_secs(),
+                pull_secret_token: None,
+            };
+            let bytes = artifacts::discovery_ignition(&input).map_err(|e| Fail::internal(e.to_string()))?;
+            ("discovery.ign", bytes)
+        }
+        "ipxe-script" => ("ipxe-script", ipxe_script(call, &row.infra_env)?.into_bytes()),
+        _ => {
+            let Some(text) = row.infra_env.static_network_config.as_deref() else {
+                return Err(Fail::not_found(format!("infra-env {id} has no static network configuration")));
+            };
+            ("static-network-config", static_network_archive(text, call.now)?)
+        }
+    };
+    Ok(attachment(name, &bytes).header("last-modified", http_date(row.infra_env.updated_at)))
+}
+
+fn ipxe_script(call: &Call<'_>, infra_env: &InfraEnv) -> Result<String, Fail> {
+    let core = &*call.core;
+    let id = infra_env.id;
+    if call.query("ipxe_script_type") == Some("boot-order-control") {
+        let Some(mac) = call.query("mac").filter(|m| !m.is_empty()) else {
+            return Ok(format!(
+                "#!ipxe\nchain {}/api/assisted-install/v2/infra-envs/{id}/downloads/files?file_name=ipxe-script&ipxe_script_type=boot-order-control&mac=${{net0/mac}}\n",
+                core.base_url()
+            ));
+        };
+        let has = |row: &&std::sync::Arc<super::rows::HostRow>| {
+            let interfaces = row.view.inventory.iter().flat_map(|i| i.interfaces.iter().flatten());
+            interfaces.filter_map(|i| i.mac_address.as_deref()).any(|m| m.eq_ignore_ascii_case(mac))
+        };
+        let hosts = core.state.hosts_of_infra_env(id);
+        let mut found = hosts.into_iter().filter(has);
+        if let Some(host) = found.next() {
+            if found.next().is_some() {
+                return Err(Fail::internal(format!("several hosts have the MAC address {mac}")));
+            }
+            let from_disk = host.host().status == HostStatus::Installed
+                || host.host().status == HostStatus::InstallingInProgress
+                    && host.view.stage().is_some_and(|s| {
+                        matches!(s, HostStage::Rebooting | HostStage::WaitingForIgnition | HostStage::Configuring | HostStage::Joined | HostStage::Done)
+                    });
+            if from_disk {
+                return Err(Fail::not_found(format!("host {} boots from its disk", host.host().id)));
+            }
+        }
+    }
+    let base = core.config.image_service_url.trim_end_matches('/');
+    if base.is_empty() {
+        return Err(Fail::bad_request("the image service is disabled"));
+    }
+    let version = infra_env.openshift_version.as_deref().unwrap_or("");
+    let arch = infra_env.cpu_architecture.as_deref().unwrap_or("x86_64");
+    let extra: Vec<KernelArgument> =
+        infra_env.kernel_arguments.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    let extra: String = extra.iter().filter_map(|a| a.value.as_deref()).map(|v| format!(" {v}")).collect();
+    Ok(format!(
+        "#!ipxe\ninitrd --name initrd {base}/images/{id}/pxe-initrd?arch={arch}&version={version}\n\
+         kernel {base}/boot-artifacts/kernel?arch={arch}&version={version} initrd=initrd \
+         coreos.live.rootfs_url={base}/boot-artifacts/rootfs?arch={arch}&version={version} random.trust_cpu=on \
+         rd.luks.options=discard ignition.firstboot ignition.platform.id=metal console=tty1 console=ttyS1,115200n8 \
+         coreos.inst.persistent-kargs=\"console=tty1 console=ttyS1,115200n8\"{extra}\nboot\n"
+    ))
+}
+
+/// Files of the static networks as hosts find them: for each host its nmstate YAML and which MAC is which interface.
+fn static_network_files(text: &str) -> Vec<(String, Vec<u8>)> {
+    let hosts: Vec<HostStaticNetworkConfig> = serde_json::from_str(text).unwrap_or_default();
+    let mut files = Vec::new();
+    for (i, host) in hosts.iter().enumerate() {
+        let mut lines: Vec<String> = host
+            .mac_interface_map
+            .iter()
+            .flatten()
+            .map(|m| format!("{}={}", m.mac_address, m.logical_nic_name.as_deref().unwrap_or("")))
+            .collect();
+        lines.sort();
+        let yaml = host.network_yaml.clone().unwrap_or_default();
+        files.push((format!("/etc/assisted/network/host{i}/ymlFile{i}.yml"), yaml.into_bytes()));
+        files.push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), (lines.join("\n") + "\n").into_bytes()));
+    }
+    files
+}
+
+fn static_network_archive(text: &str, now: Timestamp) -> Result<Vec<u8>, Fail> {
+    let mut tar = Vec::new();
+    for (name, bytes) in static_network_files(text) {
+        logs::append_tar(&mut tar, &name, &bytes, now.as_secs()).map_err(|e| Fail::internal(e.to_string()))?;
+    }
+    tar.extend_from_slice(&[0; 1024]);
+    Ok(tar)
+}
+
+/// `GET …/downloads/minimal-initrd`: a compressed cpio archive with what a minimal image must know before it can load the
+/// rest (static networks, proxy); 204 when there is nothing to know.
+pub(super) fn minimal_initrd(call: &mut Call<'_>) -> Answer {
+    let row = find(call.core, call.ids[0])?;
+    let proxy = row.infra_env.proxy.clone().unwrap_or_default();
+    let filled = |t: &Option<String>| t.as_deref().is_some_and(|t| !t.is_empty());
+    let mut files = row.infra_env.static_network_config.as_deref().map(static_network_files).unwrap_or_default();
+    if filled(&proxy.http_proxy) || filled(&proxy.https_proxy) {
+        let value = |t: &Option<String>| t.clone().unwrap_or_default();
+        let text = format!(
+            "#!/bin/bash\nexport HTTP_PROXY={0}\nexport http_proxy={0}\nexport HTTPS_PROXY={1}\nexport https_proxy={1}\nexport NO_PROXY={2}\nexport no_proxy={2}\n",
+            value(&proxy.http_proxy), value(&proxy.https_proxy), value(&proxy.no_proxy)
+        );
+        files.push(("/etc/assisted/rootfs-env.sh".to_owned(), text.into_bytes()));
+    }
+    if files.is_empty() {
+        return Ok(Response::empty(204));
+    }
+    let packed = logs::gzip(&cpio(&files)).map_err(|e| Fail::internal(e.to_string()))?;
+    Ok(attachment("minimal-initrd.img", &packed))
+}
+
+/// A cpio archive ("newc") with the files and the folders above them.
+fn cpio(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut inode = 1u32;
+    let mut entry = |name: &str, mode: u32, bytes: &[u8]| {
+        let numbers = [inode, mode, 0, 0, 1, 0, bytes.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        out.extend_from_slice(b"070701");
+        for n in numbers {
+            out.extend_from_slice(format!("{n:08X}").as_bytes());
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(0);
+        out.resize(out.len().next_multiple_of(4), 0);
+        out.extend_from_slice(bytes);
+        out.resize(out.len().next_multiple_of(4), 0);
+        inode += 1;
+    };
+    let mut folders = std::collections::BTreeSet::new();
+    for (path, _) in files {
+        let path = path.trim_start_matches('/');
+        folders.extend(path.match_indices('/').map(|(i, _)| path[..i].to_owned()));
+    }
+    for folder in folders {
+        entry(&folder, 0o040_755, &[]);
+    }
+    for (path, bytes) in files {
+        let script = path.ends_with(".sh");
+        entry(path.trim_start_matches('/'), if script { 0o100_755 } else { 0o100_600 }, bytes);
+    }
+    entry("TRAILER!!!", 0, &[]);
+    out
+}
+
+/// A date as HTTP headers have it.
+fn http_date(at: Timestamp) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let text = at.to_string();
+    let part = |a: usize, b: usize| text.get(a..b).unwrap_or("0");
+    let month = part(5, 7).parse::<usize>().unwrap_or(1).clamp(1, 12);
+    let day = at.as_secs().div_euclid(86_400).rem_euclid(7) as usize;
+    format!("{}, {} {} {} {} GMT", DAYS[day], part(8, 10), MONTHS[month - 1], part(0, 4), part(11, 19))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_headers() {
+        let at: Timestamp = "2026-11-20T12:50:08.954Z".parse().unwrap();
+        assert_eq!(http_date(at), "Fri, 20 Nov 2026 12:50:08 GMT");
+    }
+}
