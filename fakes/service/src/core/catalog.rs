@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 use vlab_api::http::Response;
 use vlab_api::types::{
-    ClusterDefaultConfig, ClusterHostRequirementsDetails, HostTypeHardwareRequirements, HostTypeHardwareRequirementsWrapper,
-    ListVersions, OpenshiftVersion, PlatformType, PreflightHardwareRequirements,
+    ClusterDefaultConfig, ClusterHostRequirementsDetails, HostTypeHardwareRequirements,
+    HostTypeHardwareRequirementsWrapper, ListVersions, OpenshiftVersion, PlatformType, PreflightHardwareRequirements,
 };
 use vlab_model::roles::{self, Profile, Requirement};
 use vlab_model::{disks, network};
-use uuid::Uuid;
 
 use super::answer::{Answer, Fail};
 use super::hosts::FORBIDDEN_HOSTNAMES;
@@ -103,7 +103,7 @@ pub(super) fn preflight(call: &mut Call<'_>) -> Answer {
     let row = call.core.state.cluster(call.ids[0]).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
     let settings = &call.core.config.settings;
     let need = |profile| roles::requirement(settings, row.view.openshift_version(), profile).map(|r| details(&r));
-    let master = if row.view.is_sno() { Profile::Sno } else { Profile::Master };
+    let master = if row.view.is_sno() { Profile::SingleNode } else { Profile::Master };
     let ocp = HostTypeHardwareRequirementsWrapper { worker: need(Profile::Worker), master: need(master) };
     Ok(Response::json(200, &PreflightHardwareRequirements { operators: Some(Vec::new()), ocp: Some(ocp) }))
 }
@@ -149,7 +149,9 @@ pub(super) fn openshift_versions(call: &mut Call<'_>) -> Answer {
     let filter = call.query("version").filter(|v| !v.is_empty());
     let mut versions: BTreeMap<String, OpenshiftVersion> = BTreeMap::new();
     for release in &settings.release_images {
-        if filter.is_some_and(|f| !release.version.starts_with(f)) || settings.ignored_openshift_versions.contains(&release.version) {
+        if filter.is_some_and(|f| !release.version.starts_with(f))
+            || settings.ignored_openshift_versions.contains(&release.version)
+        {
             continue;
         }
         let archs = release.cpu_architectures.clone().unwrap_or_else(|| vec![release.cpu_architecture.clone()]);

@@ -11,8 +11,7 @@ use super::answer::Fail;
 /// Reads a request body of that shape. `param` is the body parameter's name in the API's schema.
 pub(super) fn body<T: WireObject + DeserializeOwned>(bytes: &[u8], param: &str, strict: bool) -> Result<T, Fail> {
     let value = json_body(bytes, param)?;
-    decode(&value, &T::SPEC, T::SPEC.type_name, "", strict)
-        .map_err(|reason| parse_failure(param, &reason))?;
+    decode(&value, &T::SPEC, T::SPEC.type_name, "", strict).map_err(|reason| parse_failure(param, &reason))?;
     if value.is_null() {
         return Err(Fail::Infra(400, format!("{} in body is required", camel(param))));
     }
@@ -241,17 +240,21 @@ pub(super) fn go_quote(text: &str) -> String {
 
 /// Parses JSON; the error is in the words of Go's decoder.
 pub(super) fn parse_json(bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(bytes).map_err(|e| go_syntax_error(bytes).unwrap_or_else(|| {
-        if e.to_string().contains("recursion") { "exceeded max depth".to_owned() } else { e.to_string() }
-    }))
+    serde_json::from_slice(bytes).map_err(|e| {
+        go_syntax_error(bytes).unwrap_or_else(|| {
+            if e.to_string().contains("recursion") { "exceeded max depth".to_owned() } else { e.to_string() }
+        })
+    })
 }
 
 /// The same for a text inside of a member.
 pub(super) fn parse_text<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|e| go_syntax_error(text.as_bytes()).unwrap_or_else(|| match e.classify() {
-        serde_json::error::Category::Eof => "unexpected end of JSON input".to_owned(),
-        _ => format!("json: cannot unmarshal: {e}"),
-    }))
+    serde_json::from_str(text).map_err(|e| {
+        go_syntax_error(text.as_bytes()).unwrap_or_else(|| match e.classify() {
+            serde_json::error::Category::Eof => "unexpected end of JSON input".to_owned(),
+            _ => format!("json: cannot unmarshal: {e}"),
+        })
+    })
 }
 
 /// What Go's scanner says about the first character that does not fit; `None` when the syntax is fine.
@@ -441,8 +444,14 @@ mod tests {
     #[case(r#"{}"#, "host_id in body is required")]
     #[case(r#"{"host_id":null}"#, "host_id in body is required")]
     #[case("", "newHostParams in body is required")]
-    #[case(r#"{"host_id":1}"#, "parsing newHostParams body from \"\" failed, because json: cannot unmarshal number into Go struct field HostCreateParams.host_id of type string")]
-    #[case("[]", "parsing newHostParams body from \"\" failed, because json: cannot unmarshal array into Go value of type models.HostCreateParams")]
+    #[case(
+        r#"{"host_id":1}"#,
+        "parsing newHostParams body from \"\" failed, because json: cannot unmarshal number into Go struct field HostCreateParams.host_id of type string"
+    )]
+    #[case(
+        "[]",
+        "parsing newHostParams body from \"\" failed, because json: cannot unmarshal array into Go value of type models.HostCreateParams"
+    )]
     fn bodies(#[case] text: &str, #[case] message: &str) {
         let fail = body::<HostCreateParams>(text.as_bytes(), "new-host-params", true).unwrap_err();
         assert_eq!(fail, Fail::Infra(400, message.to_owned()));

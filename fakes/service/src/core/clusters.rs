@@ -7,9 +7,10 @@ use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{
     ApiVip, Cluster, ClusterCreateParams, ClusterNetwork, ClusterProgressInfo, ClusterStatus, ClusterValidationId,
-    DiskEncryption, DisconnectedClusterCreateParams, HostValidationId, IgnitionEndpoint, IgnoredValidations, ImageInfo, ImportClusterParams, IngressVip,
-    LastInstallationPreparation, LoadBalancer, MachineNetwork, MonitoredOperator, OperatorType, Platform,
-    PlatformExternal, PlatformType, ReleaseImage, ServiceNetwork, Severity, V2ClusterUpdateParams,
+    DisconnectedClusterCreateParams, DiskEncryption, HostValidationId, IgnitionEndpoint, IgnoredValidations, ImageInfo,
+    ImportClusterParams, IngressVip, LastInstallationPreparation, LoadBalancer, MachineNetwork, MonitoredOperator,
+    OperatorType, Platform, PlatformExternal, PlatformType, ReleaseImage, ServiceNetwork, Severity,
+    V2ClusterUpdateParams,
 };
 use vlab_model::view::ClusterView;
 use vlab_model::{disks, network, validation};
@@ -33,7 +34,8 @@ pub(super) fn check_pull_secret(secret: &str, what: &str) -> Result<(), Fail> {
         let Some(auth) = entry.get("auth").and_then(|a| a.as_str()) else {
             return bad(format!("invalid: \"{registry}\" JSON-object requires either 'auth' or 'credsStore' field"));
         };
-        let Some(decoded) = base64::engine::general_purpose::STANDARD.decode(auth).ok().and_then(|d| String::from_utf8(d).ok())
+        let Some(decoded) =
+            base64::engine::general_purpose::STANDARD.decode(auth).ok().and_then(|d| String::from_utf8(d).ok())
         else {
             return bad(format!("'auth' fields of \"{registry}\" are not base64-encoded"));
         };
@@ -48,8 +50,14 @@ pub(super) fn check_pull_secret(secret: &str, what: &str) -> Result<(), Fail> {
 pub(super) fn check_ssh_key(key: &str) -> Result<(), Fail> {
     use base64::Engine as _;
     const KINDS: &[&str] = &[
-        "ssh-rsa", "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
-        "sk-ecdsa-sha2-nistp256@openssh.com", "sk-ssh-ed25519@openssh.com", "ssh-dss",
+        "ssh-rsa",
+        "ssh-ed25519",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+        "sk-ssh-ed25519@openssh.com",
+        "ssh-dss",
     ];
     for line in key.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let mut parts = line.split_whitespace();
@@ -84,7 +92,8 @@ pub(super) fn check_proxy(http: Option<&str>, https: Option<&str>, no_proxy: Opt
     }
     for part in no_proxy.unwrap_or("").split(',').filter(|p| !p.is_empty() && *p != "*") {
         let plain = part.trim_start_matches('.');
-        let domain = !plain.is_empty() && plain.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
+        let domain =
+            !plain.is_empty() && plain.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
         if !domain && part.parse::<IpNet>().is_err() {
             return Err(Fail::bad_request(format!(
                 "NO Proxy format is not valid: '{part}'. NO Proxy is a comma-separated list of destination domain names, domains, IP addresses or other network CIDRs"
@@ -113,7 +122,8 @@ fn check_name(name: &str, platform: PlatformType) -> Result<(), Fail> {
 
 fn check_domain(domain: &str) -> Result<(), Fail> {
     const PATTERN: &str = r"^([a-z\d]([\-]*[a-z\d]+)*\.)+[a-z\d]+([\-]*[a-z\d]+)+$";
-    let dotted_decimal = domain.split('.').count() == 4 && domain.split('.').all(|p| p.chars().all(|c| c.is_ascii_digit()));
+    let dotted_decimal =
+        domain.split('.').count() == 4 && domain.split('.').all(|p| p.chars().all(|c| c.is_ascii_digit()));
     let valid = domain.len() <= 255 && !dotted_decimal && regex::Regex::new(PATTERN).is_ok_and(|r| r.is_match(domain));
     if domain.is_empty() || valid {
         return Ok(());
@@ -143,11 +153,17 @@ fn check_networks(
     let mut check = |kind: &str, cidrs: Vec<&str>, minimum: bool| {
         for (i, cidr) in cidrs.into_iter().enumerate() {
             match cidr.parse::<IpNet>() {
-                Err(_) => errors.push(format!("Could not parse {kind} CIDR {cidr} (index {i}): invalid CIDR address: {cidr}")),
-                Ok(net) if net.trunc() != net => {
-                    errors.push(format!("{kind} CIDR {cidr} (index {i}): the host part of the address must be zero, as in {}", net.trunc()));
+                Err(_) => {
+                    errors.push(format!("Could not parse {kind} CIDR {cidr} (index {i}): invalid CIDR address: {cidr}"))
                 }
-                Ok(net) if minimum => errors.extend(network::network_too_small(&net).map(|e| format!("{kind} CIDR {cidr} (index {i}): {e}"))),
+                Ok(net) if net.trunc() != net => {
+                    errors.push(format!(
+                        "{kind} CIDR {cidr} (index {i}): the host part of the address must be zero, as in {}",
+                        net.trunc()
+                    ));
+                }
+                Ok(net) if minimum => errors
+                    .extend(network::network_too_small(&net).map(|e| format!("{kind} CIDR {cidr} (index {i}): {e}"))),
                 Ok(_) => {}
             }
         }
@@ -195,7 +211,11 @@ fn check_vips(api: &[String], ingress: &[String], user_balancer: bool) -> Result
 }
 
 /// Platform and user-managed networking as they follow from what is asked for.
-fn platform_rules(single: bool, platform: Option<PlatformType>, umn: Option<bool>) -> Result<(PlatformType, bool), Fail> {
+fn platform_rules(
+    single: bool,
+    platform: Option<PlatformType>,
+    umn: Option<bool>,
+) -> Result<(PlatformType, bool), Fail> {
     use PlatformType::*;
     let bad = |text: String| Err(Fail::bad_request(text));
     if single {
@@ -203,7 +223,7 @@ fn platform_rules(single: bool, platform: Option<PlatformType>, umn: Option<bool
             return bad("disabling User Managed Networking or setting platform different than none platform is not allowed in single node Openshift".into());
         }
         return match platform {
-            None => Ok((PlatformType::None, true)),
+            Option::None => Ok((PlatformType::None, true)),
             Some(p @ (PlatformType::None | External)) => Ok((p, true)),
             Some(p) => bad(format!("platform {p} is not allowed in single node Openshift; use none or external")),
         };
@@ -228,7 +248,9 @@ fn topology(core: &Core, count: Option<i64>, mode: Option<&str>, version: &str) 
     let bad = |text: &str| Err(Fail::bad_request(text));
     let newer = |minor| disks::version_at_least(version, 4, minor);
     let count = match (count, mode) {
-        (Some(1), Some("Full")) => return bad("single-node clusters must have a single control plane node and high availability mode None"),
+        (Some(1), Some("Full")) => {
+            return bad("single-node clusters must have a single control plane node and high availability mode None");
+        }
         (Some(n), Some("None")) if n != 1 => return bad("single-node clusters must have a single control plane node"),
         (Some(n), _) => n,
         (None, Some("None")) => 1,
@@ -241,7 +263,9 @@ fn topology(core: &Core, count: Option<i64>, mode: Option<&str>, version: &str) 
             Ok((2, "Full"))
         }
         4 | 5 if newer(18) => Ok((count, "Full")),
-        _ if !newer(18) => bad("there should be exactly 3 dedicated control plane nodes for high availability mode Full in openshift version older than 4.18"),
+        _ if !newer(18) => bad(
+            "there should be exactly 3 dedicated control plane nodes for high availability mode Full in openshift version older than 4.18",
+        ),
         _ => Err(Fail::bad_request(format!(
             "there should be 2 to 5 dedicated control plane nodes for high availability mode Full, got {count}"
         ))),
@@ -256,9 +280,12 @@ impl Core {
             let bare = version.trim_end_matches("-multi");
             by_arch && (r.version == bare || r.openshift_version == bare || r.version.starts_with(&format!("{bare}.")))
         };
-        self.config.settings.release_images.iter().filter(fits).max_by_key(|r| {
-            r.version.split(['.', '-']).map(|p| p.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>()
-        })
+        self.config
+            .settings
+            .release_images
+            .iter()
+            .filter(fits)
+            .max_by_key(|r| r.version.split(['.', '-']).map(|p| p.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>())
     }
 
     /// Is there a release of that version for any architecture (or is none named)?
@@ -330,7 +357,10 @@ fn api_vips(id: Uuid, vips: Option<&[ApiVip]>) -> Vec<ApiVip> {
 }
 
 fn ingress_vips(id: Uuid, vips: Option<&[IngressVip]>) -> Vec<IngressVip> {
-    ips_of_ingress(vips).into_iter().map(|ip| IngressVip { cluster_id: Some(id), ip: Some(ip), verification: None }).collect()
+    ips_of_ingress(vips)
+        .into_iter()
+        .map(|ip| IngressVip { cluster_id: Some(id), ip: Some(ip), verification: None })
+        .collect()
 }
 
 fn owned_cluster_networks(id: Uuid, networks: &[ClusterNetwork]) -> Vec<ClusterNetwork> {
@@ -381,7 +411,8 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     let now = call.now;
     let core = &mut *call.core;
     let arch = some_text(p.cpu_architecture.clone()).unwrap_or_else(|| "x86_64".to_owned());
-    let (count, mode) = topology(core, p.control_plane_count, p.high_availability_mode.as_deref(), &p.openshift_version)?;
+    let (count, mode) =
+        topology(core, p.control_plane_count, p.high_availability_mode.as_deref(), &p.openshift_version)?;
     let (platform, umn) = platform_rules(count == 1, p.platform.as_ref().map(|p| p.type_), p.user_managed_networking)?;
     check_pull_secret(&p.pull_secret, "new cluster")?;
     check_ssh_key(p.ssh_public_key.as_deref().unwrap_or(""))?;
@@ -488,8 +519,7 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
 /// `GET /v2/clusters/{c}`
 pub(super) fn get(call: &mut Call<'_>) -> Answer {
     let with_hosts = !call.query_flag("exclude-hosts");
-    let cluster =
-        call.core.show_cluster(call.ids[0], with_hosts).ok_or_else(|| Fail::not_found("record not found"))?;
+    let cluster = call.core.show_cluster(call.ids[0], with_hosts).ok_or_else(|| Fail::not_found("record not found"))?;
     Ok(Response::json(200, &cluster))
 }
 
@@ -508,13 +538,8 @@ pub(super) fn delete(call: &mut Call<'_>) -> Answer {
         core.host_event(now, key, "host_deregistered", Severity::Info, text);
         core.state.delete_host(key);
     }
-    let bound: Vec<Uuid> = core
-        .state
-        .infra_envs()
-        .iter()
-        .filter(|r| r.infra_env.cluster_id == Some(id))
-        .map(|r| r.infra_env.id)
-        .collect();
+    let bound: Vec<Uuid> =
+        core.state.infra_envs().iter().filter(|r| r.infra_env.cluster_id == Some(id)).map(|r| r.infra_env.id).collect();
     for infra_env in bound {
         // One with the cluster's own id lives and dies with it; others lose the binding.
         if infra_env == id {
@@ -536,7 +561,10 @@ pub(super) fn delete(call: &mut Call<'_>) -> Answer {
 fn changeable(status: ClusterStatus) -> bool {
     matches!(
         status,
-        ClusterStatus::Insufficient | ClusterStatus::Ready | ClusterStatus::PendingForInput | ClusterStatus::AddingHosts
+        ClusterStatus::Insufficient
+            | ClusterStatus::Ready
+            | ClusterStatus::PendingForInput
+            | ClusterStatus::AddingHosts
     )
 }
 
@@ -588,13 +616,18 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         None => row.view.user_managed_load_balancer(),
     };
     check_networks(p.cluster_networks.as_deref(), p.service_networks.as_deref(), p.machine_networks.as_deref())?;
-    let api = p.api_vips.as_deref().map_or_else(|| ips_of_api(row.cluster().api_vips.as_deref()), |v| ips_of_api(Some(v)));
-    let ingress =
-        p.ingress_vips.as_deref().map_or_else(|| ips_of_ingress(row.cluster().ingress_vips.as_deref()), |v| ips_of_ingress(Some(v)));
+    let api =
+        p.api_vips.as_deref().map_or_else(|| ips_of_api(row.cluster().api_vips.as_deref()), |v| ips_of_api(Some(v)));
+    let ingress = p
+        .ingress_vips
+        .as_deref()
+        .map_or_else(|| ips_of_ingress(row.cluster().ingress_vips.as_deref()), |v| ips_of_ingress(Some(v)));
     if p.api_vips.is_some() || p.ingress_vips.is_some() {
         let dhcp = p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation());
         if dhcp && !(api.is_empty() && ingress.is_empty()) {
-            return Err(Fail::bad_request("Setting API VIPs or ingress VIPs is forbidden when cluster is in vip-dhcp-allocation mode"));
+            return Err(Fail::bad_request(
+                "Setting API VIPs or ingress VIPs is forbidden when cluster is in vip-dhcp-allocation mode",
+            ));
         }
         if umn && !user_balancer && !single && !(api.is_empty() && ingress.is_empty()) {
             return Err(Fail::bad_request("API VIPs and ingress VIPs cannot be set with User Managed Networking"));
@@ -609,11 +642,17 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         && !user_balancer
         && !p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation())
     {
-        return Err(Fail::bad_request("Setting Machine network CIDR is forbidden when cluster is not in vip-dhcp-allocation mode"));
+        return Err(Fail::bad_request(
+            "Setting Machine network CIDR is forbidden when cluster is not in vip-dhcp-allocation mode",
+        ));
     }
-    let proxy_changed = [(&p.http_proxy, &row.cluster().http_proxy), (&p.https_proxy, &row.cluster().https_proxy), (&p.no_proxy, &row.cluster().no_proxy)]
-        .iter()
-        .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
+    let proxy_changed = [
+        (&p.http_proxy, &row.cluster().http_proxy),
+        (&p.https_proxy, &row.cluster().https_proxy),
+        (&p.no_proxy, &row.cluster().no_proxy),
+    ]
+    .iter()
+    .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         let text = |place: &mut Option<String>, new: &Option<String>| {
@@ -759,18 +798,21 @@ pub(super) fn set_ignored_validations(call: &mut Call<'_>) -> Answer {
     }
     let parse = |text: &Option<String>| -> Result<Vec<String>, Fail> {
         let Some(text) = text.as_deref().filter(|t| !t.is_empty()) else { return Ok(Vec::new()) };
-        serde_json::from_str(text).map_err(|e| Fail::bad_request(format!("Unable to unmarshal the ignored validations: {e}")))
+        serde_json::from_str(text)
+            .map_err(|e| Fail::bad_request(format!("Unable to unmarshal the ignored validations: {e}")))
     };
     let hosts = parse(&p.host_validation_ids)?;
     let clusters = parse(&p.cluster_validation_ids)?;
     for word in hosts.iter().filter(|w| *w != "all") {
-        let known: HostValidationId = word.parse().map_err(|_| Fail::bad_request(format!("{word} is not a known host validation")))?;
+        let known: HostValidationId =
+            word.parse().map_err(|_| Fail::bad_request(format!("{word} is not a known host validation")))?;
         if !validation::host_spec(known).ignorable {
             return Err(Fail::bad_request(format!("unable to ignore the following host validations ({word})")));
         }
     }
     for word in clusters.iter().filter(|w| *w != "all") {
-        let known: ClusterValidationId = word.parse().map_err(|_| Fail::bad_request(format!("{word} is not a known cluster validation")))?;
+        let known: ClusterValidationId =
+            word.parse().map_err(|_| Fail::bad_request(format!("{word} is not a known cluster validation")))?;
         if !validation::cluster_spec(known).ignorable {
             return Err(Fail::bad_request(format!("unable to ignore the following cluster validations ({word})")));
         }

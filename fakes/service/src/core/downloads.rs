@@ -171,7 +171,9 @@ fn ignition(call: &mut Call<'_>) -> Result<(String, Vec<u8>), Fail> {
     if row.view.is_day2() {
         let host = api_host(&cluster.view);
         let endpoint = cluster.cluster().ignition_endpoint.as_ref();
+        let hostname = row.view.hostname().map_or_else(|| key.1.to_string(), str::to_owned);
         let input = Day2Input {
+            hostname: Some(&hostname),
             api_host: &host,
             endpoint_url: endpoint.and_then(|e| e.url.as_deref()).filter(|u| !u.is_empty()),
             endpoint_ca: endpoint.and_then(|e| e.ca_certificate.as_deref()).filter(|c| !c.is_empty()),

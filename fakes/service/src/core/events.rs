@@ -33,7 +33,14 @@ impl Core {
     }
 
     /// Writes an event about an infra-env.
-    pub(super) fn infra_env_event(&mut self, now: Timestamp, id: Uuid, name: &str, severity: Severity, message: String) {
+    pub(super) fn infra_env_event(
+        &mut self,
+        now: Timestamp,
+        id: Uuid,
+        name: &str,
+        severity: Severity,
+        message: String,
+    ) {
         let cluster_id = self.state.infra_env(id).and_then(|r| r.infra_env.cluster_id);
         let event = user_event(now, name, severity, message);
         self.state.append_event(Event { infra_env_id: Some(id), cluster_id, ..event });
@@ -53,12 +60,8 @@ impl Core {
 
     /// `host_status_updated`
     pub(super) fn host_status_event(&mut self, now: Timestamp, key: HostKey, from: HostStatus, to: &Host) {
-        let message = format!(
-            "Host {}: updated status from {from} to {} ({})",
-            self.host_name(key),
-            to.status,
-            to.status_info
-        );
+        let message =
+            format!("Host {}: updated status from {from} to {} ({})", self.host_name(key), to.status, to.status_info);
         let severity = status_severity(to.status);
         self.host_event(now, key, "host_status_updated", severity, message);
     }
@@ -123,7 +126,9 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
     let rows = state.events();
     // An event of a cluster is found through its index; the others are few and looked for everywhere.
     let candidates: Box<dyn Iterator<Item = &Event>> = match cluster {
-        Some(id) => Box::new(state.events_of_cluster(id).iter().filter_map(|s| rows.get(*s as usize)).map(|r| &r.event)),
+        Some(id) => {
+            Box::new(state.events_of_cluster(id).iter().filter_map(|s| rows.get(*s as usize)).map(|r| &r.event))
+        }
         None => Box::new(rows.iter().map(|r| &r.event)),
     };
     let mut counts = [0u64; 4];

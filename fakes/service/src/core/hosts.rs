@@ -189,7 +189,11 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
 
 /// May the user still change what shapes the installation?
 fn changeable(status: HostStatus) -> bool {
-    !in_installation(status) && !matches!(status, HostStatus::Installed | HostStatus::AddedToExistingCluster | HostStatus::Error | HostStatus::Cancelled)
+    !in_installation(status)
+        && !matches!(
+            status,
+            HostStatus::Installed | HostStatus::AddedToExistingCluster | HostStatus::Error | HostStatus::Cancelled
+        )
         || status == HostStatus::PreparingFailed
 }
 
@@ -208,7 +212,11 @@ pub(super) fn reset_validation(call: &mut Call<'_>) -> Answer {
     let (key, now) = (key(call), call.now);
     let row = find(call.core, key)?;
     if !changeable(row.host().status) && row.host().status != HostStatus::PreparingFailed {
-        return Err(Fail::conflict(format!("Cannot reset validation of host {} while it is {}", key.1, row.host().status)));
+        return Err(Fail::conflict(format!(
+            "Cannot reset validation of host {} while it is {}",
+            key.1,
+            row.host().status
+        )));
     }
     match call.word.as_str() {
         "sufficient-installation-disk-speed" => {
@@ -233,13 +241,33 @@ pub(super) fn installer_args(call: &mut Call<'_>) -> Answer {
     find(call.core, key)?;
     let args = params.args.unwrap_or_default();
     const KNOWN: &[&str] = &[
-        "--append-karg", "--delete-karg", "-n", "--copy-network", "--network-dir", "--save-partlabel",
-        "--save-partindex", "--image-url", "--image-file", "--firstboot-args", "--platform", "--console",
-        "--preserve-on-error", "--insecure", "--insecure-ignition", "--offline", "--secex-ignition", "--stream",
-        "--architecture", "--ignition-url", "--ignition-hash", "--fetch-retries",
+        "--append-karg",
+        "--delete-karg",
+        "-n",
+        "--copy-network",
+        "--network-dir",
+        "--save-partlabel",
+        "--save-partindex",
+        "--image-url",
+        "--image-file",
+        "--firstboot-args",
+        "--platform",
+        "--console",
+        "--preserve-on-error",
+        "--insecure",
+        "--insecure-ignition",
+        "--offline",
+        "--secex-ignition",
+        "--stream",
+        "--architecture",
+        "--ignition-url",
+        "--ignition-hash",
+        "--fetch-retries",
     ];
     if let Some(bad) = args.iter().find(|a| a.starts_with('-') && !KNOWN.contains(&a.split('=').next().unwrap_or(a))) {
-        return Err(Fail::bad_request(format!("found unexpected flag {bad} for installer - allowed flags are {KNOWN:?}")));
+        return Err(Fail::bad_request(format!(
+            "found unexpected flag {bad} for installer - allowed flags are {KNOWN:?}"
+        )));
     }
     let text = serde_json::to_string(&args).ok().filter(|_| !args.is_empty());
     call.core.state.edit_host(key, now, |row| row.view.host.installer_args = text);
@@ -256,8 +284,8 @@ pub(super) fn ignition_override(call: &mut Call<'_>) -> Answer {
     find(call.core, key)?;
     let config = params.config.filter(|c| !c.is_empty());
     if let Some(config) = &config {
-        let parsed: Value = super::check::parse_text(config)
-            .map_err(|e| Fail::bad_request(format!("error parsing ignition: {e}")))?;
+        let parsed: Value =
+            super::check::parse_text(config).map_err(|e| Fail::bad_request(format!("error parsing ignition: {e}")))?;
         if parsed.pointer("/ignition/version").and_then(Value::as_str).is_none() {
             return Err(Fail::bad_request("error parsing ignition: unsupported config version"));
         }

@@ -4,8 +4,8 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{
-    HostStage, HostStaticNetworkConfig, HostStatus, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams, KernelArgument,
-    PresignedUrl, Proxy, Severity,
+    HostStage, HostStaticNetworkConfig, HostStatus, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams,
+    KernelArgument, PresignedUrl, Proxy, Severity,
 };
 
 use super::Core;
@@ -55,7 +55,9 @@ fn check_static_networks(hosts: Option<&[HostStaticNetworkConfig]>) -> Result<Op
             Err(e) => Some(format!("Invalid YAML string: {e}")),
             Ok(value) => match value.get("interfaces") {
                 _ if !value.is_object() && !value.is_null() => Some("Invalid YAML string: expected a map".to_owned()),
-                Some(list) if !list.is_array() => Some(format!("Invalid YAML string: interfaces: invalid value {list}, expected a sequence")),
+                Some(list) if !list.is_array() => {
+                    Some(format!("Invalid YAML string: interfaces: invalid value {list}, expected a sequence"))
+                }
                 _ => None,
             },
         };
@@ -113,7 +115,13 @@ impl Core {
         if link.is_some() {
             self.state.edit_infra_env(id, now, |row| row.infra_env.download_url = link);
             let kind = self.state.infra_env(id).map(|r| r.infra_env.type_).unwrap_or_default();
-            self.infra_env_event(now, id, "image_info_updated", Severity::Info, format!("Updated image information (Image type is \"{kind}\")"));
+            self.infra_env_event(
+                now,
+                id,
+                "image_info_updated",
+                Severity::Info,
+                format!("Updated image information (Image type is \"{kind}\")"),
+            );
         }
     }
 }
@@ -135,7 +143,12 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
 
 fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answer {
     let cluster = match p.cluster_id {
-        Some(id) => Some(core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found(format!("Cluster ID {id} does not exist")))?),
+        Some(id) => Some(
+            core.state
+                .cluster(id)
+                .cloned()
+                .ok_or_else(|| Fail::not_found(format!("Cluster ID {id} does not exist")))?,
+        ),
         None => None,
     };
     if let Some(proxy) = &p.proxy {
@@ -163,12 +176,15 @@ fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answe
         && let Some(version) = &version
         && core.release(version, &arch).is_none()
     {
-        return Err(Fail::bad_request(format!(
-            "No OS image for Openshift version {version} and architecture {arch}"
-        )));
+        return Err(Fail::bad_request(format!("No OS image for Openshift version {version} and architecture {arch}")));
     }
     let version = version.or_else(|| {
-        core.config.settings.release_images.iter().find(|r| r.default == Some(true)).map(|r| r.openshift_version.clone())
+        core.config
+            .settings
+            .release_images
+            .iter()
+            .find(|r| r.default == Some(true))
+            .map(|r| r.openshift_version.clone())
     });
     let id = core.state.new_id();
     let infra_env = InfraEnv {
@@ -198,8 +214,12 @@ fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answe
         network_discovery_delay_seconds: p.network_discovery_delay_seconds.filter(|n| *n != 0),
         ..InfraEnv::default()
     };
-    let row =
-        InfraEnvRow { infra_env, ordinal: core.state.new_ordinal(), pull_secret: p.pull_secret, signing_key_generation: 0 };
+    let row = InfraEnvRow {
+        infra_env,
+        ordinal: core.state.new_ordinal(),
+        pull_secret: p.pull_secret,
+        signing_key_generation: 0,
+    };
     core.state.insert_infra_env(row);
     core.infra_env_event(now, id, "infra_env_registered", Severity::Info, format!("Registered infra env {id}"));
     core.announce_image(now, id);
@@ -391,7 +411,14 @@ fn ipxe_script(call: &Call<'_>, infra_env: &InfraEnv) -> Result<String, Fail> {
             let from_disk = host.host().status == HostStatus::Installed
                 || host.host().status == HostStatus::InstallingInProgress
                     && host.view.stage().is_some_and(|s| {
-                        matches!(s, HostStage::Rebooting | HostStage::WaitingForIgnition | HostStage::Configuring | HostStage::Joined | HostStage::Done)
+                        matches!(
+                            s,
+                            HostStage::Rebooting
+                                | HostStage::WaitingForIgnition
+                                | HostStage::Configuring
+                                | HostStage::Joined
+                                | HostStage::Done
+                        )
                     });
             if from_disk {
                 return Err(Fail::not_found(format!("host {} boots from its disk", host.host().id)));
@@ -430,7 +457,8 @@ fn static_network_files(text: &str) -> Vec<(String, Vec<u8>)> {
         lines.sort();
         let yaml = host.network_yaml.clone().unwrap_or_default();
         files.push((format!("/etc/assisted/network/host{i}/ymlFile{i}.yml"), yaml.into_bytes()));
-        files.push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), (lines.join("\n") + "\n").into_bytes()));
+        files
+            .push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), (lines.join("\n") + "\n").into_bytes()));
     }
     files
 }
@@ -455,7 +483,9 @@ pub(super) fn minimal_initrd(call: &mut Call<'_>) -> Answer {
         let value = |t: &Option<String>| t.clone().unwrap_or_default();
         let text = format!(
             "#!/bin/bash\nexport HTTP_PROXY={0}\nexport http_proxy={0}\nexport HTTPS_PROXY={1}\nexport https_proxy={1}\nexport NO_PROXY={2}\nexport no_proxy={2}\n",
-            value(&proxy.http_proxy), value(&proxy.https_proxy), value(&proxy.no_proxy)
+            value(&proxy.http_proxy),
+            value(&proxy.https_proxy),
+            value(&proxy.no_proxy)
         );
         files.push(("/etc/assisted/rootfs-env.sh".to_owned(), text.into_bytes()));
     }

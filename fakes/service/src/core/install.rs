@@ -5,7 +5,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
-use vlab_api::types::{ApiVip, ClusterStatus, HostRole, IngressVip, LastInstallationPreparation, Severity, VipVerification};
+use vlab_api::types::{
+    ApiVip, ClusterStatus, HostRole, IngressVip, LastInstallationPreparation, Severity, VipVerification,
+};
 use vlab_model::cluster::{self as cluster_machine, ClusterEvent};
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::view::{HostView, Scope};
@@ -157,8 +159,10 @@ impl Core {
             Err(reason) => {
                 self.state.edit_cluster(id, now, |row| {
                     row.private.preparation_due = None;
-                    row.view.cluster.last_installation_preparation =
-                        Some(LastInstallationPreparation { status: Some("failed".into()), reason: Some(reason.clone()) });
+                    row.view.cluster.last_installation_preparation = Some(LastInstallationPreparation {
+                        status: Some("failed".into()),
+                        reason: Some(reason.clone()),
+                    });
                 });
                 let text = format!("Failed to prepare the installation due to an unexpected error: {reason}");
                 self.cluster_event(now, id, "prepare_installation_failed", Severity::Warning, text);
@@ -172,12 +176,15 @@ impl Core {
         let hosts = self.state.hosts_of_cluster(row.cluster().id);
         let files = self.generate(now, row.cluster().id, &hosts)?;
         let config = files.iter().find(|(name, _)| name == "install-config.yaml");
-        config.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).ok_or_else(|| "no install config was made".to_owned())
+        config
+            .map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
+            .ok_or_else(|| "no install config was made".to_owned())
     }
 
     fn generate(&self, now: Timestamp, id: Uuid, hosts: &[Arc<HostRow>]) -> Result<Vec<(String, Vec<u8>)>, String> {
         let row = self.state.cluster(id).ok_or("the cluster vanished")?;
-        let names: Vec<String> = hosts.iter().map(|h| h.view.hostname().map_or_else(|| h.host().id.to_string(), str::to_owned)).collect();
+        let names: Vec<String> =
+            hosts.iter().map(|h| h.view.hostname().map_or_else(|| h.host().id.to_string(), str::to_owned)).collect();
         let inputs: Vec<HostInput<'_>> = hosts
             .iter()
             .zip(&names)
@@ -210,7 +217,10 @@ impl Core {
 fn node_address(host: &HostRow, cluster: &ClusterRow) -> Option<String> {
     let inventory = host.view.inventory.as_ref()?;
     let machine = cluster.view.machine_networks();
-    network::addresses(inventory).map(|a| a.addr()).find(|a| machine.iter().any(|n| n.contains(a))).map(|a| a.to_string())
+    network::addresses(inventory)
+        .map(|a| a.addr())
+        .find(|a| machine.iter().any(|n| n.contains(a)))
+        .map(|a| a.to_string())
 }
 
 /// `POST /v2/clusters/{c}/actions/cancel`
@@ -224,7 +234,13 @@ pub(super) fn cancel(call: &mut Call<'_>) -> Answer {
         return Err(fail);
     }
     core.state.edit_cluster(id, now, |row| row.private.preparation_due = None);
-    core.cluster_event(now, id, "cluster_installation_canceled", Severity::Info, "Cancelled cluster installation".into());
+    core.cluster_event(
+        now,
+        id,
+        "cluster_installation_canceled",
+        Severity::Info,
+        "Cancelled cluster installation".into(),
+    );
     for key in core.state.host_keys_of_cluster(id) {
         if core.host_machine(now, key, HostEvent::CancelInstallation, "") {
             let text = format!("Installation cancelled for host {}", core.host_name(key));

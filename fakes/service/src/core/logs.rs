@@ -116,7 +116,8 @@ fn upfile(content_type: &str, body: &[u8]) -> Result<Vec<u8>, Fail> {
         let Some(head_end) = find_bytes(rest, b"\r\n\r\n") else { break };
         let head = String::from_utf8_lossy(&rest[..head_end]).to_lowercase();
         let content = &rest[head_end + 4..];
-        let end = find_bytes(content, format!("\r\n{mark}").as_bytes()).ok_or_else(|| bad("multipart: NextPart: EOF"))?;
+        let end =
+            find_bytes(content, format!("\r\n{mark}").as_bytes()).ok_or_else(|| bad("multipart: NextPart: EOF"))?;
         if head.contains("name=\"upfile\"") || head.contains("name=upfile") {
             return Ok(content[..end].to_vec());
         }
@@ -140,9 +141,11 @@ pub(super) fn download(call: &mut Call<'_>) -> Answer {
             let Some(host) = call.query_id("host_id") else {
                 return Err(Fail::bad_request("Host ID must be provided for downloading host logs"));
             };
-            let bytes = call.core.state.file(&format!("{id}/logs/{host}/logs.tar.gz")).ok_or_else(|| {
-                Fail::conflict(format!("Logs for host {host} were not found"))
-            })?;
+            let bytes = call
+                .core
+                .state
+                .file(&format!("{id}/logs/{host}/logs.tar.gz"))
+                .ok_or_else(|| Fail::conflict(format!("Logs for host {host} were not found")))?;
             Ok(attachment(&format!("{name}_{}_{host}.tar.gz", host_label(call, host)), bytes))
         }
         "controller" => {
@@ -168,7 +171,9 @@ pub(super) fn download(call: &mut Call<'_>) -> Answer {
 
 fn host_label(call: &Call<'_>, host: Uuid) -> String {
     let row = call.core.state.find_host(host);
-    row.map_or("host".to_owned(), |r| if r.view.is_bootstrap() { "bootstrap".into() } else { r.view.effective_role().to_string() })
+    row.map_or("host".to_owned(), |r| {
+        if r.view.is_bootstrap() { "bootstrap".into() } else { r.view.effective_role().to_string() }
+    })
 }
 
 /// Appends a file to a tar archive (ustar).

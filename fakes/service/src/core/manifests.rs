@@ -23,8 +23,13 @@ fn check_cluster(core: &Core, id: Uuid) -> Result<ClusterStatus, Fail> {
 /// Manifests can be changed until the installation has been prepared.
 fn check_changeable(core: &Core, id: Uuid) -> Result<(), Fail> {
     match check_cluster(core, id)? {
-        ClusterStatus::Insufficient | ClusterStatus::Ready | ClusterStatus::PendingForInput | ClusterStatus::AddingHosts => Ok(()),
-        status => Err(Fail::bad_request(format!("cluster {id} is in {status} state, manifests cannot be changed any more"))),
+        ClusterStatus::Insufficient
+        | ClusterStatus::Ready
+        | ClusterStatus::PendingForInput
+        | ClusterStatus::AddingHosts => Ok(()),
+        status => {
+            Err(Fail::bad_request(format!("cluster {id} is in {status} state, manifests cannot be changed any more")))
+        }
     }
 }
 
@@ -32,10 +37,14 @@ fn check_name(name: &str) -> Result<(), Fail> {
     let patch = name.split_once(".yaml.patch_").or_else(|| name.split_once(".yml.patch_")).is_some();
     let known = [".json", ".yaml", ".yml"].iter().any(|e| name.ends_with(e)) || patch;
     if name.contains('/') || name.contains(' ') || name.starts_with('.') || name.is_empty() {
-        return Err(Fail::bad_request(format!("Cluster manifest {name}: the file name must be a single component without spaces")));
+        return Err(Fail::bad_request(format!(
+            "Cluster manifest {name}: the file name must be a single component without spaces"
+        )));
     }
     if !known {
-        return Err(Fail::bad_request(format!("Unsupported manifest extension {name}: it must be json, yaml, yml or a patch")));
+        return Err(Fail::bad_request(format!(
+            "Unsupported manifest extension {name}: it must be json, yaml, yml or a patch"
+        )));
     }
     Ok(())
 }
@@ -49,7 +58,9 @@ fn check_content(name: &str, encoded: &str) -> Result<Vec<u8>, Fail> {
         return Err(Fail::bad_request(format!("Manifest content of file {name} is empty")));
     }
     if bytes.len() > LIMIT {
-        return Err(Fail::bad_request(format!("Manifest content of file {name} exceeds the maximum file size of 1MiB")));
+        return Err(Fail::bad_request(format!(
+            "Manifest content of file {name} exceeds the maximum file size of 1MiB"
+        )));
     }
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Fail::bad_request(format!("Manifest content of file {name} is not text")))?;
@@ -105,7 +116,10 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     check_changeable(call.core, id)?;
     let old = key(id, &p.folder, &p.file_name);
     let Some(current) = call.core.state.file(&old).map(|b| b.to_vec()) else {
-        return Err(Fail::not_found(format!("Manifest {} was not found in folder {} of cluster {id}", p.file_name, p.folder)));
+        return Err(Fail::not_found(format!(
+            "Manifest {} was not found in folder {} of cluster {id}",
+            p.file_name, p.folder
+        )));
     };
     let folder = p.updated_folder.unwrap_or_else(|| p.folder.clone());
     let name = p.updated_file_name.unwrap_or_else(|| p.file_name.clone());

@@ -152,10 +152,8 @@ impl Core {
             && let Some(cluster) = &cluster
         {
             self.state.edit_cluster(cluster.cluster().id, now, |row| {
-                row.view.cluster.last_installation_preparation = Some(LastInstallationPreparation {
-                    status: Some("not_started".into()),
-                    reason: None,
-                });
+                row.view.cluster.last_installation_preparation =
+                    Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
             });
         }
         if decision.stage_timed_out {
@@ -181,7 +179,10 @@ impl Core {
             let name = self.host_name(key);
             match (before.status, after.status) {
                 (ValidationStatus::Success, ValidationStatus::Failure) => {
-                    let text = format!("Host {name}: validation '{}' that used to succeed is now failing: {}", after.id, after.message);
+                    let text = format!(
+                        "Host {name}: validation '{}' that used to succeed is now failing: {}",
+                        after.id, after.message
+                    );
                     self.host_event(now, key, "host_validation_failed", Severity::Warning, text);
                 }
                 (ValidationStatus::Failure, ValidationStatus::Success) => {
@@ -213,12 +214,16 @@ impl Core {
         let validations = decision.validations.as_ref().map(ClusterValidations::to_json_text);
         if let (Some(new), Some(text)) = (&decision.validations, &validations)
             && old.cluster().validations_info.as_ref() != Some(text)
-            && let Some(before) = old.cluster().validations_info.as_deref().and_then(|t| ClusterValidations::parse(t).ok())
+            && let Some(before) =
+                old.cluster().validations_info.as_deref().and_then(|t| ClusterValidations::parse(t).ok())
         {
             for (before, after) in changes(&before.0, &new.0) {
                 match (before.status, after.status) {
                     (ValidationStatus::Success, ValidationStatus::Failure) => {
-                        let text = format!("Cluster validation '{}' that used to succeed is now failing: {}", after.id, after.message);
+                        let text = format!(
+                            "Cluster validation '{}' that used to succeed is now failing: {}",
+                            after.id, after.message
+                        );
                         self.cluster_event(now, id, "cluster_validation_failed", Severity::Warning, text);
                     }
                     (ValidationStatus::Failure, ValidationStatus::Success) => {
@@ -239,7 +244,9 @@ impl Core {
             if changes {
                 c.status = decision.to;
                 c.status_updated_at = Some(now);
-                if decision.to == ClusterStatus::Installing && old.cluster().status == ClusterStatus::PreparingForInstallation {
+                if decision.to == ClusterStatus::Installing
+                    && old.cluster().status == ClusterStatus::PreparingForInstallation
+                {
                     progress::set_percentages(c.progress.get_or_insert_default(), Some(100), None, None);
                 }
             }
@@ -261,7 +268,8 @@ impl Core {
                     self.cluster_event(now, id, "installation_preparing_timed_out", Severity::Warning, text);
                 }
                 ClusterEffect::NoteFinalizingStageTimeout => {
-                    let stage = old.cluster().progress.as_ref().and_then(|p| p.finalizing_stage).map_or("", |s| s.as_str());
+                    let stage =
+                        old.cluster().progress.as_ref().and_then(|p| p.finalizing_stage).map_or("", |s| s.as_str());
                     let text = format!("Finalizing stage '{stage}' takes longer than it should");
                     self.cluster_event(now, id, "finalizing_stage_timed_out", Severity::Warning, text);
                 }
@@ -322,7 +330,10 @@ impl Core {
                 [only] if !row.view.has_machine_network() => network::sno_machine_networks(only),
                 _ => return,
             }
-        } else if row.view.user_managed_networking() || row.view.user_managed_load_balancer() || row.view.vip_dhcp_allocation() {
+        } else if row.view.user_managed_networking()
+            || row.view.user_managed_load_balancer()
+            || row.view.vip_dhcp_allocation()
+        {
             return;
         } else {
             network::calculated_machine_networks(&row.view, &views)
@@ -445,8 +456,7 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
             ..Default::default()
         })
     };
-    let not_started =
-        || Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
+    let not_started = || Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
     match effect {
         ClusterEffect::BeginInstallation => {
             c.install_started_at = Some(now);

@@ -31,7 +31,8 @@ pub(super) fn report(call: &mut Call<'_>) -> Answer {
     let core = &mut *call.core;
     let row = core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
     let name = params.name.clone().unwrap_or_default();
-    let Some(old) = row.cluster().monitored_operators.iter().flatten().find(|o| o.name.as_deref() == Some(&name)) else {
+    let Some(old) = row.cluster().monitored_operators.iter().flatten().find(|o| o.name.as_deref() == Some(&name))
+    else {
         return Err(Fail::bad_request(format!("operator {name} is not monitored for cluster {id}")));
     };
     let same = old.status == params.status

@@ -22,7 +22,10 @@ pub(super) fn host(call: &mut Call<'_>) -> Answer {
     let core = &mut *call.core;
     let row = core.state.host(key).cloned().ok_or_else(|| Fail::not_found(format!("host {} not found", key.1)))?;
     let Some(cluster_id) = row.host().cluster_id else {
-        return Err(Fail::bad_request(format!("host {} is not bound to any cluster, can't update its progress", key.1)));
+        return Err(Fail::bad_request(format!(
+            "host {} is not bound to any cluster, can't update its progress",
+            key.1
+        )));
     };
     let Some(reported) = params.current_stage else {
         return Err(Fail::bad_request("current_stage is missing"));
@@ -105,7 +108,12 @@ impl Core {
         let reached = hosts.iter().map(|h| (stages::role_stages(&h.view, Some(&cluster.view)), h.view.stage()));
         let percentage = percentages::installing_percentage(reached);
         self.state.edit_cluster(id, now, |row| {
-            percentages::set_percentages(row.view.cluster.progress.get_or_insert_default(), None, Some(percentage), None);
+            percentages::set_percentages(
+                row.view.cluster.progress.get_or_insert_default(),
+                None,
+                Some(percentage),
+                None,
+            );
         });
     }
 }

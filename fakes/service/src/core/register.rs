@@ -28,7 +28,12 @@ pub(super) fn register(call: &mut Call<'_>) -> Answer {
         return Err(Fail::bad_request("hosts of an infra-env with a disconnected ISO do not register"));
     }
     let refused = |core: &mut Core, fail: Fail| {
-        let event = user_event(now, "host_registration_failed", Severity::Error, format!("Host {}: registration failed: {}", key.1, fail.reason()));
+        let event = user_event(
+            now,
+            "host_registration_failed",
+            Severity::Error,
+            format!("Host {}: registration failed: {}", key.1, fail.reason()),
+        );
         core.state.append_event(vlab_api::types::Event {
             infra_env_id: Some(key.0),
             host_id: Some(key.1),
@@ -86,7 +91,10 @@ pub(super) fn register(call: &mut Call<'_>) -> Answer {
                 user_name: Some("admin".into()),
                 ..Host::default()
             };
-            HostRow { view: HostView::new(host), private: HostPrivate { ordinal: core.state.new_ordinal(), ..HostPrivate::default() } }
+            HostRow {
+                view: HostView::new(host),
+                private: HostPrivate { ordinal: core.state.new_ordinal(), ..HostPrivate::default() },
+            }
         }
     };
     let hosts = cluster_id.map(|id| core.state.hosts_of_cluster(id)).unwrap_or_default();
@@ -182,7 +190,10 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
         return Err(Fail::bad_request(format!("Cluster {cluster_id} takes no host with fencing credentials")));
     }
     if !accepts_hosts(cluster.cluster().status) {
-        return Err(Fail::conflict(format!("Cluster {cluster_id} takes no hosts while it is {}", cluster.cluster().status)));
+        return Err(Fail::conflict(format!(
+            "Cluster {cluster_id} takes no hosts while it is {}",
+            cluster.cluster().status
+        )));
     }
     let infra_env = core.state.infra_env(key.0).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: None, hosts: &[] };
@@ -206,7 +217,8 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
             h.bootstrap = Some(true);
         }
     });
-    let text = format!("Host {}: bound to cluster {}", core.host_name(key), cluster.cluster().name.as_deref().unwrap_or(""));
+    let text =
+        format!("Host {}: bound to cluster {}", core.host_name(key), cluster.cluster().name.as_deref().unwrap_or(""));
     core.host_event(now, key, "host_bind_succeeded", Severity::Info, text);
     let row = find(core, key)?;
     Ok(Response::json(200, &core.show_host(&row)))

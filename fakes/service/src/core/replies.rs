@@ -7,9 +7,9 @@ use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{
     ApiVip, ApiVipConnectivityResponse, ConnectivityReport, ContainerImageAvailabilityResponse, DhcpAllocationResponse,
-    DiskInfo, DiskSpeed, DiskSpeedCheckResponse, DomainResolutionResponse, FreeNetworkAddresses, HostRole, IngressVip, Inventory,
-    NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse, UpgradeAgentResponse,
-    VerifiedVip, VipType, VipVerification,
+    DiskInfo, DiskSpeed, DiskSpeedCheckResponse, DomainResolutionResponse, FreeNetworkAddresses, HostRole, IngressVip,
+    Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
+    UpgradeAgentResponse, VerifiedVip, VipType, VipVerification,
 };
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::view::{HostView, Scope};
@@ -30,8 +30,7 @@ const CONTAINER_FAILED: i64 = 125;
 /// `POST …/instructions`
 pub(super) fn post(call: &mut Call<'_>) -> Answer {
     // The body is optional in the schema; without one there is nothing to store.
-    let reply: StepReply =
-        if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
+    let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
     let key: HostKey = (call.ids[0], call.ids[1]);
     let now = call.now;
     let row = find(call.core, key)?;
@@ -65,7 +64,8 @@ impl Core {
         let Some(infra_env) = self.state.infra_env(key.0).cloned() else { return false };
         let (cluster, hosts) = self.neighbours(&row);
         let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
-        let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
+        let scope =
+            Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
         let args = EventArgs { reason, ..EventArgs::default() };
         match host::on_event(event, &row.view, &scope, &self.config.settings, now, &args) {
             Ok(decision) => {
@@ -76,7 +76,15 @@ impl Core {
         }
     }
 
-    fn store_reply(&mut self, now: Timestamp, key: HostKey, kind: StepType, exit: i64, output: &str, error: &str) -> Result<(), Fail> {
+    fn store_reply(
+        &mut self,
+        now: Timestamp,
+        key: HostKey,
+        kind: StepType,
+        exit: i64,
+        output: &str,
+        error: &str,
+    ) -> Result<(), Fail> {
         let ok = exit == 0;
         match kind {
             StepType::Install if !ok => {
@@ -145,9 +153,21 @@ impl Core {
                 let response: UpgradeAgentResponse = parse(output)?;
                 let image = response.agent_image.unwrap_or_default();
                 if response.result.as_deref() == Some("success") {
-                    self.upgrade_event(now, key, "upgrade_agent_finished", Severity::Info, format!("has upgraded its agent to {image}"));
+                    self.upgrade_event(
+                        now,
+                        key,
+                        "upgrade_agent_finished",
+                        Severity::Info,
+                        format!("has upgraded its agent to {image}"),
+                    );
                 } else {
-                    self.upgrade_event(now, key, "upgrade_agent_failed", Severity::Error, format!("failed to upgrade its agent to {image}"));
+                    self.upgrade_event(
+                        now,
+                        key,
+                        "upgrade_agent_failed",
+                        Severity::Error,
+                        format!("failed to upgrade its agent to {image}"),
+                    );
                 }
             }
             StepType::Install
@@ -169,7 +189,11 @@ impl Core {
     fn store_inventory(&mut self, now: Timestamp, key: HostKey, mut inventory: Inventory) -> Result<(), Fail> {
         let row = find(self, key)?;
         if !takes_inventory(row.host().status) {
-            return Err(Fail::internal(format!("host {} is in {} state, hardware info can't be updated", key.1, row.host().status)));
+            return Err(Fail::internal(format!(
+                "host {} is in {} state, hardware info can't be updated",
+                key.1,
+                row.host().status
+            )));
         }
         let settings = &self.config.settings;
         if !settings.enable_virtual_interfaces
@@ -226,7 +250,9 @@ impl Core {
         let Some(row) = self.state.host(key).cloned() else { return };
         let path = response.path.clone().unwrap_or_default();
         // The agent names the device; results are kept under the disk's id.
-        let names = |d: &&vlab_api::types::Disk| [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path);
+        let names = |d: &&vlab_api::types::Disk| {
+            [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path)
+        };
         let id = row.view.disks().iter().find(names).map_or(path.as_str(), disks::identifier).to_owned();
         let mut info: BTreeMap<String, DiskInfo> = row.view.disks_info.clone();
         let speed = DiskSpeed {
@@ -244,7 +270,10 @@ impl Core {
         if let (Some(limit), Some(ms)) = (threshold, response.io_sync_duration.filter(|_| exit == 0))
             && ms > limit
         {
-            let text = format!("Host {}: disk {path} is slower than supported: {ms} ms for one fdatasync", self.host_name(key));
+            let text = format!(
+                "Host {}: disk {path} is slower than supported: {ms} ms for one fdatasync",
+                self.host_name(key)
+            );
             self.host_event(now, key, "disk_speed_slower_than_supported", Severity::Warning, text);
         }
     }
@@ -287,8 +316,13 @@ impl Core {
         let changed = self.state.edit_cluster(id, now, |row| {
             let verification = Some(VipVerification::Succeeded);
             let c = &mut row.view.cluster;
-            c.api_vips = Some(vec![ApiVip { cluster_id: Some(id), ip: Some(lease.api_vip_address.clone()), verification }]);
-            c.ingress_vips = Some(vec![IngressVip { cluster_id: Some(id), ip: Some(lease.ingress_vip_address.clone()), verification }]);
+            c.api_vips =
+                Some(vec![ApiVip { cluster_id: Some(id), ip: Some(lease.api_vip_address.clone()), verification }]);
+            c.ingress_vips = Some(vec![IngressVip {
+                cluster_id: Some(id),
+                ip: Some(lease.ingress_vip_address.clone()),
+                verification,
+            }]);
             row.private.api_vip_lease.clone_from(&lease.api_vip_lease);
             row.private.ingress_vip_lease.clone_from(&lease.ingress_vip_lease);
         });
@@ -299,4 +333,3 @@ impl Core {
         Ok(())
     }
 }
-

@@ -9,8 +9,8 @@ use vlab_api::http::{Method, Request, Response};
 
 use super::answer::{Answer, Fail};
 use super::{
-    Core, catalog, check, clusters, downloads, events, hosts, infra_envs, install, logs, manifests, operators, progress,
-    register, replies, steps,
+    Core, catalog, check, clusters, downloads, events, hosts, infra_envs, install, logs, manifests, operators,
+    progress, register, replies, steps,
 };
 
 /// Path under which everything lives; `/v2` follows.
@@ -353,10 +353,12 @@ fn check_query(call: &Call<'_>, parameter: &Query) -> Result<(), Fail> {
             Some(v) if check::parse_uuid(v).is_none() => of_type(name, "uuid", v),
             _ => Ok(()),
         },
-        Ids(name) => match call.query_list(name).unwrap_or_default().iter().position(|v| check::parse_uuid(v).is_none()) {
-            Some(i) => of_type(&format!("{name}.{i}"), "uuid", &call.query_list(name).unwrap_or_default()[i]),
-            None => Ok(()),
-        },
+        Ids(name) => {
+            match call.query_list(name).unwrap_or_default().iter().position(|v| check::parse_uuid(v).is_none()) {
+                Some(i) => of_type(&format!("{name}.{i}"), "uuid", &call.query_list(name).unwrap_or_default()[i]),
+                None => Ok(()),
+            }
+        }
         Words(name, words) => {
             match call.query_list(name).unwrap_or_default().iter().position(|v| !words.contains(&v.as_str())) {
                 Some(i) => bad(check::one_of(&format!("{name}.{i}"), "query", words)),
@@ -370,7 +372,8 @@ fn check_query(call: &Call<'_>, parameter: &Query) -> Result<(), Fail> {
 fn schema() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
-        let path = route.path.replace("{c}", "{cluster_id}").replace("{i}", "{infra_env_id}").replace("{h}", "{host_id}");
+        let path =
+            route.path.replace("{c}", "{cluster_id}").replace("{i}", "{infra_env_id}").replace("{h}", "{host_id}");
         let item = paths.entry(path).or_insert_with(|| json!({}));
         let security: Vec<Value> = route
             .auth
@@ -387,7 +390,8 @@ fn schema() -> Value {
                 json!({ scheme: [] })
             })
             .collect();
-        item[route.method.as_str().to_ascii_lowercase()] = json!({"operationId": route.operation, "security": security});
+        item[route.method.as_str().to_ascii_lowercase()] =
+            json!({"operationId": route.operation, "security": security});
     }
     json!({
         "swagger": "2.0",

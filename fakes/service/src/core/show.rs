@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use uuid::Uuid;
-use vlab_api::types::{Cluster, Host, HostProgressInfo, HostRole, HostStatus};
 use vlab_api::Timestamp;
+use vlab_api::types::{Cluster, Host, HostProgressInfo, HostRole, HostStatus};
 use vlab_model::view::HostView;
 use vlab_model::{network, stages};
 
@@ -35,7 +35,6 @@ pub(super) fn host(row: &HostRow, cluster: Option<&ClusterRow>) -> Host {
     host
 }
 
-
 impl Core {
     /// A host as answers show it.
     pub(super) fn show_host(&self, row: &HostRow) -> Host {
@@ -60,8 +59,7 @@ impl Core {
         let workers = hosts.iter().filter(|h| h.view.effective_role() == HostRole::Worker).count();
         cluster.schedulable_masters_forced_true = Some(workers < 2);
         cluster.host_networks = Some(network::host_networks(&views));
-        cluster.hosts =
-            Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row))).collect() } else { Vec::new() });
+        cluster.hosts = Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row))).collect() } else { Vec::new() });
         cluster.deleted_at = Some(Value::Null);
         Some(cluster)
     }

@@ -305,7 +305,9 @@ impl State {
     }
 
     fn set_host(&mut self, key: HostKey, row: Option<Arc<HostRow>>) {
-        let seen = |r: &HostRow| (r.host().cluster_id, r.host().inventory.clone(), r.host().connectivity.clone(), r.host().status);
+        let seen = |r: &HostRow| {
+            (r.host().cluster_id, r.host().inventory.clone(), r.host().connectivity.clone(), r.host().status)
+        };
         let old = self.hosts.get(&key);
         if old.map(|r| seen(r)) != row.as_ref().map(|r| seen(r)) {
             let clusters = [old.and_then(|r| r.host().cluster_id), row.as_ref().and_then(|r| r.host().cluster_id)];
@@ -484,9 +486,10 @@ impl State {
         let off = |t: Option<i64>| t.is_none_or(|t| t.abs_diff(now.as_secs()) > SUSPICIOUS_SECS);
         let late = host.timestamp.is_none() && timestamp.is_some()
             || timestamp.is_some() && off(timestamp)
-            || timestamp.is_some() && host.checked_in_at.is_some_and(|c| {
-                host.timestamp.is_some_and(|t| t.abs_diff(c.as_secs()) > SUSPICIOUS_SECS)
-            });
+            || timestamp.is_some()
+                && host
+                    .checked_in_at
+                    .is_some_and(|c| host.timestamp.is_some_and(|t| t.abs_diff(c.as_secs()) > SUSPICIOUS_SECS));
         let lost = matches!(host.status, HostStatus::Disconnected | HostStatus::DisconnectedUnbound)
             || host.connection_timed_out == Some(true);
         host.checked_in_at = Some(now);
@@ -537,7 +540,8 @@ impl State {
         self.touched_set.clear();
         let touched = std::mem::take(&mut self.touched);
         // A row that was put has its heartbeat in it.
-        let put: BTreeSet<HostKey> = touched.iter().filter_map(|t| if let Touched::Host(k) = t { Some(*k) } else { None }).collect();
+        let put: BTreeSet<HostKey> =
+            touched.iter().filter_map(|t| if let Touched::Host(k) = t { Some(*k) } else { None }).collect();
         for what in touched {
             let write = match what {
                 Touched::Cluster(id) => match self.clusters.get(&id) {

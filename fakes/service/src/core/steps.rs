@@ -156,7 +156,13 @@ pub(super) fn get(call: &mut Call<'_>) -> Answer {
     let mut instructions = Vec::new();
     if upgrade {
         instructions.push(core.step(UpgradeAgent, vec![json!({"agent_image": agent}).to_string()]));
-        core.upgrade_event(now, key, "upgrade_agent_started", Severity::Info, format!("is told to upgrade its agent to {agent}"));
+        core.upgrade_event(
+            now,
+            key,
+            "upgrade_agent_started",
+            Severity::Info,
+            format!("is told to upgrade its agent to {agent}"),
+        );
     } else {
         let cluster = row.host().cluster_id.and_then(|id| core.state.cluster(id)).cloned();
         for step in table.steps {
@@ -225,15 +231,19 @@ impl Core {
             FreeNetworkAddresses => {
                 let inventory = row.view.inventory.as_ref()?;
                 let small = |n: &ipnet::IpNet| n.addr().is_ipv4() && n.prefix_len() >= 22;
-                let networks: Vec<String> =
-                    network::inventory_networks(inventory).iter().filter(|n| small(n)).map(ToString::to_string).collect();
+                let networks: Vec<String> = network::inventory_networks(inventory)
+                    .iter()
+                    .filter(|n| small(n))
+                    .map(ToString::to_string)
+                    .collect();
                 (!networks.is_empty()).then(|| vec![json!(networks).to_string()])
             }
             DhcpLeaseAllocate => {
                 let cluster = cluster.filter(|c| c.view.vip_dhcp_allocation())?;
                 let machine = cluster.view.machine_networks().into_iter().next()?;
                 let interfaces = row.view.inventory.as_ref()?.interfaces.as_deref()?;
-                let interface = interfaces.iter().find(|i| network::interface_addresses(i).any(|a| machine.contains(&a.addr())))?;
+                let interface =
+                    interfaces.iter().find(|i| network::interface_addresses(i).any(|a| machine.contains(&a.addr())))?;
                 let mac = |name: &str| {
                     let hash = Sha256::digest(format!("{}{name}", cluster.cluster().id));
                     format!("00:1a:4a:{:02x}:{:02x}:{:02x}", hash[0], hash[1], hash[2])
@@ -246,8 +256,12 @@ impl Core {
             }
             NtpSynchronizer => {
                 let infra_env = self.state.infra_env(key.0);
-                let own = infra_env.and_then(|r| r.infra_env.additional_ntp_sources.clone().or_else(|| r.infra_env.ntp_sources.clone()));
-                let shared = cluster.and_then(|c| c.cluster().additional_ntp_source.clone().or_else(|| c.cluster().ntp_sources.clone()));
+                let own = infra_env.and_then(|r| {
+                    r.infra_env.additional_ntp_sources.clone().or_else(|| r.infra_env.ntp_sources.clone())
+                });
+                let shared = cluster.and_then(|c| {
+                    c.cluster().additional_ntp_source.clone().or_else(|| c.cluster().ntp_sources.clone())
+                });
                 let source = shared.or(own).unwrap_or_else(|| settings.ntp_default_server.clone());
                 text(json!({"ntp_source": source}))
             }
@@ -321,8 +335,9 @@ impl Core {
             }
             InstallationDiskSpeedCheck => {
                 let disk = row.view.installation_disk()?;
-                let persistent = row.view.inventory.as_ref().and_then(|i| i.boot.as_ref()).and_then(|b| b.device_type.as_deref())
-                    == Some("persistent");
+                let persistent =
+                    row.view.inventory.as_ref().and_then(|i| i.boot.as_ref()).and_then(|b| b.device_type.as_deref())
+                        == Some("persistent");
                 let keeps = row.host().installer_args.as_deref().is_some_and(|a| a.contains("--save-part"));
                 let measured = row.view.disks_info.get(disks::identifier(disk)).and_then(|i| i.disk_speed.as_ref());
                 if persistent || keeps || measured.is_some_and(|m| m.tested == Some(true)) {
@@ -333,7 +348,12 @@ impl Core {
             }
             ContainerImageAvailability => {
                 let release = cluster?.cluster().ocp_release_image.clone().unwrap_or_default();
-                let mut images = vec![release.clone(), mco_image(&release), must_gather_image(&release), settings.installer_image.clone()];
+                let mut images = vec![
+                    release.clone(),
+                    mco_image(&release),
+                    must_gather_image(&release),
+                    settings.installer_image.clone(),
+                ];
                 images.retain(|i| !i.is_empty() && !row.view.images_status.contains_key(i));
                 // The agent gets whole seconds; a scaled-down limit must not become none.
                 let timeout = settings.image_availability_timeout.as_secs().max(1);
@@ -360,7 +380,8 @@ impl Core {
             StopInstallation => Some(Vec::new()),
             DownloadBootArtifacts => {
                 let base = &self.config.image_service_url;
-                let version = self.state.infra_env(key.0).and_then(|r| r.infra_env.openshift_version.clone()).unwrap_or_default();
+                let version =
+                    self.state.infra_env(key.0).and_then(|r| r.infra_env.openshift_version.clone()).unwrap_or_default();
                 text(json!({
                     "kernel_url": format!("{base}/boot-artifacts/kernel?version={version}"),
                     "rootfs_url": format!("{base}/boot-artifacts/rootfs?version={version}"),
@@ -417,12 +438,21 @@ impl Core {
 
     fn master_addresses(&self, cluster: Uuid) -> Vec<String> {
         let hosts = self.state.hosts_of_cluster(cluster);
-        let masters = hosts.iter().filter(|h| matches!(h.view.effective_role(), HostRole::Master | HostRole::Bootstrap));
-        let first = |h: &HostRow| h.view.inventory.as_ref().and_then(|i| network::addresses(i).next()).map(|a| a.addr().to_string());
+        let masters =
+            hosts.iter().filter(|h| matches!(h.view.effective_role(), HostRole::Master | HostRole::Bootstrap));
+        let first = |h: &HostRow| {
+            h.view.inventory.as_ref().and_then(|i| network::addresses(i).next()).map(|a| a.addr().to_string())
+        };
         masters.filter_map(|h| first(h)).collect()
     }
 
-    fn install_args(&mut self, now: Timestamp, key: HostKey, row: &HostRow, cluster: &ClusterRow) -> Option<Vec<String>> {
+    fn install_args(
+        &mut self,
+        now: Timestamp,
+        key: HostKey,
+        row: &HostRow,
+        cluster: &ClusterRow,
+    ) -> Option<Vec<String>> {
         let disk = row.view.installation_disk()?;
         let c = cluster.cluster();
         let settings = &self.config.settings;
