@@ -66,11 +66,12 @@ impl Out {
     /// One line or, when it is too long for the terminal, several that are indented below it.
     fn line(&mut self, indent: usize, color: &str, text: &str) {
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let (mut lines, mut line) = (Vec::new(), String::new());
+        let (mut lines, mut line): (Vec<String>, String) = (Vec::new(), String::new());
         let mut column = 0;
+        let width = self.width;
+        let room = |lines: &[String]| width - if lines.is_empty() { indent } else { indent + 2 };
         for word in clean.split_whitespace() {
-            let room = self.width - if lines.is_empty() { indent } else { indent + 2 };
-            if column > 0 && column + 1 + word.chars().count() > room {
+            if column > 0 && column + 1 + word.chars().count() > room(&lines) {
                 lines.push(std::mem::take(&mut line));
                 column = 0;
             }
@@ -80,7 +81,7 @@ impl Out {
             }
             for c in word.chars() {
                 // A word that is longer than a line is cut.
-                if column >= self.width - indent - 2 {
+                if column >= room(&lines) {
                     lines.push(std::mem::take(&mut line));
                     column = 0;
                 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use vlab_api::types::{HostStage, HostStatus};
 use vlab_model::history::Observation;
 
+use crate::redact::Redactor;
 use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, Quantiles, RunResult, Verdict};
 use crate::timeline::{Lane, Mark, Span, Timeline, natural, source_names};
 
@@ -31,12 +32,12 @@ struct Limits {
     text: usize,
 }
 
-/// The page. Never longer than [`LARGEST_PAGE`].
-pub fn render(result: &RunResult, history: &[Observation]) -> String {
+/// The page, without secrets. Never longer than [`LARGEST_PAGE`].
+pub fn render(result: &RunResult, history: &[Observation], redactor: &Redactor) -> String {
     let timeline = Timeline::read(history);
     let mut limits = Limits { lanes: 48, spans: 300, rows: 6000, checks: 1000, text: 1200 };
     loop {
-        let page = Page { result, timeline: &timeline, limits, observations: history.len() }.render();
+        let page = Page { result, timeline: &timeline, limits, observations: history.len(), redactor }.render();
         if page.len() <= LARGEST_PAGE {
             return page;
         }
@@ -150,17 +151,25 @@ fn stands_out(lane: &Lane<'_>) -> bool {
         || lane.marks.iter().any(|m| m.bad)
 }
 
+/// Colours in the order of the legend: the way of a host, then what can go wrong, then the stages.
+const LEGEND: [&str; 19] = [
+    "k-wait", "k-need", "k-ready", "k-prep", "k-inst", "k-fin", "k-done", "k-user", "k-err", "k-gone", "k-other",
+    "g-1", "g-2", "g-3", "g-4", "g-5", "g-6", "g-7", "g-8",
+];
+
 const AXIS: u32 = 30;
 const MARKS: u32 = 26;
 const CLUSTER: u32 = 64;
 const HOST: u32 = 44;
-const GROUP: u32 = 118;
+const GROUP: u32 = 86;
+const GROUP_STAGES: u32 = 36;
 
 struct Page<'a> {
     result: &'a RunResult,
     timeline: &'a Timeline<'a>,
     limits: Limits,
     observations: usize,
+    redactor: &'a Redactor,
 }
 
 /// The drawing in the making: labels at the left, SVG at the right, and how far down it reaches.
@@ -204,8 +213,13 @@ impl Page<'_> {
         out
     }
 
+    /// The beginning of a text. What is secret goes first, for the cut could go through the middle of it.
+    fn short(&self, text: &str, most: usize) -> String {
+        shorten(&self.redactor.redact(text), most)
+    }
+
     fn text(&self, text: &str) -> String {
-        esc(&shorten(text, self.limits.text))
+        esc(&self.short(text, self.limits.text))
     }
 
     fn header(&self, out: &mut String) {
@@ -356,12 +370,17 @@ impl Page<'_> {
         let mut title =
             format!("{}\n{} → {} ({})", span.value, human(span.from), human(span.to), human(span.to - span.from));
         if !span.info.is_empty() {
-            let _ = write!(title, "\n{}", shorten(span.info, self.limits.text.min(300)));
+            let _ = write!(title, "\n{}", self.short(span.info, self.limits.text.min(300)));
         }
+        // A second way to tell what went wrong, for those who see no colours.
+        let hatch = match class {
+            "k-err" | "k-gone" | "k-user" | "k-fault" => "<rect class=\"h\" width=\"100%\" height=\"100%\"/>",
+            _ => "",
+        };
         let _ = write!(
             d.svg,
             "<svg class=\"s {class}\" x=\"{x:.3}%\" y=\"{y}\" width=\"{width:.3}%\" height=\"{height}\"><title>{}</title>\
-             <rect width=\"100%\" height=\"100%\"/><text x=\"5\" y=\"{}\">{}</text></svg>",
+             <rect width=\"100%\" height=\"100%\"/>{hatch}<text x=\"5\" y=\"{}\">{}</text></svg>",
             esc(&title),
             height / 2 + 4,
             esc(span.value)
@@ -390,7 +409,7 @@ impl Page<'_> {
     fn marks(&self, d: &mut Drawing, marks: &[Mark<'_>], kind: &str, y: u32) {
         for mark in marks.iter().take(self.limits.spans) {
             let bad = if mark.bad { " bad" } else { "" };
-            let text = shorten(&mark.text, 120);
+            let text = self.short(&mark.text, 120);
             let _ = write!(
                 d.svg,
                 "<svg class=\"m {kind}{bad}\" x=\"{:.3}%\" y=\"{y}\" overflow=\"visible\"><title>{}\n{}</title>\
@@ -398,7 +417,7 @@ impl Page<'_> {
                 self.x(mark.at),
                 esc(&text),
                 human(mark.at),
-                esc(&shorten(&mark.text, 40)),
+                esc(&self.short(&mark.text, 40)),
             );
         }
     }
@@ -408,7 +427,7 @@ impl Page<'_> {
         let _ = write!(
             d.labels,
             "<div class=\"l {class}\" style=\"height:{height}px\"><b title=\"{0}\">{0}</b>{more}</div>",
-            esc(&shorten(name, 60))
+            esc(&self.short(name, 60))
         );
         let _ = write!(d.svg, "<rect class=\"lane {class}\" x=\"0\" y=\"{y}\" width=\"100%\" height=\"{height}\"/>");
         d.y += height;
@@ -499,7 +518,7 @@ impl Page<'_> {
         for cluster in t.clusters.iter().take(self.limits.lanes.max(4)) {
             let status = esc(cluster.last_status());
             let y =
-                self.lane(&mut d, CLUSTER, "cluster", &cluster.name, &format!("<i>cluster</i><span>{status}</span>"));
+                self.lane(&mut d, CLUSTER, "cluster", &cluster.name, &format!("<span>{status}</span><i>cluster</i>"));
             self.spans(&mut d, &cluster.statuses, status_class, y + 5, 20);
             self.spans(&mut d, &cluster.stages, stage_class, y + 26, 13);
             self.marks(&mut d, &cluster.marks, "mc", y + 51);
@@ -526,7 +545,7 @@ impl Page<'_> {
             };
             let class = if named.contains(&&*host.name) { "host named" } else { "host" };
             let status = esc(host.last_status());
-            let y = self.lane(&mut d, HOST, class, &host.name, &format!("{role}<span>{status}</span>"));
+            let y = self.lane(&mut d, HOST, class, &host.name, &format!("<span>{status}</span>{role}"));
             self.spans(&mut d, &host.statuses, status_class, y + 5, 19);
             self.spans(&mut d, &host.stages, stage_class, y + 25, 13);
             self.marks(&mut d, &host.marks, "mh", y + 31);
@@ -544,7 +563,7 @@ impl Page<'_> {
                 failures,
                 "<line class=\"failed\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"18\" y2=\"{height}\"/><text class=\"failed\" x=\"{x:.3}%\" \
                  dx=\"{dx}\" y=\"27\" text-anchor=\"{anchor}\">✗ {}</text>",
-                esc(&shorten(&check.name, 60))
+                esc(&self.short(&check.name, 60))
             );
         }
         let note = if crowd {
@@ -574,12 +593,12 @@ impl Page<'_> {
             bands = bands.replace("@H", &(height - AXIS).to_string()),
         );
         out.push_str("<ul class=\"legend\">");
-        for (class, words) in &d.legend {
-            if *class != "k-fault" {
+        for class in LEGEND {
+            if let Some(words) = d.legend.get(class) {
                 let _ = write!(
                     out,
                     "<li><span class=\"chip {class}\"></span>{}</li>",
-                    esc(&shorten(&words.join(", "), 140))
+                    esc(&self.short(&words.join(", "), 140))
                 );
             }
         }
@@ -598,7 +617,9 @@ impl Page<'_> {
         }
         for (stem, hosts) in groups {
             let name = format!("{} hosts", thousands(hosts.len() as u64));
-            let y = self.lane(d, GROUP, "group", &name, &format!("<i>{}</i>", esc(&shorten(stem, 40))));
+            let staged = hosts.iter().any(|h| !h.stages.is_empty());
+            let height = GROUP + if staged { GROUP_STAGES } else { 0 };
+            let y = self.lane(d, height, "group", &name, &format!("<i>{}</i>", esc(&self.short(stem, 40))));
             let statuses: Vec<&str> = HostStatus::NAMES.to_vec();
             self.area(d, &hosts, |h| &h.statuses, &statuses, status_class, (y + 6, 74));
             let stages: Vec<&str> = HostStage::NAMES.to_vec();
@@ -852,7 +873,7 @@ impl Page<'_> {
 
     fn tables(&self, out: &mut String) {
         let t = self.timeline;
-        let text = |text: &str| shorten(text, self.limits.text.min(400));
+        let text = |text: &str| self.short(text, self.limits.text.min(400));
         let transitions = self.kept(t.transitions.len(), |i| {
             let row = &t.transitions[i];
             let kind = if row.which.is_empty() { row.kind.to_owned() } else { format!("{} {}", row.kind, row.which) };

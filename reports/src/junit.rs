@@ -86,7 +86,13 @@ fn case(result: &RunResult, check: &CheckResult) -> TestCase {
         CheckKind::Leak => "leaks",
         kind => kind.as_str(),
     };
-    let mut case = named(result, group, &check.name, status);
+    // Two cases of one name would count as one that is flaky.
+    let same = result.checks.iter().filter(|c| c.kind == check.kind && c.name == check.name).count();
+    let name = match &check.subject {
+        Some(subject) if same > 1 => format!("{} [{subject}]", check.name),
+        _ => check.name.clone(),
+    };
+    let mut case = named(result, group, &name, status);
     // A budget's case takes as long as what it measures.
     let took = result
         .durations

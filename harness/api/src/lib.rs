@@ -11,6 +11,7 @@ pub mod actor;
 pub mod client;
 pub mod http;
 pub mod ops;
+pub mod registry;
 pub mod spec;
 pub mod time;
 pub mod transport;

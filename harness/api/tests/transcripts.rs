@@ -1,0 +1,232 @@
+//! The wire types read what the real service and the real agent sent each other, and lose nothing of it.
+//! `VLAB_REFERENCE` names the folder with `transcripts/`; without it these tests are skipped and say so.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use vlab_api::registry::object;
+use vlab_api::{BASE_PATH, Timestamp};
+
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("VLAB_REFERENCE").map(|f| PathBuf::from(f).join("transcripts"));
+    if folder.is_none() {
+        eprintln!("skipped: VLAB_REFERENCE is not set (it names the folder with transcripts/)");
+    }
+    folder
+}
+
+/// What an operation carries: method, path, definition of the request's body, definition of the answer of a success.
+/// An empty word: nothing that is one of our types.
+const OPERATIONS: &[(&str, &str, &str, &str)] = &[
+    ("POST", "/clusters", "cluster-create-params", "cluster"),
+    ("GET", "/clusters/{}", "", "cluster"),
+    ("PATCH", "/clusters/{}", "v2-cluster-update-params", "cluster"),
+    ("POST", "/clusters/{}/actions/complete-installation", "completion-params", "cluster"),
+    ("POST", "/clusters/{}/actions/install", "", "cluster"),
+    ("PUT", "/clusters/{}/monitored-operators", "operator-monitor-report", ""),
+    ("POST", "/clusters/{}/uploads/ingress-cert", "", ""),
+    ("POST", "/infra-envs", "infra-env-create-params", "infra-env"),
+    ("POST", "/infra-envs/{}/hosts", "host-create-params", "host_registration_response"),
+    ("GET", "/infra-envs/{}/hosts/{}", "", "host"),
+    ("PATCH", "/infra-envs/{}/hosts/{}", "host-update-params", "host"),
+    ("GET", "/infra-envs/{}/hosts/{}/instructions", "", "steps"),
+    ("POST", "/infra-envs/{}/hosts/{}/instructions", "step-reply", ""),
+    ("PUT", "/infra-envs/{}/hosts/{}/progress", "host-progress", ""),
+];
+
+/// JSON that travels as text inside a member: where, and its definition.
+const TEXTS: &[(&str, &str, &str)] = &[
+    ("host", "inventory", "inventory"),
+    ("host", "connectivity", "connectivity-report"),
+    ("host", "domain_name_resolutions", "domain_resolution_response"),
+    ("host", "api_vip_connectivity", "api_vip_connectivity_response"),
+    ("host", "tang_connectivity", "tang_connectivity_response"),
+];
+
+/// Output of a step that succeeded, and its definition.
+const OUTPUTS: &[(&str, &str)] = &[
+    ("inventory", "inventory"),
+    ("connectivity-check", "connectivity-report"),
+    ("ntp-synchronizer", "ntp_synchronization_response"),
+    ("domain-resolution", "domain_resolution_response"),
+    ("container-image-availability", "container_image_availability_response"),
+    ("installation-disk-speed-check", "disk_speed_check_response"),
+    ("api-vip-connectivity-check", "api_vip_connectivity_response"),
+    ("tang-connectivity-check", "tang_connectivity_response"),
+    ("dhcp-lease-allocate", "dhcp_allocation_response"),
+    ("upgrade-agent", "upgrade_agent_response"),
+];
+
+/// As both sides would write it: no nulls, dates in one form, whole numbers as whole numbers.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), plain(v))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(plain).collect()),
+        Value::Number(n) => {
+            n.as_f64().map_or(value.clone(), |f| if f.fract() == 0.0 { Value::from(f as i64) } else { f.into() })
+        }
+        Value::String(text) if text.len() >= 20 && text.as_bytes()[10] == b'T' => {
+            text.parse::<Timestamp>().map_or(value.clone(), |t| Value::from(t.to_string()))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Members (with their paths) that are in `before` and not, or not so, in `after`.
+fn lost(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(b), Value::Object(a)) => {
+            for (key, value) in b {
+                let at = format!("{at}.{key}");
+                match a.get(key) {
+                    Some(other) => lost(value, other, &at, found),
+                    None => found.push(format!("{at} is lost")),
+                }
+            }
+        }
+        (Value::Array(b), Value::Array(a)) if a.len() == b.len() => {
+            for (i, (b, a)) in b.iter().zip(a).enumerate() {
+                lost(b, a, &format!("{at}[{i}]"), found);
+            }
+        }
+        (b, a) if b == a => {}
+        (b, a) => found.push(format!("{at} was {b} and is {a}")),
+    }
+}
+
+#[derive(Default)]
+struct Faults {
+    /// Fault to how often.
+    all: BTreeMap<String, usize>,
+    checked: BTreeMap<String, usize>,
+}
+
+impl Faults {
+    fn check(&mut self, definition: &str, value: &Value, place: &str) {
+        let entry = object(definition).unwrap_or_else(|| panic!("no type {definition}"));
+        *self.checked.entry(definition.to_owned()).or_default() += 1;
+        let mut found = Vec::new();
+        match (entry.reserialise)(value.clone()) {
+            Ok(after) => lost(&plain(value), &plain(&after), definition, &mut found),
+            Err(e) => found.push(format!("{definition}: {e}")),
+        }
+        for (_, member, inner) in TEXTS.iter().filter(|(d, ..)| *d == definition) {
+            if let Some(text) = value.get(member).and_then(Value::as_str).filter(|t| !t.is_empty()) {
+                self.text(inner, text, &format!("{place} {definition}.{member}"));
+            }
+        }
+        for host in
+            value.get("hosts").and_then(Value::as_array).into_iter().flatten().filter(|_| definition == "cluster")
+        {
+            self.check("host", host, place);
+        }
+        for fault in found {
+            *self.all.entry(format!("{place}: {fault}")).or_default() += 1;
+        }
+    }
+
+    fn text(&mut self, definition: &str, text: &str, place: &str) {
+        match serde_json::from_str::<Value>(text) {
+            Ok(value) => self.check(definition, &value, place),
+            Err(e) => *self.all.entry(format!("{place}: {definition} is no JSON: {e}")).or_default() += 1,
+        }
+    }
+
+    fn done(self) {
+        let list: Vec<String> = self.all.iter().map(|(fault, n)| format!("{fault} ({n} times)")).collect();
+        assert!(list.is_empty(), "{} kinds of faults:\n{}", list.len(), list.join("\n"));
+    }
+}
+
+/// The operation of a path: base path and query gone, ids as `{}`.
+fn operation(path: &str) -> String {
+    let path = path.split('?').next().unwrap_or(path);
+    let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
+    let word = |w: &str| if w.parse::<uuid::Uuid>().is_ok() { "{}".to_owned() } else { w.to_owned() };
+    path.split('/').map(word).collect::<Vec<_>>().join("/")
+}
+
+/// An error's body is the service's, or that of the layer below it (`{"code": 405, "message": ...}`).
+fn check_error(faults: &mut Faults, status: i64, body: &Value, place: &str) {
+    if body.get("reason").is_some() {
+        faults.check("error", body, place);
+        assert_eq!(body["id"].as_i64(), Some(status), "{place}");
+    } else {
+        faults.check("infra_error", body, place);
+    }
+}
+
+fn exchanges(faults: &mut Faults, name: &str) -> usize {
+    let Some(folder) = folder() else { return 0 };
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    let mut count = 0;
+    for (i, line) in text.lines().enumerate() {
+        let exchange: Value = serde_json::from_str(line).unwrap();
+        let method = exchange["method"].as_str().unwrap();
+        let path = operation(exchange["path"].as_str().unwrap());
+        let place = format!("{name} {method} {path}");
+        let (_, _, body, answer) = OPERATIONS
+            .iter()
+            .find(|(m, p, ..)| *m == method && *p == path)
+            .unwrap_or_else(|| panic!("{name}:{}: {place} is no operation of this test", i + 1));
+        let status = exchange["status"].as_i64().unwrap();
+        if !body.is_empty() {
+            faults.check(body, &exchange["body"], &format!("{place} body"));
+        }
+        match (status, answer.is_empty()) {
+            (400.., _) => check_error(faults, status, &exchange["response"], &place),
+            (_, false) => faults.check(answer, &exchange["response"], &place),
+            (_, true) => assert!(exchange["response"].is_null(), "{place} answers something"),
+        }
+        if *body == "step-reply" && exchange["body"]["exit_code"].as_i64().unwrap_or(0) == 0 {
+            let step = exchange["body"]["step_type"].as_str().unwrap_or_default();
+            let output = exchange["body"]["output"].as_str().unwrap_or_default();
+            if let Some((_, definition)) = OUTPUTS.iter().find(|(s, _)| *s == step)
+                && !output.is_empty()
+            {
+                faults.text(definition, output, &format!("{place} {step}"));
+            }
+        }
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn nothing_of_the_recorded_exchanges_is_lost() {
+    if folder().is_none() {
+        return;
+    }
+    let mut faults = Faults::default();
+    let mut count = 0;
+    for name in ["fake-sno.jsonl", "fake-ha-3-2.jsonl", "real-agent.jsonl"] {
+        let of = exchanges(&mut faults, name);
+        assert!(of > 0, "{name} is empty");
+        count += of;
+    }
+    for definition in ["cluster", "host", "steps", "step-reply", "inventory", "error", "connectivity-report"] {
+        assert!(faults.checked.contains_key(definition), "no {definition} among {count} exchanges");
+    }
+    faults.done();
+}
+
+#[test]
+fn every_recorded_error_is_read() {
+    let Some(folder) = folder() else { return };
+    let text = std::fs::read_to_string(folder.join("errors.json")).unwrap();
+    let probes: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let mut faults = Faults::default();
+    let mut errors = 0;
+    for probe in &probes {
+        let status = probe["status"].as_i64().unwrap();
+        if status >= 400 {
+            errors += 1;
+            check_error(&mut faults, status, &probe["response"], probe["label"].as_str().unwrap_or_default());
+        }
+    }
+    assert!(errors > 30, "{errors}");
+    faults.done();
+}
