@@ -53,7 +53,8 @@ fn object(spec: &'static StructSpec, depth: u32) -> BoxedStrategy<Value> {
         } else {
             0.2
         };
-        members = (members, prop::option::weighted(often, one))
+        let one = if f.required { one.prop_map(Some).boxed() } else { prop::option::weighted(often, one).boxed() };
+        members = (members, one)
             .prop_map(|(mut map, value)| {
                 if let Some(value) = value {
                     map.insert(f.name.to_owned(), value);
