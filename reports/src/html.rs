@@ -548,7 +548,7 @@ impl Page<'_> {
             let y = self.lane(&mut d, HOST, class, &host.name, &format!("<span>{status}</span>{role}"));
             self.spans(&mut d, &host.statuses, status_class, y + 5, 19);
             self.spans(&mut d, &host.stages, stage_class, y + 25, 13);
-            self.marks(&mut d, &host.marks, "mh", y + 31);
+            self.marks(&mut d, &host.marks, "mh", y + 39);
         }
         let height = d.y + 4;
         let mut frame = Drawing::default();

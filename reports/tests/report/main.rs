@@ -1,5 +1,7 @@
 //! The reports of made-up runs: what they say, that nothing in them can break out, and that a browser draws the page.
 
+#![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
+
 mod browser;
 mod sample;
 

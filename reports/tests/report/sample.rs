@@ -365,16 +365,9 @@ pub(crate) fn fleet(hosts: usize, changes: usize) -> (RunResult, Vec<Observation
         let name = format!("{}-{i}", if i % 5 == 0 { "worker" } else { "edge" });
         b.add(10.0, Source::Harness, What::HostNamed { host: id(host), name, kind: "simulated".into() });
         let start = 200.0 + i as f64 * 4000.0 / hosts as f64;
-        let steps = [S::Discovering, S::Insufficient, S::Known];
         let mut from = None;
-        for n in 0..3 + changes {
-            let to = if n < 3 {
-                steps[n]
-            } else if (n - 3) % 2 == 0 {
-                S::Disconnected
-            } else {
-                S::Known
-            };
+        let flapping = [S::Disconnected, S::Known].into_iter().cycle().take(changes);
+        for (n, to) in [S::Discovering, S::Insufficient, S::Known].into_iter().chain(flapping).enumerate() {
             let ms = start + n as f64 * if n < 3 { 300.0 + (i % 7) as f64 * 40.0 } else { 310.0 };
             let info = "Host is ready to be installed, and waits".to_owned();
             b.add(ms, Source::Database, What::HostStatus { host: id(host), cluster: None, from, to, info });
