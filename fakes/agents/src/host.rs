@@ -197,10 +197,8 @@ impl Host {
                 let limit = w.config.timing.request_timeout;
                 self.answered(now, w, call, Err(TransportError::Timeout(limit)));
             }
-            Timer::Installer(token) => {
-                if self.installer.as_ref().is_some_and(|i| i.token == token && !i.dead) {
-                    self.installer_goes_on(now, w);
-                }
+            Timer::Installer(token) if self.installer.as_ref().is_some_and(|i| i.token == token && !i.dead) => {
+                self.installer_goes_on(now, w);
             }
             Timer::Written(token) => self.written(now, w, token),
             Timer::Nodes => self.report_nodes_again(now, w),
@@ -210,12 +208,10 @@ impl Host {
                 }
             }
             Timer::Reboot => self.reboot(now, w),
-            Timer::NetworkBack => {
-                if self.offline_until.is_some_and(|until| until <= now) {
-                    self.offline_until = None;
-                    w.network.set_up(self.position as usize, self.agent != Agent::Down);
-                    w.host_did(now, self.plan.host_id, "network-back");
-                }
+            Timer::NetworkBack if self.offline_until.is_some_and(|until| until <= now) => {
+                self.offline_until = None;
+                w.network.set_up(self.position as usize, self.agent != Agent::Down);
+                w.host_did(now, self.plan.host_id, "network-back");
             }
             _ => {}
         }

@@ -1,8 +1,8 @@
 //! A service for tests: answers by a short script, remembers everything, and can be told to misbehave.
 #![expect(dead_code, reason = "each test file uses its own part")]
+#![expect(clippy::unwrap_used, reason = "tests end where something is missing")]
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -378,7 +378,10 @@ pub struct Lab {
     /// Time from a request to its answer.
     pub latency: Duration,
     replies: VecDeque<(Timestamp, Reply)>,
-    pub in_flight_polls: BTreeMap<u32, u32>,
+    /// Polls without an answer yet, by connection, and the most there ever were of one.
+    pub polls: BTreeMap<u32, u32>,
+    pub most_polls: u32,
+    poll_tags: BTreeSet<(u32, u64)>,
 }
 
 impl Lab {
@@ -390,7 +393,9 @@ impl Lab {
             seen: Vec::new(),
             latency: Duration::from_millis(2),
             replies: VecDeque::new(),
-            in_flight_polls: BTreeMap::new(),
+            polls: BTreeMap::new(),
+            most_polls: 0,
+            poll_tags: BTreeSet::new(),
         }
     }
 
@@ -411,6 +416,9 @@ impl Lab {
             self.now = next;
             if reply == Some(next) {
                 if let Some((_, reply)) = self.replies.pop_front() {
+                    if self.poll_tags.remove(&(reply.connection, reply.tag)) {
+                        *self.polls.entry(reply.connection).or_default() -= 1;
+                    }
                     self.fleet.deliver(self.now, reply);
                 }
             } else {
@@ -424,6 +432,12 @@ impl Lab {
     fn carry(&mut self) {
         for send in self.fleet.take_sends() {
             let result = self.service.handle(self.now, &send);
+            if self.service.log.last().is_some_and(Sent::is_poll) {
+                let open = self.polls.entry(send.connection).or_default();
+                *open += 1;
+                self.most_polls = self.most_polls.max(*open);
+                self.poll_tags.insert((send.connection, send.tag));
+            }
             self.replies
                 .push_back((self.now + self.latency, Reply { connection: send.connection, tag: send.tag, result }));
         }
@@ -444,8 +458,4 @@ impl Lab {
         };
         self.seen.iter().filter_map(fits).collect()
     }
-}
-
-pub fn arc(text: &str) -> Arc<str> {
-    text.into()
 }
