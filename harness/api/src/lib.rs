@@ -1,6 +1,6 @@
 //! The wire: every request and response that a harness, a host or a user exchanges with an assisted-service.
 //!
-//! * [`types`] are the objects of the API; [`spec`] is how a type knows its own schema (used to check request bodies the
+//! * [`types`] are the objects of the API, [`registry`] lists them; [`spec`] is how a type knows its own schema (used to check request bodies the
 //!   way the real service does, and to compare the types with `swagger.yaml`).
 //! * [`http`] is a request and a response as plain data. [`ops`] are the operations: typed in, typed out.
 //! * [`actor`] is the contract of everything that *makes* requests without doing I/O: the simulated hosts, the
