@@ -93,7 +93,7 @@ impl Builder {
                 }),
                 ..Ignition::default()
             },
-            passwd: (!self.users.is_empty()).then(|| Passwd { users: Some(self.users), groups: None }),
+            passwd: (!self.users.is_empty()).then_some(Passwd { users: Some(self.users), groups: None }),
             storage: (!self.files.is_empty()).then(|| Storage { files: Some(self.files), ..Storage::default() }),
             systemd: (!self.units.is_empty()).then_some(Systemd { units: Some(self.units) }),
         };

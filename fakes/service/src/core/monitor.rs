@@ -527,7 +527,7 @@ mod tests {
     fn ticks_are_multiples_of_the_interval_and_never_early() {
         let begin = Timestamp::from_secs(1000);
         let eight = Duration::from_secs(8);
-        let at = |s| Timestamp::from_secs(1000 + s);
+        let at = |s: i64| Timestamp::from_secs(1000 + s);
         assert_eq!(tick(begin, eight, Timestamp::UNSET, Timestamp::UNSET), at(0));
         assert_eq!(tick(begin, eight, at(0), Timestamp::UNSET), at(8));
         assert_eq!(tick(begin, eight, at(8), at(8)), at(16));

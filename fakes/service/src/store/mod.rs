@@ -90,3 +90,6 @@ pub struct PoolState {
     /// Connections made since the start.
     pub made: u64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,9 +13,10 @@ use vlab_api::types::{
     Event, HostProgressInfo, HostRole, HostStage, HostStatus, MonitoredOperator, OperatorStatus, OperatorType, Severity,
 };
 use vlab_lab::postgres::PgCluster;
-use vlab_service::core::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
-use vlab_service::pg::{MIGRATIONS, Migration, PgOptions, PgStore, migrate};
-use vlab_service::store::{MemoryStore, Store, StoreError};
+
+use super::{MemoryStore, Store, StoreError};
+use crate::core::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
+use crate::pg::{MIGRATIONS, Migration, PgOptions, PgStore, migrate};
 
 const ENV: Uuid = Uuid::from_u128(0xe);
 
@@ -129,9 +130,9 @@ where
         put_file("c/empty", &[]),
     ];
     store.commit(all.clone()).await.unwrap();
-    assert_eq!(sorted(store.load().await.unwrap()), reference(&[all.clone()]));
+    assert_eq!(sorted(store.load().await.unwrap()), reference(std::slice::from_ref(&all)));
     let mut store = reopen(store).await;
-    assert_eq!(sorted(store.load().await.unwrap()), reference(&[all.clone()]));
+    assert_eq!(sorted(store.load().await.unwrap()), reference(std::slice::from_ref(&all)));
 
     // Later batches replace, remove and append; the last write of a key in a batch counts.
     let changes = vec![
