@@ -248,7 +248,7 @@ impl Client {
 
     async fn ask(&mut self, method: &str, path: &str, body: &str) -> Answer {
         let length = body.len();
-        self.send(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}")).await;
+        self.send(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")).await;
         self.answer().await.expect("the connection was closed")
     }
 }
@@ -729,5 +729,119 @@ async fn kill_9_of_the_service_loses_nothing_that_was_acknowledged() {
     let stored = stored(&conninfo).await;
     let lost: Vec<_> = acknowledged.iter().filter(|name| !stored.contains(*name)).collect();
     assert!(lost.is_empty(), "{} of {} acknowledged writes are lost: {lost:?}", lost.len(), acknowledged.len());
+    server.stop().await.unwrap();
+}
+
+// --- the real core -------------------------------------------------------------------------------------------------------
+
+const API: &str = "/api/assisted-install/v2";
+
+/// The service proper over a database; gives the address and how to stop it.
+async fn real(conninfo: &str) -> Running {
+    let store = PgStore::connect(PgOptions::new(conninfo)).await.unwrap();
+    let config = CoreConfig {
+        settings: vlab_model::settings::Settings::default(),
+        seed: 1,
+        base_url: String::new(),
+        image_service_url: String::new(),
+    };
+    let (ready, is_ready) = oneshot::channel();
+    let shutdown = CancellationToken::new();
+    let options = ServeOptions {
+        ready: Some(ready),
+        ..ServeOptions::new(Listen::Address(([127, 0, 0, 1], 0).into()), store, config)
+    };
+    let task = tokio::spawn(serve(options, shutdown.clone()));
+    Running { address: is_ready.await.unwrap(), shutdown, task }
+}
+
+async fn new_infra_env(service: &Running, name: &str) -> String {
+    let body = serde_json::json!({
+        "name": name,
+        "pull_secret": r#"{"auths":{"quay.io":{"auth":"dXNlcjpwYXNz"}}}"#,
+        "openshift_version": "4.20",
+    });
+    let answer = service.client().await.ask("POST", &format!("{API}/infra-envs"), &body.to_string()).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let made: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    made["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
+    let server = vlab_lab::postgres::PgCluster::start(vlab_lab::postgres::PgOptions::from_env()).await.unwrap();
+    if !server.is_ours() {
+        println!("skipped: the server of DATABASE_URL is not ours to kill");
+        return;
+    }
+    let conninfo = server.create_database("real").await.unwrap();
+    let service = Arc::new(real(&conninfo).await);
+    let env = new_infra_env(&service, "first").await;
+    let answer = service.ask("POST", &format!("{API}/infra-envs"), "{ not json").await;
+    assert!((400..500).contains(&answer.status), "{answer:?}");
+
+    let stop = CancellationToken::new();
+    let writers: Vec<_> = (0..8_u128)
+        .map(|w| {
+            let (service, env, stop) = (service.clone(), env.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut acknowledged = Vec::new();
+                for n in 0..u128::from(u64::MAX) {
+                    if stop.is_cancelled() {
+                        break;
+                    }
+                    let id = uuid::Uuid::from_u128(0xabcd_0000_0000_0000_0000_0000_0000_0000 + (w << 64) + n);
+                    let body = format!(r#"{{"host_id":"{id}","discovery_agent_version":"x"}}"#);
+                    let answer = {
+                        let mut client = service.client().await;
+                        let path = format!("{API}/infra-envs/{env}/hosts");
+                        client
+                            .send(format!(
+                                "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                                body.len()
+                            ))
+                            .await;
+                        client.answer().await
+                    };
+                    match answer.map(|a| a.status) {
+                        Some(201) => acknowledged.push(id.to_string()),
+                        Some(500) | None => tokio::time::sleep(Duration::from_millis(5)).await,
+                        Some(other) => panic!("unexpected {other}"),
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.kill9().await.unwrap();
+    server.restart().await.unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while service.ask("GET", "/health", "").await.status != 200 {
+        assert!(std::time::Instant::now() < until, "the service does not come back");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stop.cancel();
+    let mut acknowledged = std::collections::BTreeSet::new();
+    for writer in writers {
+        acknowledged.extend(writer.await.unwrap());
+    }
+    assert!(acknowledged.len() > 8, "no traffic");
+    let hosts = async |service: &Running| -> std::collections::BTreeSet<String> {
+        let answer = service.ask("GET", &format!("{API}/infra-envs/{env}/hosts"), "").await;
+        let hosts: Vec<serde_json::Value> = serde_json::from_str(&answer.body).unwrap();
+        hosts.iter().map(|h| h["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let before = hosts(&service).await;
+    assert!(acknowledged.is_subset(&before), "{} acknowledged, {} known", acknowledged.len(), before.len());
+
+    // A new process over the same rows: the same hosts, and new ids that are new.
+    Arc::into_inner(service).unwrap().stop().await;
+    let service = real(&conninfo).await;
+    assert_eq!(hosts(&service).await, before);
+    assert_ne!(new_infra_env(&service, "second").await, env);
+    assert_eq!(hosts(&service).await, before);
+    service.stop().await;
     server.stop().await.unwrap();
 }
