@@ -1,5 +1,6 @@
 //! A service for tests: answers by a short script, remembers everything, and can be told to misbehave.
 #![expect(dead_code, reason = "each test file uses its own part")]
+#![expect(unreachable_pub, reason = "the module is part of each test crate")]
 #![expect(clippy::unwrap_used, reason = "tests end where something is missing")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,6 +16,7 @@ use vlab_model::history::What;
 use vlab_model::settings::HostTiming;
 
 pub type Outcome = Result<Response, TransportError>;
+pub type Misbehaviour = Box<dyn FnMut(Timestamp, &Request) -> Option<Outcome>>;
 
 /// One request as it went out.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +69,7 @@ pub struct Service {
     /// Hosts are told to install once all have sent an inventory.
     pub install: bool,
     /// Asked first; `Some` is the answer.
-    pub misbehave: Box<dyn FnMut(Timestamp, &Request) -> Option<Outcome>>,
+    pub misbehave: Misbehaviour,
     pub log: Vec<Sent>,
     pub cluster_status: &'static str,
     pub console: &'static str,
