@@ -102,6 +102,16 @@ pub(super) struct Route {
     handler: Handler,
 }
 
+#[cfg(test)]
+impl Route {
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+    pub(super) fn path(&self) -> &'static str {
+        self.path
+    }
+}
+
 const ARCHITECTURES: &[&str] = &["x86_64", "aarch64", "arm64", "ppc64le", "s390x", "multi"];
 const PLATFORMS: &[&str] = &["baremetal", "none", "nutanix", "vsphere", "external"];
 const CREDENTIAL_FILES: &[&str] = &["kubeadmin-password", "kubeconfig", "kubeconfig-noingress"];

@@ -1,1 +1,8 @@
+//! The core as a whole: scripted installations, restarts, rollbacks, bad input, and the recorded exchanges of the real
+//! service where `VLAB_REFERENCE` names them.
 
+mod errors;
+mod faults;
+mod install;
+mod lab;
+mod replay;
