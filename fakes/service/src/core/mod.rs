@@ -86,8 +86,8 @@ pub struct Stats {
 pub struct Core {
     config: CoreConfig,
     state: State,
-    /// First instant that the core was told: the monitors' ticks are counted from it.
-    begin: Option<Timestamp>,
+    /// Was the core told the time yet?
+    begun: bool,
     last_host_tick: Timestamp,
     last_cluster_tick: Timestamp,
     /// Connectivity checks handed out: cluster to (minute, number). Only large clusters are throttled.
@@ -109,7 +109,7 @@ impl Core {
         Self {
             config,
             state,
-            begin: None,
+            begun: false,
             last_host_tick: Timestamp::UNSET,
             last_cluster_tick: Timestamp::UNSET,
             connectivity_checks: BTreeMap::new(),
@@ -131,18 +131,20 @@ impl Core {
     }
 
     fn begin(&mut self, now: Timestamp) -> Timestamp {
-        if self.begin.is_none() {
-            // The first tick comes an interval after the start, as a ticker's does.
-            self.begin = Some(now);
+        let now = floor_ms(now);
+        self.state.clock = now;
+        if !self.begun {
+            // What was stored is looked at on the first tick, not at once.
+            self.begun = true;
             self.last_host_tick = now;
             self.last_cluster_tick = now;
         }
-        floor_ms(now)
+        now
     }
 
     /// Answers a request. Everything under the API's base path is known here; any other path is answered 404.
     pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
-        let now = self.begin(floor_ms(now));
+        let now = self.begin(now);
         let response = router::dispatch(self, now, request);
         self.state.end_unit();
         response
@@ -150,7 +152,7 @@ impl Core {
 
     /// Does what is due: background preparation, host monitor, cluster monitor.
     pub fn wake(&mut self, now: Timestamp) {
-        let now = self.begin(floor_ms(now));
+        let now = self.begin(now);
         for id in self.state.preparations.take_due(now) {
             self.prepare(now, id);
         }
@@ -165,13 +167,13 @@ impl Core {
     }
 
     fn next_host_tick(&self) -> Option<Timestamp> {
-        let work = self.state.host_agenda.next()?;
-        Some(monitor::tick(self.begin?, self.config.settings.host_monitor_interval, self.last_host_tick, work))
+        let work = self.state.host_agenda.next().filter(|_| self.begun)?;
+        Some(monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick, work))
     }
 
     fn next_cluster_tick(&self) -> Option<Timestamp> {
-        let work = self.state.cluster_agenda.next()?;
-        Some(monitor::tick(self.begin?, self.config.settings.cluster_monitor_interval, self.last_cluster_tick, work))
+        let work = self.state.cluster_agenda.next().filter(|_| self.begun)?;
+        Some(monitor::tick(self.config.settings.cluster_monitor_interval, self.last_cluster_tick, work))
     }
 
     /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was

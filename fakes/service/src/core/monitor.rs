@@ -29,15 +29,15 @@ fn before_installation(status: ClusterStatus) -> bool {
     matches!(status, ClusterStatus::Insufficient | ClusterStatus::Ready | ClusterStatus::PendingForInput)
 }
 
-/// The first tick that is neither before `work` nor at or before `last`. Ticks are `begin + n × interval`, rounded up to
-/// whole milliseconds.
-pub(super) fn tick(begin: Timestamp, interval: Duration, last: Timestamp, work: Timestamp) -> Timestamp {
-    let interval = interval.as_micros().max(1_000) as i64;
-    let after = work.as_micros().max(last.as_micros().saturating_add(1)).saturating_sub(begin.as_micros()).max(0);
-    let mut n = after / interval;
+/// The first tick that is neither before `work` nor at or before `last`. Ticks are the multiples of the interval since the
+/// Unix epoch, rounded up to whole milliseconds, so that a restart (or many) keeps their rhythm.
+pub(super) fn tick(interval: Duration, last: Timestamp, work: Timestamp) -> Timestamp {
+    let interval = i64::try_from(interval.as_micros()).unwrap_or(i64::MAX).max(1_000);
+    let after = work.as_micros().max(last.as_micros().saturating_add(1));
+    let mut n = after.div_euclid(interval);
     loop {
-        let at = ceil_ms(Timestamp::from_micros(begin.as_micros() + n * interval));
-        if at.as_micros() - begin.as_micros() >= after {
+        let at = ceil_ms(Timestamp::from_micros(n.saturating_mul(interval)));
+        if at.as_micros() >= after {
             return at;
         }
         n += 1;
@@ -82,8 +82,9 @@ impl Core {
         due.sort_by_cached_key(|id| self.state.cluster(*id).map(|r| r.private.ordinal));
         for id in due {
             self.derive_connectivity(now, id);
-            self.derive_machine_networks(now, id);
             self.refresh_cluster(now, id);
+            // After the look at the cluster, as the recordings of the real service show: it counts from the next run on.
+            self.derive_machine_networks(now, id);
         }
         self.state.end_unit();
     }
@@ -169,7 +170,7 @@ impl Core {
             self.host_status_event(now, key, old.host().status, new.host());
         }
         if leaves && let Some(id) = old.host().cluster_id {
-            self.state.cluster_agenda.schedule(id, Timestamp::UNSET);
+            self.state.cluster_agenda.schedule(id, self.state.clock);
         }
     }
 
@@ -525,18 +526,18 @@ mod tests {
 
     #[test]
     fn ticks_are_multiples_of_the_interval_and_never_early() {
-        let begin = Timestamp::from_secs(1000);
         let eight = Duration::from_secs(8);
-        let at = |s: i64| Timestamp::from_secs(1000 + s);
-        assert_eq!(tick(begin, eight, Timestamp::UNSET, Timestamp::UNSET), at(0));
-        assert_eq!(tick(begin, eight, at(0), Timestamp::UNSET), at(8));
-        assert_eq!(tick(begin, eight, at(8), at(8)), at(16));
-        assert_eq!(tick(begin, eight, at(0), at(17)), at(24));
+        let at = |s: i64| Timestamp::from_secs(800 + s);
+        assert_eq!(tick(eight, Timestamp::UNSET, at(0)), at(0));
+        assert_eq!(tick(eight, at(0), Timestamp::UNSET), at(8));
+        assert_eq!(tick(eight, at(3), Timestamp::UNSET), at(8));
+        assert_eq!(tick(eight, at(8), at(8)), at(16));
+        assert_eq!(tick(eight, at(0), at(17)), at(24));
         // An interval that is no whole number of milliseconds: the tick is rounded up, and the next one is a later one.
         let odd = Duration::from_micros(133_333);
-        let first = tick(begin, odd, begin, Timestamp::UNSET);
-        assert_eq!(first.as_micros() - begin.as_micros(), 134_000);
-        let second = tick(begin, odd, first, Timestamp::UNSET);
-        assert_eq!(second.as_micros() - begin.as_micros(), 267_000);
+        let zero = Timestamp::from_micros(0);
+        let first = tick(odd, zero, Timestamp::UNSET);
+        assert_eq!(first.as_micros(), 134_000);
+        assert_eq!(tick(odd, first, Timestamp::UNSET).as_micros(), 267_000);
     }
 }

@@ -112,7 +112,9 @@ impl Core {
                 self.state.edit_host(key, now, |row| {
                     row.view.set_tang_connectivity(report);
                     if !ok {
+                        // The text is kept as it is, so what it says when it is read again is what counts.
                         row.view.host.tang_connectivity = Some(error.to_owned());
+                        row.view.tang_connectivity = serde_json::from_str(error).ok();
                     }
                 });
             }
@@ -182,7 +184,7 @@ impl Core {
 
     fn wake_cluster_of(&mut self, key: HostKey) {
         if let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) {
-            self.state.cluster_agenda.schedule(id, Timestamp::UNSET);
+            self.state.cluster_agenda.schedule(id, self.state.clock);
         }
     }
 

@@ -120,6 +120,8 @@ pub(super) struct State {
     pub(super) stale_connectivity: BTreeSet<Uuid>,
     /// Id of the request that is being handled, for its events.
     pub(super) request_id: Option<Uuid>,
+    /// The instant of the unit of work that runs: what it puts on an agenda "at once" is due from then on.
+    pub(super) clock: Timestamp,
 }
 
 impl State {
@@ -148,6 +150,7 @@ impl State {
             preparations: Agenda::default(),
             stale_connectivity: BTreeSet::new(),
             request_id: None,
+            clock: Timestamp::UNSET,
         };
         for row in snapshot.clusters {
             state.next_ordinal = state.next_ordinal.max(row.private.ordinal + 1);
@@ -290,7 +293,7 @@ impl State {
                 if let Some(due) = row.private.preparation_due {
                     self.preparations.schedule(id, due);
                 }
-                self.cluster_agenda.schedule(id, Timestamp::UNSET);
+                self.cluster_agenda.schedule(id, self.clock);
                 let networks = |r: &ClusterRow| r.view.cluster.machine_networks.clone();
                 if self.clusters.get(&id).is_none_or(|old| networks(old) != networks(&row)) {
                     self.stale_connectivity.insert(id);
@@ -330,7 +333,7 @@ impl State {
         }
         match row {
             Some(row) => {
-                self.host_agenda.schedule(key, Timestamp::UNSET);
+                self.host_agenda.schedule(key, self.clock);
                 self.hosts.insert(key, row);
             }
             None => {
@@ -350,7 +353,7 @@ impl State {
     /// All hosts of the cluster may judge differently now.
     fn wake_hosts_of(&mut self, cluster: Uuid) {
         for key in self.host_keys_of_cluster(cluster) {
-            self.host_agenda.schedule(key, Timestamp::UNSET);
+            self.host_agenda.schedule(key, self.clock);
         }
     }
 
@@ -411,7 +414,7 @@ impl State {
         self.touch(Touched::InfraEnv(id));
         let keys: Vec<HostKey> = self.hosts.range((id, Uuid::nil())..=(id, Uuid::max())).map(|(k, _)| *k).collect();
         for key in keys {
-            self.host_agenda.schedule(key, Timestamp::UNSET);
+            self.host_agenda.schedule(key, self.clock);
         }
         true
     }
@@ -432,7 +435,7 @@ impl State {
         self.set_host(key, Some(Arc::new(row)));
         self.touch(Touched::Host(key));
         if let Some(cluster) = cluster {
-            self.cluster_agenda.schedule(cluster, Timestamp::UNSET);
+            self.cluster_agenda.schedule(cluster, self.clock);
             self.wake_hosts_of(cluster);
         }
     }
@@ -452,7 +455,7 @@ impl State {
         self.set_host(key, Some(Arc::new(new)));
         self.touch(Touched::Host(key));
         for cluster in clusters.into_iter().flatten() {
-            self.cluster_agenda.schedule(cluster, Timestamp::UNSET);
+            self.cluster_agenda.schedule(cluster, self.clock);
             if others {
                 self.wake_hosts_of(cluster);
             }
@@ -468,7 +471,7 @@ impl State {
             self.set_host(key, None);
             self.touch(Touched::Host(key));
             if let Some(cluster) = cluster {
-                self.cluster_agenda.schedule(cluster, Timestamp::UNSET);
+                self.cluster_agenda.schedule(cluster, self.clock);
                 self.wake_hosts_of(cluster);
             }
         }
@@ -499,9 +502,9 @@ impl State {
         let cluster = host.cluster_id;
         self.touch(Touched::Heartbeat(key));
         if late || lost {
-            self.host_agenda.schedule(key, Timestamp::UNSET);
+            self.host_agenda.schedule(key, self.clock);
             if let (true, Some(cluster)) = (late, cluster) {
-                self.cluster_agenda.schedule(cluster, Timestamp::UNSET);
+                self.cluster_agenda.schedule(cluster, self.clock);
             }
         }
     }
@@ -608,7 +611,7 @@ impl State {
                     let place = self.hosts.get(&key).or(row.as_ref()).and_then(|r| r.host().cluster_id);
                     self.set_host(key, row);
                     if let Some(cluster) = place {
-                        self.cluster_agenda.schedule(cluster, Timestamp::UNSET);
+                        self.cluster_agenda.schedule(cluster, self.clock);
                         self.wake_hosts_of(cluster);
                     }
                 }
@@ -617,7 +620,7 @@ impl State {
                         let host = &mut Arc::make_mut(row).view.host;
                         host.checked_in_at = checked_in_at;
                         host.timestamp = timestamp;
-                        self.host_agenda.schedule(key, Timestamp::UNSET);
+                        self.host_agenda.schedule(key, self.clock);
                     }
                 }
                 Undo::Event => {

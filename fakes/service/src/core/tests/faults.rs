@@ -29,11 +29,17 @@ use super::lab::{BASE, Fleet, Lab, PULL_SECRET};
 #[case("reboot-for-reclaim", 0, "", 204)]
 #[case("execute", 0, "", 204)]
 #[case("next-step-runner", 0, "", 204)]
-fn replies_to_steps_that_were_never_given(#[case] kind: &str, #[case] exit: i64, #[case] output: &str, #[case] status: u16) {
+fn replies_to_steps_that_were_never_given(
+    #[case] kind: &str,
+    #[case] exit: i64,
+    #[case] output: &str,
+    #[case] status: u16,
+) {
     let mut lab = Lab::new(3);
     let mut fleet = Fleet::create(&mut lab, 1);
     let path = fleet.hosts[0].path(&fleet.infra_env, "instructions");
-    let reply = json!({"step_type": kind, "step_id": "never-given", "exit_code": exit, "output": output, "error": "boom"});
+    let reply =
+        json!({"step_type": kind, "step_id": "never-given", "exit_code": exit, "output": output, "error": "boom"});
     let answer = lab.send(Method::Post, &path, Some(&reply));
     assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
     // The service goes on as if nothing had happened.
@@ -96,12 +102,20 @@ fn any_request() -> impl Strategy<Value = (Method, String, Option<Value>)> {
         let c = format!("/clusters/{cluster}");
         let h = format!("/infra-envs/I/hosts/{id}");
         match what {
-            0 => (Method::Post, "/clusters".into(), Some(json!({"name": "x", "openshift_version": "4.18", "pull_secret": PULL_SECRET}))),
+            0 => (
+                Method::Post,
+                "/clusters".into(),
+                Some(json!({"name": "x", "openshift_version": "4.18", "pull_secret": PULL_SECRET})),
+            ),
             1 => (Method::Patch, c, Some(json!({"name": "y", "base_dns_domain": "other.example.com"}))),
             2 => (Method::Delete, c, None),
             3 => (Method::Post, "/infra-envs/I/hosts".into(), Some(json!({"host_id": id}))),
             4 => (Method::Get, format!("{h}/instructions?timestamp=1795179008"), None),
-            5 => (Method::Post, format!("{h}/instructions"), Some(json!({"step_type": "inventory", "exit_code": 0, "output": super::lab::inventory(n).to_string()}))),
+            5 => (
+                Method::Post,
+                format!("{h}/instructions"),
+                Some(json!({"step_type": "inventory", "exit_code": 0, "output": super::lab::inventory(n).to_string()})),
+            ),
             6 => (Method::Post, format!("{h}/instructions"), Some(json!({"step_type": "inventory", "exit_code": 256}))),
             7 => (Method::Patch, h, Some(json!({"host_role": "master", "host_name": format!("n{n}")}))),
             8 => (Method::Delete, h, None),
@@ -109,15 +123,26 @@ fn any_request() -> impl Strategy<Value = (Method, String, Option<Value>)> {
             10 => (Method::Post, format!("{c}/actions/install"), None),
             11 => (Method::Post, format!("{c}/actions/cancel"), None),
             12 => (Method::Post, format!("{c}/actions/reset"), None),
-            13 => (Method::Put, format!("{c}/monitored-operators"), Some(json!({"name": "console", "status": "available"}))),
+            13 => (
+                Method::Put,
+                format!("{c}/monitored-operators"),
+                Some(json!({"name": "console", "status": "available"})),
+            ),
             14 => (Method::Post, format!("{c}/manifests"), Some(json!({"file_name": "a.yaml", "content": "YTogMQo="}))),
-            _ => (Method::Post, "/events".into(), Some(json!({"severity": "info", "message": "m", "event_time": "2026-11-20T12:50:08.900Z"}))),
+            _ => (
+                Method::Post,
+                "/events".into(),
+                Some(json!({"severity": "info", "message": "m", "event_time": "2026-11-20T12:50:08.900Z"})),
+            ),
         }
     })
 }
 
 fn at(request: &(Method, String, Option<Value>), fleet: &Fleet) -> Request {
-    let path = request.1.replace("/clusters/C", &format!("/clusters/{}", fleet.cluster)).replace("/infra-envs/I", &format!("/infra-envs/{}", fleet.infra_env));
+    let path = request
+        .1
+        .replace("/clusters/C", &format!("/clusters/{}", fleet.cluster))
+        .replace("/infra-envs/I", &format!("/infra-envs/{}", fleet.infra_env));
     let made = Request::new(request.0, format!("{BASE}{path}"));
     match &request.2 {
         Some(body) => made.json(body),

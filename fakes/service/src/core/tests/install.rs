@@ -68,7 +68,12 @@ fn a_restart_after_every_commit_changes_nothing() {
     let again = install(&mut restarted, 1);
     let pick = |lab: &mut Lab, id: &str| {
         let c = lab.cluster(id);
-        (c["status"].clone(), c["progress"]["total_percentage"].clone(), c["hosts"][0]["status"].clone(), c["hosts"][0]["progress"]["current_stage"].clone())
+        (
+            c["status"].clone(),
+            c["progress"]["total_percentage"].clone(),
+            c["hosts"][0]["status"].clone(),
+            c["hosts"][0]["progress"]["current_stage"].clone(),
+        )
     };
     assert_eq!(pick(&mut plain, &fleet.cluster), pick(&mut restarted, &again.cluster));
     assert_eq!(pick(&mut restarted, &again.cluster).0, json!("installed"));
@@ -126,7 +131,10 @@ fn cancel_and_reset() {
     let c = lab.ok(202, Method::Post, &cancel, None);
     assert_eq!((&c["status"], &c["hosts"][0]["status"]), (&json!("cancelled"), &json!("cancelled")));
     let c = lab.ok(202, Method::Post, &reset, None);
-    assert_eq!((&c["status"], &c["hosts"][0]["status"]), (&json!("insufficient"), &json!("resetting-pending-user-action")));
+    assert_eq!(
+        (&c["status"], &c["hosts"][0]["status"]),
+        (&json!("insufficient"), &json!("resetting-pending-user-action"))
+    );
     fleet.hosts[0].told_to_install = false;
     fleet.hosts[0].register(&mut lab, &fleet.infra_env);
     fleet.until(&mut lab, "ready");

@@ -95,7 +95,10 @@ impl Lab {
             let before = self.core.next_wake();
             self.core.wake(self.now);
             self.commit();
-            assert!(self.core.next_wake() != before || before.is_none(), "the core asks to be woken at {before:?} for ever");
+            assert!(
+                self.core.next_wake() != before || before.is_none(),
+                "the core asks to be woken at {before:?} for ever"
+            );
         }
         self.now = end;
     }
@@ -160,7 +163,8 @@ impl FakeHost {
         let agent = lab.core.config().settings.agent_docker_image.clone();
         let body = json!({"host_id": self.id, "discovery_agent_version": agent});
         let answer = lab.ok(201, Method::Post, &format!("/infra-envs/{infra_env}/hosts"), Some(body));
-        let args: Value = serde_json::from_str(answer["next_step_runner_command"]["args"][0].as_str().unwrap()).unwrap();
+        let args: Value =
+            serde_json::from_str(answer["next_step_runner_command"]["args"][0].as_str().unwrap()).unwrap();
         assert_eq!(args["host_id"], json!(self.id));
     }
 
@@ -178,14 +182,19 @@ impl FakeHost {
             let output = match kind {
                 "inventory" => inventory(self.n).to_string(),
                 "connectivity-check" => self.reach_all(&arg).to_string(),
-                "free-network-addresses" => json!([{"network": arg[0], "free_addresses": ["192.168.126.100"]}]).to_string(),
-                "ntp-synchronizer" => json!({"ntp_sources": [{"source_name": "clock", "source_state": "synced"}]}).to_string(),
+                "free-network-addresses" => {
+                    json!([{"network": arg[0], "free_addresses": ["192.168.126.100"]}]).to_string()
+                }
+                "ntp-synchronizer" => {
+                    json!({"ntp_sources": [{"source_name": "clock", "source_state": "synced"}]}).to_string()
+                }
                 "domain-resolution" => {
                     let all = arg["domains"].as_array().unwrap().iter();
                     let resolutions: Vec<Value> = all
                         .map(|d| {
                             let name = d["domain_name"].as_str().unwrap();
-                            let address = if name.starts_with("validateNo") { json!([]) } else { json!(["192.168.126.10"]) };
+                            let address =
+                                if name.starts_with("validateNo") { json!([]) } else { json!(["192.168.126.10"]) };
                             json!({"domain_name": name, "ipv4_addresses": address, "ipv6_addresses": []})
                         })
                         .collect();
@@ -212,7 +221,8 @@ impl FakeHost {
                 }
                 other => panic!("step {other} was not expected"),
             };
-            let reply = json!({"step_type": kind, "step_id": step["step_id"], "exit_code": 0, "output": output, "error": ""});
+            let reply =
+                json!({"step_type": kind, "step_id": step["step_id"], "exit_code": 0, "output": output, "error": ""});
             lab.ok(204, Method::Post, &path, Some(reply));
         }
     }

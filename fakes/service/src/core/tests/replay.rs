@@ -10,17 +10,22 @@ use vlab_api::http::{Method, Request};
 use super::errors::reference;
 use super::lab::Lab;
 
-/// `uptime_ms` is how long the real service had been up when the recording began, as far as its monitors' ticks tell.
+const FREE: &str = r#"[{"network":"192.168.126.0/24","free_addresses":["192.168.126.100"]}]"#;
+
+/// `phase_ms` is where between the ticks of the real service's monitors the recording began, as far as it tells: so long after
+/// an instant at which both ticked.
 #[rstest]
-#[case("transcripts/fake-sno.jsonl", 47_500)]
-#[case("transcripts/fake-ha-3-2.jsonl", 112_500)]
-fn a_recorded_installation_goes_the_same_way(#[case] name: &str, #[case] uptime_ms: u64) {
+#[case("transcripts/fake-sno.jsonl", 7_000)]
+#[case("transcripts/fake-ha-3-2.jsonl", 32_000)]
+fn a_recorded_installation_goes_the_same_way(#[case] name: &str, #[case] phase_ms: u64) {
     let Some(text) = reference(name) else { return };
     let exchanges: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let mut lab = Lab::new(5);
-    lab.advance(Duration::from_millis(uptime_ms));
+    // Both monitors tick at every multiple of 40 s.
+    lab.now = vlab_api::Timestamp::from_secs(1_795_179_080) + Duration::from_millis(phase_ms);
     let zero = lab.now;
     let mut ids: Vec<(String, String)> = Vec::new();
+    let mut images: std::collections::BTreeMap<String, Vec<Value>> = Default::default();
     let mut differences = Vec::new();
     for (n, exchange) in exchanges.iter().enumerate() {
         let at = zero + Duration::from_secs_f64(exchange["t"].as_f64().unwrap());
@@ -35,7 +40,18 @@ fn a_recorded_installation_goes_the_same_way(#[case] name: &str, #[case] uptime_
         let method = Method::from_name(exchange["method"].as_str().unwrap());
         let mut request = Request::new(method, path.clone());
         if !exchange["body"].is_null() {
-            let body: Value = serde_json::from_str(&ours(&exchange["body"].to_string())).unwrap();
+            let mut body: Value = serde_json::from_str(&ours(&exchange["body"].to_string())).unwrap();
+            if body["output"].as_str().is_some_and(|o| o.ends_with("(cut)")) {
+                // Lists of free addresses were cut in the recording; one address does as well.
+                assert_eq!(body["step_type"], "free-network-addresses", "{name} #{n}");
+                body["output"] = FREE.into();
+            }
+            if body["step_type"] == "container-image-availability" {
+                // Names of images inside of a release are the service's own.
+                let asked = images.get(&path).cloned().unwrap_or_default();
+                let results = asked.iter().map(|i| serde_json::json!({"name": i, "result": "success", "size_bytes": 1000, "time": 1, "download_rate": 100}));
+                body["output"] = serde_json::json!({"images": results.collect::<Vec<_>>()}).to_string().into();
+            }
             request = request.json(&body);
         }
         let answer = lab.call(&request);
@@ -52,6 +68,13 @@ fn a_recorded_installation_goes_the_same_way(#[case] name: &str, #[case] uptime_
         for (what, mine, theirs) in statuses(&got, wanted) {
             if mine != theirs {
                 differences.push(format!("{place}: {what} is {mine} instead of {theirs}"));
+            }
+        }
+        for step in got["instructions"].as_array().into_iter().flatten() {
+            if step["step_type"] == "container-image-availability" {
+                let args: Value = serde_json::from_str(step["args"][0].as_str().unwrap()).unwrap();
+                let poll = path.split('?').next().unwrap().to_owned();
+                images.insert(poll, args["images"].as_array().unwrap().clone());
             }
         }
         if let (Some(mine), Some(theirs)) = (steps(&got), steps(wanted))
