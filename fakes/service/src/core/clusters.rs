@@ -442,10 +442,8 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     c.cpu_architecture = Some(arch);
     c.user_managed_networking = Some(umn);
     c.vip_dhcp_allocation = Some(p.vip_dhcp_allocation.unwrap_or(false));
-    c.platform = Some(Platform {
-        type_: platform,
-        external: Some(p.platform.and_then(|p| p.external).unwrap_or_else(PlatformExternal::default)),
-    });
+    c.platform =
+        Some(Platform { type_: platform, external: Some(p.platform.and_then(|p| p.external).unwrap_or_default()) });
     c.load_balancer = Some(p.load_balancer.unwrap_or(LoadBalancer { type_: Some("cluster-managed".into()) }));
     c.network_type = Some(p.network_type.unwrap_or_else(|| "OVNKubernetes".to_owned()));
     c.hyperthreading = Some(p.hyperthreading.unwrap_or_else(|| "all".to_owned()));
@@ -624,12 +622,13 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         .map_or_else(|| ips_of_ingress(row.cluster().ingress_vips.as_deref()), |v| ips_of_ingress(Some(v)));
     if p.api_vips.is_some() || p.ingress_vips.is_some() {
         let dhcp = p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation());
-        if dhcp && !(api.is_empty() && ingress.is_empty()) {
+        let given = !api.is_empty() || !ingress.is_empty();
+        if dhcp && given {
             return Err(Fail::bad_request(
                 "Setting API VIPs or ingress VIPs is forbidden when cluster is in vip-dhcp-allocation mode",
             ));
         }
-        if umn && !user_balancer && !single && !(api.is_empty() && ingress.is_empty()) {
+        if umn && !user_balancer && !single && given {
             return Err(Fail::bad_request("API VIPs and ingress VIPs cannot be set with User Managed Networking"));
         }
         check_vips(&api, &ingress, user_balancer)?;

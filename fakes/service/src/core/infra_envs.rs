@@ -5,7 +5,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{
     HostStage, HostStaticNetworkConfig, HostStatus, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams,
-    KernelArgument, PresignedUrl, Proxy, Severity,
+    KernelArgument, PresignedUrl, Severity,
 };
 
 use super::Core;
@@ -195,7 +195,7 @@ fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answe
         name: p.name,
         user_name: Some("admin".into()),
         email_domain: Some("Unknown".into()),
-        proxy: Some(p.proxy.unwrap_or_else(Proxy::default)),
+        proxy: Some(p.proxy.unwrap_or_default()),
         additional_ntp_sources: p.additional_ntp_sources.filter(|t| !t.is_empty()),
         ntp_sources: p.ntp_sources.filter(|t| !t.is_empty()),
         ssh_authorized_key: p.ssh_authorized_key.filter(|t| !t.is_empty()),
