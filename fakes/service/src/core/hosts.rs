@@ -139,7 +139,6 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         if let Some(role) = role {
             row.view.host.role = Some(role);
             row.view.host.suggested_role = Some(role);
-            row.private.role_chosen_by_user = role != HostRole::AutoAssign;
         }
         if let Some(name) = &params.host_name {
             row.view.host.requested_hostname = Some(name.clone());
@@ -155,7 +154,6 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
             row.view.host.skip_formatting_disks = (!ids.is_empty()).then(|| ids.join(","));
         }
         if params.disks_selected_config.is_some() {
-            row.private.disk_chosen_by_user = disk.is_some();
             set_installation_disk(row, disk.clone());
         } else if params.disks_skip_formatting.is_some() {
             let same = row.view.host.installation_disk_id.clone().zip(row.view.host.installation_disk_path.clone());

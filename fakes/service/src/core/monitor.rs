@@ -83,6 +83,7 @@ impl Core {
         for id in due {
             self.derive_connectivity(now, id);
             self.refresh_cluster(now, id);
+            self.warn_about_leases(now, id);
             // After the look at the cluster, as the recordings of the real service show: it counts from the next run on.
             self.derive_machine_networks(now, id);
         }
@@ -350,6 +351,24 @@ impl Core {
             });
             self.derive_connectivity(now, id);
         }
+    }
+
+    /// Says once that no VIPs were leased in time after the machine network became known.
+    fn warn_about_leases(&mut self, now: Timestamp, id: Uuid) {
+        let Some(row) = self.state.cluster(id).cloned() else { return };
+        let has_vips = row.cluster().api_vips.as_ref().is_some_and(|v| !v.is_empty());
+        let Some(set_at) = row.private.machine_network_set_at else { return };
+        if !row.view.vip_dhcp_allocation() || has_vips || row.private.dhcp_warned {
+            return;
+        }
+        let limit = self.config.settings.constants.dhcp_vip_lease_warning;
+        if now.since(set_at) < limit {
+            self.state.cluster_agenda.schedule(id, ceil_ms(set_at + limit));
+            return;
+        }
+        self.state.edit_cluster(id, now, |row| row.private.dhcp_warned = true);
+        let text = format!("API and ingress VIPs were not leased within {} s", limit.as_secs_f64());
+        self.cluster_event(now, id, "api_ingress_vip_timed_out", Severity::Warning, text);
     }
 
     /// Suggested roles, once every host of the cluster has an inventory.

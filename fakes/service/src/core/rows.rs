@@ -42,8 +42,6 @@ pub struct ClusterPrivate {
     pub api_vip_lease: Option<String>,
     /// Lease of the ingress VIP, as the agent reported it.
     pub ingress_vip_lease: Option<String>,
-    /// Last time at which the stage timers of the hosts were refreshed while the cluster waited for the user.
-    pub timers_refreshed_at: Option<Timestamp>,
 }
 
 /// An infra-env.
@@ -79,18 +77,10 @@ pub struct HostPrivate {
     pub ignition_endpoint_token: Option<String>,
     /// Headers for it: JSON text of key/value pairs.
     pub ignition_endpoint_http_headers: Option<String>,
-    /// The user chose the installation disk.
-    pub disk_chosen_by_user: bool,
-    /// The user chose the role.
-    pub role_chosen_by_user: bool,
-    /// Bytes of the last log upload are kept under this key.
-    pub logs_file: Option<String>,
     /// The events of disk formatting were written for this installation.
     pub formatting_announced: bool,
     /// Last `upgrade_agent_*` events by name: one per hour each.
     pub last_upgrade_events: BTreeMap<String, Timestamp>,
-    /// Stage timer as last refreshed, for a host that waits for others.
-    pub timer_refreshed_at: Option<Timestamp>,
 }
 
 impl ClusterRow {
