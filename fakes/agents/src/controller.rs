@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Request;
 use vlab_api::ops;
@@ -68,7 +69,8 @@ pub enum State {
 enum Purpose {
     Ready,
     Hosts,
-    HostTold,
+    /// A stage of a host; what is to be told of it next, once this one was answered.
+    HostTold(Option<Next>),
     Reboots,
     Watch,
     IsFinalizing,
@@ -84,6 +86,14 @@ enum Purpose {
     Complete,
     Logs,
     LastLogs(LogsState),
+}
+
+/// The report of Done that follows the one of Joined.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    position: usize,
+    host: Uuid,
+    infra_env: Uuid,
 }
 
 /// The controller of one cluster.
@@ -134,7 +144,7 @@ impl Controller {
         Who::Controller(self.cluster)
     }
 
-    fn id(&self, w: &World) -> uuid::Uuid {
+    fn id(&self, w: &World) -> Uuid {
         w.clusters[self.cluster as usize].plan.cluster_id
     }
 
@@ -220,7 +230,12 @@ impl Controller {
                 }
                 self.leave_when_done(now, w);
             }
-            Purpose::HostTold => self.nodes_round_ends(now, w),
+            Purpose::HostTold(next) => {
+                if let Some(next) = next {
+                    self.tell_done(now, w, next);
+                }
+                self.nodes_round_ends(now, w);
+            }
             Purpose::Reboots | Purpose::Stage => {}
             Purpose::Watch => self.watched(now, w, status, brief()),
             Purpose::IsFinalizing => match brief() {
@@ -302,44 +317,47 @@ impl Controller {
         let Some(node) = w.clusters[self.cluster as usize].plane.nodes().get(&position).cloned() else { return };
         let Some(stage) = host.stage() else { return };
         let infra_env = host.infra_env_id.unwrap_or(w.directory[position].infra_env);
-        let mut tell = |controller: &mut Self, stage: HostStage| {
-            let progress = HostProgress { current_stage: Some(stage), progress_info: Some(String::new()) };
-            controller.call(w, Purpose::HostTold, ops::update_host_progress(infra_env, host.id, &progress).request);
-        };
+        let next = Next { position, host: host.id, infra_env };
         let on_its_way = ON_ITS_WAY.contains(&stage);
+        let is_ready = node.state == NodeState::Ready;
         match node.state {
-            NodeState::Joined | NodeState::Ready => {
-                if on_its_way {
-                    tell(self, HostStage::Joined);
-                }
-                if node.state == NodeState::Ready
-                    && stage != HostStage::Done
-                    && (on_its_way || stage == HostStage::Joined)
-                {
-                    tell(self, HostStage::Done);
-                    self.tell_reboots(now, w, position, host);
-                }
+            // One report after the other: a Joined that is tried again must not come after Done.
+            NodeState::Joined | NodeState::Ready if on_its_way => {
+                self.tell_stage(w, next, HostStage::Joined, is_ready.then_some(next));
             }
-            NodeState::Configuring if node.ignition_fetched.is_some() => {
-                if matches!(stage, HostStage::Rebooting | HostStage::WaitingForIgnition) {
-                    tell(self, HostStage::Configuring);
-                }
+            NodeState::Ready if stage == HostStage::Joined => self.tell_done(now, w, next),
+            NodeState::Configuring
+                if node.ignition_fetched.is_some()
+                    && matches!(stage, HostStage::Rebooting | HostStage::WaitingForIgnition) =>
+            {
+                self.tell_stage(w, next, HostStage::Configuring, None);
             }
             _ => {}
         }
     }
 
-    fn tell_reboots(&mut self, now: Timestamp, w: &mut World, position: usize, host: &HostBrief) {
-        let Ok(number) = u32::try_from(position) else { return };
+    fn tell_stage(&mut self, w: &mut World, of: Next, stage: HostStage, next: Option<Next>) {
+        let progress = HostProgress { current_stage: Some(stage), progress_info: Some(String::new()) };
+        let request = ops::update_host_progress(of.infra_env, of.host, &progress).request;
+        self.call(w, Purpose::HostTold(next), request);
+    }
+
+    fn tell_done(&mut self, now: Timestamp, w: &mut World, of: Next) {
+        self.tell_stage(w, of, HostStage::Done, None);
+        self.tell_reboots(now, w, of);
+    }
+
+    fn tell_reboots(&mut self, now: Timestamp, w: &mut World, of: Next) {
+        let Ok(number) = u32::try_from(of.position) else { return };
         if !self.reboots_told.insert(number) {
             return;
         }
-        let name = w.names.get(position).cloned().unwrap_or_default();
+        let name = w.names.get(of.position).cloned().unwrap_or_default();
         let event = Event {
             name: Some("reboots_for_node".into()),
             cluster_id: Some(self.id(w)),
-            host_id: Some(host.id),
-            infra_env_id: host.infra_env_id,
+            host_id: Some(of.host),
+            infra_env_id: Some(of.infra_env),
             severity: Severity::Info,
             category: Some("user".into()),
             message: format!("{name} rebooted once before it was ready"),
@@ -352,7 +370,7 @@ impl Controller {
 
     /// The next round begins some time after the last report of this one was answered.
     fn nodes_round_ends(&mut self, now: Timestamp, w: &mut World) {
-        if !self.nodes_done && !self.calls.any(|p| matches!(p, Purpose::HostTold)) {
+        if !self.nodes_done && !self.calls.any(|p| matches!(p, Purpose::HostTold(_))) {
             let wait = w.config.timing.controller_loop;
             self.again(now, w, wait, Timer::NodesLoop);
         }

@@ -1004,7 +1004,8 @@ impl Host {
     }
 
     fn report_nodes(&mut self, now: Timestamp, w: &mut World) {
-        let asking = self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Nodes)));
+        // Also while a report is on its way: one that is tried again must not come after a later one.
+        let asking = self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Nodes | Asked::Told)));
         let Some(installer) = self.installer.as_ref().filter(|_| !asking) else { return };
         let id = installer.cluster_id;
         if !self.unreported(w).is_empty() {
