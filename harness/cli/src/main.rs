@@ -1,2 +1,107 @@
-//! (skeleton)
-fn main() {}
+//! `vlab`: a virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
+//!
+//! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code.
+
+mod run;
+mod service;
+mod tools;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use vlab_reports::result::exit;
+
+/// A virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
+#[derive(Parser)]
+#[command(name = "vlab", version, propagate_version = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 passed, 1 failed (the product is wrong), 2 usage or invalid scenario, \
+3 inconclusive (the lab was wrong), 4 nothing selected, 5 budget missed, 6 leak, 70 internal error, 130 interrupted.";
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run scenarios against a real PostgreSQL and a service process, and judge them.
+    Scenario(run::ScenarioArgs),
+    /// Run every scenario of the catalogue (`--tag` selects): the catalogue is the test suite of an installer.
+    Test(run::TestArgs),
+    /// Run a scenario in virtual time: same code, same verdict, no waiting.
+    Simulate(run::SimulateArgs),
+    /// Run the simulated assisted-service by itself.
+    Service(service::ServiceArgs),
+    /// List the scenarios.
+    List(tools::ListArgs),
+    /// Check scenarios without running them.
+    Validate(tools::ValidateArgs),
+    /// Print the JSON Schema of the scenario language.
+    Schema,
+    /// Write the reports of a run again from its history.
+    Report(run::ReportArgs),
+    /// Judge a run again from its history.
+    Check(run::CheckArgs),
+    /// Tell what this machine has, what works, and how to get the rest.
+    Doctor(tools::DoctorArgs),
+    /// Install what runs need and is missing.
+    Setup(tools::SetupArgs),
+    /// Find and remove what dead runs have left.
+    Gc(tools::GcArgs),
+}
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // Before any thread starts: the supervisor is a fork of a small single-threaded program.
+    if args.get(1).is_some_and(|verb| verb == vlab_lab::supervisor::VERB) {
+        return vlab_lab::supervisor::supervise_main(&args[2..]);
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { exit::PASSED };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("vlab: cannot start: {error}");
+            return ExitCode::from(exit::INTERNAL);
+        }
+    };
+    let code = runtime.block_on(async {
+        match cli.verb {
+            Verb::Scenario(args) => run::scenario(args).await,
+            Verb::Test(args) => run::test(args).await,
+            Verb::Simulate(args) => run::simulate(args),
+            Verb::Service(args) => service::service(args).await,
+            Verb::List(args) => tools::list(&args),
+            Verb::Validate(args) => tools::validate(&args),
+            Verb::Schema => tools::schema(),
+            Verb::Report(args) => run::report(&args),
+            Verb::Check(args) => run::check(&args),
+            Verb::Doctor(args) => tools::doctor(args).await,
+            Verb::Setup(args) => tools::set_up(&args),
+            Verb::Gc(args) => tools::gc(&args),
+        }
+    });
+    // Tasks that still wait for somebody must not keep the process.
+    runtime.shutdown_background();
+    ExitCode::from(code)
+}
+
+/// Logs go to stderr; `VLAB_LOG` says how much (the syntax of `RUST_LOG`).
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("VLAB_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Prints a line of the tool itself to stderr. Also used by the set-up, which this program shares with `cargo xtask`.
+fn say(text: &str) {
+    eprintln!("vlab: {text}");
+}

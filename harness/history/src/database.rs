@@ -114,9 +114,10 @@ pub async fn connect(conninfo: &str) -> Result<Client, tokio_postgres::Error> {
 pub async fn install(client: &Client) -> Result<(), WatchError> {
     client
         .batch_execute(
-            // Unlogged: the service's commits must not wait for it.
+            // A logged table, although its content is not worth keeping: an unlogged one is emptied and its numbers begin
+            // anew when the server is killed, which is one of the things a history must survive.
             "CREATE SCHEMA IF NOT EXISTS vlab_history;
-             CREATE UNLOGGED TABLE IF NOT EXISTS vlab_history.change (
+             CREATE TABLE IF NOT EXISTS vlab_history.change (
                  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
                  at timestamptz NOT NULL DEFAULT clock_timestamp(),
                  subject text NOT NULL, id text NOT NULL, before text, after text)",

@@ -1,1 +1,17 @@
-//! (skeleton)
+//! From a scenario to a verdict.
+//!
+//! * [`moment`] follows a growing history; [`user`] plays the user's part through the API.
+//! * [`conductor`] brings user, simulated hosts and history together, without I/O: both ways to run use it.
+//! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes.
+//! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
+
+pub mod conductor;
+pub mod live;
+pub mod moment;
+pub mod prepare;
+pub mod real;
+pub mod rundir;
+pub mod simulate;
+pub mod traffic;
+pub mod user;
+pub mod verdict;

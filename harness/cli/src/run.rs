@@ -1,0 +1,425 @@
+//! The verbs that run scenarios and judge them: scenario, test, simulate, report, check.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use tokio_util::sync::CancellationToken;
+use vlab_history::Recorder;
+use vlab_reports::console::{self, Style};
+use vlab_reports::result::{RESULT_VERSION, RunResult, Verdict, exit};
+use vlab_reports::{Redactor, write_all};
+use vlab_run::conductor::Ending;
+use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::real::{self, RealOptions, find_run};
+use vlab_run::rundir::{self, RunDir};
+use vlab_run::simulate::{self as virtual_time, as_lines};
+use vlab_run::traffic::quantiles;
+use vlab_run::verdict;
+use vlab_scenario::{Catalogue, SourceFile};
+
+use crate::say;
+use crate::tools::{catalogue, ensure_set_up, load, print, tagged};
+
+#[derive(clap::Args)]
+pub(crate) struct ScenarioArgs {
+    /// Names of scenarios, or paths of their files.
+    scenarios: Vec<String>,
+    /// Run all scenarios with this tag; `!tag`: without it. May be given several times.
+    #[arg(long)]
+    tag: Vec<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TestArgs {
+    /// Only scenarios with this tag; `!tag`: only those without.
+    #[arg(long)]
+    tag: Vec<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(clap::Args, Clone)]
+struct Options {
+    /// Seed of all random choices, instead of the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Time profile, instead of the scenario's.
+    #[arg(long)]
+    time_profile: Option<String>,
+    /// Folder in which the folder of each run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+    /// Install nothing that is missing.
+    #[arg(long)]
+    no_setup: bool,
+    /// No progress on the terminal.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// Name of a scenario, or path of its file.
+    scenario: String,
+    /// Seed of all random choices, instead of the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Time profile. In virtual time an hour costs nothing.
+    #[arg(long, default_value = "real")]
+    time_profile: String,
+    /// Folder in which the folder of the run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+    /// Print the history to stdout and write no folder.
+    #[arg(long)]
+    history: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ReportArgs {
+    /// A run: its folder, its id, or `latest`.
+    #[arg(default_value = rundir::LATEST)]
+    run: String,
+    /// Folder of the runs.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CheckArgs {
+    /// A run: its folder, its id, or `latest`.
+    #[arg(default_value = rundir::LATEST)]
+    run: String,
+    /// Folder of the runs.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+}
+
+/// The folder of all runs when nothing else is said.
+pub(crate) fn runs_folder() -> PathBuf {
+    std::env::var_os("VLAB_RUNS").map_or_else(real::default_runs, PathBuf::from)
+}
+
+pub(crate) async fn scenario(args: ScenarioArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let mut names = args.scenarios;
+    if !args.tag.is_empty() {
+        names.extend(catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name));
+    }
+    if names.is_empty() {
+        say("no scenario selected; `vlab list` shows all");
+        return exit::NOTHING_SELECTED;
+    }
+    run_all(&catalogue, &names, &args.options).await
+}
+
+pub(crate) async fn test(args: TestArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let names: Vec<String> =
+        catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
+    if names.is_empty() {
+        say("no scenario matches");
+        return exit::NOTHING_SELECTED;
+    }
+    run_all(&catalogue, &names, &args.options).await
+}
+
+async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> u8 {
+    // All are read before the first one starts: a mistake in the last must not cost the time of the others.
+    let choices = Choices { seed: options.seed, time_profile: options.time_profile.clone() };
+    let mut ready = Vec::new();
+    for name in names {
+        match read(catalogue, name, &choices) {
+            Ok(prepared) => ready.push(prepared),
+            Err(text) => {
+                eprintln!("{text}");
+                return exit::USAGE;
+            }
+        }
+    }
+    if let Err(code) = ensure_set_up(!options.no_setup) {
+        return code;
+    }
+    let _ = vlab_lab::doctor::raise_open_files();
+    let interrupted = interrupted();
+    let mut codes = Vec::new();
+    for (prepared, text) in ready {
+        if interrupted.is_cancelled() {
+            break;
+        }
+        let outcome = match real_options(options, text, interrupted.clone()) {
+            Ok(real_options) => real::run(&prepared, real_options).await,
+            Err(code) => return code,
+        };
+        show(&outcome.result, outcome.dir.as_deref());
+        codes.push(outcome.result.exit_code);
+    }
+    if names.len() > 1 {
+        let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
+        print(&format!("{passed} of {} scenarios passed\n", names.len()));
+    }
+    combine(&codes)
+}
+
+/// The most telling of several exit codes: a failed product first, then leaks, budgets, and what says nothing.
+fn combine(codes: &[u8]) -> u8 {
+    let order = [exit::INTERNAL, exit::INTERRUPTED, exit::FAILED, exit::LEAK, exit::BUDGET_MISSED, exit::INCONCLUSIVE];
+    order.into_iter().find(|code| codes.contains(code)).unwrap_or(exit::PASSED)
+}
+
+fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: CancellationToken) -> Result<RealOptions, u8> {
+    let vlab = std::env::current_exe().map_err(|error| {
+        say(&format!("cannot find my own program file: {error}"));
+        exit::INTERNAL
+    })?;
+    Ok(RealOptions {
+        vlab,
+        runs: options.output_dir.clone().unwrap_or_else(runs_folder),
+        scenario_text,
+        interrupted,
+        live: !options.quiet && std::io::stderr().is_terminal(),
+        disturbances: Vec::new(),
+    })
+}
+
+fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), String> {
+    let (scenario, text) = load(catalogue, name)?;
+    let prepared = prepare(scenario, catalogue, choices).map_err(|e| e.to_string())?;
+    Ok((prepared, text))
+}
+
+/// Ctrl-C once asks to stop, twice stops at once; what is left then is the supervisor's.
+fn interrupted() -> CancellationToken {
+    let token = CancellationToken::new();
+    let ours = token.clone();
+    tokio::spawn(async move {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        say("stopping; once more stops at once");
+        ours.cancel();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(i32::from(exit::INTERRUPTED));
+    });
+    token
+}
+
+fn show(result: &RunResult, dir: Option<&Path>) {
+    let style = Style { width: 100, color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    print(&console::render(result, style));
+    if let Some(dir) = dir {
+        print(&format!("report: {}\n", dir.join("report.html").display()));
+    }
+}
+
+pub(crate) fn simulate(args: SimulateArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let choices = Choices { seed: args.seed, time_profile: Some(args.time_profile.clone()) };
+    let (prepared, text) = match read(&catalogue, &args.scenario, &choices) {
+        Ok(read) => read,
+        Err(text) => {
+            eprintln!("{text}");
+            return exit::USAGE;
+        }
+    };
+    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
+    let mut versions = BTreeMap::new();
+    versions.insert("service".to_owned(), format!("simulated {}", vlab_run::prepare::VERSION));
+    let info = prepared.info(&run_id, true, versions);
+    let started_at = virtual_time::BEGINNING;
+    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let simulated = virtual_time::simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    let history =
+        simulated.conductor.finish(simulated.now, if ending == Ending::Complete { "ended" } else { "cut short" });
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: info,
+        started_at,
+        finished_at: simulated.now,
+        how_to_repeat: prepared.how_to_repeat("simulate"),
+        ..RunResult::default()
+    };
+    judge_into(&mut result, &prepared, &history);
+    virtual_time::ending_check(&mut result, &ending);
+    result.conclude();
+    let redactor = Redactor::new(prepared.secrets());
+    if args.history {
+        print(&redactor.redact(&as_lines(&history)));
+        return result.exit_code;
+    }
+    let runs = args.output_dir.unwrap_or_else(runs_folder);
+    let started = rundir::Started {
+        run_id,
+        scenario: prepared.scenario.name.clone(),
+        seed: prepared.seed,
+        time_profile: prepared.time_profile.clone(),
+        pid: std::process::id(),
+        at: vlab_api::Timestamp::now(),
+        vlab_version: vlab_run::prepare::VERSION.to_owned(),
+    };
+    let written = RunDir::create(&runs, &started, &text).and_then(|dir| {
+        let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
+        std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
+        std::io::Write::flush(&mut file)?;
+        write_all(dir.path(), &result, &history, &redactor)?;
+        Ok(dir)
+    });
+    match written {
+        Ok(dir) => {
+            show(&result, Some(dir.path()));
+            result.exit_code
+        }
+        Err(error) => {
+            show(&result, None);
+            say(&error.to_string());
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
+fn judge_into(result: &mut RunResult, prepared: &Prepared, history: &[vlab_model::history::Observation]) {
+    let judgement = verdict::judge(&prepared.scenario, prepared.clock_scale, history);
+    result.durations = judgement.durations;
+    result.checks = judgement.checks;
+    result.detection_latency_ms = quantiles(&verdict::detection_latencies(history));
+}
+
+/// A run read back from its folder.
+struct Old {
+    dir: RunDir,
+    prepared: Prepared,
+    history: Vec<vlab_model::history::Observation>,
+    /// What was written then; `None`: the run was killed before its end.
+    result: Option<RunResult>,
+}
+
+fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
+    let runs = output_dir.clone().unwrap_or_else(runs_folder);
+    let complain = |text: String| {
+        say(&text);
+        exit::USAGE
+    };
+    let (dir, started) = RunDir::open(&find_run(&runs, run)).map_err(|e| complain(e.to_string()))?;
+    let catalogue = catalogue()?;
+    let source = SourceFile::read(&dir.file(rundir::SCENARIO)).map_err(|e| complain(e.to_string()))?;
+    let scenario = vlab_scenario::load(&source, &catalogue).map_err(|e| complain(e.to_string()))?;
+    let choices = Choices { seed: Some(started.seed), time_profile: Some(started.time_profile) };
+    let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| complain(e.to_string()))?;
+    let history = vlab_history::read(&dir.file(rundir::HISTORY)).map_err(|e| complain(e.to_string()))?;
+    let result = match std::fs::read(dir.file(rundir::RESULT)) {
+        Ok(bytes) => Some(
+            serde_json::from_slice(&bytes)
+                .map_err(|e| complain(format!("{}: {e}", dir.file(rundir::RESULT).display())))?,
+        ),
+        Err(_) => None,
+    };
+    Ok(Old { dir, prepared, history, result })
+}
+
+/// The result of an old run judged again: what was measured then stays, what follows from the history is made anew.
+fn judged_again(old: &Old) -> RunResult {
+    use vlab_model::history::What;
+    use vlab_reports::result::CheckKind;
+
+    let mut result = old.result.clone().unwrap_or_default();
+    let kept: Vec<_> = result
+        .checks
+        .iter()
+        .filter(|c| matches!(c.kind, CheckKind::Leak | CheckKind::Lab) || c.name.starts_with("load: "))
+        .cloned()
+        .collect();
+    if let Some(What::RunStarted(info)) = old.history.first().map(|o| &o.what) {
+        let versions = std::mem::take(&mut result.run.versions);
+        result.run = info.clone();
+        result.run.versions.extend(versions);
+    }
+    result.version = RESULT_VERSION;
+    judge_into(&mut result, &old.prepared, &old.history);
+    result.checks.extend(kept);
+    let cut_short = old
+        .result
+        .as_ref()
+        .is_some_and(|r| r.verdict == Verdict::Inconclusive && r.reason.as_deref() == Some("interrupted by the user"));
+    if old.result.is_none() {
+        result.started_at = old.history.first().map(|o| o.harness_time).unwrap_or_default();
+        result.finished_at = old.history.last().map(|o| o.harness_time).unwrap_or_default();
+        result.how_to_repeat = old.prepared.how_to_repeat("scenario");
+        result.cut_short(exit::INCONCLUSIVE, "the run was killed before its end: it has no result");
+    } else if cut_short {
+        result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
+    } else {
+        result.reason = None;
+        result.conclude();
+    }
+    result
+}
+
+pub(crate) fn report(args: &ReportArgs) -> u8 {
+    let old = match open(&args.run, &args.output_dir) {
+        Ok(old) => old,
+        Err(code) => return code,
+    };
+    // The verdict of the run stays what it was; `check` judges anew.
+    let result = old.result.clone().unwrap_or_else(|| judged_again(&old));
+    let redactor = Redactor::new(old.prepared.secrets());
+    match write_all(old.dir.path(), &result, &old.history, &redactor) {
+        Ok(written) => {
+            print(&format!("{}\n{}\n{}\n", written.html.display(), written.junit.display(), written.result.display()));
+            exit::PASSED
+        }
+        Err(error) => {
+            say(&error.to_string());
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
+pub(crate) fn check(args: &CheckArgs) -> u8 {
+    match open(&args.run, &args.output_dir) {
+        Ok(old) => {
+            let result = judged_again(&old);
+            show(&result, None);
+            result.exit_code
+        }
+        Err(code) => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(&[0, 0], 0)]
+    #[case(&[0, 3, 1], 1)]
+    #[case(&[5, 6], 6)]
+    #[case(&[0, 3], 3)]
+    #[case(&[], 0)]
+    fn the_most_telling_code_wins(#[case] codes: &[u8], #[case] expected: u8) {
+        assert_eq!(combine(codes), expected);
+    }
+}

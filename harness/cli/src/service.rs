@@ -1,0 +1,124 @@
+//! `vlab service`: the simulated assisted-service as a program of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use vlab_model::settings::Settings;
+use vlab_reports::result::exit;
+use vlab_service::core::CoreConfig;
+use vlab_service::pg::{PgOptions, PgStore};
+use vlab_service::server::{Listen, ServeOptions, serve};
+use vlab_service::store::MemoryStore;
+
+use crate::say;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The service's tunables are taken from the environment under the real service's own names, for \
+example HOST_MONITOR_INTERVAL=1s CLUSTER_MONITOR_INTERVAL=1s."
+)]
+pub(crate) struct ServiceArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8090")]
+    listen: SocketAddr,
+    /// PostgreSQL connection string or URL. Without one the state is in memory and gone with the process.
+    #[arg(long, env = "VLAB_POSTGRES", hide_env_values = true)]
+    postgres: Option<String>,
+    /// Seed of ids, keys and passwords.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// URL under which hosts reach the service; default: that of the address it listens on.
+    #[arg(long, env = "SERVICE_BASE_URL")]
+    base_url: Option<String>,
+    /// Write the address here once the service is ready.
+    #[arg(long)]
+    address_file: Option<PathBuf>,
+}
+
+pub(crate) async fn service(args: ServiceArgs) -> u8 {
+    let known: Vec<(String, String)> = std::env::vars()
+        .filter(|(name, _)| Settings::NAMES.contains(&name.as_str()) || is_stage_timeout(name))
+        .collect();
+    let settings = match Settings::from_vars(known.iter().map(|(n, v)| (n.as_str(), v.as_str()))) {
+        Ok(settings) => settings,
+        Err(error) => {
+            say(&format!("settings in the environment: {error}"));
+            return exit::USAGE;
+        }
+    };
+    let core = CoreConfig {
+        settings,
+        seed: args.seed,
+        base_url: args.base_url.unwrap_or_default(),
+        image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
+    };
+    let stop = CancellationToken::new();
+    stop_on_signals(stop.clone());
+    let (ready, listens) = tokio::sync::oneshot::channel();
+    tokio::spawn(announce(listens, args.address_file));
+    let served = match &args.postgres {
+        Some(conninfo) => match PgStore::connect(PgOptions::new(conninfo.as_str())).await {
+            Ok(store) => {
+                let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
+                options.ready = Some(ready);
+                serve(options, stop).await
+            }
+            Err(error) => {
+                say(&format!("the database: {error}"));
+                return exit::INCONCLUSIVE;
+            }
+        },
+        None => {
+            say("no --postgres: the state is in memory and gone when the service ends");
+            let mut options = ServeOptions::new(Listen::Address(args.listen), MemoryStore::default(), core);
+            options.ready = Some(ready);
+            serve(options, stop).await
+        }
+    };
+    match served {
+        Ok(()) => exit::PASSED,
+        Err(error) => {
+            say(&error.to_string());
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
+/// Names such as `HOST_STAGE_REBOOTING_TIMEOUT` are made from the stages and stand in no list of names.
+fn is_stage_timeout(name: &str) -> bool {
+    (name.starts_with("HOST_STAGE_") || name.starts_with("FINALIZING_STAGE_")) && name.ends_with("_TIMEOUT")
+}
+
+async fn announce(listens: tokio::sync::oneshot::Receiver<SocketAddr>, file: Option<PathBuf>) {
+    let Ok(address) = listens.await else { return };
+    say(&format!("listening on http://{address}"));
+    let Some(file) = file else { return };
+    // Whole or not at all: somebody waits for it.
+    let beside = file.with_extension("new");
+    let written = std::fs::write(&beside, format!("{address}\n")).and_then(|()| std::fs::rename(&beside, &file));
+    if let Err(error) = written {
+        say(&format!("cannot write {}: {error}", file.display()));
+    }
+}
+
+fn stop_on_signals(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    tokio::spawn(async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stop.cancel();
+        // In-flight requests have their time; somebody who asks twice has none.
+        tokio::select! {
+            _ = interrupt.recv() => std::process::exit(i32::from(exit::INTERRUPTED)),
+            () = tokio::time::sleep(Duration::from_secs(30)) => {}
+        }
+    });
+}

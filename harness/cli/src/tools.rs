@@ -1,0 +1,263 @@
+//! The verbs around running: list, validate, schema, doctor, setup, gc.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use vlab_lab::doctor::{Context, Needed, State, examine};
+use vlab_lab::{gc as leftovers, ledger};
+use vlab_reports::result::exit;
+use vlab_scenario::{Catalogue, CatalogueError};
+
+use crate::say;
+
+// One set-up for the developer's entry and for people who have only the binary.
+#[path = "../../../xtask/src/setup.rs"]
+#[expect(dead_code, reason = "the purpose `Test` is the developer's entry's only")]
+mod setup;
+
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Only scenarios with this tag; `!tag`: only those without.
+    #[arg(long)]
+    tag: Vec<String>,
+}
+
+/// The catalogue, or a message and the exit code.
+pub(crate) fn catalogue() -> Result<Catalogue, u8> {
+    Catalogue::discover().map_err(|error| {
+        say(&error.to_string());
+        exit::USAGE
+    })
+}
+
+/// Does a scenario with these tags match all selectors?
+pub(crate) fn tagged(tags: &[String], selectors: &[String]) -> bool {
+    selectors.iter().all(|s| match s.strip_prefix('!') {
+        Some(not) => !tags.iter().any(|t| t == not),
+        None => tags.iter().any(|t| t == s),
+    })
+}
+
+/// Are diagnostics coloured?
+fn colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Prints to stdout; a reader that went away (`| head`) is no error.
+pub(crate) fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+pub(crate) fn list(args: &ListArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let entries: Vec<_> = catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).collect();
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&entries).unwrap_or_default()));
+    } else {
+        let width = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
+        for entry in &entries {
+            let first = entry.description.lines().next().unwrap_or_default();
+            let tags = if entry.tags.is_empty() { String::new() } else { format!("  [{}]", entry.tags.join(", ")) };
+            let broken = if entry.broken.is_some() { "  (cannot be read: see `vlab validate`)" } else { "" };
+            print(&format!("{:width$}  {first}{tags}{broken}\n", entry.name));
+        }
+    }
+    if entries.is_empty() {
+        say("no scenario matches");
+        return exit::NOTHING_SELECTED;
+    }
+    exit::PASSED
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ValidateArgs {
+    /// Names or files; none: the whole catalogue.
+    scenarios: Vec<String>,
+}
+
+pub(crate) fn validate(args: &ValidateArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let names: Vec<String> = if args.scenarios.is_empty() {
+        catalogue.list().into_iter().map(|e| e.name).collect()
+    } else {
+        args.scenarios.clone()
+    };
+    if names.is_empty() {
+        say("the catalogue has no scenario");
+        return exit::NOTHING_SELECTED;
+    }
+    let mut code = exit::PASSED;
+    for name in names {
+        match load(&catalogue, &name) {
+            Ok((scenario, _)) => {
+                for part in &scenario.not_built {
+                    eprintln!("{}", part.diagnostic);
+                    code = exit::USAGE;
+                }
+                if scenario.not_built.is_empty() {
+                    print(&format!("{}: valid\n", scenario.name));
+                }
+            }
+            Err(text) => {
+                eprintln!("{text}");
+                code = exit::USAGE;
+            }
+        }
+    }
+    code
+}
+
+/// Reads a scenario by name or path; the text that tells what is wrong otherwise.
+pub(crate) fn load(catalogue: &Catalogue, name: &str) -> Result<(vlab_scenario::Scenario, Vec<u8>), String> {
+    let source = catalogue.find(name).map_err(|error| match error {
+        CatalogueError::NotFound(missing) => format!("vlab: {missing}"),
+        CatalogueError::Unreadable(unreadable) => unreadable.render(colour()),
+    })?;
+    let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| e.render(colour()))?;
+    Ok((scenario, source.bytes))
+}
+
+pub(crate) fn schema() -> u8 {
+    print(&format!("{}\n", serde_json::to_string_pretty(&vlab_scenario::schema()).unwrap_or_default()));
+    exit::PASSED
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Number of simulated hosts that the machine shall carry.
+    #[arg(long, default_value_t = 2000)]
+    hosts: u32,
+}
+
+pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
+    let examination = examine(Context { hosts: args.hosts, run_dir: crate::run::runs_folder() }).await;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&examination).unwrap_or_default()));
+    } else {
+        let width = examination.findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
+        for f in &examination.findings {
+            let state = match f.state {
+                State::Found => "found",
+                State::Missing => "missing",
+                State::Unusable => "unusable",
+            };
+            let later = match f.needed {
+                Needed::ToRun => "",
+                Needed::ToTest => " (tests only)",
+                Needed::Later => " (not needed yet)",
+            };
+            print(&format!("{:width$}  {state:8}{later}  {}: {}\n", f.name, f.why, f.detail));
+            if let Some(fix) = f.fix {
+                print(&format!("{:width$}            → {fix}\n", ""));
+            }
+        }
+    }
+    if examination.can_run() {
+        if !args.json {
+            print("runs with simulated hosts can start on this machine\n");
+        }
+        exit::PASSED
+    } else {
+        exit::INCONCLUSIVE
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SetupArgs {
+    /// Install nothing; only say what is missing.
+    #[arg(long)]
+    no_setup: bool,
+}
+
+pub(crate) fn set_up(args: &SetupArgs) -> u8 {
+    match ensure_set_up(!args.no_setup) {
+        Ok(done) => {
+            say(done);
+            exit::PASSED
+        }
+        Err(code) => code,
+    }
+}
+
+/// What a run needs is there afterwards, or a message and the exit code.
+pub(crate) fn ensure_set_up(may_install: bool) -> Result<&'static str, u8> {
+    match setup::ensure(setup::Purpose::Run, may_install) {
+        Ok(setup::Done::WasThere) => Ok("everything is there"),
+        Ok(setup::Done::Installed) => Ok("set up"),
+        Err(why) => {
+            say(&why);
+            Err(exit::INCONCLUSIVE)
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct GcArgs {
+    /// Only show what would be removed.
+    #[arg(long)]
+    dry_run: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn gc(args: &GcArgs) -> u8 {
+    let temporary: Vec<PathBuf> = leftovers::temporary_folders();
+    let plan = match leftovers::find_leftovers(&ledger::registry(), &temporary) {
+        Ok(plan) => plan,
+        Err(error) => {
+            say(&format!("cannot look for leftovers: {error}"));
+            return exit::INCONCLUSIVE;
+        }
+    };
+    if args.json && args.dry_run {
+        print(&format!("{}\n", serde_json::to_string_pretty(&plan).unwrap_or_default()));
+        return exit::PASSED;
+    }
+    if !args.json {
+        print(&format!("{plan}"));
+    }
+    if args.dry_run || plan.is_empty() {
+        if args.json {
+            print(&format!("{}\n", serde_json::to_string_pretty(&leftovers::Removal::default()).unwrap_or_default()));
+        }
+        return exit::PASSED;
+    }
+    let removal = leftovers::remove(&plan);
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&removal).unwrap_or_default()));
+    } else {
+        print(&format!("{removal}"));
+    }
+    if removal.kept() == 0 && removal.failed.is_empty() { exit::PASSED } else { exit::LEAK }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(&[], true)]
+    #[case(&["fast"], true)]
+    #[case(&["fast", "!load"], true)]
+    #[case(&["!fast"], false)]
+    #[case(&["load"], false)]
+    fn tags_select(#[case] selectors: &[&str], #[case] expected: bool) {
+        let selectors: Vec<String> = selectors.iter().map(|s| (*s).to_owned()).collect();
+        assert_eq!(tagged(&["fast".to_owned(), "sno".to_owned()], &selectors), expected);
+    }
+}

@@ -1,0 +1,476 @@
+//! User, simulated hosts and history together, without I/O. The real run and the simulated one drive the same conductor;
+//! they differ in where requests go and where the clock comes from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use uuid::Uuid;
+use vlab_agents::profile::HostAddresses;
+use vlab_agents::{ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostOverrides, HostPlan};
+use vlab_api::Timestamp;
+use vlab_api::actor::{Actor, Connection, Reply, Send};
+use vlab_api::types::ClusterStatus;
+use vlab_history::Recorder;
+use vlab_model::history::{Observation, RunInfo, Source, What};
+use vlab_model::settings::HostTiming;
+use vlab_scenario::{HostKind, InstallMode, Scenario};
+
+use crate::moment::{Cast, Tracker};
+use crate::user::{Ready, User, UserConfig};
+
+/// Connections of the user come first; the fleet's follow.
+const USER_CONNECTIONS: Connection = 2;
+
+/// What a conductor must know besides the scenario.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// The scenario.
+    pub scenario: Arc<Scenario>,
+    /// What goes into the first line of the history.
+    pub info: RunInfo,
+    /// Hardware profiles by name.
+    pub profiles: BTreeMap<String, Arc<HardwareProfile>>,
+    /// How long things take on hosts.
+    pub timing: HostTiming,
+    /// How much faster than `real` the clockwork runs.
+    pub clock_scale: f64,
+    /// Image of the agent that the service expects.
+    pub agent_version: String,
+    /// Certificate that controllers upload.
+    pub ingress_pem: String,
+    /// Pull secret that the user gives.
+    pub pull_secret: String,
+    /// Where states come from: the database, or what the user sees when looking.
+    pub state_source: Source,
+    /// Wall time between two looks of the user at the same cluster.
+    pub look_every: Duration,
+    /// Put every step that was asked and answered into the history. Off for large fleets.
+    pub record_steps: bool,
+}
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All that it waits for was seen.
+    Complete,
+    /// It took longer than the whole run may.
+    OutOfTime {
+        /// What was still missing.
+        waiting_for: Vec<String>,
+    },
+    /// The user could not go on.
+    Stuck(String),
+}
+
+/// The conductor.
+pub struct Conductor {
+    score: Score,
+    recorder: Recorder,
+    cast: Cast,
+    user: User,
+    fleet: Fleet,
+    host_ids: Vec<Uuid>,
+    until: Vec<Tracker>,
+    ended_clusters: BTreeSet<Uuid>,
+    started: Option<Timestamp>,
+    satisfied_at: Option<Timestamp>,
+    linger_until: Option<Timestamp>,
+    fleet_cluster: BTreeMap<usize, usize>,
+    hosts_started: u32,
+}
+
+impl Conductor {
+    /// A conductor that has not started.
+    pub fn new(score: Score, recorder: Recorder) -> Self {
+        let host_ids: Vec<Uuid> =
+            score.scenario.hosts.iter().map(|h| host_id(score.info.seed, h.index as u64)).collect();
+        let user = User::new(
+            score.scenario.clone(),
+            UserConfig {
+                pull_secret: score.pull_secret.clone(),
+                look_every: score.look_every,
+                clock_scale: score.clock_scale,
+            },
+            &host_ids,
+        );
+        let mut config = FleetConfig::new(score.info.seed, score.timing.clone(), score.agent_version.as_str());
+        config.reply_cache = score.scenario.hosts_settings.reply_cache;
+        config.ingress_pem = score.ingress_pem.as_str().into();
+        Self {
+            cast: Cast::new(score.state_source),
+            until: score.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
+            fleet: Fleet::new(config, Vec::new(), Vec::new()),
+            user,
+            recorder,
+            host_ids,
+            ended_clusters: BTreeSet::new(),
+            started: None,
+            satisfied_at: None,
+            linger_until: None,
+            fleet_cluster: BTreeMap::new(),
+            hosts_started: 0,
+            score,
+        }
+    }
+
+    /// Begins: writes the first lines of the history.
+    pub fn start(&mut self, now: Timestamp) {
+        self.started = Some(now);
+        let info = self.score.info.clone();
+        self.note(now, Source::Harness, None, What::RunStarted(info));
+        for host in self.score.scenario.clone().hosts.iter() {
+            let kind = match host.kind {
+                HostKind::Simulated => "simulated",
+                HostKind::Vm => "vm",
+            };
+            let what =
+                What::HostNamed { host: self.host_ids[host.index], name: host.name.clone(), kind: kind.to_owned() };
+            self.note(now, Source::Harness, None, what);
+        }
+        self.wake(now);
+    }
+
+    /// The history so far.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
+    /// Who is who.
+    pub fn cast(&self) -> &Cast {
+        &self.cast
+    }
+
+    /// The hosts.
+    pub fn fleet(&mut self) -> &mut Fleet {
+        &mut self.fleet
+    }
+
+    /// Time has come to `now`.
+    pub fn wake(&mut self, now: Timestamp) {
+        self.user.wake(now);
+        if self.fleet.next_wake().is_some_and(|at| at <= now) {
+            self.fleet.wake(now);
+        }
+        self.settle(now);
+    }
+
+    /// An answer arrived.
+    pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
+        if reply.connection < USER_CONNECTIONS {
+            self.user.deliver(now, reply);
+        } else {
+            reply.connection -= USER_CONNECTIONS;
+            self.fleet.deliver(now, reply);
+        }
+        self.settle(now);
+    }
+
+    /// Somebody else saw something: the database, a console, the harness.
+    pub fn observe(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
+        self.note(now, source, service_time, what);
+        self.settle(now);
+    }
+
+    /// Requests to send; the user's connections come first.
+    pub fn take_sends(&mut self) -> Vec<Send> {
+        let mut sends = self.user.take_sends();
+        sends.extend(self.fleet.take_sends().into_iter().map(|mut send| {
+            send.connection += USER_CONNECTIONS;
+            send
+        }));
+        sends
+    }
+
+    /// Is that a connection of the user (and not of a simulated host)?
+    pub fn is_user(connection: Connection) -> bool {
+        connection < USER_CONNECTIONS
+    }
+
+    /// When the conductor wants to be woken.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let end = match (self.linger_until, self.started) {
+            (Some(at), _) => Some(at),
+            (None, Some(started)) => {
+                let total = self.deadline(started);
+                let at = self.score.scenario.until.at.map(|span| started + span.under(self.score.clock_scale));
+                [Some(total), at.filter(|_| self.satisfied_at.is_some())].into_iter().flatten().min()
+            }
+            (None, None) => None,
+        };
+        [self.user.next_wake(), self.fleet.next_wake(), end].into_iter().flatten().min()
+    }
+
+    fn deadline(&self, started: Timestamp) -> Timestamp {
+        started + self.score.scenario.budgets.total.under(self.score.clock_scale)
+    }
+
+    /// Has the run come to its end, and how?
+    pub fn ending(&mut self, now: Timestamp) -> Option<Ending> {
+        let started = self.started?;
+        if let Some(reason) = self.user.fatal() {
+            return Some(Ending::Stuck(reason.to_owned()));
+        }
+        let until = &self.score.scenario.until;
+        if self.satisfied_at.is_none() {
+            let clusters_ended = !until.clusters_ended || self.clusters_left().is_empty();
+            let seen = self.until.iter().all(|t| t.complete(&self.cast).is_some());
+            let named = self.score.scenario.clusters.iter().all(|c| self.cast.clusters.contains_key(&c.name));
+            if clusters_ended && seen && named {
+                self.satisfied_at = Some(now);
+            }
+        }
+        let at_reached = until.at.is_none_or(|span| started + span.under(self.score.clock_scale) <= now);
+        if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached {
+            // The service names 60 s between polls; hosts scale that.
+            let poll = self.score.timing.next_instruction(60);
+            self.linger_until = Some(now + poll * until.idle_polls + until.then.under(self.score.clock_scale));
+        }
+        if self.linger_until.is_some_and(|at| at <= now) {
+            return Some(Ending::Complete);
+        }
+        if self.linger_until.is_none() && self.deadline(started) <= now {
+            let mut waiting_for = self.clusters_left();
+            for tracker in &self.until {
+                if tracker.complete(&self.cast).is_none() {
+                    waiting_for.extend(tracker.missing(&self.cast));
+                }
+            }
+            waiting_for.dedup();
+            return Some(Ending::OutOfTime { waiting_for });
+        }
+        None
+    }
+
+    /// Since when the run only lingers (idle polls, `then`), if it does.
+    pub fn lingering_since(&self) -> Option<Timestamp> {
+        self.satisfied_at
+    }
+
+    fn clusters_left(&self) -> Vec<String> {
+        self.score
+            .scenario
+            .clusters
+            .iter()
+            .filter(|c| c.install == InstallMode::Auto)
+            .filter(|c| self.cast.clusters.get(&c.name).is_none_or(|id| !self.ended_clusters.contains(id)))
+            .map(|c| c.name.clone())
+            .collect()
+    }
+
+    /// One more look at everything before the history is closed.
+    pub fn look_once_more(&mut self, now: Timestamp) {
+        self.user.look_once_more(now);
+        self.settle(now);
+    }
+
+    /// Has the last look been taken?
+    pub fn has_looked(&self) -> bool {
+        self.user.has_looked()
+    }
+
+    /// Writes the last line and gives the history away.
+    pub fn finish(mut self, now: Timestamp, verdict: &str) -> Vec<Observation> {
+        self.recorder.record(Source::Harness, None, now, What::RunFinished { verdict: verdict.to_owned() });
+        self.recorder.into_observations()
+    }
+
+    fn note(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
+        if let What::ClusterStatus { cluster, to, .. } = &what
+            && source == self.score.state_source
+        {
+            if matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
+                self.ended_clusters.insert(*cluster);
+            } else {
+                self.ended_clusters.remove(cluster);
+            }
+        }
+        let observation = self.recorder.record(source, service_time, now, what);
+        self.cast.observe(observation);
+        for tracker in &mut self.until {
+            tracker.observe(&self.cast, observation);
+        }
+        self.user.observe(now, &self.cast, observation);
+    }
+
+    /// Takes in what user and hosts have to tell until nobody has anything more to tell.
+    fn settle(&mut self, now: Timestamp) {
+        loop {
+            let seen = self.user.take_seen();
+            let ready = self.user.take_ready();
+            let did = self.fleet.take_observations();
+            if seen.is_empty() && ready.is_empty() && did.is_empty() {
+                return;
+            }
+            for s in seen {
+                self.note(now, s.source, s.service_time, s.what);
+            }
+            for (at, what) in did {
+                if self.score.record_steps || !matches!(what, What::Step { .. }) {
+                    self.note(now, Source::Hosts, Some(at), what);
+                }
+            }
+            for r in ready {
+                self.power_on(now, r);
+            }
+        }
+    }
+
+    /// The infra-env exists: its hosts can boot.
+    fn power_on(&mut self, now: Timestamp, ready: Ready) {
+        let scenario = self.score.scenario.clone();
+        let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
+        let members: Vec<_> = scenario.hosts_of(name).filter(|h| h.kind == HostKind::Simulated).collect();
+        if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
+            let cluster = &scenario.clusters[index];
+            let first = members.first().and_then(|h| self.address(h.index)).map(|a| a.addr());
+            let api = if cluster.api_vips.is_empty() { first.into_iter().collect() } else { cluster.api_vips.clone() };
+            let ingress = if cluster.ingress_vips.is_empty() {
+                first.into_iter().collect()
+            } else {
+                cluster.ingress_vips.clone()
+            };
+            let plan = ClusterPlan {
+                cluster_id,
+                name: cluster.name.clone(),
+                base_domain: cluster.base_domain.clone(),
+                control_plane_count: cluster.control_plane_count,
+                api_vips: cluster.api_vips.clone(),
+                ingress_vips: cluster.ingress_vips.clone(),
+                dns: DnsView::for_cluster(&cluster.name, &cluster.base_domain, &api, &ingress),
+            };
+            let position = self.fleet.add_cluster(plan);
+            self.fleet_cluster.insert(index, position);
+        }
+        let mut plans = Vec::new();
+        for host in members {
+            let Some(profile) = self.profile(host.index) else { continue };
+            let gap = scenario
+                .load
+                .as_ref()
+                .and_then(|l| l.ramp_per_second)
+                .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.score.clock_scale);
+            self.hosts_started += 1;
+            let address = self.address(host.index);
+            plans.push(HostPlan {
+                index: u32::try_from(host.index).unwrap_or(u32::MAX),
+                name: host.name.clone(),
+                host_id: self.host_ids[host.index],
+                infra_env_id: ready.infra_env_id,
+                cluster: ready.cluster.and_then(|c| self.fleet_cluster.get(&c).copied()),
+                profile,
+                addresses: match address {
+                    Some(net) => HostAddresses::single(net, gateway(&net)),
+                    None => HostAddresses::default(),
+                },
+                start_at: now
+                    + host.register_after.under(self.score.clock_scale)
+                    + Duration::from_secs_f64(gap.max(0.0)),
+                overrides: HostOverrides::default(),
+            });
+        }
+        if !plans.is_empty() {
+            self.fleet.add_hosts(plans);
+        }
+    }
+
+    /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
+    fn address(&self, index: usize) -> Option<IpNet> {
+        let scenario = &self.score.scenario;
+        let host = &scenario.hosts[index];
+        if host.address.is_some() {
+            return host.address;
+        }
+        match host.cluster.as_deref().and_then(|name| scenario.cluster(name)) {
+            Some(cluster) => {
+                let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
+                nth_address(cluster.machine_networks.first()?, position as u128 + 10)
+            }
+            None => {
+                let position = scenario.hosts_of(None).position(|h| h.index == index)?;
+                nth_address(&IpNet::from(POOL_NETWORK), position as u128 + 10)
+            }
+        }
+    }
+
+    fn profile(&self, index: usize) -> Option<Arc<HardwareProfile>> {
+        let host = &self.score.scenario.hosts[index];
+        let profile = self.score.profiles.get(&host.profile)?;
+        let overrides = &host.overrides;
+        if *overrides == vlab_scenario::Overrides::default() {
+            return Some(profile.clone());
+        }
+        let mut profile = HardwareProfile::clone(profile);
+        if let Some(cores) = overrides.cpu_cores {
+            profile.cpu.count = cores;
+        }
+        if let Some(mib) = overrides.memory_mib {
+            profile.memory.physical_bytes = mib << 20;
+            profile.memory.usable_bytes = mib << 20;
+        }
+        if let Some(gb) = overrides.disk_gb {
+            for disk in &mut profile.disks {
+                disk.size_bytes = gb * 1_000_000_000;
+            }
+        }
+        Some(Arc::new(profile))
+    }
+}
+
+/// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
+/// what they report.
+const POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 16) {
+    Ok(net) => net,
+    Err(_) => panic!("a valid prefix length"),
+};
+
+/// The n-th address of a network, with the network's prefix length.
+fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
+    let address: IpAddr = match net.network() {
+        IpAddr::V4(a) => IpAddr::V4((u32::from(a).checked_add(u32::try_from(n).ok()?)?).into()),
+        IpAddr::V6(a) => IpAddr::V6((u128::from(a).checked_add(n)?).into()),
+    };
+    (net.contains(&address)).then(|| IpNet::new(address, net.prefix_len()).ok()).flatten()
+}
+
+/// The first address of the host's network.
+fn gateway(net: &IpNet) -> Option<IpAddr> {
+    nth_address(&net.trunc(), 1).map(|n| n.addr())
+}
+
+/// Id of a host: the same for the same seed.
+fn host_id(seed: u64, index: u64) -> Uuid {
+    // Streams of the hosts' own dice use the same seed with smaller stream numbers; this one is far above them.
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(1 << 62 | index);
+    let mut bytes = [0; 16];
+    rng.fill_bytes(&mut bytes);
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stay_inside_their_network() {
+        let net: IpNet = "192.168.126.0/24".parse().unwrap();
+        assert_eq!(nth_address(&net, 10).unwrap().to_string(), "192.168.126.10/24");
+        assert_eq!(nth_address(&net, 300), None);
+        assert_eq!(gateway(&"192.168.126.77/24".parse().unwrap()).unwrap().to_string(), "192.168.126.1");
+        let six: IpNet = "fd00:1::/64".parse().unwrap();
+        assert_eq!(nth_address(&six, 10).unwrap().to_string(), "fd00:1::a/64");
+    }
+
+    #[test]
+    fn host_ids_repeat_with_the_seed_and_differ_between_hosts() {
+        assert_eq!(host_id(1, 0), host_id(1, 0));
+        assert_ne!(host_id(1, 0), host_id(1, 1));
+        assert_ne!(host_id(1, 0), host_id(2, 0));
+        assert_eq!(host_id(1, 0).get_version_num(), 4);
+    }
+}

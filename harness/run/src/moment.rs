@@ -1,0 +1,313 @@
+//! Follows a history as it grows and knows when a moment of the scenario ("all masters are `installed`") has come.
+//!
+//! The driver uses it to act and to stop, the verdict to judge: both feed it the same observations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::HostRole;
+use vlab_model::history::{Observation, Source, What};
+use vlab_scenario::{ActionKind, Moment, Quantity, RoleName, Seen, Subject};
+
+/// Who is who: ids of the scenario's hosts and clusters, and the roles that hosts have.
+#[derive(Clone, Debug, Default)]
+pub struct Cast {
+    /// Where states are taken from.
+    pub state_source: Option<Source>,
+    /// Host ids by name.
+    pub hosts: BTreeMap<String, Uuid>,
+    /// Names by host id.
+    pub host_names: BTreeMap<Uuid, String>,
+    /// Cluster ids by name.
+    pub clusters: BTreeMap<String, Uuid>,
+    /// Names by cluster id.
+    pub cluster_names: BTreeMap<Uuid, String>,
+    /// Role, "is the bootstrap" and cluster of each host, as last seen.
+    pub roles: BTreeMap<Uuid, (HostRole, bool)>,
+    /// Cluster of each host, as last seen.
+    pub cluster_of: BTreeMap<Uuid, Uuid>,
+}
+
+impl Cast {
+    /// A cast that takes states from that source.
+    pub fn new(state_source: Source) -> Self {
+        Self { state_source: Some(state_source), ..Self::default() }
+    }
+
+    /// Takes in who is who.
+    pub fn observe(&mut self, observation: &Observation) {
+        match &observation.what {
+            What::HostNamed { host, name, .. } => {
+                self.hosts.insert(name.clone(), *host);
+                self.host_names.insert(*host, name.clone());
+            }
+            What::ClusterNamed { cluster, name } => {
+                self.clusters.insert(name.clone(), *cluster);
+                self.cluster_names.insert(*cluster, name.clone());
+            }
+            What::HostRole { host, role, bootstrap } if self.counts(observation.source) => {
+                self.roles.insert(*host, (*role, *bootstrap));
+            }
+            What::HostStatus { host, cluster, .. } if self.counts(observation.source) => match cluster {
+                Some(cluster) => {
+                    self.cluster_of.insert(*host, *cluster);
+                }
+                None => {
+                    self.cluster_of.remove(host);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Is that the source that states are taken from?
+    pub fn counts(&self, source: Source) -> bool {
+        self.state_source == Some(source)
+    }
+
+    /// The hosts that a subject means, as far as is known now.
+    pub fn hosts_of(&self, subject: &Subject) -> BTreeSet<Uuid> {
+        match subject {
+            Subject::Hosts(names) => names.iter().filter_map(|n| self.hosts.get(n)).copied().collect(),
+            Subject::Role { role, cluster } => {
+                let Some(cluster) = self.clusters.get(cluster) else { return BTreeSet::new() };
+                self.roles
+                    .iter()
+                    .filter(|(host, _)| self.cluster_of.get(host) == Some(cluster))
+                    .filter(|(_, (has, bootstrap))| match role {
+                        RoleName::Bootstrap => *bootstrap,
+                        RoleName::Master => *has == HostRole::Master && !bootstrap,
+                        RoleName::Worker => *has == HostRole::Worker,
+                        RoleName::Arbiter => *has == HostRole::Arbiter,
+                    })
+                    .map(|(host, _)| *host)
+                    .collect()
+            }
+            Subject::Cluster(_) | Subject::Run => BTreeSet::new(),
+        }
+    }
+
+    /// The subject in words, for messages.
+    pub fn name(&self, id: Uuid) -> String {
+        self.host_names.get(&id).or_else(|| self.cluster_names.get(&id)).cloned().unwrap_or_else(|| id.to_string())
+    }
+}
+
+/// When and where in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// When.
+    pub time: Timestamp,
+    /// Position in the history.
+    pub seq: u64,
+}
+
+/// Who was seen: a host, a cluster, or nobody in particular.
+type Who = Option<Uuid>;
+
+/// Waits for one moment.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    moment: Moment,
+    first_hits: BTreeMap<Who, At>,
+}
+
+impl Tracker {
+    /// Nothing seen yet.
+    pub fn new(moment: Moment) -> Self {
+        Self { moment, first_hits: BTreeMap::new() }
+    }
+
+    /// Takes in an observation. The cast must have taken it in first.
+    pub fn observe(&mut self, cast: &Cast, observation: &Observation) {
+        if let Some(who) = hit(&self.moment.seen, cast, observation) {
+            self.first_hits.entry(who).or_insert(At { time: observation.at(), seq: observation.seq });
+        }
+    }
+
+    /// First time that it was seen for each of the subject's hosts (or the cluster, or the run).
+    pub fn hits(&self, cast: &Cast) -> Vec<(Who, At)> {
+        let relevant = |who: &Who| match (&self.moment.subject, who) {
+            (Subject::Run, _) => true,
+            (Subject::Cluster(name), Some(id)) => {
+                cast.clusters.get(name) == Some(id) || self.host_counts_for_cluster(cast, name, *id)
+            }
+            (subject, Some(id)) => cast.hosts_of(subject).contains(id),
+            (_, None) => false,
+        };
+        let mut hits: Vec<_> = self.first_hits.iter().filter(|(who, _)| relevant(who)).map(|(w, a)| (*w, *a)).collect();
+        hits.sort_by_key(|(_, at)| *at);
+        hits
+    }
+
+    /// "A host status of a cluster" means any of its hosts.
+    fn host_counts_for_cluster(&self, cast: &Cast, cluster: &str, host: Uuid) -> bool {
+        matches!(self.moment.seen, Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_))
+            && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
+    }
+
+    /// When it was first seen for any of the subject.
+    pub fn first(&self, cast: &Cast) -> Option<(Who, At)> {
+        self.hits(cast).first().copied()
+    }
+
+    /// When it had been seen for as many as the moment asks.
+    pub fn complete(&self, cast: &Cast) -> Option<At> {
+        let hits = self.hits(cast);
+        let needed = match (&self.moment.subject, self.moment.of) {
+            (Subject::Run | Subject::Cluster(_), Quantity::All) => 1,
+            // A host that is named in the scenario and that nobody has seen yet is missing, too.
+            (Subject::Hosts(names), Quantity::All) => names.len(),
+            (subject, Quantity::All) => cast.hosts_of(subject).len().max(1),
+            (_, Quantity::AtLeast(n)) => n as usize,
+        };
+        hits.get(needed.max(1) - 1).map(|(_, at)| *at)
+    }
+
+    /// Names of the subject's hosts for which it was not seen.
+    pub fn missing(&self, cast: &Cast) -> Vec<String> {
+        let seen: BTreeSet<Uuid> = self.first_hits.keys().flatten().copied().collect();
+        match &self.moment.subject {
+            Subject::Hosts(names) => {
+                names.iter().filter(|n| cast.hosts.get(*n).is_none_or(|id| !seen.contains(id))).cloned().collect()
+            }
+            Subject::Cluster(name) => vec![name.clone()],
+            Subject::Run => vec!["the run".to_owned()],
+            subject @ Subject::Role { role, cluster } => {
+                let hosts = cast.hosts_of(subject);
+                if hosts.is_empty() {
+                    return vec![format!("no host of {cluster} has the role {role}")];
+                }
+                hosts.difference(&seen).map(|id| cast.name(*id)).collect()
+            }
+        }
+    }
+}
+
+/// Does the observation show what is waited for, and of whom?
+fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
+    let state = cast.counts(observation.source);
+    match (seen, &observation.what) {
+        (Seen::HostStatus(wanted), What::HostStatus { host, to, .. }) if state && to == wanted => Some(Some(*host)),
+        (Seen::ClusterStatus(wanted), What::ClusterStatus { cluster, to, .. }) if state && to == wanted => {
+            Some(Some(*cluster))
+        }
+        (Seen::Stage(wanted), What::HostStage { host, to: Some(to), .. }) if state && to == wanted => Some(Some(*host)),
+        (Seen::FinalizingStage(wanted), What::ClusterFinalizingStage { cluster, stage })
+            if state && stage == wanted =>
+        {
+            Some(Some(*cluster))
+        }
+        (Seen::Validation { id: wanted, status }, What::Validation { subject, id, to, .. })
+            if state && id == wanted && to.as_ref() == Some(status) =>
+        {
+            Some(Some(*subject))
+        }
+        (
+            Seen::Event { name: wanted, severity: wanted_severity },
+            What::Event { name, severity, cluster, host, .. },
+        ) if name == wanted && wanted_severity.is_none_or(|s| s == *severity) => Some(host.or(*cluster)),
+        (Seen::Operator { name: wanted, status: wanted_status }, What::Operator { cluster, name, status })
+            if name == wanted && *status == Some(*wanted_status) =>
+        {
+            Some(Some(*cluster))
+        }
+        (Seen::Action(kind), What::UserAction { action, subject, .. }) if action == action_name(*kind) => {
+            Some(*subject)
+        }
+        (Seen::Did(wanted), What::HostDid { host, what }) if what == wanted => Some(Some(*host)),
+        (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what == wanted => Some(host.or(Some(*cluster))),
+        _ => None,
+    }
+}
+
+/// Name under which the driver records an action of the user.
+pub fn action_name(kind: ActionKind) -> &'static str {
+    kind.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use vlab_api::types::HostStatus;
+    use vlab_history::Recorder;
+
+    use super::*;
+
+    fn at(n: i64) -> Timestamp {
+        Timestamp::from_secs(n)
+    }
+
+    fn follow(moment: Moment, history: &[Observation]) -> (Cast, Tracker) {
+        let mut cast = Cast::new(Source::Database);
+        let mut tracker = Tracker::new(moment);
+        for o in history {
+            cast.observe(o);
+            tracker.observe(&cast, o);
+        }
+        (cast, tracker)
+    }
+
+    fn two_hosts() -> (Recorder, Uuid, Uuid, Uuid) {
+        let (a, b, c) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+        let mut r = Recorder::new(None);
+        r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: c, name: "c".into() });
+        for (host, name) in [(a, "a"), (b, "b")] {
+            r.record(
+                Source::Harness,
+                None,
+                at(0),
+                What::HostNamed { host, name: name.into(), kind: "simulated".into() },
+            );
+        }
+        (r, a, b, c)
+    }
+
+    fn status(r: &mut Recorder, source: Source, when: i64, host: Uuid, cluster: Uuid, to: HostStatus) {
+        let what = What::HostStatus { host, cluster: Some(cluster), from: None, to, info: String::new() };
+        r.record(source, None, at(when), what);
+    }
+
+    #[test]
+    fn all_hosts_means_also_those_not_seen_yet() {
+        let (mut r, a, b, c) = two_hosts();
+        let moment = Moment {
+            subject: Subject::Hosts(vec!["a".into(), "b".into()]),
+            seen: Seen::HostStatus(HostStatus::Known),
+            of: Quantity::All,
+        };
+        status(&mut r, Source::Database, 5, a, c, HostStatus::Known);
+        status(&mut r, Source::Poll, 6, b, c, HostStatus::Known);
+        let (cast, tracker) = follow(moment.clone(), r.observations());
+        assert_eq!(tracker.complete(&cast), None, "a poll does not count where the database is watched");
+        assert_eq!(tracker.missing(&cast), ["b"]);
+        assert_eq!(tracker.first(&cast).unwrap().1.time, at(5));
+        status(&mut r, Source::Database, 7, b, c, HostStatus::Known);
+        status(&mut r, Source::Database, 8, a, c, HostStatus::Known);
+        let (cast, tracker) = follow(moment.clone(), r.observations());
+        assert_eq!(tracker.complete(&cast).unwrap().time, at(7));
+        let one = Moment { of: Quantity::AtLeast(1), ..moment };
+        let (cast, tracker) = follow(one, r.observations());
+        assert_eq!(tracker.complete(&cast).unwrap().time, at(5));
+    }
+
+    #[test]
+    fn a_role_is_whoever_has_it_in_the_end() {
+        let (mut r, a, b, c) = two_hosts();
+        for (host, bootstrap) in [(a, true), (b, false)] {
+            status(&mut r, Source::Database, 1, host, c, HostStatus::Installed);
+            r.record(Source::Database, None, at(2), What::HostRole { host, role: HostRole::Master, bootstrap });
+        }
+        let moment = |role| Moment {
+            subject: Subject::Role { role, cluster: "c".into() },
+            seen: Seen::HostStatus(HostStatus::Installed),
+            of: Quantity::All,
+        };
+        let (cast, tracker) = follow(moment(RoleName::Bootstrap), r.observations());
+        assert_eq!(tracker.hits(&cast).len(), 1);
+        assert_eq!(tracker.first(&cast).unwrap().0, Some(a));
+        let (cast, tracker) = follow(moment(RoleName::Worker), r.observations());
+        assert_eq!(tracker.complete(&cast), None);
+        assert_eq!(tracker.missing(&cast), ["no host of c has the role worker"]);
+    }
+}

@@ -1,0 +1,729 @@
+//! A run in real time: PostgreSQL, the service as a process of its own, hosts over HTTP, the database watched; and at the
+//! end a verdict, whatever happened.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request};
+use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_history::Recorder;
+use vlab_history::database::{self, Change};
+use vlab_lab::ledger::{self, Ledger};
+use vlab_lab::postgres::{PgCluster, PgOptions};
+use vlab_lab::proc::Usage;
+use vlab_lab::process::{Child, Program};
+use vlab_lab::supervisor::Supervisor;
+use vlab_model::history::{Observation, Source, What};
+use vlab_reports::result::{
+    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, exit,
+};
+use vlab_reports::{Redactor, write_all};
+use vlab_scenario::Moment;
+
+use crate::conductor::{Conductor, Ending, Score};
+use crate::live::Live;
+use crate::moment::Tracker;
+use crate::prepare::{Prepared, VERSION};
+use crate::rundir::{self, RunDir, Started};
+use crate::simulate::{ending_check, simulate};
+use crate::traffic::{Traffic, quantiles};
+use crate::verdict;
+
+/// How long the service may take from its start until it is ready.
+const SERVICE_READY: Duration = Duration::from_secs(30);
+/// How long it may take to stop after it was asked to.
+const SERVICE_STOP: Duration = Duration::from_secs(10);
+/// How long the last look at everything may take.
+const LAST_LOOK: Duration = Duration::from_secs(10);
+/// How often buffers are written out, memory is looked at and the terminal is drawn.
+const HOUSEKEEPING: Duration = Duration::from_millis(250);
+/// A wall clock that moves by more than this against the monotonic one has jumped.
+const CLOCK_JUMP: Duration = Duration::from_secs(2);
+/// The harness may add so much to what the service's own intervals force, or this share of it, whichever is more.
+const OVERHEAD_LIMIT: (f64, f64) = (200.0, 0.01);
+/// Up to so many hosts the forced time is found by simulating the same run.
+const SIMULATE_UP_TO: usize = 50;
+
+/// What a real run needs beside the scenario.
+pub struct RealOptions {
+    /// The `vlab` program, which is also the service.
+    pub vlab: PathBuf,
+    /// Folder of all runs.
+    pub runs: PathBuf,
+    /// The scenario's text, for the copy in the run's folder.
+    pub scenario_text: Vec<u8>,
+    /// Cancelled when the user presses Ctrl-C.
+    pub interrupted: CancellationToken,
+    /// Draw progress on the terminal.
+    pub live: bool,
+    /// Things to kill on the way, for tests of what survives that.
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// Kills a part of the lab when a moment has come, and starts it again.
+#[derive(Clone, Debug)]
+pub struct Disturbance {
+    /// When.
+    pub moment: Moment,
+    /// What.
+    pub target: Target,
+}
+
+/// What can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The service under test.
+    Service,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// What a real run gives.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its folder; `None` when not even that could be made.
+    pub dir: Option<PathBuf>,
+    /// Its result.
+    pub result: RunResult,
+}
+
+/// The lab cannot be had: not the product's fault.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {error}")]
+struct LabError {
+    what: &'static str,
+    error: String,
+}
+
+fn lab(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> LabError {
+    move |error| LabError { what, error: error.to_string() }
+}
+
+/// A clock that never goes back, in the harness's own time.
+#[derive(Clone, Copy)]
+struct Clock {
+    started: Instant,
+    wall: Timestamp,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { started: Instant::now(), wall: Timestamp::now() }
+    }
+    fn now(&self) -> Timestamp {
+        self.wall + self.started.elapsed()
+    }
+    /// How far the machine's wall clock has moved against the monotonic one.
+    fn jump(&self) -> Duration {
+        let (real, own) = (Timestamp::now(), self.now());
+        real.since(own).max(own.since(real))
+    }
+}
+
+/// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
+pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
+    let clock = Clock::start();
+    let started_at = clock.now();
+    let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
+    let redactor = Redactor::new(prepared.secrets());
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: prepared.info(&run_id, false, BTreeMap::new()),
+        started_at,
+        how_to_repeat: prepared.how_to_repeat("scenario"),
+        environment: environment(),
+        ..RunResult::default()
+    };
+    let started = Started {
+        run_id: run_id.clone(),
+        scenario: prepared.scenario.name.clone(),
+        seed: prepared.seed,
+        time_profile: prepared.time_profile.clone(),
+        pid: std::process::id(),
+        at: started_at,
+        vlab_version: VERSION.to_owned(),
+    };
+    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
+        Ok(dir) => dir,
+        Err(error) => {
+            result.finished_at = clock.now();
+            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
+            return Outcome { dir: None, result };
+        }
+    };
+    let mut bench = Bench { prepared, options: &options, dir: &dir, clock, redactor: redactor.clone(), ledger: None };
+    let history = bench.run(&mut result).await;
+    bench.clean_up(&mut result).await;
+    let interrupted = options.interrupted.is_cancelled();
+    let judgement = verdict::judge(&prepared.scenario, prepared.clock_scale, &history);
+    result.durations = judgement.durations;
+    let mut checks = judgement.checks;
+    checks.append(&mut result.checks);
+    result.checks = checks;
+    result.detection_latency_ms = quantiles(&verdict::detection_latencies(&history));
+    result.finished_at = clock.now();
+    result.conclude();
+    if interrupted {
+        result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
+    }
+    for log in ["service.log", "postgresql.log", "supervisor.log"] {
+        if let Err(error) = dir.redact_log(log, &redactor) {
+            lab_check(&mut result, "logs", &error.to_string());
+        }
+    }
+    result.files = files(&dir);
+    if let Err(error) = write_all(dir.path(), &result, &history, &redactor) {
+        // The verdict is known all the same; that the reports are not there must not look like a pass.
+        result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
+    }
+    Outcome { dir: Some(dir.path().to_owned()), result }
+}
+
+/// Something was wrong with the lab: with it the run proves nothing.
+fn lab_check(result: &mut RunResult, name: &str, problem: &str) {
+    let mut check = CheckResult::new(CheckKind::Lab, name, CheckVerdict::Failed);
+    check.message = problem.to_owned();
+    check.seen = problem.to_owned();
+    result.checks.push(check);
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let mut environment = BTreeMap::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value.map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()) {
+            environment.insert(name.to_owned(), value);
+        }
+    };
+    let line = |path: &str, key: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|l| l.starts_with(key))?;
+        Some(line[key.len()..].trim_start_matches([' ', '\t', ':', '=']).trim_matches('"').to_owned())
+    };
+    add("kernel", std::fs::read_to_string("/proc/sys/kernel/osrelease").ok());
+    add("os", line("/etc/os-release", "PRETTY_NAME"));
+    add("cpu", line("/proc/cpuinfo", "model name"));
+    add("memory", line("/proc/meminfo", "MemTotal"));
+    add("cores", std::thread::available_parallelism().ok().map(|n| n.to_string()));
+    environment
+}
+
+fn files(dir: &RunDir) -> Vec<FileRef> {
+    [
+        (rundir::STARTED, "start marker"),
+        (rundir::SCENARIO, "the scenario as it was run"),
+        (rundir::HISTORY, "everything that was observed, one observation a line"),
+        ("service.log", "log of the service under test"),
+        ("postgresql.log", "log of PostgreSQL"),
+        ("supervisor.log", "what the supervisor did"),
+        ("report.html", "this run as a page"),
+        (rundir::RESULT, "the verdict in full"),
+    ]
+    .into_iter()
+    .filter(|(name, _)| {
+        matches!(*name, "report.html" | rundir::RESULT) || std::fs::metadata(dir.file(name)).is_ok_and(|m| m.len() > 0)
+    })
+    .map(|(name, what)| FileRef { path: name.to_owned(), what: what.to_owned() })
+    .collect()
+}
+
+struct Bench<'a> {
+    prepared: &'a Prepared,
+    options: &'a RealOptions,
+    dir: &'a RunDir,
+    clock: Clock,
+    redactor: Redactor,
+    ledger: Option<(Arc<Ledger>, Supervisor)>,
+}
+
+/// The parts of the lab that are up.
+struct Lab {
+    postgres: PgCluster,
+    conninfo: String,
+    service: Child,
+    endpoint: Endpoint,
+}
+
+impl Bench<'_> {
+    /// Sets everything up, runs, takes everything down. What goes wrong with the lab is put into the result.
+    async fn run(&mut self, result: &mut RunResult) -> Vec<Observation> {
+        let begun = Instant::now();
+        let lab = match self.set_up(result).await {
+            Ok(lab) => lab,
+            Err(error) => {
+                lab_check(result, error.what, &error.error);
+                return Vec::new();
+            }
+        };
+        result.run.versions.insert("postgresql".to_owned(), lab.postgres.version().to_owned());
+        result.run.versions.insert("service".to_owned(), format!("simulated {VERSION}"));
+        let set_up = begun.elapsed();
+        tracing::info!(?set_up, "the lab is up");
+        self.perform(lab, result, set_up).await
+    }
+
+    async fn set_up(&mut self, result: &mut RunResult) -> Result<Lab, LabError> {
+        let run_id = result.run.run_id.clone();
+        let ledger = Ledger::create(&ledger::registry(), &run_id).map_err(|e| lab("ledger")(&e))?;
+        let ledger = Arc::new(ledger);
+        let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"))
+            .map_err(|e| lab("supervisor")(&e))?;
+        self.ledger = Some((ledger.clone(), supervisor));
+        let postgres = PgCluster::start(PgOptions {
+            log_file: Some(self.dir.file("postgresql.log")),
+            ledger: Some(ledger.clone()),
+            ..PgOptions::from_env()
+        });
+        let postgres = tokio::select! {
+            started = postgres => started.map_err(|e| lab("postgresql")(&e))?,
+            () = self.options.interrupted.cancelled() => return Err(LabError { what: "set-up", error: "interrupted".into() }),
+        };
+        let conninfo = match postgres.create_database("assisted").await {
+            Ok(conninfo) => conninfo,
+            Err(error) => {
+                let _ = postgres.stop().await;
+                return Err(lab("postgresql")(&error));
+            }
+        };
+        match self.start_service(&conninfo, "127.0.0.1:0").await {
+            Ok((service, endpoint)) => Ok(Lab { postgres, conninfo, service, endpoint }),
+            Err(error) => {
+                let _ = postgres.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts the service and waits until it is ready.
+    async fn start_service(&self, conninfo: &str, listen: &str) -> Result<(Child, Endpoint), LabError> {
+        let address_file = self.dir.file("service.address");
+        let _ = std::fs::remove_file(&address_file);
+        let mut program = Program::new("service", &self.options.vlab, self.dir.file("service.log"))
+            .args(["service", "--listen", listen, "--seed"])
+            .args([self.prepared.seed.to_string()])
+            .args(["--address-file".into(), address_file.clone().into_os_string()])
+            // Not on the command line, where everybody on the machine could read a password of DATABASE_URL.
+            .env("VLAB_POSTGRES", conninfo)
+            .ledger(self.ledger.as_ref().map(|(ledger, _)| ledger.clone()));
+        for (name, value) in self.prepared.settings.to_vars() {
+            program = program.env(name, value);
+        }
+        let service = Child::spawn(program).map_err(|e| lab("service")(&e))?;
+        let ready = service
+            .wait_ready("the service to be ready", SERVICE_READY, Duration::from_millis(5), || {
+                let file = address_file.clone();
+                async move {
+                    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
+                    let address = text.trim().parse().map_err(|e| format!("address file: {text:?}: {e}"))?;
+                    let endpoint = Endpoint::new(address);
+                    let mut connection = HttpConnection::new(endpoint.clone());
+                    match connection.send(&Request::new(Method::Get, "/ready"), Duration::from_secs(1)).await {
+                        Ok(response) if response.status == 200 => Ok(Some(endpoint)),
+                        Ok(response) => Err(format!("GET /ready answered {}", response.status)),
+                        Err(error) => Err(format!("GET /ready: {error}")),
+                    }
+                }
+            })
+            .await;
+        match ready {
+            Ok(endpoint) => Ok((service, endpoint)),
+            Err(error) => {
+                service.stop(SERVICE_STOP).await;
+                Err(lab("service")(&error))
+            }
+        }
+    }
+
+    async fn perform(&mut self, mut lab: Lab, result: &mut RunResult, set_up: Duration) -> Vec<Observation> {
+        match database::connect(&lab.conninfo).await {
+            Ok(client) => {
+                if let Err(error) = database::install(&client).await {
+                    lab_check(result, "history", &error.to_string());
+                }
+            }
+            Err(error) => lab_check(result, "history", &error.to_string()),
+        }
+        let (watcher_tx, mut changes) = mpsc::unbounded_channel();
+        let watcher = tokio::spawn(database::watch(lab.conninfo.clone(), watcher_tx));
+        let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
+            Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),
+            Err(error) => {
+                lab_check(result, "history", &error.to_string());
+                None
+            }
+        };
+        let ingress_pem = match vlab_agents::ingress::make_ingress_pem() {
+            Ok(pem) => pem,
+            Err(error) => {
+                lab_check(result, "certificates", &error.to_string());
+                vlab_agents::ingress::LAB_INGRESS_PEM.to_owned()
+            }
+        };
+        let score = self.prepared.score(result.run.clone(), ingress_pem);
+        let mut conductor = Conductor::new(score, Recorder::new(sink));
+        let (mut traffic, mut answers) = Traffic::new(lab.endpoint.clone());
+        let mut live = Live::new(self.options.live, &self.prepared.scenario);
+        let mut memory = Memory::default();
+        let mut disturbances: Vec<(Tracker, Target, bool)> =
+            self.options.disturbances.iter().map(|d| (Tracker::new(d.moment.clone()), d.target, false)).collect();
+        let mut seen = 0;
+
+        let begun = self.clock.now();
+        conductor.start(begun);
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut idle_since = None;
+        let mut problem = None;
+        let ending = loop {
+            for send in conductor.take_sends() {
+                traffic.send(send);
+            }
+            let now = self.clock.now();
+            if let Some(ending) = conductor.ending(now) {
+                break Some(ending);
+            }
+            if idle_since.is_none() && conductor.lingering_since().is_some() {
+                // A load report is about the idle fleet, not about the storm of its registration.
+                idle_since = Some(now);
+                traffic.restart_count();
+                memory = Memory::default();
+            }
+            if let Some(target) = due(&mut disturbances, &mut seen, &mut conductor) {
+                if let Err(error) = self.disturb(&mut lab, target, &mut conductor).await {
+                    problem = Some((error.what, error.error));
+                    break None;
+                }
+                continue;
+            }
+            let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(Duration::from_secs(3600));
+            tokio::select! {
+                biased;
+                () = self.options.interrupted.cancelled() => break None,
+                Some(answer) = answers.recv() => {
+                    let reply = traffic.count(answer);
+                    conductor.deliver(self.clock.now(), reply);
+                    // What has arrived already needs no further turn of the loop.
+                    for _ in 0..256 {
+                        let Ok(answer) = answers.try_recv() else { break };
+                        let reply = traffic.count(answer);
+                        conductor.deliver(self.clock.now(), reply);
+                    }
+                    if conductor.next_wake().is_some_and(|at| at <= self.clock.now()) {
+                        conductor.wake(self.clock.now());
+                    }
+                    while let Ok((at, found)) = changes.try_recv() {
+                        observe(&mut conductor, at, found);
+                    }
+                    if housekeeping_due(&mut housekeeping).await {
+                        if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live) {
+                            problem = Some(p);
+                            break None;
+                        }
+                    }
+                }
+                Some((at, found)) = changes.recv() => observe(&mut conductor, at, found),
+                status = lab.service.wait() => {
+                    let text = format!("the service under test ended by itself: {status}");
+                    conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.clone() });
+                    let mut check = CheckResult::new(CheckKind::Expectation, "the service stays up", CheckVerdict::Failed);
+                    check.message = text;
+                    check.expected = "the service runs until the harness stops it".to_owned();
+                    check.seen = status.to_string();
+                    check.last_things = lab.service.last_lines(50);
+                    result.checks.push(check);
+                    break None;
+                }
+                () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
+                _ = housekeeping.tick() => {
+                    if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live) {
+                        problem = Some(p);
+                        break None;
+                    }
+                }
+            }
+        };
+        let ended = self.clock.now();
+        live.finish();
+        if let Some(ending) = &ending {
+            ending_check(result, ending);
+        }
+        if let Some((what, error)) = problem {
+            lab_check(result, what, &error);
+        }
+        self.last_look(&mut conductor, &mut traffic, &mut answers, &mut changes).await;
+        if self.prepared.scenario.load.as_ref().is_some_and(|l| l.measure) {
+            let since = idle_since.unwrap_or(begun);
+            self.load(result, &traffic, &memory, ended.since(since));
+        }
+        self.overhead(result, conductor.recorder().observations(), begun, ended, set_up, ending.as_ref());
+
+        // The order matters: nobody may write to what is already gone.
+        drop(traffic);
+        drop(answers);
+        let status = lab.service.stop(SERVICE_STOP).await;
+        if !status.success() && result.checks.iter().all(|c| c.name != "the service stays up") {
+            tracing::warn!(%status, "the service did not end cleanly");
+        }
+        drop(changes);
+        let _ = watcher.await;
+        if let Err(error) = lab.postgres.stop().await {
+            lab_check(result, "postgresql", &error.to_string());
+        }
+        let _ = std::fs::remove_file(self.dir.file("service.address"));
+        if let Some(error) = conductor.recorder().broken() {
+            lab_check(
+                result,
+                "history",
+                &format!("cannot write {}: {error}", self.dir.file(rundir::HISTORY).display()),
+            );
+        }
+        conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" })
+    }
+
+    fn housekeeping(
+        &self,
+        conductor: &mut Conductor,
+        memory: &mut Memory,
+        lab: &Lab,
+        live: &mut Live,
+    ) -> Option<(&'static str, String)> {
+        conductor.recorder().flush();
+        memory.look(lab);
+        live.draw(conductor.recorder().observations());
+        if self.clock.jump() > CLOCK_JUMP {
+            return Some(("clock", format!("the machine's clock jumped by {:?} during the run", self.clock.jump())));
+        }
+        if let Some(error) = conductor.recorder().broken() {
+            let path = self.dir.file(rundir::HISTORY);
+            return Some(("history", format!("cannot write {}: {error}", path.display())));
+        }
+        None
+    }
+
+    async fn disturb(&self, lab: &mut Lab, target: Target, conductor: &mut Conductor) -> Result<(), LabError> {
+        let mut note = |text: &str| {
+            conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.to_owned() });
+        };
+        match target {
+            Target::Service => {
+                note("kill -9 of the service");
+                lab.service.kill9().await;
+                let (service, _) = self.start_service(&lab.conninfo, &lab.endpoint.address().to_string()).await?;
+                lab.service = service;
+                note("the service is up again");
+            }
+            Target::Postgres => {
+                note("kill -9 of PostgreSQL");
+                lab.postgres.kill9().await.map_err(|e| self::lab("postgresql")(&e))?;
+                lab.postgres.restart().await.map_err(|e| self::lab("postgresql")(&e))?;
+                note("PostgreSQL is up again");
+            }
+        }
+        Ok(())
+    }
+
+    /// What the events and the service's own view say at the end.
+    async fn last_look(
+        &self,
+        conductor: &mut Conductor,
+        traffic: &mut Traffic,
+        answers: &mut mpsc::UnboundedReceiver<crate::traffic::Answer>,
+        changes: &mut mpsc::UnboundedReceiver<(Timestamp, Vec<Change>)>,
+    ) {
+        conductor.look_once_more(self.clock.now());
+        let deadline = tokio::time::Instant::now() + LAST_LOOK;
+        while !conductor.has_looked() {
+            for send in conductor.take_sends() {
+                // The hosts are through; only the user still asks.
+                if Conductor::is_user(send.connection) {
+                    traffic.send(send);
+                }
+            }
+            let now = self.clock.now();
+            let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(LAST_LOOK);
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline) => return,
+                Some(answer) = answers.recv() => {
+                    let reply = traffic.count(answer);
+                    if Conductor::is_user(reply.connection) {
+                        conductor.deliver(self.clock.now(), reply);
+                    }
+                }
+                Some((at, found)) = changes.recv() => observe(conductor, at, found),
+                () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => conductor.wake(self.clock.now()),
+            }
+        }
+    }
+
+    fn load(&self, result: &mut RunResult, traffic: &Traffic, memory: &Memory, measured: Duration) {
+        let Some(load) = &self.prepared.scenario.load else { return };
+        let tally = traffic.tally();
+        let seconds = measured.as_secs_f64().max(1e-6);
+        let report = LoadReport {
+            hosts: self.prepared.scenario.hosts.len() as u64,
+            measured_s: seconds,
+            offered_rps: tally.offered as f64 / seconds,
+            achieved_rps: tally.answered as f64 / seconds,
+            requests: tally.offered,
+            errors: tally.errors.clone(),
+            latency: tally.latencies(),
+            agents_rss_kib: memory.harness,
+            service_rss_kib: memory.service,
+            postgres_rss_kib: memory.postgres,
+            per_host_kib_slope: None,
+        };
+        if let Some(limit) = load.max_errors {
+            let failed = tally.failed();
+            let verdict = if failed > limit { CheckVerdict::Failed } else { CheckVerdict::Passed };
+            let mut check = CheckResult::new(CheckKind::Expectation, "load: failed requests", verdict);
+            check.expected = format!("at most {limit}");
+            check.seen = format!("{failed} of {}: {:?}", tally.offered, tally.errors);
+            check.message = check.seen.clone();
+            result.checks.push(check);
+        }
+        if let Some(limit) = load.latency_p99_at_most {
+            let limit = limit.under(self.prepared.clock_scale).as_secs_f64() * 1e3;
+            let worst =
+                report.latency.iter().map(|l| (l.latency_ms.p99, &l.operation)).max_by(|a, b| a.0.total_cmp(&b.0));
+            let verdict = match worst {
+                Some((p99, _)) if p99 <= limit => CheckVerdict::Passed,
+                Some(_) => CheckVerdict::Failed,
+                None => CheckVerdict::Inconclusive { reason: "no request was measured".to_owned() },
+            };
+            let mut check = CheckResult::new(CheckKind::Budget, "load: 99th percentile of latency", verdict);
+            check.expected = format!("at most {limit:.1} ms");
+            check.seen = worst.map(|(p99, op)| format!("{p99:.1} ms ({op})")).unwrap_or_default();
+            check.message = check.seen.clone();
+            result.checks.push(check);
+        }
+        result.load = Some(report);
+    }
+
+    /// What the harness added to what the service's own intervals force: the same run in virtual time, where requests cost
+    /// nothing, says what is forced.
+    fn overhead(
+        &self,
+        result: &mut RunResult,
+        history: &[Observation],
+        begun: Timestamp,
+        ended: Timestamp,
+        set_up: Duration,
+        ending: Option<&Ending>,
+    ) {
+        let hosts = self.prepared.scenario.hosts.len();
+        if ending != Some(&Ending::Complete) || hosts > SIMULATE_UP_TO || !self.options.disturbances.is_empty() {
+            return;
+        }
+        let info = self.prepared.info("forced-time", true, BTreeMap::new());
+        let score: Score = self.prepared.score(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        let forced = simulate(score, self.prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+        if forced.ending != Ending::Complete {
+            return;
+        }
+        let wall_ms = ended.since(begun).as_secs_f64() * 1e3;
+        let forced_ms = forced.ended_at.since(crate::simulate::BEGINNING).as_secs_f64() * 1e3;
+        let first_host = history.iter().find_map(|o| match &o.what {
+            What::HostStatus { from: None, .. } => Some(o.at()),
+            _ => None,
+        });
+        result.overhead = Some(Overhead {
+            wall_ms,
+            forced_ms,
+            overhead_ms: wall_ms - forced_ms,
+            limit_ms: Some(OVERHEAD_LIMIT.0.max(forced_ms * OVERHEAD_LIMIT.1)),
+            first_host_ms: first_host.map(|at| (at.since(begun) + set_up).as_secs_f64() * 1e3),
+        });
+    }
+
+    /// Closes the ledger: what is still open in it was left behind. The supervisor removes it, and the run says so.
+    async fn clean_up(&mut self, result: &mut RunResult) {
+        let Some((ledger, supervisor)) = self.ledger.take() else { return };
+        let mut check = CheckResult::new(CheckKind::Leak, "nothing is left behind", CheckVerdict::Passed);
+        match ledger.close() {
+            Ok(left) if left.is_empty() => {
+                check.seen = "every process, folder and socket of the run is gone".to_owned();
+                if let Err(error) = supervisor.dismiss() {
+                    tracing::warn!(%error, "supervisor");
+                }
+            }
+            Ok(left) => {
+                check.verdict = CheckVerdict::Failed;
+                check.message = format!("{} things are left: {left:?}", left.len());
+                check.seen = check.message.clone();
+                // Letting go of the supervisor without a word makes it clean up.
+                drop(supervisor);
+            }
+            Err(error) => {
+                check.verdict = CheckVerdict::Failed;
+                check.message = error.to_string();
+                drop(supervisor);
+            }
+        }
+        result.checks.push(check);
+        let _ = std::io::stderr().flush();
+    }
+}
+
+fn observe(conductor: &mut Conductor, at: Timestamp, changes: Vec<Change>) {
+    for change in changes {
+        conductor.observe(at, Source::Database, Some(change.at), change.what);
+    }
+}
+
+/// Is the interval's tick due now? A loop that is always busy with answers would otherwise starve it.
+async fn housekeeping_due(interval: &mut tokio::time::Interval) -> bool {
+    tokio::time::timeout(Duration::ZERO, interval.tick()).await.is_ok()
+}
+
+fn due(disturbances: &mut [(Tracker, Target, bool)], seen: &mut usize, conductor: &mut Conductor) -> Option<Target> {
+    if disturbances.is_empty() {
+        return None;
+    }
+    let cast = conductor.cast().clone();
+    let observations = conductor.recorder().observations();
+    for observation in &observations[*seen..] {
+        for (tracker, _, _) in disturbances.iter_mut() {
+            tracker.observe(&cast, observation);
+        }
+    }
+    *seen = observations.len();
+    let next = disturbances.iter_mut().find(|(tracker, _, done)| !done && tracker.first(&cast).is_some())?;
+    next.2 = true;
+    Some(next.1)
+}
+
+/// Largest resident memory seen, in KiB.
+#[derive(Default)]
+struct Memory {
+    harness: Option<u64>,
+    service: Option<u64>,
+    postgres: Option<u64>,
+}
+
+impl Memory {
+    fn look(&mut self, lab: &Lab) {
+        let rss = |pid: u32| Usage::of(pid).ok().map(|u| u.rss_bytes / 1024);
+        self.harness = self.harness.max(rss(std::process::id()));
+        self.service = self.service.max(rss(lab.service.pid()));
+        self.postgres = self.postgres.max(lab.postgres.postmaster().and_then(|p| rss(p.pid)));
+    }
+}
+
+/// Where runs are kept when nothing else is said: `target/vlab/runs` of the project, else of the working directory.
+pub fn default_runs() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from("target"), PathBuf::from)
+        .join("vlab")
+        .join("runs")
+}
+
+/// A path of a run or of the runs' folder, as people give it: a folder, an id, or `latest`.
+pub fn find_run(runs: &Path, name: &str) -> PathBuf {
+    let direct = PathBuf::from(name);
+    if direct.join(rundir::STARTED).exists() { direct } else { runs.join(name) }
+}

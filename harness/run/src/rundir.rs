@@ -1,0 +1,199 @@
+//! The folder of a run: a start marker that is written first, a result that is written last, and everything between, so that
+//! the folder of a run that was killed can be told from one that ended.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vlab_api::Timestamp;
+use vlab_reports::{RedactingWriter, Redactor};
+
+/// Name of the start marker.
+pub const STARTED: &str = "started.json";
+/// Name of the result, the end marker.
+pub const RESULT: &str = "result.json";
+/// Name of the history.
+pub const HISTORY: &str = "history.jsonl";
+/// Name of the copy of the scenario.
+pub const SCENARIO: &str = "scenario.yaml";
+/// Name of the link to the newest run.
+pub const LATEST: &str = "latest";
+
+/// What the start marker says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Id of the run.
+    pub run_id: String,
+    /// Scenario.
+    pub scenario: String,
+    /// Seed.
+    pub seed: u64,
+    /// Time profile that was asked for instead of the scenario's.
+    pub time_profile: String,
+    /// Process that runs it.
+    pub pid: u32,
+    /// When.
+    pub at: Timestamp,
+    /// Version of the harness.
+    pub vlab_version: String,
+}
+
+/// The folder of a run.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// Makes the folder `<runs>/<run id>` and its start marker, and points `<runs>/latest` at it.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path in the text.
+    pub fn create(runs: &Path, started: &Started, scenario_text: &[u8]) -> io::Result<Self> {
+        let path = runs.join(&started.run_id);
+        let named =
+            |what: &Path, e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", what.display()));
+        fs::create_dir_all(&path).map_err(|e| named(&path, e))?;
+        let marker = path.join(STARTED);
+        let mut text = serde_json::to_vec_pretty(started).map_err(io::Error::other)?;
+        text.push(b'\n');
+        fs::write(&marker, text).map_err(|e| named(&marker, e))?;
+        let copy = path.join(SCENARIO);
+        fs::write(&copy, scenario_text).map_err(|e| named(&copy, e))?;
+        let dir = Self { path };
+        dir.point_latest(runs, &started.run_id).map_err(|e| named(&runs.join(LATEST), e))?;
+        Ok(dir)
+    }
+
+    /// The link is made beside and renamed, so that it is never missing. Two runs that start together: the later one wins.
+    fn point_latest(&self, runs: &Path, run_id: &str) -> io::Result<()> {
+        let beside = runs.join(format!(".{LATEST}-{run_id}"));
+        let _ = fs::remove_file(&beside);
+        symlink(run_id, &beside)?;
+        fs::rename(&beside, runs.join(LATEST))
+    }
+
+    /// An existing folder of a run.
+    ///
+    /// # Errors
+    /// When it has no start marker.
+    pub fn open(path: &Path) -> io::Result<(Self, Started)> {
+        let marker = path.join(STARTED);
+        let bytes = fs::read(&marker).map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("{} is no folder of a run: cannot read {}: {e}", path.display(), marker.display()),
+            )
+        })?;
+        let started = serde_json::from_slice(&bytes)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {e}", marker.display())))?;
+        Ok((Self { path: path.to_owned() }, started))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a file for writing through the redactor. New, and only readable by its owner and group: logs may hold more
+    /// than one thinks.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path in the text.
+    pub fn redacted_file(&self, name: &str, redactor: &Redactor) -> io::Result<RedactingWriter<BufWriter<File>>> {
+        let path = self.file(name);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o640)
+            .open(&path)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))?;
+        Ok(RedactingWriter::new(BufWriter::new(file), redactor.clone()))
+    }
+
+    /// Replaces a log that another program wrote by its redacted form. A log that is not there is left out.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path in the text.
+    pub fn redact_log(&self, name: &str, redactor: &Redactor) -> io::Result<()> {
+        let path = self.file(name);
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("redacting {}: {e}", path.display()));
+        let mut raw = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(named(e)),
+        };
+        let clean = format!(".{name}.redacted");
+        let mut out = self.redacted_file(&clean, redactor)?;
+        io::copy(&mut raw, &mut out).map_err(named)?;
+        out.flush().map_err(named)?;
+        drop(out);
+        fs::rename(self.file(&clean), &path).map_err(named)
+    }
+}
+
+/// Id of a run: the time, sortable, the scenario, and the process, so that two runs at once differ.
+pub fn run_id(now: Timestamp, scenario: &str, pid: u32) -> String {
+    let time: String = now.to_string().chars().filter(char::is_ascii_digit).take(14).collect();
+    let name: String = scenario
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
+        .take(60)
+        .collect();
+    format!("{time}-{name}-{pid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(id: &str) -> Started {
+        Started {
+            run_id: id.into(),
+            scenario: "sno".into(),
+            seed: 1,
+            time_profile: "fast".into(),
+            pid: 1,
+            at: Timestamp::from_secs(0),
+            vlab_version: "0".into(),
+        }
+    }
+
+    #[test]
+    fn latest_points_at_the_newest_and_the_marker_can_be_read() {
+        let runs = tempfile::tempdir().unwrap();
+        RunDir::create(runs.path(), &started("a"), b"x").unwrap();
+        let dir = RunDir::create(runs.path(), &started("b"), b"y").unwrap();
+        assert_eq!(fs::read_link(runs.path().join(LATEST)).unwrap(), Path::new("b"));
+        let (_, read) = RunDir::open(&runs.path().join(LATEST)).unwrap();
+        assert_eq!(read, started("b"));
+        assert_eq!(fs::read(dir.file(SCENARIO)).unwrap(), b"y");
+        assert!(RunDir::open(runs.path()).unwrap_err().to_string().contains("is no folder of a run"));
+    }
+
+    #[test]
+    fn a_log_is_redacted_in_place() {
+        let runs = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(runs.path(), &started("a"), b"x").unwrap();
+        fs::write(dir.file("service.log"), "the word is swordfish77\n").unwrap();
+        let redactor = Redactor::new(["swordfish77".to_owned()]);
+        dir.redact_log("service.log", &redactor).unwrap();
+        let text = fs::read_to_string(dir.file("service.log")).unwrap();
+        assert!(!text.contains("swordfish77") && text.starts_with("the word is "), "{text}");
+        dir.redact_log("missing.log", &redactor).unwrap();
+    }
+
+    #[test]
+    fn ids_sort_by_time_and_are_file_names() {
+        let id = run_id(Timestamp::from_secs(1_767_225_600), "a/b c", 7);
+        assert_eq!(id, "20260101000000-a-b-c-7");
+    }
+}

@@ -1,0 +1,228 @@
+//! The real transport of an actor: one task and one TCP connection for each of its connections, and a count of what went
+//! over them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tokio::sync::mpsc;
+use vlab_api::actor::{Reply, Send};
+use vlab_api::http::{Method, Request, TransportError};
+use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_reports::result::{OperationLatency, Quantiles};
+
+use crate::conductor::Conductor;
+
+/// A request without an answer is given up after this, whatever the actor thinks: as the real agent's HTTP client does.
+const REQUEST_BUDGET: Duration = Duration::from_secs(30);
+
+/// An answer with what it took.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer.
+    pub reply: Reply,
+    operation: &'static str,
+    by_user: bool,
+    took: Duration,
+}
+
+struct Job {
+    send: Send,
+    operation: &'static str,
+    asked: Instant,
+}
+
+/// All connections of a conductor.
+pub struct Traffic {
+    endpoint: Endpoint,
+    lines: Vec<Option<mpsc::UnboundedSender<Job>>>,
+    answers: mpsc::UnboundedSender<Answer>,
+    tally: Tally,
+}
+
+/// Counts of the hosts' requests (not of the user's).
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Requests asked for.
+    pub offered: u64,
+    /// Requests that were answered, whatever the status.
+    pub answered: u64,
+    /// Kind of error to how many.
+    pub errors: BTreeMap<String, u64>,
+    latency: BTreeMap<&'static str, Option<Histogram<u64>>>,
+}
+
+impl Traffic {
+    /// No connection is open yet. Answers arrive at the receiver.
+    pub fn new(endpoint: Endpoint) -> (Self, mpsc::UnboundedReceiver<Answer>) {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        (Self { endpoint, lines: Vec::new(), answers, tally: Tally::default() }, receiver)
+    }
+
+    /// Sends a request over its connection, after those that wait there already.
+    pub fn send(&mut self, send: Send) {
+        let operation = operation(&send.request);
+        if !Conductor::is_user(send.connection) {
+            self.tally.offered += 1;
+        }
+        let index = send.connection as usize;
+        if self.lines.len() <= index {
+            self.lines.resize_with(index + 1, || None);
+        }
+        let job = Job { send, operation, asked: Instant::now() };
+        let line = self.lines[index].get_or_insert_with(|| line(self.endpoint.clone(), self.answers.clone()));
+        // The task lives as long as its sender: this cannot fail before the run is over.
+        let _ = line.send(job);
+    }
+
+    /// Counts an answer and gives it to the actor. Latency counts from when the actor asked, so that a service that makes
+    /// hosts queue does not look fast.
+    pub fn count(&mut self, answer: Answer) -> Reply {
+        if !answer.by_user {
+            match &answer.reply.result {
+                Ok(response) => {
+                    self.tally.answered += 1;
+                    if response.status >= 500 {
+                        *self.tally.errors.entry(format!("HTTP {}", response.status)).or_default() += 1;
+                    }
+                }
+                Err(error) => {
+                    let kind = match error {
+                        TransportError::Connect(_) => "cannot connect",
+                        TransportError::Lost(_) => "connection lost",
+                        TransportError::Timeout(_) => "no answer in time",
+                    };
+                    *self.tally.errors.entry(kind.to_owned()).or_default() += 1;
+                }
+            }
+            let slot = self.tally.latency.entry(answer.operation).or_insert_with(|| {
+                // One microsecond to two minutes, three digits: the bounds are constants and valid.
+                Histogram::new_with_bounds(1, 120_000_000, 3).ok()
+            });
+            if let Some(histogram) = slot {
+                histogram.saturating_record(u64::try_from(answer.took.as_micros()).unwrap_or(u64::MAX));
+            }
+        }
+        answer.reply
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Begins counting anew.
+    pub fn restart_count(&mut self) {
+        self.tally = Tally::default();
+    }
+}
+
+impl Tally {
+    /// Quantiles of each operation's latency.
+    pub fn latencies(&self) -> Vec<OperationLatency> {
+        self.latency
+            .iter()
+            .filter_map(|(operation, histogram)| {
+                let h = histogram.as_ref()?;
+                let at = |q: f64| h.value_at_quantile(q) as f64 / 1000.0;
+                Some(OperationLatency {
+                    operation: (*operation).to_owned(),
+                    latency_ms: Quantiles {
+                        count: h.len(),
+                        p50: at(0.5),
+                        p90: at(0.9),
+                        p99: at(0.99),
+                        p999: at(0.999),
+                        max: h.max() as f64 / 1000.0,
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// How many failed.
+    pub fn failed(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+/// Quantiles of milliseconds.
+pub fn quantiles(values: &[f64]) -> Option<Quantiles> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
+    Some(Quantiles {
+        count: sorted.len() as u64,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: sorted[last],
+    })
+}
+
+fn line(endpoint: Endpoint, answers: mpsc::UnboundedSender<Answer>) -> mpsc::UnboundedSender<Job> {
+    let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+    tokio::spawn(async move {
+        let mut connection = HttpConnection::new(endpoint);
+        while let Some(Job { send, operation, asked }) = jobs.recv().await {
+            let result = connection.send(&send.request, REQUEST_BUDGET).await;
+            let answer = Answer {
+                reply: Reply { connection: send.connection, tag: send.tag, result },
+                operation,
+                by_user: Conductor::is_user(send.connection),
+                took: asked.elapsed(),
+            };
+            if answers.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
+/// The operation that a request is, by the end of its path: what a load report tells apart.
+fn operation(request: &Request) -> &'static str {
+    let path = request.split_path().0;
+    let last = path.rsplit('/').next().unwrap_or_default();
+    match (request.method, last) {
+        (Method::Get, "instructions") => "v2GetNextSteps",
+        (Method::Post, "instructions") => "v2PostStepReply",
+        (Method::Post, "hosts") => "v2RegisterHost",
+        (Method::Get, "hosts") => "ListClusterHosts",
+        (Method::Put, "progress") if path.contains("/hosts/") => "v2UpdateHostInstallProgress",
+        (Method::Put, "progress") => "v2UpdateClusterFinalizingProgress",
+        (Method::Put, "logs-progress") => "logs progress",
+        (Method::Post, "logs") => "V2UploadLogs",
+        (_, "monitored-operators") => "monitored operators",
+        (Method::Get, _) => "other GET",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use uuid::Uuid;
+    use vlab_api::ops;
+
+    use super::*;
+
+    #[test]
+    fn operations_are_told_apart() {
+        let id = Uuid::nil();
+        assert_eq!(operation(&ops::get_next_steps(id, id, 1).request), "v2GetNextSteps");
+        assert_eq!(operation(&ops::list_cluster_hosts(id).request), "ListClusterHosts");
+        assert_eq!(operation(&ops::get_cluster(id).request), "other GET");
+    }
+
+    #[rstest]
+    #[case(&[1.0], 1.0, 1.0)]
+    #[case(&[4.0, 1.0, 2.0, 3.0], 2.0, 4.0)]
+    fn quantiles_of_few_values(#[case] values: &[f64], #[case] p50: f64, #[case] p99: f64) {
+        let q = quantiles(values).unwrap();
+        assert_eq!((q.p50, q.p99, q.count), (p50, p99, values.len() as u64));
+        assert_eq!(quantiles(&[]), None);
+    }
+}

@@ -1,0 +1,763 @@
+//! The user's part, played through the API only: create clusters and infra-envs, give hosts their roles, press "install",
+//! and whatever the scenario says beyond that.
+//!
+//! The user acts when something was seen in the history (by whatever source), and looks at the service now and then; what
+//! those looks show goes into the history too, as polls and as events.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::actor::{Actor, Connection, Reply, Send};
+use vlab_api::ops::{self, Call, EventsQuery, Failure};
+use vlab_api::types::{
+    ApiVip, BindHostParams, Cluster, ClusterCreateParams, ClusterNetwork, ClusterStatus, Event, HostRole, HostStatus,
+    HostUpdateParams, InfraEnvCreateParams, IngressVip, KernelArgument, MachineNetwork, OperatorStatus, Platform,
+    ServiceNetwork, V2ClusterUpdateParams,
+};
+use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
+use vlab_model::history::{Observation, Source, What};
+use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
+
+use crate::moment::{Cast, Tracker};
+
+/// Connection on which the user acts.
+const ACT: Connection = 0;
+/// Connection on which the user looks.
+const LOOK: Connection = 1;
+
+/// Place for the infra-env of the hosts that belong to no cluster.
+const POOL: usize = usize::MAX;
+
+/// Shortest time between two looks, whatever the number of clusters.
+const LOOK_AT_LEAST: Duration = Duration::from_millis(20);
+
+/// How the user behaves.
+#[derive(Clone, Debug)]
+pub struct UserConfig {
+    /// Pull secret to give.
+    pub pull_secret: String,
+    /// Time between two looks at the same cluster, in wall time.
+    pub look_every: Duration,
+    /// How much faster than `real` the clockwork of the service runs.
+    pub clock_scale: f64,
+}
+
+/// Something that the user found out or did, for the history.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Who saw it.
+    pub source: Source,
+    /// When it happened by the service's clock, where that is known.
+    pub service_time: Option<Timestamp>,
+    /// What.
+    pub what: What,
+}
+
+/// An infra-env that hosts can now boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Position of the cluster in the scenario; `None`: the pool.
+    pub cluster: Option<usize>,
+    /// The cluster's id.
+    pub cluster_id: Option<Uuid>,
+    /// The infra-env's id.
+    pub infra_env_id: Uuid,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Deed {
+    CreateCluster(usize),
+    CreateInfraEnv(usize),
+    SetRole { host: usize },
+    Install(usize),
+    Action(usize, Option<usize>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Look {
+    Cluster(usize),
+    Events(usize),
+}
+
+#[derive(Debug, Default)]
+struct ClusterState {
+    id: Option<Uuid>,
+    infra_env: Option<Uuid>,
+    status: ClusterStatus,
+    asked_to_install: bool,
+    facts: Option<ClusterFacts>,
+    events_seen: i64,
+}
+
+#[derive(Debug, Default)]
+struct HostState {
+    id: Uuid,
+    registered: bool,
+    known: bool,
+    role_set: bool,
+    facts: Option<HostFacts>,
+}
+
+struct PendingAction {
+    index: usize,
+    trigger: Option<Tracker>,
+    due: Option<Timestamp>,
+    done: bool,
+}
+
+/// The user.
+pub struct User {
+    scenario: std::sync::Arc<Scenario>,
+    config: UserConfig,
+    clusters: Vec<ClusterState>,
+    pool: ClusterState,
+    hosts: Vec<HostState>,
+    host_index: BTreeMap<Uuid, usize>,
+    cluster_index: BTreeMap<Uuid, usize>,
+    actions: Vec<PendingAction>,
+    todo: VecDeque<Deed>,
+    acting: Option<Deed>,
+    looking: Option<Look>,
+    look_queue: VecDeque<Look>,
+    next_look: Option<Timestamp>,
+    retry: Option<(Timestamp, Deed)>,
+    started: Option<Timestamp>,
+    sends: Vec<Send>,
+    seen: Vec<Seen>,
+    ready: Vec<Ready>,
+    fatal: Option<String>,
+    final_look: bool,
+    operators: BTreeMap<(Uuid, String), Option<OperatorStatus>>,
+}
+
+impl User {
+    /// A user of that scenario. `host_ids[i]` is the id of `scenario.hosts[i]`.
+    pub fn new(scenario: std::sync::Arc<Scenario>, config: UserConfig, host_ids: &[Uuid]) -> Self {
+        let mut todo = VecDeque::new();
+        for index in 0..scenario.clusters.len() {
+            todo.push_back(Deed::CreateCluster(index));
+            todo.push_back(Deed::CreateInfraEnv(index));
+        }
+        if scenario.hosts.iter().any(|h| h.cluster.is_none()) {
+            todo.push_back(Deed::CreateInfraEnv(POOL));
+        }
+        let hosts: Vec<HostState> = host_ids.iter().map(|id| HostState { id: *id, ..HostState::default() }).collect();
+        let actions = scenario
+            .actions
+            .iter()
+            .enumerate()
+            .map(|(index, action)| PendingAction {
+                index,
+                trigger: match &action.when {
+                    ActionTime::At(_) => None,
+                    ActionTime::After { moment, .. } => Some(Tracker::new(moment.clone())),
+                },
+                due: None,
+                done: false,
+            })
+            .collect();
+        Self {
+            clusters: scenario.clusters.iter().map(|_| ClusterState::default()).collect(),
+            pool: ClusterState::default(),
+            host_index: host_ids.iter().enumerate().map(|(i, id)| (*id, i)).collect(),
+            cluster_index: BTreeMap::new(),
+            hosts,
+            scenario,
+            config,
+            actions,
+            todo,
+            acting: None,
+            looking: None,
+            look_queue: VecDeque::new(),
+            next_look: None,
+            retry: None,
+            started: None,
+            sends: Vec::new(),
+            seen: Vec::new(),
+            ready: Vec::new(),
+            fatal: None,
+            final_look: false,
+            operators: BTreeMap::new(),
+        }
+    }
+
+    /// What the user found out and did since the last call.
+    pub fn take_seen(&mut self) -> Vec<Seen> {
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Infra-envs that hosts can boot, since the last call.
+    pub fn take_ready(&mut self) -> Vec<Ready> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Why the user cannot go on, if so: the service refused something without which there is no run.
+    pub fn fatal(&self) -> Option<&str> {
+        self.fatal.as_deref()
+    }
+
+    /// Is every action of the scenario done that has a due time?
+    pub fn is_idle(&self) -> bool {
+        self.todo.is_empty() && self.acting.is_none() && self.retry.is_none()
+    }
+
+    /// One more look at everything, at the end of a run.
+    pub fn look_once_more(&mut self, now: Timestamp) {
+        self.final_look = true;
+        self.look_queue.clear();
+        self.queue_looks();
+        self.next_look = Some(now);
+        self.act(now);
+    }
+
+    /// Has the last look been taken?
+    pub fn has_looked(&self) -> bool {
+        self.final_look && self.looking.is_none() && self.look_queue.is_empty()
+    }
+
+    /// Takes in what was observed by anybody. The cast must have taken it in first.
+    pub fn observe(&mut self, now: Timestamp, cast: &Cast, observation: &Observation) {
+        match &observation.what {
+            What::HostDid { host, what } if what == "registered" => {
+                if let Some(&index) = self.host_index.get(host) {
+                    self.hosts[index].registered = true;
+                    self.want_role(index);
+                }
+            }
+            What::HostStatus { host, to, .. } => {
+                if let Some(&index) = self.host_index.get(host) {
+                    self.hosts[index].registered = true;
+                    self.hosts[index].known = matches!(to, HostStatus::Known);
+                    self.want_role(index);
+                    let cluster = self.scenario.hosts[index].cluster.clone();
+                    if let Some(c) = cluster.and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
+                    {
+                        self.want_install(c);
+                    }
+                }
+            }
+            What::ClusterStatus { cluster, to, .. } => {
+                if let Some(&index) = self.cluster_index.get(cluster) {
+                    self.clusters[index].status = *to;
+                    self.want_install(index);
+                }
+            }
+            _ => {}
+        }
+        for pending in &mut self.actions {
+            if let (Some(trigger), None) = (&mut pending.trigger, pending.due) {
+                trigger.observe(cast, observation);
+                if let Some(at) = trigger.complete(cast) {
+                    let ActionTime::After { then, .. } = &self.scenario.actions[pending.index].when else { continue };
+                    pending.due = Some((at.time + then.under(self.config.clock_scale)).max(now));
+                }
+            }
+        }
+        self.act(now);
+    }
+
+    /// A host that the scenario gives a role is told it as soon as it is there.
+    fn want_role(&mut self, index: usize) {
+        let wanted = self.scenario.hosts[index].role;
+        let host = &mut self.hosts[index];
+        let single = self.scenario.hosts[index]
+            .cluster
+            .as_deref()
+            .and_then(|name| self.scenario.cluster(name))
+            .is_none_or(|c| c.control_plane_count == 1);
+        // A single node is a master whether one asks for it or not, and a host of the pool has no role.
+        if wanted == HostRole::AutoAssign || single || host.role_set || !host.registered {
+            return;
+        }
+        host.role_set = true;
+        self.todo.push_back(Deed::SetRole { host: index });
+    }
+
+    /// Installs a cluster that is ready and of which all hosts are known: a user waits for all hosts, not for enough.
+    fn want_install(&mut self, index: usize) {
+        let cluster = &self.scenario.clusters[index];
+        if cluster.install != InstallMode::Auto
+            || self.clusters[index].asked_to_install
+            || self.clusters[index].status != ClusterStatus::Ready
+        {
+            return;
+        }
+        let all_known = self
+            .scenario
+            .hosts
+            .iter()
+            .filter(|h| h.cluster.as_deref() == Some(&cluster.name))
+            .all(|h| self.hosts[h.index].known);
+        if all_known {
+            self.clusters[index].asked_to_install = true;
+            self.todo.push_back(Deed::Install(index));
+        }
+    }
+
+    /// Does what is due, as far as the connections are free.
+    fn act(&mut self, now: Timestamp) {
+        let Some(started) = self.started else { return };
+        for n in 0..self.actions.len() {
+            let pending = &mut self.actions[n];
+            if let (ActionTime::At(span), None) = (&self.scenario.actions[pending.index].when, pending.due) {
+                pending.due = Some(started + span.under(self.config.clock_scale));
+            }
+            if !pending.done && pending.due.is_some_and(|due| due <= now) {
+                pending.done = true;
+                let index = pending.index;
+                let hosts = self.scenario.actions[index].hosts.clone();
+                if hosts.is_empty() {
+                    self.todo.push_back(Deed::Action(index, None));
+                } else {
+                    for name in hosts {
+                        if let Some(host) = self.scenario.host(&name) {
+                            self.todo.push_back(Deed::Action(index, Some(host.index)));
+                        }
+                    }
+                }
+            }
+        }
+        if let Some((at, _)) = &self.retry
+            && *at <= now
+            && let Some((_, deed)) = self.retry.take()
+        {
+            self.todo.push_front(deed);
+        }
+        while self.acting.is_none()
+            && let Some(deed) = self.todo.pop_front()
+        {
+            self.perform(deed);
+        }
+        if self.looking.is_none() && self.next_look.is_some_and(|at| at <= now) {
+            if self.look_queue.is_empty() && !self.final_look {
+                self.queue_looks();
+            }
+            if let Some(look) = self.look_queue.pop_front() {
+                self.look(look);
+            } else if !self.final_look {
+                self.next_look = Some(now + self.config.look_every);
+            }
+        }
+    }
+
+    fn queue_looks(&mut self) {
+        for (index, cluster) in self.clusters.iter().enumerate() {
+            if cluster.id.is_some() {
+                self.look_queue.push_back(Look::Cluster(index));
+                self.look_queue.push_back(Look::Events(index));
+            }
+        }
+        if self.pool.infra_env.is_some() {
+            self.look_queue.push_back(Look::Events(POOL));
+        }
+    }
+
+    fn look(&mut self, look: Look) {
+        let request = match &look {
+            Look::Cluster(index) => self.clusters[*index].id.map(|id| ops::get_cluster(id).request),
+            Look::Events(index) => {
+                let state = if *index == POOL { &self.pool } else { &self.clusters[*index] };
+                let query = EventsQuery {
+                    cluster: state.id,
+                    infra_env: if state.id.is_some() { None } else { state.infra_env },
+                    offset: Some(state.events_seen),
+                    ..EventsQuery::default()
+                };
+                Some(ops::list_events(&query).request)
+            }
+        };
+        if let Some(request) = request {
+            self.looking = Some(look);
+            self.sends.push(Send { connection: LOOK, tag: 0, request });
+        }
+    }
+
+    fn perform(&mut self, deed: Deed) {
+        let scenario = self.scenario.clone();
+        let request = match &deed {
+            Deed::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
+            Deed::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
+            Deed::SetRole { host } => self.host_address(*host).map(|(infra_env, id)| {
+                let params = HostUpdateParams {
+                    host_role: Some(scenario.hosts[*host].role.as_str().to_owned()),
+                    ..HostUpdateParams::default()
+                };
+                ops::update_host(infra_env, id, &params).request
+            }),
+            Deed::Install(index) => self.clusters[*index].id.map(|id| ops::install_cluster(id).request),
+            Deed::Action(index, host) => self.action_request(*index, *host),
+        };
+        match request {
+            Some(request) => {
+                self.acting = Some(deed);
+                self.sends.push(Send { connection: ACT, tag: 0, request });
+            }
+            None => {
+                let (action, subject, _) = self.describe(&deed);
+                self.seen.push(Seen {
+                    source: Source::Harness,
+                    service_time: None,
+                    what: What::UserAction {
+                        action,
+                        subject,
+                        status: 0,
+                        reason: "what it should be done to does not exist yet".to_owned(),
+                    },
+                });
+            }
+        }
+    }
+
+    fn action_request(&self, index: usize, host: Option<usize>) -> Option<vlab_api::http::Request> {
+        let action = &self.scenario.actions[index];
+        let cluster = action
+            .cluster
+            .as_deref()
+            .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
+            .and_then(|c| self.clusters[c].id);
+        let host = host.and_then(|h| self.host_address(h));
+        let vips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
+        Some(match action.kind {
+            ActionKind::Install => ops::install_cluster(cluster?).request,
+            ActionKind::Cancel => ops::cancel_installation(cluster?).request,
+            ActionKind::Reset => ops::reset_cluster(cluster?).request,
+            ActionKind::SetVips => {
+                let params = V2ClusterUpdateParams {
+                    api_vips: Some(vips(&action.api_vips).into_iter().map(api_vip).collect()),
+                    ingress_vips: Some(vips(&action.ingress_vips).into_iter().map(ingress_vip).collect()),
+                    ..V2ClusterUpdateParams::default()
+                };
+                ops::update_cluster(cluster?, &params).request
+            }
+            ActionKind::PatchHost => {
+                let (infra_env, id) = host?;
+                let params = HostUpdateParams {
+                    host_role: action.role.map(|r| r.as_str().to_owned()),
+                    host_name: action.hostname.clone(),
+                    ..HostUpdateParams::default()
+                };
+                ops::update_host(infra_env, id, &params).request
+            }
+            ActionKind::DeleteHost => {
+                let (infra_env, id) = host?;
+                ops::delete_host(infra_env, id).request
+            }
+            ActionKind::Bind => {
+                let (infra_env, id) = host?;
+                ops::bind_host(infra_env, id, &BindHostParams { cluster_id: cluster? }).request
+            }
+            ActionKind::Unbind => {
+                let (infra_env, id) = host?;
+                ops::unbind_host(infra_env, id).request
+            }
+        })
+    }
+
+    /// The host's infra-env (the one it booted from) and id.
+    fn host_address(&self, host: usize) -> Option<(Uuid, Uuid)> {
+        let state = match self.scenario.hosts[host].cluster.as_deref() {
+            Some(name) => &self.clusters[self.scenario.clusters.iter().position(|c| c.name == name)?],
+            None => &self.pool,
+        };
+        Some((state.infra_env?, self.hosts[host].id))
+    }
+
+    fn cluster_params(&self, index: usize) -> ClusterCreateParams {
+        let cluster = &self.scenario.clusters[index];
+        let managed = !cluster.user_managed_networking && cluster.control_plane_count > 1;
+        ClusterCreateParams {
+            name: cluster.name.clone(),
+            openshift_version: cluster.openshift_version.clone(),
+            pull_secret: self.config.pull_secret.clone(),
+            base_dns_domain: Some(cluster.base_domain.clone()),
+            control_plane_count: Some(i64::from(cluster.control_plane_count)),
+            high_availability_mode: Some(if cluster.control_plane_count == 1 { "None" } else { "Full" }.to_owned()),
+            cluster_networks: Some(
+                cluster
+                    .cluster_networks
+                    .iter()
+                    .map(|n| ClusterNetwork {
+                        cidr: Some(n.cidr.to_string()),
+                        host_prefix: Some(i64::from(n.host_prefix)),
+                        ..ClusterNetwork::default()
+                    })
+                    .collect(),
+            ),
+            service_networks: Some(
+                cluster
+                    .service_networks
+                    .iter()
+                    .map(|n| ServiceNetwork { cidr: Some(n.to_string()), ..ServiceNetwork::default() })
+                    .collect(),
+            ),
+            // The service derives the machine network of a cluster from its VIPs, and refuses to be told both. That of a
+            // single node it takes from the host.
+            machine_networks: (!managed && cluster.control_plane_count > 1).then(|| {
+                cluster
+                    .machine_networks
+                    .iter()
+                    .map(|n| MachineNetwork { cidr: Some(n.to_string()), ..MachineNetwork::default() })
+                    .collect()
+            }),
+            api_vips: managed.then(|| cluster.api_vips.iter().map(|ip| api_vip(ip.to_string())).collect()),
+            ingress_vips: managed.then(|| cluster.ingress_vips.iter().map(|ip| ingress_vip(ip.to_string())).collect()),
+            platform: (cluster.control_plane_count > 1)
+                .then(|| Platform { type_: cluster.platform, ..Platform::default() }),
+            user_managed_networking: (cluster.control_plane_count > 1 || cluster.user_managed_networking)
+                .then_some(cluster.user_managed_networking),
+            ssh_public_key: cluster.ssh_public_key.clone(),
+            additional_ntp_source: cluster.additional_ntp_source.clone(),
+            ..ClusterCreateParams::default()
+        }
+    }
+
+    fn infra_env_params(&self, index: usize) -> InfraEnvCreateParams {
+        let shared = &self.scenario.infra_env;
+        let (name, cluster_id, version) = if index == POOL {
+            ("pool".to_owned(), None, None)
+        } else {
+            let cluster = &self.scenario.clusters[index];
+            (cluster.name.clone(), self.clusters[index].id, Some(cluster.openshift_version.clone()))
+        };
+        InfraEnvCreateParams {
+            name,
+            cluster_id,
+            openshift_version: version,
+            pull_secret: self.config.pull_secret.clone(),
+            cpu_architecture: Some(shared.cpu_architecture.clone()),
+            image_type: Some(shared.image_type),
+            additional_ntp_sources: (!shared.additional_ntp_sources.is_empty())
+                .then(|| shared.additional_ntp_sources.join(",")),
+            kernel_arguments: (!shared.kernel_arguments.is_empty()).then(|| {
+                shared
+                    .kernel_arguments
+                    .iter()
+                    .map(|value| KernelArgument { operation: Some("append".to_owned()), value: Some(value.clone()) })
+                    .collect()
+            }),
+            ..InfraEnvCreateParams::default()
+        }
+    }
+
+    /// Name of the deed in the history, what it is done to, and the status with which it may be refused.
+    fn describe(&self, deed: &Deed) -> (String, Option<Uuid>, Option<u16>) {
+        match deed {
+            Deed::CreateCluster(index) => ("create-cluster".to_owned(), self.clusters[*index].id, None),
+            Deed::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, None),
+            Deed::CreateInfraEnv(index) => ("create-infra-env".to_owned(), self.clusters[*index].id, None),
+            Deed::SetRole { host } => ("set-role".to_owned(), Some(self.hosts[*host].id), None),
+            Deed::Install(index) => ("install".to_owned(), self.clusters[*index].id, None),
+            Deed::Action(index, host) => {
+                let action = &self.scenario.actions[*index];
+                let cluster = action
+                    .cluster
+                    .as_deref()
+                    .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
+                    .and_then(|c| self.clusters[c].id);
+                let subject = host.map(|h| self.hosts[h].id).or(cluster);
+                (action.kind.as_str().to_owned(), subject, action.refused)
+            }
+        }
+    }
+
+    fn acted(&mut self, now: Timestamp, deed: Deed, reply: Reply) {
+        let outcome: Result<(), Failure> = match &deed {
+            Deed::CreateCluster(index) => {
+                read(ops::create_cluster(&ClusterCreateParams::default()), reply).map(|cluster| {
+                    let name = self.scenario.clusters[*index].name.clone();
+                    self.clusters[*index].id = Some(cluster.id);
+                    self.cluster_index.insert(cluster.id, *index);
+                    self.seen.push(Seen {
+                        source: Source::Harness,
+                        service_time: None,
+                        what: What::ClusterNamed { cluster: cluster.id, name },
+                    });
+                    self.saw_cluster(*index, &cluster);
+                })
+            }
+            Deed::CreateInfraEnv(index) => {
+                read(ops::create_infra_env(&InfraEnvCreateParams::default()), reply).map(|infra_env| {
+                    let pool = *index == POOL;
+                    let state = if pool { &mut self.pool } else { &mut self.clusters[*index] };
+                    state.infra_env = Some(infra_env.id);
+                    self.ready.push(Ready {
+                        cluster: (!pool).then_some(*index),
+                        cluster_id: state.id,
+                        infra_env_id: infra_env.id,
+                    });
+                })
+            }
+            _ => match reply.result {
+                Ok(response) if response.is_success() => Ok(()),
+                Ok(response) => {
+                    Err(Failure::Refused { operation: "", status: response.status, reason: ops::reason(&response) })
+                }
+                Err(error) => Err(Failure::NoAnswer { operation: "", error }),
+            },
+        };
+        let (action, subject, may_be_refused) = self.describe(&deed);
+        let (status, reason) = match &outcome {
+            Ok(()) => (200, String::new()),
+            Err(Failure::Refused { status, reason, .. }) => (*status, reason.clone()),
+            Err(other) => (other.status().unwrap_or(0), other.to_string()),
+        };
+        let transient = outcome.is_err() && (status == 0 || status >= 500) && may_be_refused != Some(status);
+        if transient && deed_is_safe_to_repeat(&deed) {
+            // The service is away for a while (it restarts, its database restarts): a user tries again.
+            self.seen.push(Seen {
+                source: Source::Harness,
+                service_time: None,
+                what: What::Note { text: format!("{action}: {reason}; the user tries again") },
+            });
+            self.retry = Some((now + Duration::from_millis(500), deed));
+            return;
+        }
+        if let (Err(failure), Deed::CreateCluster(_) | Deed::CreateInfraEnv(_)) = (&outcome, &deed) {
+            self.fatal.get_or_insert_with(|| format!("{action}: {failure}"));
+        }
+        if let (Err(_), Deed::Install(index)) = (&outcome, &deed)
+            && status == 409
+        {
+            // Something changed between the look and the deed; the next change of the cluster is the next occasion.
+            self.clusters[*index].asked_to_install = false;
+        }
+        self.seen.push(Seen {
+            source: Source::Harness,
+            service_time: None,
+            what: What::UserAction { action, subject, status, reason },
+        });
+    }
+
+    fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
+        let facts = ClusterFacts::from(cluster);
+        let state = &mut self.clusters[index];
+        for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {
+            self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+        }
+        state.facts = Some(facts);
+        for host in cluster.hosts.as_deref().unwrap_or_default() {
+            if let Some(&h) = self.host_index.get(&host.id) {
+                let facts = HostFacts::from(host);
+                for what in diff_host(host.id, self.hosts[h].facts.as_ref(), &facts) {
+                    self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+                }
+                self.hosts[h].facts = Some(facts);
+            }
+        }
+    }
+
+    fn looked(&mut self, look: Look, reply: Reply) {
+        match look {
+            Look::Cluster(index) => {
+                if let Ok(cluster) = read(ops::get_cluster(Uuid::nil()), reply) {
+                    self.saw_cluster(index, &cluster);
+                    for operator in cluster.monitored_operators.unwrap_or_default() {
+                        self.saw_operator(cluster.id, operator);
+                    }
+                }
+            }
+            Look::Events(index) => {
+                if let Ok(events) = read(ops::list_events(&EventsQuery::default()), reply) {
+                    let state = if index == POOL { &mut self.pool } else { &mut self.clusters[index] };
+                    state.events_seen += i64::try_from(events.len()).unwrap_or(0);
+                    self.seen.extend(events.into_iter().map(saw_event));
+                }
+            }
+        }
+    }
+
+    fn saw_operator(&mut self, cluster: Uuid, operator: vlab_api::types::MonitoredOperator) {
+        let name = operator.name.unwrap_or_default();
+        let what = What::Operator { cluster, name: name.clone(), status: operator.status };
+        // The state of operators is small: whether it is news is looked up in what was told before.
+        if operator.status.is_some() && self.operators.insert((cluster, name), operator.status) != Some(operator.status)
+        {
+            self.seen.push(Seen { source: Source::Poll, service_time: operator.status_updated_at, what });
+        }
+    }
+}
+
+/// Creating twice makes two; everything else the user does is the same when it is done again.
+fn deed_is_safe_to_repeat(deed: &Deed) -> bool {
+    matches!(deed, Deed::SetRole { .. } | Deed::Install(_))
+}
+
+fn read<T>(call: Call<T>, reply: Reply) -> Result<T, Failure> {
+    match reply.result {
+        Ok(response) => call.read(response),
+        Err(error) => Err(Failure::NoAnswer { operation: call.operation, error }),
+    }
+}
+
+fn saw_event(event: Event) -> Seen {
+    Seen {
+        source: Source::Events,
+        service_time: Some(event.event_time),
+        what: What::Event {
+            name: event.name.unwrap_or_default(),
+            severity: event.severity,
+            message: event.message,
+            cluster: event.cluster_id,
+            host: event.host_id,
+        },
+    }
+}
+
+fn api_vip(ip: String) -> ApiVip {
+    ApiVip { ip: Some(ip), ..ApiVip::default() }
+}
+
+fn ingress_vip(ip: String) -> IngressVip {
+    IngressVip { ip: Some(ip), ..IngressVip::default() }
+}
+
+impl Actor for User {
+    fn wake(&mut self, now: Timestamp) {
+        if self.started.is_none() {
+            self.started = Some(now);
+            self.next_look = Some(now + self.config.look_every);
+        }
+        self.act(now);
+    }
+
+    fn deliver(&mut self, now: Timestamp, reply: Reply) {
+        match reply.connection {
+            ACT => {
+                if let Some(deed) = self.acting.take() {
+                    self.acted(now, deed, reply);
+                }
+            }
+            _ => {
+                if let Some(look) = self.looking.take() {
+                    self.looked(look, reply);
+                    let share = u32::try_from(self.look_queue.len().max(1)).unwrap_or(u32::MAX);
+                    let pause = if self.look_queue.is_empty() {
+                        self.config.look_every
+                    } else {
+                        (self.config.look_every / share).min(LOOK_AT_LEAST)
+                    };
+                    self.next_look = Some(if self.final_look { now } else { now + pause });
+                }
+            }
+        }
+        self.act(now);
+    }
+
+    fn take_sends(&mut self) -> Vec<Send> {
+        std::mem::take(&mut self.sends)
+    }
+
+    fn next_wake(&self) -> Option<Timestamp> {
+        let look = if self.looking.is_none() { self.next_look } else { None };
+        let look = if self.final_look && self.look_queue.is_empty() { None } else { look };
+        let retry = self.retry.as_ref().map(|(at, _)| *at);
+        let action = self.actions.iter().filter(|a| !a.done).filter_map(|a| a.due).min();
+        [look, retry, action].into_iter().flatten().min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_looked()
+    }
+}

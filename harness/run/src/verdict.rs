@@ -1,0 +1,808 @@
+//! Judges a history: every expectation of the scenario, every invariant, every budget. A function of the history alone, so
+//! that `vlab check` can judge an old run again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, HostStatus};
+use vlab_history::Timeline;
+use vlab_history::timeline::{HostLine, Step};
+use vlab_model::history::{Observation, Source, What};
+use vlab_model::invariant::{self, InvariantVerdict};
+use vlab_model::validation::ValidationStatus;
+use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
+use vlab_scenario::{
+    Check, Expectation, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
+};
+
+use crate::moment::{At, Cast, Tracker};
+
+/// How many of a host's last doings are shown with a failure.
+const LAST_THINGS: usize = 10;
+
+/// What a history says about a scenario.
+#[derive(Debug, Default)]
+pub struct Judgement {
+    /// Expectations, invariants and budgets, in that order.
+    pub checks: Vec<CheckResult>,
+    /// How long things took.
+    pub durations: Vec<DurationResult>,
+}
+
+/// Judges a history. `clock_scale` is the time profile's; `out_of_time` says that the run was ended by its total budget.
+pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> Judgement {
+    let timeline = Timeline::new(history);
+    let mut cast = Cast::new(timeline.state_source);
+    for observation in history {
+        cast.observe(observation);
+    }
+    let judge = Judge { scenario, clock_scale, history, timeline, cast };
+    let mut judgement = Judgement::default();
+    judgement.checks.extend(scenario.expect.iter().map(|e| judge.expectation(e)));
+    judgement.checks.extend(judge.refused_actions());
+    judgement.checks.extend(invariant::check_all(history).into_iter().map(invariant_check));
+    judge.budgets(&mut judgement);
+    judgement
+}
+
+fn invariant_check(result: invariant::InvariantResult) -> CheckResult {
+    let name = format!("{} {}", result.id, result.title);
+    let mut check = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
+    match result.verdict {
+        InvariantVerdict::Held => check.message = format!("held; {} observations checked", result.checked),
+        InvariantVerdict::Violated { details, first_seq } => {
+            check.verdict = CheckVerdict::Failed;
+            check.message = details.join("; ");
+            check.seq = Some(first_seq);
+        }
+        InvariantVerdict::NotApplicable { reason } => check.verdict = CheckVerdict::Skipped { reason },
+    }
+    check
+}
+
+/// A failed check, with what was seen instead.
+struct Failure {
+    subject: Option<String>,
+    host: Option<Uuid>,
+    seen: String,
+    at: Option<At>,
+}
+
+impl Failure {
+    fn new(seen: impl Into<String>) -> Self {
+        Self { subject: None, host: None, seen: seen.into(), at: None }
+    }
+    fn of(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+    fn host(mut self, host: Uuid) -> Self {
+        self.host = Some(host);
+        self
+    }
+    fn at(mut self, at: Option<At>) -> Self {
+        self.at = at;
+        self
+    }
+}
+
+struct Judge<'a> {
+    scenario: &'a Scenario,
+    clock_scale: f64,
+    history: &'a [Observation],
+    timeline: Timeline<'a>,
+    cast: Cast,
+}
+
+impl Judge<'_> {
+    fn start(&self) -> Timestamp {
+        self.timeline.start().unwrap_or_default()
+    }
+
+    fn since_start(&self, at: Timestamp) -> String {
+        format!("{:.3} s", at.since(self.start()).as_secs_f64())
+    }
+
+    fn under(&self, span: Span) -> Duration {
+        span.under(self.clock_scale)
+    }
+
+    fn span_text(&self, span: Span) -> String {
+        let wall = self.under(span);
+        if wall == span.as_written() { span.to_string() } else { format!("{span} ({:.3} s here)", wall.as_secs_f64()) }
+    }
+
+    fn expectation(&self, expectation: &Expectation) -> CheckResult {
+        let mut check = CheckResult::new(CheckKind::Expectation, expectation.name.clone(), CheckVerdict::Passed);
+        let (expected, outcome) = self.check(&expectation.check);
+        check.expected = expected;
+        match outcome {
+            Ok(seen) => check.seen = seen,
+            Err(failure) => {
+                check.verdict = CheckVerdict::Failed;
+                check.message = failure.seen.clone();
+                check.seen = failure.seen;
+                check.at = failure.at.map(|a| a.time);
+                check.seq = failure.at.map(|a| a.seq);
+                if let Some(host) = failure.host {
+                    check.last_things = self.timeline.last_things(host, LAST_THINGS, failure.at.map(|a| a.seq));
+                    check.subject = Some(self.timeline.host_name(host));
+                }
+                if failure.subject.is_some() {
+                    check.subject = failure.subject;
+                }
+            }
+        }
+        check
+    }
+
+    fn check(&self, check: &Check) -> (String, Result<String, Failure>) {
+        match check {
+            Check::Sequence { subject, steps, optional, mode } => self.sequence(subject, steps, optional, *mode),
+            Check::Eventually { moment, within } => self.eventually(moment, *within),
+            Check::Never { moment } => self.never(moment),
+            Check::Order { see, before, after, within } => self.order(see, before.as_ref(), after.as_ref(), *within),
+            Check::Validation { subject, id, status, when } => self.validation(subject, id, *status, *when),
+            Check::Event { subject, name, severity, min, max } => {
+                let wanted = match max {
+                    Some(max) if max == min => format!("exactly {min}"),
+                    Some(max) => format!("{min} to {max}"),
+                    None => format!("at least {min}"),
+                };
+                (
+                    format!("{wanted} × event {name} for {}", subject_text(subject)),
+                    self.events(subject, name, severity.as_ref().copied(), *min, *max),
+                )
+            }
+            Check::StageDuration { subject, stage, at_least, at_most } => {
+                let limits: Vec<String> = [("at least", at_least), ("at most", at_most)]
+                    .into_iter()
+                    .filter_map(|(word, span)| span.map(|s| format!("{word} {}", self.span_text(s))))
+                    .collect();
+                (
+                    format!("{} spends {} in {stage}", subject_text(subject), limits.join(" and ")),
+                    self.stage_duration(subject, *stage, *at_least, *at_most),
+                )
+            }
+            Check::Operator { cluster, name, status } => {
+                let expected = format!("operator {name} of {cluster} is {status} at the end");
+                let id = self.cast.clusters.get(cluster);
+                let last = self.history.iter().rev().find_map(|o| match &o.what {
+                    What::Operator { cluster: c, name: n, status } if Some(c) == id && n == name => {
+                        Some((*status, At { time: o.at(), seq: o.seq }))
+                    }
+                    _ => None,
+                });
+                let outcome = match last {
+                    Some((Some(seen), _)) if seen == *status => Ok(format!("{seen}")),
+                    Some((seen, at)) => Err(Failure::new(match seen {
+                        Some(seen) => format!("the operator is {seen}"),
+                        None => "the operator never reported a status".to_owned(),
+                    })
+                    .of(cluster.clone())
+                    .at(Some(at))),
+                    None => Err(Failure::new(format!("no operator {name} was seen")).of(cluster.clone())),
+                };
+                (expected, outcome)
+            }
+        }
+    }
+
+    /// The hosts that a subject means, in the order of their names.
+    fn hosts(&self, subject: &Subject) -> Result<Vec<(Uuid, &HostLine)>, Failure> {
+        let wanted: Vec<Uuid> = match subject {
+            Subject::Hosts(names) => names
+                .iter()
+                .map(|n| {
+                    self.cast
+                        .hosts
+                        .get(n)
+                        .copied()
+                        .ok_or_else(|| Failure::new("the host is not part of the run").of(n.clone()))
+                })
+                .collect::<Result<_, _>>()?,
+            Subject::Cluster(name) => {
+                let id = self.cast.clusters.get(name);
+                self.cast.cluster_of.iter().filter(|(_, c)| Some(*c) == id).map(|(h, _)| *h).collect()
+            }
+            Subject::Role { .. } => self.cast.hosts_of(subject).into_iter().collect(),
+            Subject::Run => self.timeline.hosts.keys().copied().collect(),
+        };
+        if wanted.is_empty() {
+            return Err(Failure::new(format!("there is no host that is {}", subject_text(subject))));
+        }
+        wanted
+            .into_iter()
+            .map(|id| match self.timeline.hosts.get(&id) {
+                Some(line) => Ok((id, line)),
+                None => Err(Failure::new("the host never registered").host(id)),
+            })
+            .collect()
+    }
+
+    fn cluster_id(&self, subject: &Subject) -> Result<Uuid, Failure> {
+        match subject {
+            Subject::Cluster(name) => self
+                .cast
+                .clusters
+                .get(name)
+                .copied()
+                .ok_or_else(|| Failure::new("the cluster was never created").of(name.clone())),
+            other => Err(Failure::new(format!("{} is no cluster", subject_text(other)))),
+        }
+    }
+
+    fn sequence(
+        &self,
+        subject: &Subject,
+        steps: &Steps,
+        optional: &BTreeSet<usize>,
+        mode: SequenceMode,
+    ) -> (String, Result<String, Failure>) {
+        let word = match mode {
+            SequenceMode::Exact => "exactly",
+            SequenceMode::Partial => "among others",
+        };
+        match steps {
+            Steps::HostStatuses(wanted) => (
+                format!("{} goes through {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                self.host_sequences(subject, wanted, optional, mode, |line| &line.statuses),
+            ),
+            Steps::Stages(wanted) => (
+                format!("{} goes through the stages {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                self.host_sequences(subject, wanted, optional, mode, |line| &line.stages),
+            ),
+            Steps::ClusterStatuses(wanted) => (
+                format!("{} goes through {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                self.cluster_id(subject).and_then(|id| {
+                    let seen = self.timeline.clusters.get(&id).map(|c| c.statuses.as_slice()).unwrap_or_default();
+                    compare(wanted, optional, seen, mode)
+                        .map_err(|(text, at)| Failure::new(text).of(self.cast.name(id)).at(at))
+                }),
+            ),
+            Steps::FinalizingStages(wanted) => (
+                format!("{} finalizes {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                self.cluster_id(subject).and_then(|id| {
+                    let seen = self.timeline.clusters.get(&id).map(|c| c.finalizing.as_slice()).unwrap_or_default();
+                    compare(wanted, optional, seen, mode)
+                        .map_err(|(text, at)| Failure::new(text).of(self.cast.name(id)).at(at))
+                }),
+            ),
+        }
+    }
+
+    fn host_sequences<T: Copy + PartialEq + std::fmt::Display>(
+        &self,
+        subject: &Subject,
+        wanted: &[T],
+        optional: &BTreeSet<usize>,
+        mode: SequenceMode,
+        of: impl Fn(&HostLine) -> &Vec<Step<T>>,
+    ) -> Result<String, Failure> {
+        let hosts = self.hosts(subject)?;
+        let mut seen = String::new();
+        for (id, line) in &hosts {
+            seen =
+                compare(wanted, optional, of(line), mode).map_err(|(text, at)| Failure::new(text).host(*id).at(at))?;
+        }
+        Ok(if hosts.len() == 1 { seen } else { format!("so did all {} hosts", hosts.len()) })
+    }
+
+    fn track(&self, moment: &Moment) -> Tracker {
+        let mut tracker = Tracker::new(moment.clone());
+        for observation in self.history {
+            tracker.observe(&self.cast, observation);
+        }
+        tracker
+    }
+
+    /// The moment did not come: for whom, and what that one did instead.
+    fn not_seen(&self, tracker: &Tracker, moment: &Moment) -> Failure {
+        let missing = tracker.missing(&self.cast);
+        let Some(first) = missing.first() else {
+            return Failure::new(format!("{} was not seen often enough", seen_text(&moment.seen)));
+        };
+        let host = self.cast.hosts.get(first).copied();
+        let instead = match host.and_then(|h| self.timeline.hosts.get(&h)) {
+            Some(line) => match line.statuses.last() {
+                Some(last) => format!("; its last status is {}", last.to),
+                None => String::new(),
+            },
+            None => match self.cast.clusters.get(first).and_then(|c| self.timeline.clusters.get(c)) {
+                Some(line) => {
+                    line.statuses.last().map(|s| format!("; its last status is {}", s.to)).unwrap_or_default()
+                }
+                None if host.is_some() => "; it never registered".to_owned(),
+                None => String::new(),
+            },
+        };
+        let others = if missing.len() > 1 { format!(" (nor for {} more)", missing.len() - 1) } else { String::new() };
+        let failure =
+            Failure::new(format!("{} was never seen{others}{instead}", seen_text(&moment.seen))).of(first.clone());
+        match host {
+            Some(host) => failure.host(host),
+            None => failure,
+        }
+    }
+
+    fn eventually(&self, moment: &Moment, within: Option<Span>) -> (String, Result<String, Failure>) {
+        let limit = within.map(|w| format!(" within {}", self.span_text(w))).unwrap_or_default();
+        let expected = format!("{}{limit}", moment_text(moment));
+        let tracker = self.track(moment);
+        let outcome = match tracker.complete(&self.cast) {
+            None => Err(self.not_seen(&tracker, moment)),
+            Some(at) => match within {
+                Some(span) if at.time.since(self.start()) > self.under(span) => {
+                    let who = tracker.hits(&self.cast).into_iter().find(|(_, a)| *a == at).and_then(|(w, _)| w);
+                    let failure = Failure::new(format!("it took {}", self.since_start(at.time))).at(Some(at));
+                    Err(match who {
+                        Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
+                        Some(id) => failure.of(self.cast.name(id)),
+                        None => failure,
+                    })
+                }
+                _ => Ok(format!("after {}", self.since_start(at.time))),
+            },
+        };
+        (expected, outcome)
+    }
+
+    fn never(&self, moment: &Moment) -> (String, Result<String, Failure>) {
+        let expected = format!("never: {}", moment_text(&Moment { of: Quantity::AtLeast(1), ..moment.clone() }));
+        let tracker = self.track(moment);
+        let outcome = match tracker.first(&self.cast) {
+            None => Ok("it was not seen".to_owned()),
+            Some((who, at)) => {
+                let failure =
+                    Failure::new(format!("{} was seen after {}", seen_text(&moment.seen), self.since_start(at.time)))
+                        .at(Some(at));
+                Err(match who {
+                    Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
+                    Some(id) => failure.of(self.cast.name(id)),
+                    None => failure,
+                })
+            }
+        };
+        (expected, outcome)
+    }
+
+    fn order(
+        &self,
+        see: &Moment,
+        before: Option<&Moment>,
+        after: Option<&Moment>,
+        within: Option<Span>,
+    ) -> (String, Result<String, Failure>) {
+        let mut expected = moment_text(see);
+        if let Some(b) = before {
+            expected.push_str(&format!(", before {}", moment_text(b)));
+        }
+        if let Some(a) = after {
+            expected.push_str(&format!(", after {}", moment_text(a)));
+        }
+        if let Some(w) = within {
+            expected.push_str(&format!(", within {}", self.span_text(w)));
+        }
+        (expected, self.order_outcome(see, before, after, within))
+    }
+
+    fn order_outcome(
+        &self,
+        see: &Moment,
+        before: Option<&Moment>,
+        after: Option<&Moment>,
+        within: Option<Span>,
+    ) -> Result<String, Failure> {
+        let tracker = self.track(see);
+        let complete = tracker.complete(&self.cast).ok_or_else(|| self.not_seen(&tracker, see))?;
+        let (first_who, first) = tracker.first(&self.cast).ok_or_else(|| self.not_seen(&tracker, see))?;
+        let late = |text: String, at: At, who: Option<Uuid>| {
+            let failure = Failure::new(text).at(Some(at));
+            match who {
+                Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
+                Some(id) => failure.of(self.cast.name(id)),
+                None => failure,
+            }
+        };
+        let mut gap = None;
+        if let Some(moment) = before {
+            let other = self.track(moment);
+            let (_, other_first) = other.first(&self.cast).ok_or_else(|| self.not_seen(&other, moment))?;
+            if other_first < complete {
+                let text = format!(
+                    "{} came after {}, {} only after {}",
+                    seen_text(&moment.seen),
+                    self.since_start(other_first.time),
+                    seen_text(&see.seen),
+                    self.since_start(complete.time)
+                );
+                return Err(late(text, complete, None));
+            }
+            gap = Some(other_first.time.since(complete.time));
+        }
+        if let Some(moment) = after {
+            let other = self.track(moment);
+            let other_complete = other.complete(&self.cast).ok_or_else(|| self.not_seen(&other, moment))?;
+            if first < other_complete {
+                let text = format!(
+                    "{} came after {} already, {} only after {}",
+                    seen_text(&see.seen),
+                    self.since_start(first.time),
+                    seen_text(&moment.seen),
+                    self.since_start(other_complete.time)
+                );
+                return Err(late(text, first, first_who));
+            }
+            gap = Some(complete.time.since(other_complete.time));
+        }
+        match (within, gap) {
+            (Some(span), Some(gap)) if gap > self.under(span) => {
+                Err(late(format!("{:.3} s lie between them", gap.as_secs_f64()), complete, None))
+            }
+            (_, Some(gap)) => Ok(format!("{:.3} s lie between them", gap.as_secs_f64())),
+            (_, None) => Ok(format!("after {}", self.since_start(complete.time))),
+        }
+    }
+
+    fn validation(
+        &self,
+        subject: &Subject,
+        id: &str,
+        wanted: ValidationStatus,
+        when: When,
+    ) -> (String, Result<String, Failure>) {
+        let word = word(&wanted);
+        let expected = format!(
+            "validation {id} of {} is {word} {}",
+            subject_text(subject),
+            match when {
+                When::End => "at the end",
+                When::Ever => "at some time",
+                When::Always => "whenever it is evaluated",
+            }
+        );
+        let judge = |values: Option<&Vec<Step<Option<ValidationStatus>>>>| -> Result<(), (String, Option<At>)> {
+            let Some(values) = values.filter(|v| !v.is_empty()) else {
+                return Err(("it was never evaluated".to_owned(), None));
+            };
+            let bad = match when {
+                When::End => values.last().filter(|s| s.to != Some(wanted)),
+                When::Ever => (!values.iter().any(|s| s.to == Some(wanted))).then(|| values.last()).flatten(),
+                When::Always => values.iter().find(|s| s.to.is_some_and(|v| v != wanted)),
+            };
+            match bad {
+                None => Ok(()),
+                Some(step) => {
+                    let text = match step.to {
+                        Some(value) => format!("it is {}", self::word(&value)),
+                        None => "it is not evaluated any more".to_owned(),
+                    };
+                    Err((text, Some(At { time: step.at, seq: step.seq })))
+                }
+            }
+        };
+        let outcome = match subject {
+            Subject::Cluster(name) if id.parse::<vlab_api::types::ClusterValidationId>().is_ok() => {
+                self.cluster_id(subject).and_then(|cluster| {
+                    judge(self.timeline.clusters.get(&cluster).and_then(|c| c.validations.get(id)))
+                        .map_err(|(text, at)| Failure::new(text).of(name.clone()).at(at))
+                })
+            }
+            _ => self.hosts(subject).and_then(|hosts| {
+                hosts.iter().try_for_each(|(host, line)| {
+                    judge(line.validations.get(id)).map_err(|(text, at)| Failure::new(text).host(*host).at(at))
+                })
+            }),
+        };
+        (expected, outcome.map(|()| word))
+    }
+
+    fn events(
+        &self,
+        subject: &Subject,
+        wanted: &str,
+        severity: Option<vlab_api::types::Severity>,
+        min: u64,
+        max: Option<u64>,
+    ) -> Result<String, Failure> {
+        // One pass over the history, whatever the number of hosts.
+        let mut of_run: (u64, Option<At>) = (0, None);
+        let mut of: BTreeMap<Uuid, (u64, Option<At>)> = BTreeMap::new();
+        for o in self.history {
+            if let What::Event { name, severity: s, cluster, host, .. } = &o.what
+                && name == wanted
+                && severity.is_none_or(|w| w == *s)
+            {
+                let at = Some(At { time: o.at(), seq: o.seq });
+                of_run = (of_run.0 + 1, at);
+                for id in [cluster, host].into_iter().flatten() {
+                    let entry = of.entry(*id).or_default();
+                    *entry = (entry.0 + 1, at);
+                }
+            }
+        }
+        let count = |id: Uuid| of.get(&id).copied().unwrap_or_default();
+        let verdict = |found: u64, last: Option<At>| {
+            if found < min || max.is_some_and(|m| found > m) {
+                Err(Failure::new(format!("{found} were seen")).at(last))
+            } else {
+                Ok(format!("{found} were seen"))
+            }
+        };
+        match subject {
+            Subject::Run => {
+                let (found, last) = of_run;
+                verdict(found, last)
+            }
+            Subject::Cluster(name) => {
+                let id = self.cluster_id(subject)?;
+                let (found, last) = count(id);
+                verdict(found, last).map_err(|f| f.of(name.clone()))
+            }
+            _ => {
+                let mut seen = String::new();
+                for (host, _) in self.hosts(subject)? {
+                    let (found, last) = count(host);
+                    seen = verdict(found, last).map_err(|f| f.host(host))?;
+                }
+                Ok(seen)
+            }
+        }
+    }
+
+    fn stage_duration(
+        &self,
+        subject: &Subject,
+        stage: vlab_api::types::HostStage,
+        at_least: Option<Span>,
+        at_most: Option<Span>,
+    ) -> Result<String, Failure> {
+        let mut shown = Vec::new();
+        for (host, line) in self.hosts(subject)? {
+            let at = line.stages.iter().find(|s| s.to == stage).map(|s| At { time: s.at, seq: s.seq });
+            let took = match line.stage_duration(stage) {
+                None => return Err(Failure::new("the stage was never reached").host(host)),
+                Some((_, None)) => return Err(Failure::new("the stage never ended").host(host).at(at)),
+                Some((_, Some(took))) => took,
+            };
+            let text = format!("{:.3} s", took.as_secs_f64());
+            if at_least.is_some_and(|s| took < self.under(s)) || at_most.is_some_and(|s| took > self.under(s)) {
+                return Err(Failure::new(format!("it took {text}")).host(host).at(at));
+            }
+            shown.push(text);
+        }
+        Ok(shown.join(", "))
+    }
+
+    /// Actions of the user that were refused although the scenario does not expect it, and the other way round. What the
+    /// user does on the plain way (create, set roles, install) must succeed in the end.
+    fn refused_actions(&self) -> Vec<CheckResult> {
+        let mut checks = Vec::new();
+        let deeds: Vec<(&Observation, &String, &Option<Uuid>, u16, &String)> = self
+            .history
+            .iter()
+            .filter_map(|o| match &o.what {
+                What::UserAction { action, subject, status, reason } => Some((o, action, subject, *status, reason)),
+                _ => None,
+            })
+            .collect();
+        let good = |status: u16| (200..300).contains(&status);
+        let mut told = BTreeSet::new();
+        for (o, action, subject, status, reason) in &deeds {
+            let expected = self.scenario.actions.iter().find(|a| {
+                a.kind.as_str() == action.as_str()
+                    && a.refused.is_some()
+                    && subject.is_none_or(|s| {
+                        a.hosts.iter().any(|h| self.cast.hosts.get(h) == Some(&s))
+                            || a.cluster.as_ref().is_some_and(|c| self.cast.clusters.get(c) == Some(&s))
+                    })
+            });
+            let later_done =
+                deeds.iter().any(|(later, a, s, st, _)| later.seq > o.seq && a == action && s == subject && good(*st));
+            let wrong = match expected {
+                Some(a) => {
+                    (Some(*status) != a.refused).then(|| format!("refused with {}", a.refused.unwrap_or_default()))
+                }
+                None => (!good(*status) && !later_done).then(|| "done".to_owned()),
+            };
+            let Some(wanted) = wrong else { continue };
+            let who = subject.map(|id| self.cast.name(id));
+            let name = match &who {
+                Some(who) => format!("user: {action} {who}"),
+                None => format!("user: {action}"),
+            };
+            if !told.insert(name.clone()) {
+                continue;
+            }
+            let mut check = CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Failed);
+            check.expected = wanted;
+            check.seen = if good(*status) { "done".to_owned() } else { format!("refused with {status}: {reason}") };
+            check.message = check.seen.clone();
+            check.subject = who;
+            check.at = Some(o.at());
+            check.seq = Some(o.seq);
+            if let Some(id) = subject
+                && self.timeline.hosts.contains_key(id)
+            {
+                check.last_things = self.timeline.last_things(*id, LAST_THINGS, Some(o.seq));
+            }
+            checks.push(check);
+        }
+        checks
+    }
+
+    fn budgets(&self, judgement: &mut Judgement) {
+        let budgets = &self.scenario.budgets;
+        let start = self.start();
+        let first_registration = self.timeline.hosts.values().filter_map(|l| l.statuses.first()).map(|s| s.at).min();
+        let known = |s: &Step<HostStatus>| matches!(s.to, HostStatus::Known | HostStatus::KnownUnbound);
+        let all_known = self
+            .scenario
+            .hosts
+            .iter()
+            .map(|h| {
+                let id = self.cast.hosts.get(&h.name)?;
+                self.timeline.hosts.get(id)?.statuses.iter().find(|s| known(s)).map(|s| s.at)
+            })
+            .collect::<Option<Vec<_>>>()
+            .and_then(|all| all.into_iter().max());
+        let cluster_moment = |name: &str, status: ClusterStatus| {
+            let id = self.cast.clusters.get(name)?;
+            self.timeline.clusters.get(id)?.statuses.iter().find(|s| s.to == status).map(|s| s.at)
+        };
+        let mut add = |name: &str, subject: Option<String>, took: Option<Duration>, budget: Option<Span>| {
+            let wall = budget.map(|b| self.under(b));
+            let duration = DurationResult {
+                name: name.to_owned(),
+                subject: subject.clone(),
+                took_ms: took.map(millis),
+                budget_ms: wall.map(millis),
+                budget_source: budget.map(|_| "scenario".to_owned()),
+            };
+            if let (Some(met), Some(budget)) = (duration.met(), budget) {
+                let title = match &subject {
+                    Some(subject) => format!("budget: {name} ({subject})"),
+                    None => format!("budget: {name}"),
+                };
+                let mut check = CheckResult::new(CheckKind::Budget, title, CheckVerdict::Passed);
+                check.expected = format!("at most {}", self.span_text(budget));
+                check.seen = match took {
+                    Some(took) => format!("{:.3} s", took.as_secs_f64()),
+                    None => "it never came to an end".to_owned(),
+                };
+                check.subject = subject;
+                if !met {
+                    check.verdict = CheckVerdict::Failed;
+                    check.message = match took {
+                        Some(_) => format!("took {}, {}", check.seen, check.expected),
+                        None => check.seen.clone(),
+                    };
+                }
+                judgement.checks.push(check);
+            }
+            judgement.durations.push(duration);
+        };
+        add(
+            "start to first registration",
+            None,
+            first_registration.map(|t| t.since(start)),
+            budgets.first_registration,
+        );
+        add("start to all hosts known", None, all_known.map(|t| t.since(start)), budgets.known);
+        for cluster in &self.scenario.clusters {
+            let ready = cluster_moment(&cluster.name, ClusterStatus::Ready).map(|t| t.since(start));
+            add("start to ready", Some(cluster.name.clone()), ready, budgets.ready);
+            let id = self.cast.clusters.get(&cluster.name);
+            let asked = self.history.iter().find_map(|o| match &o.what {
+                What::UserAction { action, subject, status, .. }
+                    if action == "install" && subject.as_ref() == id && (200..300).contains(status) =>
+                {
+                    Some(o.at())
+                }
+                _ => None,
+            });
+            let installed = cluster_moment(&cluster.name, ClusterStatus::Installed);
+            let install = asked.zip(installed).map(|(a, i)| i.since(a));
+            if asked.is_some() || budgets.install.is_some() {
+                add("install to installed", Some(cluster.name.clone()), install, budgets.install);
+            }
+        }
+        let total = self.history.last().map(|o| o.harness_time.since(start));
+        add("the whole run", None, total, Some(budgets.total));
+    }
+}
+
+fn millis(d: Duration) -> f64 {
+    (d.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Compares what was gone through with what should be.
+fn compare<T: Copy + PartialEq + std::fmt::Display>(
+    wanted: &[T],
+    optional: &BTreeSet<usize>,
+    seen: &[Step<T>],
+    mode: SequenceMode,
+) -> Result<String, (String, Option<At>)> {
+    let states: Vec<T> = seen.iter().map(|s| s.to).collect();
+    let Err(deviation) = follow(wanted, optional, mode, &states) else { return Ok(arrows(&states)) };
+    let expected = match deviation.expected.as_slice() {
+        [] => "nothing more".to_owned(),
+        next => next.iter().map(|i| wanted[*i].to_string()).collect::<Vec<_>>().join(" or "),
+    };
+    let text = match states.get(deviation.seen) {
+        Some(found) => format!("step {} is {found}, not {expected}", deviation.seen + 1),
+        None => format!("{expected} was never reached"),
+    };
+    let at = seen.get(deviation.seen).or(seen.last()).map(|s| At { time: s.at, seq: s.seq });
+    Err((format!("{text}; seen: {}", arrows(&states)), at))
+}
+
+fn steps_text<T: std::fmt::Display>(steps: &[T], optional: &BTreeSet<usize>) -> String {
+    let words: Vec<String> = steps
+        .iter()
+        .enumerate()
+        .map(|(i, s)| if optional.contains(&i) { format!("[{s}]") } else { s.to_string() })
+        .collect();
+    words.join(" → ")
+}
+
+fn arrows<T: std::fmt::Display>(states: &[T]) -> String {
+    if states.is_empty() {
+        return "nothing".to_owned();
+    }
+    states.iter().map(ToString::to_string).collect::<Vec<_>>().join(" → ")
+}
+
+fn subject_text(subject: &Subject) -> String {
+    match subject {
+        Subject::Cluster(name) => format!("cluster {name}"),
+        Subject::Hosts(names) => match names.as_slice() {
+            [one] => one.clone(),
+            [first, .., last] => format!("{} hosts ({first} … {last})", names.len()),
+            [] => "no host".to_owned(),
+        },
+        Subject::Role { role, cluster } => format!("{role} of {cluster}"),
+        Subject::Run => "the run".to_owned(),
+    }
+}
+
+fn seen_text(seen: &Seen) -> String {
+    match seen {
+        Seen::HostStatus(s) => format!("status {s}"),
+        Seen::ClusterStatus(s) => format!("status {s}"),
+        Seen::Stage(s) => format!("stage {s}"),
+        Seen::FinalizingStage(s) => format!("finalizing stage {s}"),
+        Seen::Validation { id, status } => format!("validation {id} {}", word(status)),
+        Seen::Event { name, .. } => format!("event {name}"),
+        Seen::Operator { name, status } => format!("operator {name} {status}"),
+        Seen::Action(kind) => format!("the user's {kind}"),
+        Seen::Did(what) => what.clone(),
+    }
+}
+
+fn moment_text(moment: &Moment) -> String {
+    let many = match moment.of {
+        Quantity::All => String::new(),
+        Quantity::AtLeast(1) => "any of ".to_owned(),
+        Quantity::AtLeast(n) => format!("at least {n} of "),
+    };
+    format!("{many}{}: {}", subject_text(&moment.subject), seen_text(&moment.seen))
+}
+
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => format!("{other:?}"),
+    }
+}
+
+/// How long after the database's time the harness knew of a change: milliseconds, in order of the history.
+pub fn detection_latencies(history: &[Observation]) -> Vec<f64> {
+    history
+        .iter()
+        .filter(|o| o.source == Source::Database)
+        .filter_map(|o| Some(millis(o.harness_time.since(o.service_time?))))
+        .collect()
+}
