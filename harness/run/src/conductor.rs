@@ -82,6 +82,7 @@ pub struct Conductor {
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
     hosts_started: u32,
+    closing: bool,
 }
 
 impl Conductor {
@@ -114,6 +115,7 @@ impl Conductor {
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
             hosts_started: 0,
+            closing: false,
             score,
         }
     }
@@ -194,6 +196,8 @@ impl Conductor {
     /// When the conductor wants to be woken.
     pub fn next_wake(&self) -> Option<Timestamp> {
         let end = match (self.linger_until, self.started) {
+            // The end has come already: only the last look is still to be taken.
+            _ if self.closing => None,
             (Some(at), _) => Some(at),
             (None, Some(started)) => {
                 let total = self.deadline(started);
@@ -264,6 +268,7 @@ impl Conductor {
 
     /// One more look at everything before the history is closed.
     pub fn look_once_more(&mut self, now: Timestamp) {
+        self.closing = true;
         self.user.look_once_more(now);
         self.settle(now);
     }

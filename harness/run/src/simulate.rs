@@ -27,6 +27,12 @@ enum Event {
     Answer(Reply),
 }
 
+/// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
+/// rows keep more.
+fn service_clock(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().div_euclid(1000) * 1000)
+}
+
 /// What a simulated run gives.
 pub struct Simulated {
     /// How it ended.
@@ -54,6 +60,8 @@ pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated
         requests: 0,
     };
     let mut now = BEGINNING;
+    world.core.wake(now);
+    world.store(now);
     world.conductor.start(now);
     world.collect(now);
     let ending = loop {
@@ -99,14 +107,14 @@ impl World {
         let then = [arrives, service, actors].into_iter().flatten().min()?.max(now);
         // At one instant the service's own clockwork comes first, then what arrives, then the actors' timers.
         if service.is_some_and(|at| at <= then) {
-            self.core.wake(then);
+            self.core.wake(service_clock(then));
             self.store(then);
         } else if arrives.is_some_and(|at| at <= then) {
             let Some(Reverse((_, key))) = self.queue.pop() else { return Some(then) };
             match self.events.remove(&key) {
                 Some(Event::Request(send)) => {
                     self.requests += 1;
-                    let response = self.core.handle(then, &send.request);
+                    let response = self.core.handle(service_clock(then), &send.request);
                     self.store(then);
                     let reply = Reply { connection: send.connection, tag: send.tag, result: Ok(response) };
                     self.push(then + ONE_WAY, Event::Answer(reply));
@@ -145,7 +153,7 @@ impl World {
         self.core.confirm();
         for write in writes {
             for what in self.changes(write) {
-                self.conductor.observe(now, Source::Database, Some(now), what);
+                self.conductor.observe(now, Source::Database, Some(service_clock(now)), what);
             }
         }
         self.collect(now);
