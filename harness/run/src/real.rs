@@ -391,7 +391,7 @@ impl Bench<'_> {
                 // A load report is about the idle fleet, not about the storm of its registration.
                 idle_since = Some(now);
                 traffic.restart_count();
-                memory = Memory::default();
+                memory.settle();
             }
             if let Some(target) = due(&mut disturbances, &mut seen, &mut conductor) {
                 if let Err(error) = self.disturb(&mut lab, target, &mut conductor).await {
@@ -493,7 +493,7 @@ impl Bench<'_> {
         live: &mut Live,
     ) -> Option<(&'static str, String)> {
         conductor.recorder().flush();
-        memory.look(lab);
+        memory.look(lab, conductor.recorder().observations());
         live.draw(conductor.recorder().observations());
         if self.clock.jump() > CLOCK_JUMP {
             return Some(("clock", format!("the machine's clock jumped by {:?} during the run", self.clock.jump())));
@@ -575,7 +575,7 @@ impl Bench<'_> {
             agents_rss_kib: memory.harness,
             service_rss_kib: memory.service,
             postgres_rss_kib: memory.postgres,
-            per_host_kib_slope: None,
+            per_host_kib_slope: memory.slope(),
         };
         if let Some(limit) = load.max_errors {
             let failed = tally.failed();
@@ -697,20 +697,50 @@ fn due(disturbances: &mut [(Tracker, Target, bool)], seen: &mut usize, conductor
     Some(next.1)
 }
 
+/// Number of hosts from which the memory of one more host is measured: with fewer, what every process needs would count.
+const SLOPE_FROM: u64 = 100;
+
 /// Largest resident memory seen, in KiB.
 #[derive(Default)]
 struct Memory {
     harness: Option<u64>,
     service: Option<u64>,
     postgres: Option<u64>,
+    /// Hosts that have registered, and how much of the history was counted for that.
+    registered: u64,
+    counted: usize,
+    /// Hosts and memory of the harness when there were [`SLOPE_FROM`] hosts for the first time.
+    few: Option<(u64, u64)>,
 }
 
 impl Memory {
-    fn look(&mut self, lab: &Lab) {
+    fn look(&mut self, lab: &Lab, history: &[Observation]) {
         let rss = |pid: u32| Usage::of(pid).ok().map(|u| u.rss_bytes / 1024);
-        self.harness = self.harness.max(rss(std::process::id()));
+        let harness = rss(std::process::id());
+        self.harness = self.harness.max(harness);
         self.service = self.service.max(rss(lab.service.pid()));
         self.postgres = self.postgres.max(lab.postgres.postmaster().and_then(|p| rss(p.pid)));
+        let new = |o: &&Observation| matches!(o.what, What::HostStatus { from: None, .. }) && o.source == Source::Database;
+        self.registered += history[self.counted..].iter().filter(new).count() as u64;
+        self.counted = history.len();
+        if self.few.is_none()
+            && self.registered >= SLOPE_FROM
+            && let Some(kib) = harness
+        {
+            self.few = Some((self.registered, kib));
+        }
+    }
+
+    /// Forgets the largest values: from now on those of the idle fleet count.
+    fn settle(&mut self) {
+        (self.harness, self.service, self.postgres) = (None, None, None);
+    }
+
+    /// KiB for one more host of the fleet, its part of the history included.
+    fn slope(&self) -> Option<f64> {
+        let (hosts, kib) = self.few?;
+        let more = self.registered.checked_sub(hosts).filter(|n| *n >= SLOPE_FROM)?;
+        Some((self.harness? as f64 - kib as f64) / more as f64)
     }
 }
 
