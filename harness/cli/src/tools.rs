@@ -12,7 +12,6 @@ use crate::say;
 
 // One set-up for the developer's entry and for people who have only the binary.
 #[path = "../../../xtask/src/setup.rs"]
-#[expect(dead_code, reason = "the purpose `Test` is the developer's entry's only")]
 mod setup;
 
 #[derive(clap::Args)]

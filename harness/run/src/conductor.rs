@@ -83,6 +83,8 @@ pub struct Conductor {
     fleet_cluster: BTreeMap<usize, usize>,
     hosts_started: u32,
     closing: bool,
+    /// Something was seen since `until` was looked at: with thousands of hosts looking is not cheap.
+    look_at_until: bool,
 }
 
 impl Conductor {
@@ -116,6 +118,7 @@ impl Conductor {
             fleet_cluster: BTreeMap::new(),
             hosts_started: 0,
             closing: false,
+            look_at_until: true,
             score,
         }
     }
@@ -220,7 +223,7 @@ impl Conductor {
             return Some(Ending::Stuck(reason.to_owned()));
         }
         let until = &self.score.scenario.until;
-        if self.satisfied_at.is_none() {
+        if self.satisfied_at.is_none() && std::mem::take(&mut self.look_at_until) {
             let clusters_ended = !until.clusters_ended || self.clusters_left().is_empty();
             let seen = self.until.iter().all(|t| t.complete(&self.cast).is_some());
             let named = self.score.scenario.clusters.iter().all(|c| self.cast.clusters.contains_key(&c.name));
@@ -297,8 +300,13 @@ impl Conductor {
         let observation = self.recorder.record(source, service_time, now, what);
         self.cast.observe(observation);
         for tracker in &mut self.until {
-            tracker.observe(&self.cast, observation);
+            self.look_at_until |= tracker.observe(&self.cast, observation);
         }
+        // Who has a role decides about some moments, and clusters end by their status.
+        self.look_at_until |= matches!(
+            observation.what,
+            What::HostRole { .. } | What::ClusterStatus { .. } | What::ClusterNamed { .. } | What::RunStarted(_)
+        );
         self.user.observe(now, &self.cast, observation);
     }
 

@@ -119,11 +119,12 @@ impl Tracker {
         Self { moment, first_hits: BTreeMap::new() }
     }
 
-    /// Takes in an observation. The cast must have taken it in first.
-    pub fn observe(&mut self, cast: &Cast, observation: &Observation) {
-        if let Some(who) = hit(&self.moment.seen, cast, observation) {
-            self.first_hits.entry(who).or_insert(At { time: observation.at(), seq: observation.seq });
-        }
+    /// Takes in an observation. The cast must have taken it in first. Tells whether it showed something new.
+    pub fn observe(&mut self, cast: &Cast, observation: &Observation) -> bool {
+        let Some(who) = hit(&self.moment.seen, cast, observation) else { return false };
+        let new = !self.first_hits.contains_key(&who);
+        self.first_hits.entry(who).or_insert(At { time: observation.at(), seq: observation.seq });
+        new
     }
 
     /// First time that it was seen for each of the subject's hosts (or the cluster, or the run).
@@ -154,6 +155,11 @@ impl Tracker {
 
     /// When it had been seen for as many as the moment asks.
     pub fn complete(&self, cast: &Cast) -> Option<At> {
+        if let (Subject::Hosts(names), Quantity::All) = (&self.moment.subject, self.moment.of)
+            && self.first_hits.len() < names.len()
+        {
+            return None;
+        }
         let hits = self.hits(cast);
         let needed = match (&self.moment.subject, self.moment.of) {
             (Subject::Run | Subject::Cluster(_), Quantity::All) => 1,

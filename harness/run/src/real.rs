@@ -419,11 +419,11 @@ impl Bench<'_> {
                     while let Ok((at, found)) = changes.try_recv() {
                         observe(&mut conductor, at, found);
                     }
-                    if housekeeping_due(&mut housekeeping).await {
-                        if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live) {
-                            problem = Some(p);
-                            break None;
-                        }
+                    if housekeeping_due(&mut housekeeping).await
+                        && let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live)
+                    {
+                        problem = Some(p);
+                        break None;
                     }
                 }
                 Some((at, found)) = changes.recv() => observe(&mut conductor, at, found),
@@ -720,7 +720,8 @@ impl Memory {
         self.harness = self.harness.max(harness);
         self.service = self.service.max(rss(lab.service.pid()));
         self.postgres = self.postgres.max(lab.postgres.postmaster().and_then(|p| rss(p.pid)));
-        let new = |o: &&Observation| matches!(o.what, What::HostStatus { from: None, .. }) && o.source == Source::Database;
+        let new =
+            |o: &&Observation| matches!(o.what, What::HostStatus { from: None, .. }) && o.source == Source::Database;
         self.registered += history[self.counted..].iter().filter(new).count() as u64;
         self.counted = history.len();
         if self.few.is_none()
