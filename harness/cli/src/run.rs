@@ -157,7 +157,7 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
             break;
         }
         let outcome = match real_options(options, text, interrupted.clone()) {
-            Ok(real_options) => real::run(&prepared, real_options).await,
+            Ok(real_options) => Box::pin(real::run(&prepared, real_options)).await,
             Err(code) => return code,
         };
         show(&outcome.result, outcome.dir.as_deref());
