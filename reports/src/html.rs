@@ -65,6 +65,18 @@ pub fn escape_into(out: &mut String, text: &str) {
     }
 }
 
+/// Words of one colour; what several begin with ("Waiting for") is said once.
+fn listed(words: &[String]) -> String {
+    const WAITING: &str = "Waiting for ";
+    let (waiting, others): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.starts_with(WAITING));
+    let waiting: Vec<&str> = waiting.iter().map(|w| w.trim_start_matches(WAITING)).collect();
+    let mut parts: Vec<String> = others.into_iter().cloned().collect();
+    if !waiting.is_empty() {
+        parts.push(format!("{WAITING}{}", waiting.join(" / ")));
+    }
+    parts.join(", ")
+}
+
 fn esc(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape_into(&mut out, text);
@@ -598,7 +610,7 @@ impl Page<'_> {
                 let _ = write!(
                     out,
                     "<li><span class=\"chip {class}\"></span>{}</li>",
-                    esc(&self.short(&words.join(", "), 140))
+                    esc(&self.short(&listed(words), 240))
                 );
             }
         }
@@ -1030,6 +1042,14 @@ mod tests {
         );
         assert!(HostStage::NAMES.iter().all(|s| stage_class(s) != "k-other"));
         assert!(FinalizingStage::NAMES.iter().all(|s| stage_class(s) != "k-other"));
+    }
+
+    #[test]
+    fn the_legend_says_waiting_once() {
+        let words = ["Waiting for control plane", "Rebooting", "Waiting for bootkube"].map(str::to_owned);
+        assert_eq!(listed(&words), "Rebooting, Waiting for control plane / bootkube");
+        assert_eq!(listed(&words[1..2]), "Rebooting");
+        assert_eq!(listed(&[]), "");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Prepared {
     pub profiles: BTreeMap<String, Arc<HardwareProfile>>,
     /// Pull secret of the run: well-formed, and good for nothing.
     pub pull_secret: String,
+    /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
+    pub called: String,
 }
 
 /// Why a scenario cannot be run.
@@ -132,8 +134,13 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
     }
     let seed =
         choices.seed.or(scenario.seed).unwrap_or_else(|| Timestamp::now().as_micros().unsigned_abs() % 1_000_000_007);
+    let called = match catalogue.find(&scenario.name) {
+        Ok(source) if source.name == scenario.path => scenario.name.clone(),
+        _ => scenario.path.clone(),
+    };
     Ok(Prepared {
         scenario: Arc::new(scenario),
+        called,
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
@@ -219,7 +226,7 @@ impl Prepared {
         } else {
             format!(" --time-profile {}", self.time_profile)
         };
-        format!("vlab {verb} {} --seed {}{profile}", self.scenario.path, self.seed)
+        format!("vlab {verb} {} --seed {}{profile}", self.called, self.seed)
     }
 }
 
