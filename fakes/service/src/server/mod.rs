@@ -1,6 +1,6 @@
 //! The service in real time: sockets, the clock and the store around the core.
 //!
-//! Connections turn HTTP into [`vlab_api::http::Request`]s and hand them to one task, the [`engine`], which owns the core and the
+//! Connections turn HTTP into [`vlab_api::http::Request`]s and hand them to one task, the engine, which owns the core and the
 //! store. The engine takes whatever is waiting, lets the core answer all of it, stores all changes in one transaction, and
 //! only then answers: thousands of polls a second are a few dozen commits.
 
