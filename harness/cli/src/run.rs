@@ -261,8 +261,10 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         how_to_repeat: prepared.how_to_repeat("simulate"),
         ..RunResult::default()
     };
-    judge_into(&mut result, &prepared, &history);
     virtual_time::ending_check(&mut result, &ending);
+    let found = std::mem::take(&mut result.checks);
+    judge_into(&mut result, &prepared, &history);
+    result.checks = verdict::in_order(std::mem::take(&mut result.checks), found);
     result.conclude();
     let redactor = Redactor::new(prepared.secrets());
     if args.history {
@@ -347,7 +349,11 @@ fn judged_again(old: &Old) -> RunResult {
     let kept: Vec<_> = result
         .checks
         .iter()
-        .filter(|c| matches!(c.kind, CheckKind::Leak | CheckKind::Lab) || c.name.starts_with("load: "))
+        .filter(|c| {
+            matches!(c.kind, CheckKind::Leak | CheckKind::Lab)
+                || c.name.starts_with("load: ")
+                || verdict::MADE_WHILE_RUNNING.contains(&c.name.as_str())
+        })
         .cloned()
         .collect();
     if let Some(What::RunStarted(info)) = old.history.first().map(|o| &o.what) {
@@ -357,7 +363,7 @@ fn judged_again(old: &Old) -> RunResult {
     }
     result.version = RESULT_VERSION;
     judge_into(&mut result, &old.prepared, &old.history);
-    result.checks.extend(kept);
+    result.checks = verdict::in_order(std::mem::take(&mut result.checks), kept);
     let cut_short = old
         .result
         .as_ref()

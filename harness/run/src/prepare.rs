@@ -92,7 +92,7 @@ pub enum PrepareError {
 
 impl From<(&str, LoadError)> for PrepareError {
     fn from((name, error): (&str, LoadError)) -> Self {
-        PrepareError::TimeProfile { name: name.to_owned(), error: error.to_string() }
+        PrepareError::TimeProfile { name: name.to_owned(), error: error.to_string().trim().to_owned() }
     }
 }
 

@@ -163,9 +163,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
     let interrupted = options.interrupted.is_cancelled();
     let judgement = verdict::judge(&prepared.scenario, prepared.clock_scale, &history);
     result.durations = judgement.durations;
-    let mut checks = judgement.checks;
-    checks.append(&mut result.checks);
-    result.checks = checks;
+    result.checks = verdict::in_order(judgement.checks, std::mem::take(&mut result.checks));
     result.detection_latency_ms = quantiles(&verdict::detection_latencies(&history));
     result.finished_at = clock.now();
     result.conclude();
@@ -430,7 +428,7 @@ impl Bench<'_> {
                 status = lab.service.wait() => {
                     let text = format!("the service under test ended by itself: {status}");
                     conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.clone() });
-                    let mut check = CheckResult::new(CheckKind::Expectation, "the service stays up", CheckVerdict::Failed);
+                    let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
                     check.message = text;
                     check.expected = "the service runs until the harness stops it".to_owned();
                     check.seen = status.to_string();
@@ -452,10 +450,17 @@ impl Bench<'_> {
         if let Some(ending) = &ending {
             ending_check(result, ending);
         }
-        if let Some((what, error)) = problem {
-            lab_check(result, what, &error);
+        if let Some((what, error)) = &problem {
+            lab_check(result, what, error);
+            if *what == "postgresql"
+                && let Some(check) = result.checks.last_mut()
+            {
+                check.last_things = lab.postgres.last_log_lines(20);
+            }
         }
-        self.last_look(&mut conductor, &mut traffic, &mut answers, &mut changes).await;
+        if problem.is_none() {
+            self.last_look(&mut conductor, &mut traffic, &mut answers, &mut changes).await;
+        }
         if self.prepared.scenario.load.as_ref().is_some_and(|l| l.measure) {
             let since = idle_since.unwrap_or(begun);
             self.load(result, &traffic, &memory, ended.since(since));
@@ -466,7 +471,7 @@ impl Bench<'_> {
         drop(traffic);
         drop(answers);
         let status = lab.service.stop(SERVICE_STOP).await;
-        if !status.success() && result.checks.iter().all(|c| c.name != "the service stays up") {
+        if !status.success() && result.checks.iter().all(|c| c.name != verdict::STAYS_UP) {
             tracing::warn!(%status, "the service did not end cleanly");
         }
         drop(changes);
@@ -492,6 +497,10 @@ impl Bench<'_> {
         lab: &Lab,
         live: &mut Live,
     ) -> Option<(&'static str, String)> {
+        if lab.postgres.postmaster().is_some_and(|postmaster| !postmaster.is_alive()) {
+            // The service waits for it and every host with it: without this the run would go on to its total budget.
+            return Some(("postgresql", "PostgreSQL ended by itself during the run".to_owned()));
+        }
         conductor.recorder().flush();
         memory.look(lab, conductor.recorder().observations());
         live.draw(conductor.recorder().observations());

@@ -15,6 +15,7 @@ use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score};
+use crate::verdict;
 
 /// When virtual time begins.
 pub const BEGINNING: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -200,10 +201,10 @@ pub fn ending_check(result: &mut RunResult, ending: &Ending) {
         Ending::Complete => return,
         Ending::OutOfTime { waiting_for } => (
             CheckKind::Budget,
-            "the run comes to its end",
+            verdict::COMES_TO_ITS_END,
             format!("the total budget is spent; still waiting for {}", some(waiting_for)),
         ),
-        Ending::Stuck(reason) => (CheckKind::Expectation, "the user can go on", reason.clone()),
+        Ending::Stuck(reason) => (CheckKind::Expectation, verdict::CAN_GO_ON, reason.clone()),
     };
     let mut check = CheckResult::new(kind, name, CheckVerdict::Failed);
     check.expected = "what `until` waits for is seen within the total budget".to_owned();

@@ -19,6 +19,25 @@ use vlab_scenario::{
 
 use crate::moment::{At, Cast, Tracker};
 
+/// Name of the check that fails when the service under test ends by itself.
+pub const STAYS_UP: &str = "the service stays up";
+/// Name of the check that fails when a run is ended by its total budget.
+pub const COMES_TO_ITS_END: &str = "the run comes to its end";
+/// Name of the check that fails when the service refuses what the user cannot do without.
+pub const CAN_GO_ON: &str = "the user can go on";
+/// Checks that are made while a run goes on: its history alone does not say them again.
+pub const MADE_WHILE_RUNNING: [&str; 3] = [STAYS_UP, COMES_TO_ITS_END, CAN_GO_ON];
+
+/// What follows from the history and what was found while running, in the order in which it is told: why a run was cut
+/// short comes before all that could not be seen any more because of that.
+pub fn in_order(judged: Vec<CheckResult>, found: Vec<CheckResult>) -> Vec<CheckResult> {
+    let (mut checks, rest): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|c| MADE_WHILE_RUNNING.contains(&c.name.as_str()));
+    checks.extend(judged);
+    checks.extend(rest);
+    checks
+}
+
 /// How many of a host's last doings are shown with a failure.
 const LAST_THINGS: usize = 10;
 

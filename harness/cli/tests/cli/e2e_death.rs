@@ -1,0 +1,136 @@
+//! Ctrl-C, `kill -9`, and the death of the parts of the lab: a clear verdict, and nothing stays behind.
+
+use std::time::Duration;
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use vlab_reports::result::{CheckKind, CheckVerdict, Verdict};
+
+use crate::bench::{Bench, RUN, signal, until};
+
+#[test]
+fn ctrl_c_cleans_up_and_is_inconclusive() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    run.signal("INT");
+    run.end(Duration::from_secs(25)).ends_with(3).says(&["interrupted by the user", "INCONCLUSIVE"]);
+    let result = bench.result();
+    assert_eq!((result.verdict, result.exit_code), (Verdict::Inconclusive, 3));
+    assert!(bench.latest().join("report.html").exists());
+    assert!(!bench.history().is_empty());
+    bench.nothing_is_left();
+    // What was seen until then is still there to be looked at, and stays inconclusive.
+    bench.vlab(&["check", "latest"]).ends_with(3).says(&["interrupted by the user"]);
+}
+
+#[test]
+fn ctrl_c_twice_ends_at_once() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    run.signal("INT");
+    // Two signals that come at once are one: the first must have been taken.
+    std::thread::sleep(Duration::from_millis(15));
+    run.signal("INT");
+    let said = run.end(Duration::from_secs(10));
+    // Cleaning up may be quicker than the second one.
+    assert!(matches!(said.code, Some(130 | 3)), "{said:?}");
+    bench.nothing_is_left();
+}
+
+/// With the service stopped, stopping it takes its whole grace: the second signal surely comes in the middle.
+#[test]
+fn ctrl_c_twice_is_130_while_the_lab_does_not_end() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    signal(bench.service_pid(), "STOP");
+    run.signal("INT");
+    std::thread::sleep(Duration::from_millis(300));
+    run.signal("INT");
+    run.end(Duration::from_secs(5)).ends_with(130);
+    bench.nothing_is_left();
+}
+
+/// At moments from the first millisecond to the end of the installation.
+#[test]
+fn kill_9_of_the_harness_leaves_nothing() {
+    let mut dice = ChaCha8Rng::seed_from_u64(20_260_101);
+    let mut in_the_middle = 0;
+    for round in 0..6 {
+        let bench = Bench::new();
+        let mut run = bench.start(&["scenario", "sno"]);
+        // The first ones in the set-up, where things are born and not yet written down.
+        let span = if round < 3 { 600 } else { 5000 };
+        let pause = Duration::from_millis(u64::from(dice.next_u32()) % span);
+        std::thread::sleep(pause);
+        if !run.has_ended() {
+            in_the_middle += 1;
+        }
+        run.signal("KILL");
+        drop(run);
+        eprintln!("round {round}: killed after {pause:?}");
+        bench.nothing_is_left();
+    }
+    assert!(in_the_middle >= 4, "only {in_the_middle} were killed before their end");
+}
+
+/// A run that was killed can be judged as far as it went, and says that it was.
+#[test]
+fn a_killed_run_is_told_from_one_that_ended() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    run.signal("KILL");
+    drop(run);
+    bench.nothing_is_left();
+    assert!(!bench.latest().join("result.json").exists());
+    bench.vlab(&["check", "latest"]).ends_with(3).says(&["killed before its end"]);
+    bench.vlab(&["report", "latest"]).ends_with(0);
+    assert_eq!(bench.result().verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn a_service_that_dies_has_failed() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    signal(bench.service_pid(), "KILL");
+    run.end(RUN).ends_with(1).says(&["the service under test ended by itself", "signal: 9"]);
+    let result = bench.result();
+    assert_eq!(result.verdict, Verdict::Failed);
+    let check = result.checks.iter().find(|c| c.name == "the service stays up").unwrap();
+    assert_eq!(check.verdict, CheckVerdict::Failed);
+    assert!(!check.last_things.is_empty(), "the last lines of its log are missing: {check:#?}");
+    bench.nothing_is_left();
+    // Judged again, the service has still died.
+    bench.vlab(&["check", "latest"]).ends_with(1).says(&["the service stays up"]);
+}
+
+/// The lab's fault, not the product's: it proves nothing, and soon.
+#[test]
+fn a_database_that_dies_is_inconclusive() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    signal(bench.postmaster_pid(), "KILL");
+    run.end(Duration::from_secs(40)).ends_with(3).says(&["INCONCLUSIVE", "PostgreSQL"]);
+    let result = bench.result();
+    assert_eq!(result.verdict, Verdict::Inconclusive);
+    assert!(result.checks.iter().any(|c| c.kind == CheckKind::Lab && c.name == "postgresql"), "{:#?}", result.checks);
+    bench.nothing_is_left();
+    bench.vlab(&["check", "latest"]).ends_with(3).says(&["PostgreSQL"]);
+}
+
+/// The supervisor is only for the worst case: a run whose supervisor was killed still cleans up after itself.
+#[test]
+fn a_run_without_its_supervisor_cleans_up_by_itself() {
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "insufficient-hardware"]);
+    let supervisor = || bench.processes().into_iter().find(|(_, line)| line.contains("__supervise"));
+    until("the supervisor", RUN, || supervisor().is_some());
+    signal(supervisor().unwrap().0, "KILL");
+    run.end(RUN).ends_with(0);
+    bench.nothing_is_left();
+}

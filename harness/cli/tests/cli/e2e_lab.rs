@@ -1,0 +1,146 @@
+//! A machine that cannot carry a run: taken ports, no PostgreSQL or an old one, full or unwritable disks.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rstest::rstest;
+use vlab_reports::result::{CheckKind, Verdict};
+
+use crate::bench::{Bench, RUN};
+
+#[test]
+fn a_taken_port_is_named() {
+    let bench = Bench::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let service = bench.start(&["service", "--listen", &address]);
+    service.end(Duration::from_secs(10)).ends_with(3).says(&[&address, "in use"]);
+}
+
+#[rstest]
+#[case("not an address")]
+#[case("127.0.0.1")]
+#[case("127.0.0.1:99999")]
+fn an_address_that_is_none_is_wrong_usage(#[case] address: &str) {
+    Bench::new().vlab(&["service", "--listen", address]).ends_with(2).says(&["--listen", address]);
+}
+
+#[test]
+fn a_database_that_is_not_there_is_named() {
+    let bench = Bench::new();
+    // Nobody listens there: the listener is gone again.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("postgres://somebody:swordfish77@127.0.0.1:{port}/none");
+    let said = bench.command(&["service", "--listen", "127.0.0.1:0"]).env("VLAB_POSTGRES", url).output().unwrap();
+    let said = crate::bench::Said::from(said).ends_with(3).says(&["database"]);
+    assert!(!said.err.contains("swordfish77"), "{}", said.err);
+}
+
+#[test]
+fn no_postgresql_says_how_to_get_it() {
+    let bench = Bench::new();
+    let empty = bench.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let said = bench.command(&["scenario", "sno", "--no-setup"]).env("VLAB_PG_BIN", &empty).output().unwrap();
+    crate::bench::Said::from(said).ends_with(3).says(&[empty.to_str().unwrap(), "fix"]);
+    bench.nothing_is_left();
+}
+
+#[test]
+fn an_old_postgresql_says_what_is_needed() {
+    let bench = Bench::new();
+    let old = bench.path("old");
+    fs::create_dir(&old).unwrap();
+    for name in ["initdb", "postgres"] {
+        fs::write(old.join(name), "#!/bin/sh\necho 'postgres (PostgreSQL) 9.6.24'\n").unwrap();
+        fs::set_permissions(old.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let said = bench.command(&["scenario", "sno", "--no-setup"]).env("VLAB_PG_BIN", &old).output().unwrap();
+    crate::bench::Said::from(said).ends_with(3).says(&["9.6.24", "13 or newer", "fix"]);
+    bench.nothing_is_left();
+}
+
+/// The folder's name is taken by a file: nobody can write there, not even root.
+#[test]
+fn an_output_folder_that_cannot_be_made_is_named() {
+    let bench = Bench::new();
+    let file = bench.file("file", "I am no folder");
+    let below = format!("{file}/runs");
+    for verb in ["scenario", "simulate"] {
+        bench.vlab(&[verb, "sno", "--output-dir", &below]).ends_with(3).says(&[&below, "INCONCLUSIVE"]);
+    }
+    bench.nothing_is_left();
+}
+
+/// A file system of its own with so much room. `None` when this user may not mount one.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, kib: u32) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let size = format!("size={kib}k,mode=0755");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
+            Ok(output) => {
+                eprintln!(
+                    "skipped: a small disk cannot be mounted: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: a small disk cannot be mounted: mount: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// From a disk that is full before the first file to one that becomes full in the middle of the history or in the report.
+#[rstest]
+fn a_full_disk_is_inconclusive_and_says_so(#[values(4, 40, 200)] kib: u32) {
+    let bench = Bench::new();
+    let Some(_disk) = SmallDisk::mount(&bench.path("small"), kib) else { return };
+    let runs = bench.path("small/runs").to_str().unwrap().to_owned();
+    let run = bench.start(&["scenario", "sno", "--output-dir", &runs]);
+    let said = run.end(RUN).ends_with(3).says(&["INCONCLUSIVE", "No space left on device", &runs]);
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+    bench.nothing_is_left();
+}
+
+/// A run whose set-up fails has a folder that says so.
+#[test]
+fn a_failed_set_up_has_a_report() {
+    let bench = Bench::new();
+    // Programs of the right version that cannot make a database.
+    let odd = bench.path("odd");
+    fs::create_dir(&odd).unwrap();
+    for name in ["initdb", "postgres"] {
+        let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'postgres (PostgreSQL) 15.1' && exit 0\necho 'a disk is on fire' >&2\nexit 1\n";
+        fs::write(odd.join(name), script).unwrap();
+        fs::set_permissions(odd.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = bench.command(&["scenario", "sno", "--no-setup"]);
+    // Its own cache: one that holds a ready database would not ask these programs.
+    command.env("VLAB_PG_BIN", &odd).env("XDG_CACHE_HOME", bench.path("cache"));
+    crate::bench::Said::from(command.output().unwrap()).ends_with(3).says(&["INCONCLUSIVE"]);
+    let result = bench.result();
+    assert_eq!(result.verdict, Verdict::Inconclusive);
+    assert!(
+        result.checks.iter().any(|c| c.kind == CheckKind::Lab && c.message.contains("a disk is on fire")),
+        "{result:#?}"
+    );
+    assert!(bench.latest().join("report.html").exists());
+    bench.nothing_is_left();
+}

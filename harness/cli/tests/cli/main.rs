@@ -1,0 +1,11 @@
+//! `vlab` as people use it: the program, its exit codes, what it prints and what it leaves on the machine.
+//!
+//! One program for all of it, so that it is linked once. What runs whole scenarios is in modules whose names begin with
+//! `e2e`: nextest runs those one at a time.
+
+mod bench;
+mod e2e_death;
+mod e2e_disturbed;
+mod e2e_lab;
+mod e2e_runs;
+mod verbs;
