@@ -142,9 +142,9 @@ impl Tracker {
         hits
     }
 
-    /// "A host status of a cluster" means any of its hosts.
+    /// "A host status of a cluster" means any of its hosts; so does an event that speaks of one of them.
     fn host_counts_for_cluster(&self, cast: &Cast, cluster: &str, host: Uuid) -> bool {
-        matches!(self.moment.seen, Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_))
+        matches!(self.moment.seen, Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_) | Seen::Event { .. })
             && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
     }
 

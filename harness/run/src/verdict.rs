@@ -32,7 +32,7 @@ pub const MADE_WHILE_RUNNING: [&str; 3] = [STAYS_UP, COMES_TO_ITS_END, CAN_GO_ON
 /// short comes before all that could not be seen any more because of that.
 pub fn in_order(judged: Vec<CheckResult>, found: Vec<CheckResult>) -> Vec<CheckResult> {
     let (mut checks, rest): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|c| MADE_WHILE_RUNNING.contains(&c.name.as_str()));
+        found.into_iter().partition(|c| c.kind == CheckKind::Lab || MADE_WHILE_RUNNING.contains(&c.name.as_str()));
     checks.extend(judged);
     checks.extend(rest);
     checks

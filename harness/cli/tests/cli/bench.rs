@@ -50,13 +50,11 @@ impl Said {
     /// Both outputs contain each of the words, in whichever of them.
     #[track_caller]
     pub(crate) fn says(self, words: &[&str]) -> Self {
+        // The terminal's lines are folded.
+        let unfolded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let all = format!("{} {}", unfolded(&self.out), unfolded(&self.err));
         for word in words {
-            assert!(
-                self.out.contains(word) || self.err.contains(word),
-                "{word:?} is missing\nstdout:\n{}\nstderr:\n{}",
-                self.out,
-                self.err
-            );
+            assert!(all.contains(word), "{word:?} is missing\nstdout:\n{}\nstderr:\n{}", self.out, self.err);
         }
         self
     }

@@ -14,7 +14,7 @@ fn ctrl_c_cleans_up_and_is_inconclusive() {
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     run.signal("INT");
-    run.end(Duration::from_secs(25)).ends_with(3).says(&["interrupted by the user", "INCONCLUSIVE"]);
+    run.end(Duration::from_secs(25)).ends_with(3).says(&["interrupted by the user", "inconclusive"]);
     let result = bench.result();
     assert_eq!((result.verdict, result.exit_code), (Verdict::Inconclusive, 3));
     assert!(bench.latest().join("report.html").exists());
@@ -115,7 +115,7 @@ fn a_database_that_dies_is_inconclusive() {
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     signal(bench.postmaster_pid(), "KILL");
-    run.end(Duration::from_secs(40)).ends_with(3).says(&["INCONCLUSIVE", "PostgreSQL"]);
+    run.end(Duration::from_secs(40)).ends_with(3).says(&["inconclusive", "PostgreSQL"]);
     let result = bench.result();
     assert_eq!(result.verdict, Verdict::Inconclusive);
     assert!(result.checks.iter().any(|c| c.kind == CheckKind::Lab && c.name == "postgresql"), "{:#?}", result.checks);

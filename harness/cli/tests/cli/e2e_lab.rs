@@ -16,9 +16,12 @@ use crate::bench::{Bench, RUN};
 fn a_taken_port_is_named() {
     let bench = Bench::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let service = bench.start(&["service", "--listen", &address]);
-    service.end(Duration::from_secs(10)).ends_with(3).says(&[&address, "in use"]);
+    let address = taken.local_addr().unwrap();
+    let service = bench.start(&["service", "--listen", &address.to_string()]);
+    service
+        .end(Duration::from_secs(10))
+        .ends_with(3)
+        .says(&[&format!("port {} of 127.0.0.1 is taken", address.port())]);
 }
 
 #[rstest]
@@ -71,7 +74,7 @@ fn an_output_folder_that_cannot_be_made_is_named() {
     let file = bench.file("file", "I am no folder");
     let below = format!("{file}/runs");
     for verb in ["scenario", "simulate"] {
-        bench.vlab(&[verb, "sno", "--output-dir", &below]).ends_with(3).says(&[&below, "INCONCLUSIVE"]);
+        bench.vlab(&[verb, "sno", "--output-dir", &below]).ends_with(3).says(&[&below, "inconclusive"]);
     }
     bench.nothing_is_left();
 }
@@ -114,7 +117,7 @@ fn a_full_disk_is_inconclusive_and_says_so(#[values(4, 40, 200)] kib: u32) {
     let Some(_disk) = SmallDisk::mount(&bench.path("small"), kib) else { return };
     let runs = bench.path("small/runs").to_str().unwrap().to_owned();
     let run = bench.start(&["scenario", "sno", "--output-dir", &runs]);
-    let said = run.end(RUN).ends_with(3).says(&["INCONCLUSIVE", "No space left on device", &runs]);
+    let said = run.end(RUN).ends_with(3).says(&["inconclusive", "No space left on device", &runs]);
     assert!(!said.err.contains("panicked"), "{}", said.err);
     bench.nothing_is_left();
 }
@@ -134,7 +137,7 @@ fn a_failed_set_up_has_a_report() {
     let mut command = bench.command(&["scenario", "sno", "--no-setup"]);
     // Its own cache: one that holds a ready database would not ask these programs.
     command.env("VLAB_PG_BIN", &odd).env("XDG_CACHE_HOME", bench.path("cache"));
-    crate::bench::Said::from(command.output().unwrap()).ends_with(3).says(&["INCONCLUSIVE"]);
+    crate::bench::Said::from(command.output().unwrap()).ends_with(3).says(&["inconclusive"]);
     let result = bench.result();
     assert_eq!(result.verdict, Verdict::Inconclusive);
     assert!(

@@ -18,7 +18,7 @@ use crate::bench::{Bench, RUN, walk};
 #[case("insufficient-hardware")]
 fn a_shipped_scenario_passes_and_leaves_a_whole_folder(#[case] scenario: &str) {
     let bench = Bench::new();
-    bench.vlab(&["scenario", scenario]).ends_with(0).says(&["PASSED", scenario, "report.html"]);
+    bench.vlab(&["scenario", scenario]).ends_with(0).says(&["passed", scenario, "report.html"]);
     let latest = bench.latest();
     assert!(fs::symlink_metadata(&latest).unwrap().is_symlink());
     for name in ["started.json", "scenario.yaml", "history.jsonl", "result.json", "report.html", "service.log"] {
@@ -48,7 +48,7 @@ fn a_shipped_scenario_passes_and_leaves_a_whole_folder(#[case] scenario: &str) {
     assert!(matches!(history[history.len() - 1].what, What::RunFinished { .. }));
     bench.nothing_is_left();
     // The verdict is a function of the folder.
-    bench.vlab(&["check", "latest"]).ends_with(0).says(&["PASSED"]);
+    bench.vlab(&["check", "latest"]).ends_with(0).says(&["passed"]);
     bench.vlab(&["report", "latest"]).ends_with(0).says(&["report.html"]);
     assert_eq!(bench.result().verdict, Verdict::Passed);
 }
@@ -111,7 +111,7 @@ fn a_broken_expectation_fails_and_says_where_and_what_was_seen() {
     assert_eq!(text.lines().count(), broken.lines().count(), "the scenario has changed, and this test must, too");
     let path = bench.file("broken.yaml", broken);
     let said = bench.vlab(&["scenario", &path]).ends_with(1).says(&[
-        "FAILED",
+        "failed",
         "nobody ever reboots",
         "the host goes through the stages of a single node",
         "node-0",
@@ -149,7 +149,7 @@ fn simulated_histories_of_two_processes_are_the_same(#[case] scenario: &str) {
     assert!(first == history("5"), "two processes, two histories");
     assert!(first != history("6"));
     // The folder of a simulated run has the same history, and is judged the same.
-    bench.vlab(&["simulate", scenario, "--seed", "5"]).ends_with(0).says(&["PASSED"]);
+    bench.vlab(&["simulate", scenario, "--seed", "5"]).ends_with(0).says(&["passed"]);
     assert_eq!(fs::read_to_string(bench.latest().join("history.jsonl")).unwrap(), first);
-    bench.vlab(&["check", "latest"]).ends_with(0).says(&["PASSED"]);
+    bench.vlab(&["check", "latest"]).ends_with(0).says(&["passed"]);
 }
