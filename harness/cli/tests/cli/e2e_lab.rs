@@ -49,7 +49,7 @@ fn no_postgresql_says_how_to_get_it() {
     let empty = bench.path("empty");
     fs::create_dir(&empty).unwrap();
     let said = bench.command(&["scenario", "sno", "--no-setup"]).env("VLAB_PG_BIN", &empty).output().unwrap();
-    crate::bench::Said::from(said).ends_with(3).says(&[empty.to_str().unwrap(), "fix"]);
+    crate::bench::Said::from(said).ends_with(3).says(&[empty.to_str().unwrap(), "correct or unset it"]);
     bench.nothing_is_left();
 }
 
