@@ -1,6 +1,8 @@
 //! Virtual time: the same seed gives the same history byte for byte, another seed another one, and every shipped scenario
 //! that fits passes in both time profiles.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeMap;
 
 use rstest::rstest;

@@ -1,6 +1,8 @@
 //! The words of the scenario language and those that hosts, clusters and the service say are the same: an expectation about
 //! a word that nobody says could never be met, and one that must not be seen could never fail.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

@@ -30,7 +30,7 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
         live: false,
         disturbances,
     };
-    let outcome = run(&prepared, options).await;
+    let outcome = Box::pin(run(&prepared, options)).await;
     let dir = outcome.dir.clone().unwrap();
     let history = vlab_history::read(&dir.join("history.jsonl")).unwrap();
     (outcome, history, runs)
@@ -120,7 +120,7 @@ async fn the_installation_survives(
     #[case] moment: Moment,
     #[case] note: &str,
 ) {
-    let (outcome, history, _runs) = disturbed(scenario, vec![Disturbance { moment, target }]).await;
+    let (outcome, history, _runs) = Box::pin(disturbed(scenario, vec![Disturbance { moment, target }])).await;
     let at = history
         .iter()
         .position(|o| matches!(&o.what, What::Note { text } if text.starts_with("kill -9 of")))
@@ -146,7 +146,7 @@ async fn the_installation_survives_both() {
         Disturbance { moment: stage("node-0", HostStage::WritingImageToDisk), target: Target::Postgres },
         Disturbance { moment: status("node-0", HostStatus::Installed), target: Target::Service },
     ];
-    let (outcome, history, _runs) = disturbed("sno", disturbances).await;
+    let (outcome, history, _runs) = Box::pin(disturbed("sno", disturbances)).await;
     let killed: Vec<usize> = history
         .iter()
         .enumerate()

@@ -3,6 +3,8 @@
 //! One program for all of it, so that it is linked once. What runs whole scenarios is in modules whose names begin with
 //! `e2e`: nextest runs those one at a time.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 mod bench;
 mod e2e_death;
 mod e2e_disturbed;
