@@ -281,10 +281,12 @@ impl Bench<'_> {
             ledger: Some(ledger.clone()),
             ..PgOptions::from_env()
         });
-        let postgres = tokio::select! {
-            started = postgres => started.map_err(|e| lab("postgresql")(&e))?,
-            () = self.options.interrupted.cancelled() => return Err(LabError { what: "set-up", error: "interrupted".into() }),
-        };
+        // Not given up in the middle when the user interrupts: its directory would be left. It takes a moment only.
+        let postgres = postgres.await.map_err(|e| lab("postgresql")(&e))?;
+        if self.options.interrupted.is_cancelled() {
+            let _ = postgres.stop().await;
+            return Err(LabError { what: "set-up", error: "interrupted".into() });
+        }
         let conninfo = match postgres.create_database("assisted").await {
             Ok(conninfo) => conninfo,
             Err(error) => {

@@ -24,6 +24,26 @@ fn ctrl_c_cleans_up_and_is_inconclusive() {
     bench.vlab(&["check", "latest"]).ends_with(3).says(&["interrupted by the user"]);
 }
 
+/// While PostgreSQL and the service are being started, nobody waits for them any more, and the run itself leaves nothing to
+/// its supervisor.
+#[test]
+fn ctrl_c_in_the_set_up_cleans_up() {
+    for pause in [0, 60, 120, 180, 340] {
+        let bench = Bench::new();
+        let run = bench.start(&["scenario", "sno"]);
+        // From here on the signal is taken: the start marker is written later.
+        until("the start marker", RUN, || bench.latest().join("started.json").exists());
+        std::thread::sleep(Duration::from_millis(pause));
+        run.signal("INT");
+        let said = run.end(Duration::from_secs(25)).ends_with(3).says(&["interrupted"]);
+        let result = bench.result();
+        assert_eq!(result.verdict, Verdict::Inconclusive, "{said:?}");
+        let leak = result.checks.iter().find(|c| c.kind == CheckKind::Leak).expect("no check for leaks");
+        assert_eq!(leak.verdict, CheckVerdict::Passed, "after {pause} ms: {leak:#?}");
+        bench.nothing_is_left();
+    }
+}
+
 /// With the service stopped, stopping it takes its whole grace: the second signal surely comes in the middle.
 #[test]
 fn ctrl_c_twice_is_130_while_the_lab_does_not_end() {
