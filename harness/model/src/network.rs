@@ -153,6 +153,11 @@ pub fn calculated_machine_networks(cluster: &ClusterView, hosts: &[&HostView]) -
     networks
 }
 
+/// Is any host in the network of that VIP?
+pub fn any_host_reaches(vip: &str, hosts: &[&HostView]) -> bool {
+    vip.parse().is_ok_and(|vip| network_of_vip(&vip, hosts).is_some())
+}
+
 /// Machine networks of a single node: in each family the only network of the host, else the one of its default route. Empty
 /// while that is not clear.
 pub fn sno_machine_networks(host: &HostView) -> Vec<IpNet> {

@@ -176,9 +176,6 @@ pub(super) fn openshift_versions(call: &mut Call<'_>) -> Answer {
         let all: Vec<String> = versions.keys().cloned().collect();
         versions.retain(|v, _| !all.iter().any(|o| minor(o) == minor(v) && order(o) > order(v)));
     }
-    if filter.is_some() && versions.is_empty() {
-        return Err(Fail::bad_request(format!("no openshift version matches {}", filter.unwrap_or(""))));
-    }
     Ok(Response::json(200, &versions))
 }
 

@@ -10,10 +10,11 @@ use super::answer::Fail;
 
 /// Reads a request body of that shape. `param` is the body parameter's name in the API's schema.
 pub(super) fn body<T: WireObject + DeserializeOwned>(bytes: &[u8], param: &str, strict: bool) -> Result<T, Fail> {
-    let value = json_body(bytes, param)?;
+    let mut value = json_body(bytes, param)?;
     decode(&value, &T::SPEC, T::SPEC.type_name, "", strict).map_err(|reason| parse_failure(param, &reason))?;
     if value.is_null() {
-        return Err(Fail::Infra(400, format!("{} in body is required", camel(param))));
+        // For Go's decoder `null` is an object without members.
+        value = Value::Object(serde_json::Map::new());
     }
     validate(&value, &T::SPEC, "").map_err(|message| Fail::Infra(400, message))?;
     serde_json::from_value(without_nulls(value)).map_err(|e| parse_failure(param, &e.to_string()))
@@ -82,14 +83,22 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+/// Go's name of a type: some abbreviations are in capitals there.
+fn go_name(name: &str) -> &str {
+    match name {
+        "ApiVip" => "APIVip",
+        other => other,
+    }
+}
+
 fn go_type(kind: &Kind) -> String {
     match kind {
         Kind::String | Kind::Uuid | Kind::DateTime | Kind::Enum(_) => "string".into(),
         Kind::Integer => "int64".into(),
         Kind::Number => "float64".into(),
         Kind::Bool => "bool".into(),
-        Kind::Object(spec) => format!("models.{}", spec.type_name),
-        Kind::Array(Kind::Object(spec)) => format!("[]*models.{}", spec.type_name),
+        Kind::Object(spec) => format!("models.{}", go_name(spec.type_name)),
+        Kind::Array(Kind::Object(spec)) => format!("[]*models.{}", go_name(spec.type_name)),
         Kind::Array(inner) => format!("[]{}", go_type(inner)),
         Kind::Map(inner) => format!("map[string]{}", go_type(inner)),
         Kind::Any => "interface {}".into(),
@@ -154,6 +163,37 @@ fn decode_kind(value: &Value, kind: &Kind, owner: &str, path: &str, strict: bool
     Ok(())
 }
 
+const ADDRESS: &str = r"^(?:(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3})|(?:(?:[0-9a-fA-F]*:[0-9a-fA-F]*){2,}))?$";
+const CIDR: &str = r"^(?:(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}\/(?:(?:[0-9])|(?:[1-2][0-9])|(?:3[0-2])))|(?:(?:[0-9a-fA-F]*:[0-9a-fA-F]*){2,})/(?:(?:[0-9])|(?:[1-9][0-9])|(?:1[0-1][0-9])|(?:12[0-8])))$";
+const MANIFEST: &str = r"^[^\/]*\.(json|ya?ml(\.patch_?[a-zA-Z0-9_]*)?)$";
+
+/// What texts must look like: type, member, pattern. An empty text is never looked at.
+const PATTERNS: &[(&str, &str, &str)] = &[
+    ("ApiVip", "ip", ADDRESS),
+    ("IngressVip", "ip", ADDRESS),
+    ("ClusterNetwork", "cidr", CIDR),
+    ("ServiceNetwork", "cidr", CIDR),
+    ("MachineNetwork", "cidr", CIDR),
+    ("ClusterCreateParams", "cluster_network_cidr", CIDR),
+    ("ClusterCreateParams", "service_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "cluster_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "service_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "machine_network_cidr", CIDR),
+    ("CreateManifestParams", "file_name", MANIFEST),
+    ("UpdateManifestParams", "file_name", MANIFEST),
+    ("UpdateManifestParams", "updated_file_name", MANIFEST),
+    ("KernelArgument", "value", "^(?:(?:[^ \\t\\n\\r\"]+)|(?:\"[^\"]*\"))+$"),
+];
+
+fn check_pattern(value: &Value, owner: &str, field: &str, place: &str) -> Result<(), String> {
+    let Some(text) = value.as_str().filter(|t| !t.is_empty()) else { return Ok(()) };
+    let Some((_, _, pattern)) = PATTERNS.iter().find(|(o, f, _)| *o == owner && *f == field) else { return Ok(()) };
+    if regex::Regex::new(pattern).is_ok_and(|r| r.is_match(text)) {
+        return Ok(());
+    }
+    Err(format!("{place} in body should match '{pattern}'"))
+}
+
 /// Second step, as the generated models do it: members by name, the first violation is reported.
 fn validate(value: &Value, spec: &StructSpec, path: &str) -> Result<(), String> {
     let Value::Object(map) = value else { return Ok(()) };
@@ -164,7 +204,10 @@ fn validate(value: &Value, spec: &StructSpec, path: &str) -> Result<(), String> 
         match map.get(field.name) {
             None | Some(Value::Null) if field.required => return Err(format!("{place} in body is required")),
             None | Some(Value::Null) => {}
-            Some(member) => validate_kind(member, &field.kind, field.checks, &place)?,
+            Some(member) => {
+                validate_kind(member, &field.kind, field.checks, &place)?;
+                check_pattern(member, spec.type_name, field.name, &place)?;
+            }
         }
     }
     Ok(())
@@ -238,13 +281,19 @@ pub(super) fn go_quote(text: &str) -> String {
     out
 }
 
-/// Parses JSON; the error is in the words of Go's decoder.
+/// Parses the first JSON value of a body; the error is in the words of Go's streaming decoder, which does not look at what
+/// follows the value and has its own words for an end that comes too early.
 pub(super) fn parse_json(bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(bytes).map_err(|e| {
-        go_syntax_error(bytes).unwrap_or_else(|| {
-            if e.to_string().contains("recursion") { "exceeded max depth".to_owned() } else { e.to_string() }
-        })
-    })
+    match serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().next() {
+        Some(Ok(value)) => Ok(value),
+        None => Err("unexpected EOF".to_owned()),
+        Some(Err(e)) => Err(match go_syntax_error(bytes) {
+            Some(message) if message == "unexpected end of JSON input" => "unexpected EOF".to_owned(),
+            Some(message) => message,
+            None if e.to_string().contains("recursion") => "exceeded max depth".to_owned(),
+            None => e.to_string(),
+        }),
+    }
 }
 
 /// The same for a text inside of a member.
@@ -422,15 +471,44 @@ mod tests {
     #[rstest]
     #[case("{{{", "invalid character '{' looking for beginning of object key string")]
     #[case("nope", "invalid character 'o' in literal null (expecting 'u')")]
-    #[case("", "unexpected end of JSON input")]
+    #[case("", "unexpected EOF")]
+    #[case("{", "unexpected EOF")]
+    #[case("{\"a\":[1", "unexpected EOF")]
     #[case("[1,]", "invalid character ']' looking for beginning of value")]
     #[case("{\"a\" 1}", "invalid character '1' after object key")]
     #[case("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair")]
-    #[case("1 2", "invalid character '2' after top-level value")]
     #[case("\"a\nb\"", "invalid character '\\n' in string literal")]
     #[case("zzz", "invalid character 'z' looking for beginning of value")]
     fn syntax_errors_are_worded_as_go_does(#[case] text: &str, #[case] message: &str) {
         assert_eq!(parse_json(text.as_bytes()).unwrap_err(), message);
+    }
+
+    #[test]
+    fn what_follows_the_first_value_of_a_body_is_not_looked_at() {
+        assert_eq!(parse_json(b"{\"a\":1} zz").unwrap(), serde_json::json!({"a": 1}));
+        // In a member it is an error all the same.
+        assert!(parse_text::<Value>("1 2").is_err());
+    }
+
+    #[rstest]
+    #[case(r#"{"api_vips":[{"ip":"zz"}]}"#, Some("api_vips.0.ip"))]
+    #[case(r#"{"api_vips":[{"ip":""}]}"#, None)]
+    #[case(r#"{"api_vips":[{"ip":"192.168.126.5"}]}"#, None)]
+    #[case(r#"{"api_vips":[{"ip":"fd00::5"}]}"#, None)]
+    #[case(r#"{"cluster_networks":[{"cidr":"x"}]}"#, Some("cluster_networks.0.cidr"))]
+    #[case(r#"{"cluster_networks":[{"cidr":"10.0.0.1/8"}]}"#, None)]
+    #[case(r#"{"machine_networks":[{"cidr":"1.2.3"}]}"#, Some("machine_networks.0.cidr"))]
+    #[case(r#"{"service_networks":[{"cidr":"fd02::/112"}]}"#, None)]
+    fn texts_with_a_pattern(#[case] text: &str, #[case] refused: Option<&str>) {
+        let result = body::<vlab_api::types::V2ClusterUpdateParams>(text.as_bytes(), "cluster-update-params", true);
+        match refused {
+            None => assert!(result.is_ok(), "{text}: {result:?}"),
+            Some(place) => {
+                let fail = result.unwrap_err();
+                assert!(fail.reason().starts_with(&format!("{place} in body should match '^")), "{fail:?}");
+                assert!(matches!(fail, Fail::Infra(400, _)));
+            }
+        }
     }
 
     #[test]
@@ -443,6 +521,7 @@ mod tests {
     #[case(r#"{"host_id":"zz"}"#, "host_id in body must be of type uuid: \"zz\"")]
     #[case(r#"{}"#, "host_id in body is required")]
     #[case(r#"{"host_id":null}"#, "host_id in body is required")]
+    #[case("null", "host_id in body is required")]
     #[case("", "newHostParams in body is required")]
     #[case(
         r#"{"host_id":1}"#,

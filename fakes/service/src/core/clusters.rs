@@ -31,19 +31,26 @@ pub(super) fn check_pull_secret(secret: &str, what: &str) -> Result<(), Fail> {
         return bad("pull secret must contain 'auths' JSON-object field".into());
     };
     for (registry, entry) in auths {
-        let Some(auth) = entry.get("auth").and_then(|a| a.as_str()) else {
-            return bad(format!("invalid: \"{registry}\" JSON-object requires either 'auth' or 'credsStore' field"));
-        };
+        // An entry without `auth` is nothing to the service.
+        let Some(auth) = entry.get("auth").and_then(|a| a.as_str()) else { continue };
         let Some(decoded) =
             base64::engine::general_purpose::STANDARD.decode(auth).ok().and_then(|d| String::from_utf8(d).ok())
         else {
-            return bad(format!("'auth' fields of \"{registry}\" are not base64-encoded"));
+            return bad(format!("invalid pull secret: 'auth' field of \"{registry}\" is not base64-encoded"));
         };
         if decoded.split_once(':').is_none_or(|(user, password)| user.is_empty() || password.is_empty()) {
-            return bad(format!("'auth' for {registry} is not in 'user:password' format"));
+            return bad(format!("invalid pull secret: 'auth' for {registry} is not in 'user:password' format"));
         }
     }
     Ok(())
+}
+
+/// The same for a changed one: what is no JSON at all is told without a word about where.
+pub(super) fn check_changed_pull_secret(secret: &str, what: &str) -> Result<(), Fail> {
+    if serde_json::from_str::<serde_json::Value>(secret).is_err() {
+        return Err(Fail::bad_request("pull secret must be a well-formed JSON"));
+    }
+    check_pull_secret(secret, what)
 }
 
 /// An SSH public key as `ssh-keygen` writes it; empty is allowed.
@@ -69,7 +76,9 @@ pub(super) fn check_ssh_key(key: &str) -> Result<(), Fail> {
                 && blob.get(4..4 + kind.len()) == Some(kind.as_bytes())
         });
         if !named {
-            return Err(Fail::bad_request("SSH key is not valid"));
+            return Err(Fail::bad_request(format!(
+                "SSH key: {line} does not match any supported type: ssh-rsa, ssh-ed25519, ecdsa-[VARIANT]"
+            )));
         }
     }
     Ok(())
@@ -84,14 +93,14 @@ pub(super) fn check_proxy(http: Option<&str>, https: Option<&str>, no_proxy: Opt
             return bad(format!("Proxy URL format is not valid: '{url}'"));
         };
         if scheme == "https" {
-            return bad(format!("The URL scheme must be http; https is currently not supported: '{url}'"));
+            return bad(format!("The URL scheme must be http and specified in the URL: '{url}'"));
         }
         if scheme != "http" || rest.starts_with('/') {
             return bad(format!("Proxy URL format is not valid: '{url}'"));
         }
     }
     for part in no_proxy.unwrap_or("").split(',').filter(|p| !p.is_empty() && *p != "*") {
-        let plain = part.trim_start_matches('.');
+        let plain = part.trim_start_matches("*.").trim_start_matches('.');
         let domain =
             !plain.is_empty() && plain.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
         if !domain && part.parse::<IpNet>().is_err() {
@@ -124,7 +133,10 @@ fn check_domain(domain: &str) -> Result<(), Fail> {
     const PATTERN: &str = r"^([a-z\d]([\-]*[a-z\d]+)*\.)+[a-z\d]+([\-]*[a-z\d]+)+$";
     let dotted_decimal =
         domain.split('.').count() == 4 && domain.split('.').all(|p| p.chars().all(|c| c.is_ascii_digit()));
-    let valid = domain.len() <= 255 && !dotted_decimal && regex::Regex::new(PATTERN).is_ok_and(|r| r.is_match(domain));
+    // A single label is fine too; the message only tells of the longer ones.
+    const LABEL: &str = r"^[a-z\d]+([\-]*[a-z\d]+)+$";
+    let matches = |pattern| regex::Regex::new(pattern).is_ok_and(|r| r.is_match(domain));
+    let valid = domain.len() <= 255 && !dotted_decimal && (matches(PATTERN) || matches(LABEL));
     if domain.is_empty() || valid {
         return Ok(());
     }
@@ -143,39 +155,30 @@ fn complaints(errors: &[String]) -> Result<(), Fail> {
     Err(Fail::bad_request(format!("{} {noun} occurred:\n{list}\n", errors.len())))
 }
 
-/// Networks that are no CIDRs.
+/// Networks that are no CIDRs. Their size and host bits are not looked at here: host bits are cut off when they are stored,
+/// and whether a network is large enough is for the validations to say.
 fn check_networks(
     cluster: Option<&[ClusterNetwork]>,
     service: Option<&[ServiceNetwork]>,
     machine: Option<&[MachineNetwork]>,
 ) -> Result<(), Fail> {
     let mut errors = Vec::new();
-    let mut check = |kind: &str, cidrs: Vec<&str>, minimum: bool| {
+    let mut check = |kind: &str, cidrs: Vec<&str>| {
         for (i, cidr) in cidrs.into_iter().enumerate() {
-            match cidr.parse::<IpNet>() {
-                Err(_) => {
-                    errors.push(format!("Could not parse {kind} CIDR {cidr} (index {i}): invalid CIDR address: {cidr}"))
-                }
-                Ok(net) if net.trunc() != net => {
-                    errors.push(format!(
-                        "{kind} CIDR {cidr} (index {i}): the host part of the address must be zero, as in {}",
-                        net.trunc()
-                    ));
-                }
-                Ok(net) if minimum => errors
-                    .extend(network::network_too_small(&net).map(|e| format!("{kind} CIDR {cidr} (index {i}): {e}"))),
-                Ok(_) => {}
+            if cidr.parse::<IpNet>().is_err() {
+                errors.push(format!("Could not parse {kind} CIDR {cidr} (index {i}): invalid CIDR address: {cidr}"));
             }
         }
     };
-    let text = |c: &Option<String>| c.as_deref().unwrap_or("").to_owned();
-    let list: Vec<String> = machine.unwrap_or(&[]).iter().map(|n| text(&n.cidr)).collect();
-    check("Machine Network", list.iter().map(String::as_str).collect(), false);
-    let list: Vec<String> = cluster.unwrap_or(&[]).iter().map(|n| text(&n.cidr)).collect();
-    check("Cluster Network", list.iter().map(String::as_str).collect(), true);
-    let list: Vec<String> = service.unwrap_or(&[]).iter().map(|n| text(&n.cidr)).collect();
-    check("Service Network", list.iter().map(String::as_str).collect(), true);
+    check("Machine Network", machine.unwrap_or(&[]).iter().map(|n| n.cidr.as_deref().unwrap_or("")).collect());
+    check("Cluster Network", cluster.unwrap_or(&[]).iter().map(|n| n.cidr.as_deref().unwrap_or("")).collect());
+    check("Service Network", service.unwrap_or(&[]).iter().map(|n| n.cidr.as_deref().unwrap_or("")).collect());
     complaints(&errors)
+}
+
+/// A CIDR without host bits.
+fn trimmed(cidr: Option<&String>) -> Option<String> {
+    cidr.map(|c| c.parse::<IpNet>().map_or_else(|_| c.clone(), |net| net.trunc().to_string()))
 }
 
 fn ips_of_api(vips: Option<&[ApiVip]>) -> Vec<String> {
@@ -191,7 +194,7 @@ fn check_vips(api: &[String], ingress: &[String], user_balancer: bool) -> Result
     let mut errors = Vec::new();
     for (kind, vips) in [("apiVIPs", api), ("ingressVIPs", ingress)] {
         if vips.len() > 2 {
-            errors.push(format!("{kind}: at most 2 addresses are allowed, got {}", vips.len()));
+            errors.push(format!("{kind} supports 2 vips. got: {}", vips.len()));
         }
         for vip in vips {
             if vip.parse::<std::net::IpAddr>().is_err() {
@@ -199,15 +202,133 @@ fn check_vips(api: &[String], ingress: &[String], user_balancer: bool) -> Result
             }
         }
     }
-    if api.len() != ingress.len() && !api.is_empty() && !ingress.is_empty() {
-        errors.push("configuration must include the same number of apiVIPs and ingressVIPs".to_owned());
+    if api.len() != ingress.len() {
+        errors.push(format!(
+            "configuration must include the same number of apiVIPs (got {}) and ingressVIPs (got {})",
+            api.len(),
+            ingress.len()
+        ));
     }
     if !user_balancer {
         for vip in api.iter().filter(|v| ingress.contains(v)) {
             errors.push(format!("The IP address \"{vip}\" appears both in apiVIPs and ingressVIPs"));
         }
     }
-    complaints(&errors)
+    complaints(&errors)?;
+    for (kind, vips) in [("apiVIPs", api), ("ingressVIPs", ingress)] {
+        let v6 = vips.iter().filter(|v| v.contains(':')).count();
+        if vips.len() == 2 && v6 != 1 {
+            let missing = if v6 == 0 { "IPv6" } else { "IPv4" };
+            return Err(Fail::bad_request(format!("dual-stack {kind} must include exactly one {missing} address")));
+        }
+    }
+    Ok(())
+}
+
+/// VIPs must be in the machine networks, where those are named; the first that is not is reported.
+fn check_vips_in(networks: &[MachineNetwork], api: &[String], ingress: &[String]) -> Result<(), Fail> {
+    let nets: Vec<IpNet> = networks.iter().filter_map(|n| n.cidr.as_deref()?.parse().ok()).collect();
+    for (kind, vips) in [("api-vip", api), ("ingress-vip", ingress)] {
+        for (i, vip) in vips.iter().enumerate() {
+            let Ok(ip) = vip.parse::<std::net::IpAddr>() else { continue };
+            if nets.is_empty() || nets.iter().any(|n| n.contains(&ip)) {
+                continue;
+            }
+            let net = nets.get(i).unwrap_or(&nets[0]);
+            return complaints(&[format!("{kind} <{vip}> does not belong to machine-network-cidr <{net}>")]);
+        }
+    }
+    Ok(())
+}
+
+/// Who makes the VIPs: with user-managed networking nobody sets them (unless the user brings the load balancer), with DHCP
+/// the service does.
+fn check_vip_owner(umn: bool, dhcp: bool, user_balancer: bool, api: &[String], ingress: &[String]) -> Result<(), Fail> {
+    let bad = |text: &str| Err(Fail::bad_request(text));
+    match (umn && !user_balancer, dhcp) {
+        (true, true) => bad("VIP DHCP Allocation cannot be set with User Managed Networking"),
+        (true, _) if !api.is_empty() => bad("API VIPs cannot be set with User Managed Networking"),
+        (true, _) if !ingress.is_empty() => bad("Ingress VIPs cannot be set with User Managed Networking"),
+        (_, true) if !api.is_empty() => {
+            bad("Setting API VIPs is forbidden when cluster is in vip-dhcp-allocation mode")
+        }
+        (_, true) if !ingress.is_empty() => {
+            bad("Setting Ingress VIPs is forbidden when cluster is in vip-dhcp-allocation mode")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// OpenShiftSDN is gone since 4.15 and never was for a single node.
+fn check_network_type(kind: Option<&str>, version: &str, single: bool) -> Result<(), Fail> {
+    if kind != Some("OpenShiftSDN") {
+        return Ok(());
+    }
+    if single {
+        return Err(Fail::bad_request("OpenShiftSDN network type is not allowed in single node mode"));
+    }
+    if disks::version_at_least(version, 4, 15) {
+        return Err(Fail::bad_request(format!(
+            "Openshift version {version} is not supported for OpenShiftSDN NetworkType"
+        )));
+    }
+    Ok(())
+}
+
+/// A comma-separated list of NTP servers: addresses or names.
+pub(super) fn check_ntp(sources: Option<&str>) -> Result<(), Fail> {
+    for source in sources.unwrap_or("").split(',').filter(|s| !s.is_empty()) {
+        let fine = source.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
+        if !fine {
+            return Err(Fail::bad_request(format!("Invalid NTP source: {source}")));
+        }
+    }
+    Ok(())
+}
+
+/// A comma-separated list of words (letters, digits, underscores, blanks).
+fn check_tags(tags: Option<&str>) -> Result<(), Fail> {
+    let Some(tags) = tags.filter(|t| !t.is_empty()) else { return Ok(()) };
+    let word = |w: &str| {
+        let w = w.trim();
+        !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ' '))
+    };
+    if tags.split(',').all(word) {
+        return Ok(());
+    }
+    Err(Fail::bad_request(format!(
+        "Invalid format for Tags: {tags}. Tags should be a comma-separated list (e.g. tag1,tag2,tag3). Each tag can consist of the following characters: Alphanumeric (aA-zZ, 0-9), underscore (_) and white-spaces."
+    )))
+}
+
+fn check_encryption(encryption: Option<&DiskEncryption>) -> Result<(), Fail> {
+    let tang = encryption
+        .is_some_and(|e| e.mode.as_deref() == Some("tang") && e.tang_servers.as_deref().unwrap_or("").is_empty());
+    if tang { Err(Fail::bad_request("Setting Tang mode but tang_servers isn't set")) } else { Ok(()) }
+}
+
+/// Operators that the service would know are not built; others do not exist.
+fn check_operators(operators: Option<&[vlab_api::types::OperatorCreateParams]>, bundles: bool) -> Result<(), Fail> {
+    for operator in operators.unwrap_or(&[]) {
+        let name = operator.name.as_deref().unwrap_or("");
+        if !KNOWN_OPERATORS.contains(&name) {
+            return Err(Fail::bad_request(format!("operator {name} isn't supported")));
+        }
+    }
+    if bundles || operators.is_some_and(|o| !o.is_empty()) { Err(Fail::not_built("OLM operators")) } else { Ok(()) }
+}
+
+/// Operators that the real service can install.
+const KNOWN_OPERATORS: &[&str] = &["lso", "ocs", "odf", "cnv", "lvm", "mce"];
+
+/// An external platform needs to be described.
+fn check_external(platform: Option<&Platform>) -> Result<(), Fail> {
+    match platform {
+        Some(p) if p.type_ == PlatformType::External && p.external.is_none() => {
+            Err(Fail::bad_request("External setting must be set when using platform type external"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Platform and user-managed networking as they follow from what is asked for.
@@ -220,23 +341,23 @@ fn platform_rules(
     let bad = |text: String| Err(Fail::bad_request(text));
     if single {
         if umn == Some(false) {
-            return bad("disabling User Managed Networking or setting platform different than none platform is not allowed in single node Openshift".into());
+            return bad("Can't disable user-managed-networking on single node OpenShift".into());
         }
         return match platform {
             Option::None => Ok((PlatformType::None, true)),
             Some(p @ (PlatformType::None | External)) => Ok((p, true)),
-            Some(p) => bad(format!("platform {p} is not allowed in single node Openshift; use none or external")),
+            Some(p) => bad(format!("Can't set {p} platform on single node OpenShift")),
         };
     }
     match (platform, umn) {
         (Option::None, Some(true)) => Ok((PlatformType::None, true)),
         (Option::None, _) => Ok((Baremetal, false)),
         (Some(p @ (PlatformType::None | External)), Some(false)) => {
-            bad(format!("can't set {p} platform with user-managed-networking disabled"))
+            bad(format!("Can't set {p} platform with user-managed-networking disabled"))
         }
         (Some(p @ (PlatformType::None | External)), _) => Ok((p, true)),
         (Some(p @ (Baremetal | Nutanix)), Some(true)) => {
-            bad(format!("can't enable user-managed-networking for a cluster with platform {p}"))
+            bad(format!("Can't set {p} platform with user-managed-networking enabled"))
         }
         (Some(p @ (Baremetal | Nutanix)), _) => Ok((p, false)),
         (Some(Vsphere), umn) => Ok((Vsphere, umn.unwrap_or(false))),
@@ -248,8 +369,13 @@ fn topology(core: &Core, count: Option<i64>, mode: Option<&str>, version: &str) 
     let bad = |text: &str| Err(Fail::bad_request(text));
     let newer = |minor| disks::version_at_least(version, 4, minor);
     let count = match (count, mode) {
-        (Some(1), Some("Full")) => {
+        (Some(1), Some("Full")) if newer(18) => {
             return bad("single-node clusters must have a single control plane node and high availability mode None");
+        }
+        (Some(1), Some("Full")) => {
+            return bad(
+                "there should be exactly 3 dedicated control plane nodes for high availability mode Full in openshift version older than 4.18",
+            );
         }
         (Some(n), Some("None")) if n != 1 => return bad("single-node clusters must have a single control plane node"),
         (Some(n), _) => n,
@@ -332,7 +458,7 @@ fn blank(core: &mut Core, now: Timestamp, id: Uuid, kind: &str) -> ClusterRow {
         install_completed_at: unset,
         controller_logs_started_at: unset,
         controller_logs_collected_at: unset,
-        image_info: ImageInfo { created_at: unset, expires_at: unset, ..ImageInfo::default() },
+        image_info: ImageInfo { created_at: Some(now), expires_at: unset, ..ImageInfo::default() },
         ignition_endpoint: Some(IgnitionEndpoint::default()),
         progress: Some(ClusterProgressInfo { finalizing_stage_started_at: unset, ..ClusterProgressInfo::default() }),
         last_installation_preparation: Some(LastInstallationPreparation::default()),
@@ -364,15 +490,18 @@ fn ingress_vips(id: Uuid, vips: Option<&[IngressVip]>) -> Vec<IngressVip> {
 }
 
 fn owned_cluster_networks(id: Uuid, networks: &[ClusterNetwork]) -> Vec<ClusterNetwork> {
-    networks.iter().map(|n| ClusterNetwork { cluster_id: Some(id), ..n.clone() }).collect()
+    networks
+        .iter()
+        .map(|n| ClusterNetwork { cluster_id: Some(id), cidr: trimmed(n.cidr.as_ref()), ..n.clone() })
+        .collect()
 }
 
 fn owned_service_networks(id: Uuid, networks: &[ServiceNetwork]) -> Vec<ServiceNetwork> {
-    networks.iter().map(|n| ServiceNetwork { cluster_id: Some(id), ..n.clone() }).collect()
+    networks.iter().map(|n| ServiceNetwork { cluster_id: Some(id), cidr: trimmed(n.cidr.as_ref()) }).collect()
 }
 
 fn owned_machine_networks(id: Uuid, networks: &[MachineNetwork]) -> Vec<MachineNetwork> {
-    networks.iter().map(|n| MachineNetwork { cluster_id: Some(id), ..n.clone() }).collect()
+    networks.iter().map(|n| MachineNetwork { cluster_id: Some(id), cidr: trimmed(n.cidr.as_ref()) }).collect()
 }
 
 /// What of the API's features the cluster uses, as JSON text.
@@ -413,6 +542,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     let arch = some_text(p.cpu_architecture.clone()).unwrap_or_else(|| "x86_64".to_owned());
     let (count, mode) =
         topology(core, p.control_plane_count, p.high_availability_mode.as_deref(), &p.openshift_version)?;
+    check_external(p.platform.as_ref())?;
     let (platform, umn) = platform_rules(count == 1, p.platform.as_ref().map(|p| p.type_), p.user_managed_networking)?;
     check_pull_secret(&p.pull_secret, "new cluster")?;
     check_ssh_key(p.ssh_public_key.as_deref().unwrap_or(""))?;
@@ -420,15 +550,23 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     if p.additional_ntp_source.is_some() && p.ntp_sources.is_some() {
         return Err(Fail::bad_request("additional_ntp_source and ntp_sources are mutually exclusive"));
     }
+    check_ntp(p.additional_ntp_source.as_deref())?;
+    check_ntp(p.ntp_sources.as_deref())?;
+    check_tags(p.tags.as_deref())?;
+    check_encryption(p.disk_encryption.as_ref())?;
     let user_balancer = p.load_balancer.as_ref().and_then(|l| l.type_.as_deref()) == Some("user-managed");
     check_networks(p.cluster_networks.as_deref(), p.service_networks.as_deref(), p.machine_networks.as_deref())?;
-    check_vips(&ips_of_api(p.api_vips.as_deref()), &ips_of_ingress(p.ingress_vips.as_deref()), user_balancer)?;
+    let (api, ingress) = (ips_of_api(p.api_vips.as_deref()), ips_of_ingress(p.ingress_vips.as_deref()));
+    check_vips(&api, &ingress, user_balancer)?;
+    // A single node that is not told about the networking may name VIPs; they mean nothing then.
+    let asked_umn = if count == 1 { p.user_managed_networking == Some(true) } else { umn };
+    check_vip_owner(asked_umn, p.vip_dhcp_allocation.unwrap_or(false), user_balancer, &api, &ingress)?;
+    check_vips_in(p.machine_networks.as_deref().unwrap_or(&[]), &api, &ingress)?;
     let release = core.supported(&p.openshift_version, &arch)?;
+    check_network_type(p.network_type.as_deref(), &release.version, count == 1)?;
     check_name(&p.name, platform)?;
     check_domain(p.base_dns_domain.as_deref().unwrap_or(""))?;
-    if p.olm_operators.iter().flatten().next().is_some() || p.operator_bundles.iter().flatten().next().is_some() {
-        return Err(Fail::not_built("OLM operators"));
-    }
+    check_operators(p.olm_operators.as_deref(), p.operator_bundles.iter().flatten().next().is_some())?;
     let id = core.state.new_id();
     let mut row = blank(core, now, id, "Cluster");
     let settings = &core.config.settings;
@@ -466,7 +604,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     c.api_vips = Some(api_vips(id, p.api_vips.as_deref()));
     c.ingress_vips = Some(ingress_vips(id, p.ingress_vips.as_deref()));
     c.machine_networks = Some(owned_machine_networks(id, p.machine_networks.as_deref().unwrap_or(&[])));
-    let cluster_networks = p.cluster_networks.filter(|n| !n.is_empty());
+    let cluster_networks = p.cluster_networks;
     c.cluster_networks = Some(match (cluster_networks, p.cluster_network_cidr) {
         (Some(networks), _) => owned_cluster_networks(id, &networks),
         (None, Some(cidr)) => {
@@ -486,7 +624,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     row.view.cluster.feature_usage = Some(feature_usage(&row.view));
     row.private.pull_secret = p.pull_secret;
     core.state.insert_cluster(row);
-    let text = format!("Successfully registered cluster {}", p.name);
+    let text = "Successfully registered cluster".to_owned();
     core.cluster_event(now, id, "cluster_registration_succeeded", Severity::Info, text);
     shown(core, id, 201)
 }
@@ -521,15 +659,21 @@ pub(super) fn get(call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &cluster))
 }
 
+/// There is no such cluster, for what changes it.
+fn missing(id: Uuid) -> Fail {
+    Fail::not_found(format!("Failed to get cluster {id}: record not found"))
+}
+
 /// `DELETE /v2/clusters/{c}`
 pub(super) fn delete(call: &mut Call<'_>) -> Answer {
     let (id, now) = (call.ids[0], call.now);
     let core = &mut *call.core;
-    let row = core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let row = core.state.cluster(id).cloned().ok_or_else(|| missing(id))?;
     if row.cluster().status == ClusterStatus::Installing {
-        let reason = format!("cluster {id} can not be removed while being installed");
-        core.cluster_event(now, id, "cluster_deregister_failed", Severity::Error, reason.clone());
-        return Err(Fail::not_found(reason));
+        let reason = format!(
+            "cluster {id} can not be removed while being installed, wait for the installation to timeout or reset the installation"
+        );
+        return Err(Fail::conflict(reason));
     }
     for key in core.state.host_keys_of_cluster(id) {
         let text = format!("Host {}: deregistered", core.host_name(key));
@@ -571,7 +715,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     let p: V2ClusterUpdateParams = call.body("cluster-update-params")?;
     let (id, now) = (call.ids[0], call.now);
     let core = &mut *call.core;
-    let row = core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let row = core.state.cluster(id).cloned().ok_or_else(|| missing(id))?;
     if !changeable(row.cluster().status) {
         return Err(Fail::conflict(format!(
             "Cluster {id} is in {} state, cluster can be updated only in status insufficient, ready, pending-for-input or adding-hosts",
@@ -579,7 +723,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         )));
     }
     if let Some(secret) = &p.pull_secret {
-        check_pull_secret(secret, &format!("cluster {id}"))?;
+        check_changed_pull_secret(secret, &format!("cluster {id}"))?;
     }
     check_ssh_key(p.ssh_public_key.as_deref().unwrap_or(""))?;
     check_proxy(p.http_proxy.as_deref(), p.https_proxy.as_deref(), p.no_proxy.as_deref())?;
@@ -587,11 +731,13 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     if p.additional_ntp_source.is_some() && p.ntp_sources.is_some() {
         return Err(Fail::bad_request("additional_ntp_source and ntp_sources are mutually exclusive"));
     }
-    if p.olm_operators.iter().flatten().next().is_some() || p.operator_bundles.iter().flatten().next().is_some() {
-        return Err(Fail::not_built("OLM operators"));
-    }
+    check_operators(p.olm_operators.as_deref(), p.operator_bundles.iter().flatten().next().is_some())?;
     let topology = match p.control_plane_count {
-        Some(n) => Some(topology(core, Some(n), None, row.view.openshift_version())?),
+        // A cluster stays what it is: one node or many.
+        Some(n) => {
+            let mode = if row.view.is_sno() { "None" } else { "Full" };
+            Some(topology(core, Some(n), Some(mode), row.view.openshift_version())?)
+        }
         None => None,
     };
     let single = topology.map_or(row.view.is_sno(), |t| t.0 == 1);
@@ -600,7 +746,20 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         // Without a word about the platform it follows the networking, unless that stays as it is.
         let same = p.user_managed_networking.is_none_or(|u| u == row.view.user_managed_networking());
         let platform = asked.or_else(|| same.then(|| row.view.platform()).filter(|_| !single));
-        Some(platform_rules(single, platform, p.user_managed_networking)?)
+        check_external(p.platform.as_ref())?;
+        if single
+            && (p.user_managed_networking == Some(false)
+                || asked.is_some_and(|a| !matches!(a, PlatformType::None | PlatformType::External)))
+        {
+            return Err(Fail::bad_request(
+                "disabling User Managed Networking or setting platform different than none or oci platforms is not allowed in single node Openshift",
+            ));
+        }
+        // An external platform does not turn the networking over by itself; `none` does.
+        let umn = p
+            .user_managed_networking
+            .or_else(|| (asked == Some(PlatformType::External) && !single).then(|| row.view.user_managed_networking()));
+        Some(platform_rules(single, platform, umn)?)
     } else {
         None
     };
@@ -621,17 +780,34 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         .as_deref()
         .map_or_else(|| ips_of_ingress(row.cluster().ingress_vips.as_deref()), |v| ips_of_ingress(Some(v)));
     if p.api_vips.is_some() || p.ingress_vips.is_some() {
-        let dhcp = p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation());
-        let given = !api.is_empty() || !ingress.is_empty();
-        if dhcp && given {
-            return Err(Fail::bad_request(
-                "Setting API VIPs or ingress VIPs is forbidden when cluster is in vip-dhcp-allocation mode",
-            ));
-        }
-        if umn && !user_balancer && !single && given {
-            return Err(Fail::bad_request("API VIPs and ingress VIPs cannot be set with User Managed Networking"));
-        }
         check_vips(&api, &ingress, user_balancer)?;
+        let dhcp = p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation());
+        check_vip_owner(umn, dhcp, user_balancer, &api, &ingress)?;
+        // The machine network is that of the hosts in which the VIP is: one must have it.
+        if let Some(vip) = api.first().filter(|_| !umn && !dhcp && !user_balancer && p.machine_networks.is_none()) {
+            let hosts = core.state.hosts_of_cluster(id);
+            let views: Vec<_> = hosts.iter().map(|h| &h.view).collect();
+            if !network::any_host_reaches(vip, &views) {
+                return Err(Fail::bad_request(format!(
+                    "Calculate machine network CIDR: No suitable matching CIDR found for VIP {vip}"
+                )));
+            }
+        }
+    }
+    check_ntp(p.additional_ntp_source.as_deref())?;
+    check_ntp(p.ntp_sources.as_deref())?;
+    check_tags(p.tags.as_deref())?;
+    check_encryption(p.disk_encryption.as_ref())?;
+    check_network_type(p.network_type.as_deref(), row.view.openshift_version(), single)?;
+    if p.vip_dhcp_allocation == Some(true) && single {
+        return Err(Fail::bad_request(
+            "cannot use Single Node OpenShift because it's not compatible with VIP Automatic Allocation",
+        ));
+    }
+    if p.load_balancer.is_some() && user_balancer && umn {
+        return Err(Fail::bad_request(
+            "cannot use User Managed Networking because it's not compatible with User Managed Load Balancer",
+        ));
     }
     let dual = p.machine_networks.as_deref().map_or(0, <[_]>::len) > 1;
     if p.machine_networks.is_some()
@@ -642,7 +818,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         && !p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation())
     {
         return Err(Fail::bad_request(
-            "Setting Machine network CIDR is forbidden when cluster is not in vip-dhcp-allocation mode",
+            "Setting the Machine Network CIDR is forbidden when the cluster is neither in VIP DHCP allocation mode nor using a user-managed load balancer",
         ));
     }
     let proxy_changed = [

@@ -41,9 +41,9 @@ impl Core {
         severity: Severity,
         message: String,
     ) {
-        let cluster_id = self.state.infra_env(id).and_then(|r| r.infra_env.cluster_id);
+        // Also when it is bound to a cluster: the cluster's list does not tell of it.
         let event = user_event(now, name, severity, message);
-        self.state.append_event(Event { infra_env_id: Some(id), cluster_id, ..event });
+        self.state.append_event(Event { infra_env_id: Some(id), ..event });
     }
 
     /// Writes an event about a host.

@@ -40,7 +40,7 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
 
 /// `GET /v2/infra-envs/{i}/hosts/{h}`
 pub(super) fn get(call: &mut Call<'_>) -> Answer {
-    let row = call.core.state.host(key(call)).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let row = find(call.core, key(call))?;
     Ok(Response::json(200, &call.core.show_host(&row)))
 }
 
@@ -92,11 +92,23 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         Some(word) => Some(word.parse().map_err(|e: vlab_api::spec::UnknownWord| Fail::bad_request(e.to_string()))?),
         None => None,
     };
-    // What shapes an installation cannot be changed once it runs.
-    if (role.is_some() || params.host_name.is_some() || params.disks_selected_config.is_some())
-        && !changeable(row.host().status)
-    {
-        return Err(Fail::conflict(format!("Host {} is in {} state, host can't be updated", key.1, row.host().status)));
+    // What shapes an installation cannot be changed once it runs. The codes differ: so the real service answers.
+    if !changeable(row.host().status) {
+        let refused = |what: &str| {
+            format!(
+                "Host is in {} state, {what} can be set only in one of [discovering known disconnected insufficient pending-for-input] states",
+                row.host().status
+            )
+        };
+        if role.is_some() {
+            return Err(Fail::internal(refused("host role")));
+        }
+        if params.host_name.is_some() {
+            return Err(Fail::conflict(refused("host name")));
+        }
+        if params.disks_selected_config.is_some() {
+            return Err(Fail::conflict(refused("installation disk")));
+        }
     }
     if role == Some(HostRole::Arbiter)
         && !(call.core.config.settings.tna_clusters_support

@@ -10,7 +10,7 @@ use vlab_api::types::{
 
 use super::Core;
 use super::answer::{Answer, Fail, attachment};
-use super::clusters::{check_proxy, check_pull_secret, check_ssh_key};
+use super::clusters::{check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key};
 use super::logs;
 use super::router::Call;
 use super::rows::InfraEnvRow;
@@ -19,11 +19,11 @@ use crate::artifacts::{self, DiscoveryInput};
 fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option<String>, Fail> {
     let Some(arguments) = arguments else { return Ok(None) };
     for argument in arguments {
-        if argument.operation.as_deref().unwrap_or("append") != "append" {
-            return Err(Fail::bad_request("Only the operation append is supported for kernel arguments"));
-        }
-        if argument.value.as_deref().unwrap_or("").trim().is_empty() {
-            return Err(Fail::bad_request("A kernel argument has no value"));
+        let operation = argument.operation.as_deref().unwrap_or("append");
+        if operation != "append" {
+            return Err(Fail::bad_request(format!(
+                "Only kernel argument operation append is supported.  Got {operation}"
+            )));
         }
     }
     Ok((!arguments.is_empty()).then(|| serde_json::to_string(arguments).unwrap_or_default()))
@@ -75,13 +75,22 @@ fn check_static_networks(hosts: Option<&[HostStaticNetworkConfig]>) -> Result<Op
     Ok((!sorted.is_empty()).then(|| serde_json::to_string(&sorted).unwrap_or_default()))
 }
 
+/// PEM certificates, as many as the user likes.
+fn check_trust_bundle(bundle: Option<&str>) -> Result<(), Fail> {
+    match bundle.filter(|b| !b.is_empty()) {
+        Some(text) if !text.contains("-----BEGIN CERTIFICATE-----") => Err(Fail::bad_request("invalid block")),
+        _ => Ok(()),
+    }
+}
+
 fn check_ignition(text: Option<&str>) -> Result<(), Fail> {
     const LIMIT: usize = 256 * 1024;
     let Some(text) = text.filter(|t| !t.is_empty()) else { return Ok(()) };
     let value: serde_json::Value = super::check::parse_text(text)
         .map_err(|e| Fail::bad_request(format!("Failed to parse ignition config: {e}")))?;
-    if value.pointer("/ignition/version").and_then(serde_json::Value::as_str).is_none() {
-        return Err(Fail::bad_request("Failed to parse ignition config: unsupported config version"));
+    let version = value.pointer("/ignition/version").and_then(serde_json::Value::as_str);
+    if !version.is_some_and(|v| v.starts_with("3.")) {
+        return Err(Fail::bad_request("error parsing ignition: unsupported config version, error report: "));
     }
     let packed = logs::gzip(text.as_bytes()).map_err(|e| Fail::internal(e.to_string()))?;
     if packed.len() > LIMIT {
@@ -154,12 +163,17 @@ fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answe
     if let Some(proxy) = &p.proxy {
         check_proxy(proxy.http_proxy.as_deref(), proxy.https_proxy.as_deref(), proxy.no_proxy.as_deref())?;
     }
-    check_ssh_key(p.ssh_authorized_key.as_deref().unwrap_or(""))?;
+    // Only here the real service does not repeat the key.
+    check_ssh_key(p.ssh_authorized_key.as_deref().unwrap_or(""))
+        .map_err(|_| Fail::bad_request("SSH key is not valid"))?;
     check_ignition(p.ignition_config_override.as_deref())?;
     check_pull_secret(&p.pull_secret, "new infraEnv")?;
     if p.additional_ntp_sources.is_some() && p.ntp_sources.is_some() {
         return Err(Fail::bad_request("additional_ntp_sources and ntp_sources are mutually exclusive"));
     }
+    check_ntp(p.additional_ntp_sources.as_deref())?;
+    check_ntp(p.ntp_sources.as_deref())?;
+    check_trust_bundle(p.additional_trust_bundle.as_deref())?;
     let kernel_arguments = check_kernel_arguments(p.kernel_arguments.as_deref())?;
     let static_network_config = check_static_networks(p.static_network_config.as_deref())?;
     let arch = p.cpu_architecture.filter(|a| !a.is_empty()).unwrap_or_else(|| "x86_64".to_owned());
@@ -266,8 +280,11 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     check_ssh_key(p.ssh_authorized_key.as_deref().unwrap_or(""))?;
     check_ignition(p.ignition_config_override.as_deref())?;
     if let Some(secret) = &p.pull_secret {
-        check_pull_secret(secret, &format!("infraEnv {id}"))?;
+        check_changed_pull_secret(secret, &format!("infraEnv {id}"))?;
     }
+    check_ntp(p.additional_ntp_sources.as_deref())?;
+    check_ntp(p.ntp_sources.as_deref())?;
+    check_trust_bundle(p.additional_trust_bundle.as_deref())?;
     let kernel_arguments = check_kernel_arguments(p.kernel_arguments.as_deref())?;
     let static_networks = check_static_networks(p.static_network_config.as_deref())?;
     core.state.edit_infra_env(id, now, |row| {

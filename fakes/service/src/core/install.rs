@@ -95,7 +95,8 @@ pub(super) fn install(call: &mut Call<'_>) -> Answer {
         let key: HostKey = (host.infra_env_id(), host.host().id);
         let chosen = key.1 == bootstrap;
         core.state.edit_host(key, now, |row| row.view.host.bootstrap = chosen.then_some(true));
-        if chosen {
+        // The only node is the bootstrap from the beginning: nothing to tell.
+        if chosen && !host.view.is_bootstrap() {
             let text = format!("Host {}: set as bootstrap", core.host_name(key));
             core.host_event(now, key, "host_bootstrap_set", Severity::Info, text);
         }
@@ -260,7 +261,7 @@ pub(super) fn reset(call: &mut Call<'_>) -> Answer {
     let row = cluster_of(core, id)?;
     let hosts = core.state.hosts_of_cluster(id);
     let refused = |core: &mut Core| {
-        let text = format!("Failed to reset installation: {NO_TRANSITION}");
+        let text = format!("Failed to reset installation. Error: {NO_TRANSITION}");
         core.cluster_event(now, id, "reset_installation_failed", Severity::Error, text);
         Err(Fail::conflict(NO_TRANSITION))
     };

@@ -87,7 +87,7 @@ pub(super) fn upload(call: &mut Call<'_>) -> Answer {
             }
         });
         if first {
-            let text = format!("Uploaded logs for the cluster {id}");
+            let text = "Uploaded logs for the cluster".to_owned();
             call.core.cluster_event(now, id, "cluster_logs_uploaded", Severity::Info, text);
         }
     }
@@ -141,6 +141,9 @@ pub(super) fn download(call: &mut Call<'_>) -> Answer {
             let Some(host) = call.query_id("host_id") else {
                 return Err(Fail::bad_request("Host ID must be provided for downloading host logs"));
             };
+            if !call.core.state.host_keys_of_cluster(id).iter().any(|k| k.1 == host) {
+                return Err(Fail::not_found(format!("failed to get host {host} in cluster {id}: record not found")));
+            }
             let bytes = call
                 .core
                 .state
@@ -149,7 +152,11 @@ pub(super) fn download(call: &mut Call<'_>) -> Answer {
             Ok(attachment(&format!("{name}_{}_{host}.tar.gz", host_label(call, host)), bytes))
         }
         "controller" => {
-            let bytes = call.core.state.file(&format!("{id}/logs/controller/logs.tar.gz")).ok_or_else(none)?;
+            let bytes = call
+                .core
+                .state
+                .file(&format!("{id}/logs/controller/logs.tar.gz"))
+                .ok_or_else(|| Fail::conflict(format!("Controller Logs for cluster {id} were not found")))?;
             Ok(attachment(&format!("{name}_controller_logs.tar.gz"), bytes))
         }
         _ => {

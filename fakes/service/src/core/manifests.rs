@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use uuid::Uuid;
 use vlab_api::http::Response;
-use vlab_api::types::{ClusterStatus, CreateManifestParams, Manifest, UpdateManifestParams};
+use vlab_api::types::{CreateManifestParams, Manifest, UpdateManifestParams};
 
 use super::Core;
 use super::answer::{Answer, Fail, attachment};
@@ -15,28 +15,22 @@ fn key(id: Uuid, folder: &str, name: &str) -> String {
     format!("{id}/manifests/user/{folder}/{name}")
 }
 
-fn check_cluster(core: &Core, id: Uuid) -> Result<ClusterStatus, Fail> {
+/// Manifests are taken in every state, also when it is too late for them to matter.
+fn check_cluster(core: &Core, id: Uuid) -> Result<(), Fail> {
     let missing = || Fail::not_found(format!("Object Not Found: cluster {id} was not found"));
-    core.state.cluster(id).map(|r| r.cluster().status).ok_or_else(missing)
+    core.state.cluster(id).map(|_| ()).ok_or_else(missing)
 }
 
-/// Manifests can be changed until the installation has been prepared.
-fn check_changeable(core: &Core, id: Uuid) -> Result<(), Fail> {
-    match check_cluster(core, id)? {
-        ClusterStatus::Insufficient
-        | ClusterStatus::Ready
-        | ClusterStatus::PendingForInput
-        | ClusterStatus::AddingHosts => Ok(()),
-        status => {
-            Err(Fail::bad_request(format!("cluster {id} is in {status} state, manifests cannot be changed any more")))
-        }
-    }
-}
-
-fn check_name(name: &str) -> Result<(), Fail> {
+fn check_name(id: Uuid, name: &str) -> Result<(), Fail> {
     let patch = name.split_once(".yaml.patch_").or_else(|| name.split_once(".yml.patch_")).is_some();
     let known = [".json", ".yaml", ".yml"].iter().any(|e| name.ends_with(e)) || patch;
-    if name.contains('/') || name.contains(' ') || name.starts_with('.') || name.is_empty() {
+    if name.contains(' ') {
+        return Err(Fail::Error(
+            422,
+            format!("Cluster manifest {name} for cluster {id} should not include a space in its name."),
+        ));
+    }
+    if name.contains('/') || name.starts_with('.') || name.is_empty() {
         return Err(Fail::bad_request(format!(
             "Cluster manifest {name}: the file name must be a single component without spaces"
         )));
@@ -100,8 +94,8 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
 pub(super) fn create(call: &mut Call<'_>) -> Answer {
     let p: CreateManifestParams = call.body("CreateManifestParams")?;
     let id = call.ids[0];
-    check_changeable(call.core, id)?;
-    check_name(&p.file_name)?;
+    check_cluster(call.core, id)?;
+    check_name(id, &p.file_name)?;
     let bytes = check_content(&p.file_name, &p.content)?;
     let folder = p.folder.unwrap_or_else(|| DEFAULT_FOLDER.to_owned());
     call.core.state.put_file(key(id, &folder, &p.file_name), bytes);
@@ -113,7 +107,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
 pub(super) fn update(call: &mut Call<'_>) -> Answer {
     let p: UpdateManifestParams = call.body("UpdateManifestParams")?;
     let id = call.ids[0];
-    check_changeable(call.core, id)?;
+    check_cluster(call.core, id)?;
     let old = key(id, &p.folder, &p.file_name);
     let Some(current) = call.core.state.file(&old).map(|b| b.to_vec()) else {
         return Err(Fail::not_found(format!(
@@ -123,7 +117,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     };
     let folder = p.updated_folder.unwrap_or_else(|| p.folder.clone());
     let name = p.updated_file_name.unwrap_or_else(|| p.file_name.clone());
-    check_name(&name)?;
+    check_name(id, &name)?;
     let new = key(id, &folder, &name);
     if new != old && call.core.state.file(&new).is_some() {
         return Err(Fail::conflict(format!("Manifest {name} exists already in folder {folder} of cluster {id}")));
@@ -140,7 +134,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
 /// `DELETE …/manifests`
 pub(super) fn delete(call: &mut Call<'_>) -> Answer {
     let id = call.ids[0];
-    check_changeable(call.core, id)?;
+    check_cluster(call.core, id)?;
     let folder = call.query("folder").filter(|f| !f.is_empty()).unwrap_or(DEFAULT_FOLDER).to_owned();
     let name = call.query("file_name").unwrap_or("").to_owned();
     call.core.state.delete_file(&key(id, &folder, &name));

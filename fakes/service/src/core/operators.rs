@@ -17,7 +17,7 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
         Some(name) => {
             let found: Vec<MonitoredOperator> = all.into_iter().filter(|o| o.name.as_deref() == Some(name)).collect();
             if found.is_empty() {
-                return Err(Fail::not_found(format!("operator {name} not found")));
+                return Err(Fail::not_found("record not found"));
             }
             Ok(Response::json(200, &found))
         }
@@ -33,7 +33,11 @@ pub(super) fn report(call: &mut Call<'_>) -> Answer {
     let name = params.name.clone().unwrap_or_default();
     let Some(old) = row.cluster().monitored_operators.iter().flatten().find(|o| o.name.as_deref() == Some(&name))
     else {
-        return Err(Fail::bad_request(format!("operator {name} is not monitored for cluster {id}")));
+        return Err(if name.is_empty() {
+            Fail::bad_request("empty operator name is not allowed")
+        } else {
+            Fail::not_found("record not found")
+        });
     };
     let same = old.status == params.status
         && old.status_info.as_deref().unwrap_or("") == params.status_info.as_deref().unwrap_or("")
@@ -69,7 +73,7 @@ pub(super) fn ingress_cert(call: &mut Call<'_>) -> Answer {
     let status = row.cluster().status;
     if !matches!(status, ClusterStatus::Finalizing | ClusterStatus::Installed) {
         return Err(Fail::bad_request(format!(
-            "Cluster {id} is in {status} state, ingress ca can be uploaded only in status finalizing or installed"
+            "Cluster {id} is in {status} state, upload ingress ca can be done only in finalizing or installed state"
         )));
     }
     let key = format!("{id}/kubeconfig");

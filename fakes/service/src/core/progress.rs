@@ -129,7 +129,9 @@ pub(super) fn finalizing(call: &mut Call<'_>) -> Answer {
         status,
         ClusterStatus::Installing | ClusterStatus::Finalizing | ClusterStatus::InstallingPendingUserAction
     ) {
-        return Err(Fail::bad_request(format!("Can't set finalizing stage of cluster {id} while it is {status}")));
+        return Err(Fail::bad_request(format!(
+            "cluster is {status}, not in one of allowed statuses: [installing finalizing installing-pending-user-action]"
+        )));
     }
     let Some(stage) = params.finalizing_stage else {
         return Err(Fail::bad_request("finalizing_stage is missing"));
@@ -143,7 +145,7 @@ pub(super) fn finalizing(call: &mut Call<'_>) -> Answer {
         p.finalizing_stage_started_at = Some(now);
         p.finalizing_stage_timed_out = None;
     });
-    let text = format!("Updated finalizing stage: {stage}");
+    let text = format!("Updated finalizing stage of the cluster to '{stage}'");
     core.cluster_event(now, id, "cluster_finalizing_stage_updated", Severity::Info, text);
     Ok(Response::empty(200))
 }

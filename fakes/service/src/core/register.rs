@@ -227,16 +227,7 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
 /// `POST …/actions/unbind`
 pub(super) fn unbind(call: &mut Call<'_>) -> Answer {
     let key: HostKey = (call.ids[0], call.ids[1]);
-    match try_unbind(call.core, call.now, key) {
-        Ok(response) => Ok(response),
-        Err(fail) => {
-            if call.core.state.host(key).is_some() {
-                let text = format!("Host {}: cannot be unbound: {}", call.core.host_name(key), fail.reason());
-                call.core.host_event(call.now, key, "host_unbind_failed", Severity::Error, text);
-            }
-            Err(fail)
-        }
-    }
+    try_unbind(call.core, call.now, key)
 }
 
 fn try_unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Answer {

@@ -35,7 +35,7 @@ impl Call<'_> {
         self.query.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Is the query parameter there and true?
+    /// Is the query parameter there and true? A word that is neither true nor false counts as false.
     pub(super) fn query_flag(&self, name: &str) -> bool {
         self.query(name).is_some_and(|v| truth(v) == Some(true))
     }
@@ -74,8 +74,6 @@ pub(super) enum Query {
     MustBe(&'static str, &'static [&'static str]),
     /// Must be there.
     Must(&'static str),
-    /// true or false.
-    Flag(&'static str),
     /// A whole number.
     Int(&'static str),
     /// An id.
@@ -130,12 +128,12 @@ macro_rules! routes {
 /// All operations.
 pub(super) static ROUTES: &[Route] = routes! {
     Post "/v2/clusters" "v2RegisterCluster" "U" [] clusters::create;
-    Get "/v2/clusters" "v2ListClusters" "UW" [Flag("with_hosts"), Id("openshift_cluster_id")] clusters::list;
-    Get "/v2/clusters/{c}" "v2GetCluster" "UAW" [Flag("exclude-hosts")] clusters::get;
+    Get "/v2/clusters" "v2ListClusters" "UW" [Id("openshift_cluster_id")] clusters::list;
+    Get "/v2/clusters/{c}" "v2GetCluster" "UAW" [] clusters::get;
     Delete "/v2/clusters/{c}" "v2DeregisterCluster" "U" [] clusters::delete;
     Patch "/v2/clusters/{c}" "V2UpdateCluster" "U" [] clusters::update;
     Put "/v2/clusters/{c}/progress" "v2UpdateClusterFinalizingProgress" "A" [] progress::finalizing;
-    Get "/v2/clusters/{c}/hosts" "ListClusterHosts" "UA" [OneOf("role", &["master", "arbiter", "worker", "auto-assign"]), Flag("with-inventory"), Flag("with-connectivity")] hosts::of_cluster;
+    Get "/v2/clusters/{c}/hosts" "ListClusterHosts" "UA" [OneOf("role", &["master", "arbiter", "worker", "auto-assign"])] hosts::of_cluster;
     Get "/v2/clusters/{c}/supported-platforms" "GetClusterSupportedPlatforms" "U" [] catalog::supported_platforms;
     Post "/v2/infra-envs" "RegisterInfraEnv" "U" [] infra_envs::create;
     Get "/v2/infra-envs" "ListInfraEnvs" "UW" [Id("cluster_id")] infra_envs::list;
@@ -186,12 +184,12 @@ pub(super) static ROUTES: &[Route] = routes! {
     Post "/v2/clusters/{c}/uploads/ingress-cert" "v2UploadClusterIngressCert" "A" [] operators::ingress_cert;
     Post "/v2/clusters/{c}/actions/complete-installation" "v2CompleteInstallation" "A" [] operators::complete;
     Put "/v2/clusters/{c}/logs-progress" "v2UpdateClusterLogsProgress" "A" [] logs::cluster_progress;
-    Get "/v2/clusters/{c}/manifests" "V2ListClusterManifests" "U" [Flag("include_system_generated")] manifests::list;
+    Get "/v2/clusters/{c}/manifests" "V2ListClusterManifests" "U" [] manifests::list;
     Post "/v2/clusters/{c}/manifests" "V2CreateClusterManifest" "U" [] manifests::create;
     Patch "/v2/clusters/{c}/manifests" "V2UpdateClusterManifest" "U" [] manifests::update;
     Delete "/v2/clusters/{c}/manifests" "V2DeleteClusterManifest" "U" [OneOf("folder", FOLDERS), Must("file_name")] manifests::delete;
     Get "/v2/component-versions" "v2ListComponentVersions" "U" [] catalog::component_versions;
-    Get "/v2/openshift-versions" "v2ListSupportedOpenshiftVersions" "U" [Flag("only_latest")] catalog::openshift_versions;
+    Get "/v2/openshift-versions" "v2ListSupportedOpenshiftVersions" "U" [] catalog::openshift_versions;
     Get "/v2/release-sources" "v2ListReleaseSources" "U" [] catalog::release_sources;
     Get "/v2/clusters/{c}/manifests/files" "v2DownloadClusterManifest" "U" [OneOf("folder", FOLDERS), Must("file_name")] manifests::download;
     Get "/v2/clusters/{c}/logs" "V2DownloadClusterLogs" "UQ" [OneOf("logs_type", logs::KINDS), Id("host_id")] logs::download;
@@ -199,7 +197,7 @@ pub(super) static ROUTES: &[Route] = routes! {
     Get "/v2/clusters/{c}/monitored-operators" "V2ListOfClusterOperators" "A" [] operators::list;
     Put "/v2/clusters/{c}/monitored-operators" "v2ReportMonitoredOperatorStatus" "A" [] operators::report;
     Get "/v2/infra-env/{i}/hosts/{h}/downloads/ignition" "v2DownloadHostIgnition" "UA" [] downloads::host_ignition;
-    Get "/v2/events" "v2ListEvents" "UQW" [Id("cluster_id"), Id("host_id"), Ids("host_ids"), Id("infra_env_id"), Int("limit"), Int("offset"), OneOf("order", &["ascending", "descending"]), Words("severities", vlab_api::types::Severity::NAMES), Flag("deleted_hosts"), Flag("cluster_level")] events::list;
+    Get "/v2/events" "v2ListEvents" "UQW" [Id("cluster_id"), Id("host_id"), Ids("host_ids"), Id("infra_env_id"), Int("limit"), Int("offset"), OneOf("order", &["ascending", "descending"]), Words("severities", vlab_api::types::Severity::NAMES)] events::list;
     Post "/v2/events" "v2TriggerEvent" "A" [] events::trigger;
     Get "/v2/support-levels/features" "GetSupportedFeatures" "U" [Must("openshift_version"), OneOf("cpu_architecture", ARCHITECTURES), OneOf("platform_type", PLATFORMS)] catalog::features;
     Get "/v2/support-levels/features/detailed" "GetDetailedSupportedFeatures" "U" [Must("openshift_version"), OneOf("cpu_architecture", ARCHITECTURES), OneOf("platform_type", PLATFORMS)] catalog::not_built;
@@ -244,9 +242,18 @@ fn answer(core: &mut Core, now: Timestamp, request: &Request) -> Answer {
         && !kind.starts_with("application/json")
         && route.operation != "V2UploadLogs"
     {
+        // 400 and not 415: so the real service says it.
         return Err(Fail::Infra(
-            415,
+            400,
             format!("unsupported media type {}, only [application/json] are allowed", check::go_quote(kind)),
+        ));
+    }
+    if let Some(kinds) = request.get_header("accept")
+        && !kinds.split(',').any(|k| acceptable(k.split(';').next().unwrap_or(k).trim()))
+    {
+        return Err(Fail::Infra(
+            400,
+            "unsupported media type requested, only [application/json] are available".to_owned(),
         ));
     }
     let mut ids = [Uuid::nil(); 2];
@@ -290,6 +297,11 @@ fn matches(template: &str, segments: &[&str]) -> bool {
             _ => return false,
         }
     }
+}
+
+/// Can that kind of answer be had? Downloads are bytes, the rest (and their errors) is JSON.
+fn acceptable(kind: &str) -> bool {
+    matches!(kind, "" | "*/*" | "application/*" | "application/json" | "application/octet-stream")
 }
 
 fn fixed_parts(template: &str) -> usize {
@@ -351,10 +363,6 @@ fn check_query(call: &Call<'_>, parameter: &Query) -> Result<(), Fail> {
             _ => Ok(()),
         },
         Must(_) => Ok(()),
-        Flag(name) => match value(name) {
-            Some(v) if truth(v).is_none() => of_type(name, "bool", v),
-            _ => Ok(()),
-        },
         Int(name) => match value(name) {
             Some(v) if v.parse::<i64>().is_err() => of_type(name, "int64", v),
             _ => Ok(()),

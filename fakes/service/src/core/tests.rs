@@ -3,6 +3,7 @@
 
 mod errors;
 mod faults;
+mod fidelity;
 mod install;
 mod lab;
 mod replay;

@@ -1,0 +1,193 @@
+//! What a comparison with the real service, request by request, found to differ (`docs/fidelity.md`). Each row is a request
+//! and the answer that the real service gave to it.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use vlab_api::http::{Method, Request};
+
+use super::lab::{BASE, Lab, PULL_SECRET};
+
+fn with(mut object: Value, more: Value) -> Value {
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+fn new_cluster(more: Value) -> Value {
+    let base = json!({
+        "name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET
+    });
+    with(base, more)
+}
+
+/// Text of a refusal in either of its two shapes.
+fn reason(body: &[u8]) -> String {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| value[name].as_str().map(str::to_owned);
+    text("reason").or_else(|| text("message")).unwrap_or_default()
+}
+
+#[rstest]
+#[case(json!({"platform": {"type": "external"}}), 400, "External setting must be set when using platform type external")]
+#[case(json!({"pull_secret": "{\"auths\":{\"a\":{}}}"}), 201, "")]
+#[case(json!({"base_dns_domain": "com"}), 201, "")]
+#[case(json!({"base_dns_domain": "1.2.3.4"}), 400, "DNS format mismatch: 1.2.3.4 ")]
+#[case(json!({"http_proxy": "http://p.example.com:3128", "no_proxy": "*.x,10.0.0.0/8"}), 201, "")]
+#[case(json!({"api_vips": [{"ip": "192.168.126.100"}]}), 400, "1 error occurred:\n\t* configuration must include the same number of apiVIPs (got 1) and ingressVIPs (got 0)")]
+#[case(json!({"user_managed_networking": true, "api_vips": [{"ip": "192.168.126.100"}], "ingress_vips": [{"ip": "192.168.126.101"}]}), 400, "API VIPs cannot be set with User Managed Networking")]
+#[case(json!({"high_availability_mode": "None", "api_vips": [{"ip": "192.168.126.100"}], "ingress_vips": [{"ip": "192.168.126.101"}]}), 201, "")]
+#[case(json!({"api_vips": [{"ip": "1.1.1.1"}, {"ip": "1.1.1.2"}], "ingress_vips": [{"ip": "1.1.1.4"}, {"ip": "1.1.1.5"}]}), 400, "dual-stack apiVIPs must include exactly one IPv6 address")]
+#[case(json!({"machine_networks": [{"cidr": "192.168.126.0/24"}], "api_vips": [{"ip": "10.0.0.1"}], "ingress_vips": [{"ip": "10.0.0.2"}]}), 400, "1 error occurred:\n\t* api-vip <10.0.0.1> does not belong to machine-network-cidr <192.168.126.0/24>\n\n")]
+#[case(json!({"vip_dhcp_allocation": true, "api_vips": [{"ip": "192.168.126.100"}], "ingress_vips": [{"ip": "192.168.126.101"}]}), 400, "Setting API VIPs is forbidden when cluster is in vip-dhcp-allocation mode")]
+#[case(json!({"vip_dhcp_allocation": true, "user_managed_networking": true}), 400, "VIP DHCP Allocation cannot be set with User Managed Networking")]
+#[case(json!({"service_networks": [{"cidr": "172.30.0.0/30"}]}), 201, "")]
+#[case(json!({"service_networks": [{"cidr": "1.2.3"}]}), 400, "service_networks.0.cidr in body should match '^")]
+#[case(json!({"network_type": "OpenShiftSDN"}), 400, "is not supported for OpenShiftSDN NetworkType")]
+#[case(json!({"additional_ntp_source": "a b"}), 400, "Invalid NTP source: a b")]
+#[case(json!({"tags": "a,,b"}), 400, "Invalid format for Tags: a,,b.")]
+#[case(json!({"tags": "a,b c"}), 201, "")]
+#[case(json!({"disk_encryption": {"enable_on": "all", "mode": "tang"}}), 400, "Setting Tang mode but tang_servers isn't set")]
+#[case(json!({"olm_operators": [{"name": "nosuch"}]}), 400, "operator nosuch isn't supported")]
+#[case(json!({"ssh_public_key": "foo"}), 400, "SSH key: foo does not match any supported type: ssh-rsa, ssh-ed25519, ecdsa-[VARIANT]")]
+#[case(json!({"control_plane_count": 1, "high_availability_mode": "Full"}), 400, "there should be exactly 3 dedicated control plane nodes")]
+#[case(json!({"high_availability_mode": "None", "user_managed_networking": false}), 400, "Can't disable user-managed-networking on single node OpenShift")]
+fn creating_a_cluster(#[case] more: Value, #[case] code: u16, #[case] text: &str) {
+    let mut lab = Lab::new(1);
+    let answer = lab.send(Method::Post, "/clusters", Some(&new_cluster(more)));
+    let found = reason(&answer.body);
+    assert_eq!(answer.status, code, "{found}");
+    assert!(found.contains(text), "{found:?} does not tell {text:?}");
+}
+
+#[test]
+fn host_bits_of_networks_are_cut_off() {
+    let mut lab = Lab::new(1);
+    let networks = json!({
+        "cluster_networks": [{"cidr": "10.128.0.1/14", "host_prefix": 23}], "machine_networks": [{"cidr": "192.168.126.5/24"}]
+    });
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(networks)));
+    assert_eq!(made["cluster_networks"][0]["cidr"], "10.128.0.0/14");
+    assert_eq!(made["machine_networks"][0]["cidr"], "192.168.126.0/24");
+    let none = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({"cluster_networks": []}))));
+    assert_eq!(none["cluster_networks"], json!([]), "an empty list is not the default");
+}
+
+#[rstest]
+#[case(false, json!({"api_vips": [{"ip": "192.168.126.100"}], "ingress_vips": [{"ip": "192.168.126.101"}]}), "Calculate machine network CIDR: No suitable matching CIDR found for VIP 192.168.126.100")]
+#[case(false, json!({"api_vips": [{"ip": "192.168.126.100"}]}), "(got 1) and ingressVIPs (got 0)")]
+#[case(false, json!({"control_plane_count": 1}), "there should be exactly 3 dedicated control plane nodes")]
+#[case(false, json!({"platform": {"type": "external", "external": {"platform_name": "x"}}}), "Can't set external platform with user-managed-networking disabled")]
+#[case(false, json!({"pull_secret": "x"}), "pull secret must be a well-formed JSON")]
+#[case(true, json!({"control_plane_count": 3}), "single-node clusters must have a single control plane node")]
+#[case(true, json!({"vip_dhcp_allocation": true}), "cannot use Single Node OpenShift because it's not compatible with VIP Automatic Allocation")]
+#[case(true, json!({"network_type": "OpenShiftSDN"}), "OpenShiftSDN network type is not allowed in single node mode")]
+#[case(true, json!({"platform": {"type": "baremetal"}}), "disabling User Managed Networking or setting platform different than none or oci platforms is not allowed in single node Openshift")]
+fn changing_a_cluster(#[case] single: bool, #[case] change: Value, #[case] text: &str) {
+    let mut lab = Lab::new(1);
+    let mode = if single { json!({"high_availability_mode": "None"}) } else { json!({}) };
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(mode)));
+    let path = format!("/clusters/{}", made["id"].as_str().unwrap());
+    let before = lab.ok(200, Method::Get, &path, None);
+    let answer = lab.send(Method::Patch, &path, Some(&change));
+    let found = reason(&answer.body);
+    assert_eq!(answer.status, 400, "{found}");
+    assert!(found.contains(text), "{found:?} does not tell {text:?}");
+    assert_eq!(lab.ok(200, Method::Get, &path, None), before, "a refused change leaves no trace");
+}
+
+#[rstest]
+#[case(Some("text/plain"), None, 400, "unsupported media type \"text/plain\", only [application/json] are allowed")]
+#[case(
+    Some("application/json"),
+    Some("text/xml"),
+    400,
+    "unsupported media type requested, only [application/json] are available"
+)]
+#[case(Some("application/json"), Some("text/html, */*;q=0.1"), 400, "name in body is required")]
+fn media_types(#[case] kind: Option<&str>, #[case] accept: Option<&str>, #[case] code: u16, #[case] text: &str) {
+    let mut lab = Lab::new(1);
+    let mut request = Request::new(Method::Post, &format!("{BASE}/clusters"));
+    request.body = b"{}".to_vec();
+    for (name, value) in [("content-type", kind), ("accept", accept)] {
+        request.headers.extend(value.map(|v| (name.to_owned(), v.to_owned())));
+    }
+    let answer = lab.core.handle(lab.now, &request);
+    assert_eq!((answer.status, reason(&answer.body)), (code, text.to_owned()));
+}
+
+#[test]
+fn a_flag_that_is_no_flag_counts_as_false() {
+    let mut lab = Lab::new(1);
+    lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({}))));
+    let list = lab.ok(200, Method::Get, "/clusters?with_hosts=maybe", None);
+    assert_eq!(list.as_array().unwrap().len(), 1);
+}
+
+#[rstest]
+#[case("additional_ntp_sources", json!("a b"), 400, "Invalid NTP source: a b")]
+#[case("additional_trust_bundle", json!("zz"), 400, "invalid block")]
+#[case("ignition_config_override", json!("{\"ignition\":{\"version\":\"9.9.9\"}}"), 400, "error parsing ignition: unsupported config version, error report: ")]
+#[case("kernel_arguments", json!([{"operation": "append", "value": "a b"}]), 400, "kernel_arguments.0.value in body should match '^(?:(?:[^ \\t\\n\\r\"]+)|(?:\"[^\"]*\"))+$'")]
+#[case("kernel_arguments", json!([{"operation": "append", "value": ""}]), 201, "")]
+#[case("kernel_arguments", json!([{"operation": "delete", "value": "a"}]), 400, "Only kernel argument operation append is supported.  Got delete")]
+#[case("ssh_authorized_key", json!("zz"), 400, "SSH key is not valid")]
+fn creating_an_infra_env(#[case] field: &str, #[case] value: Value, #[case] code: u16, #[case] text: &str) {
+    let mut lab = Lab::new(1);
+    let body = json!({"name": "i", "openshift_version": "4.16", "pull_secret": PULL_SECRET, field: value});
+    let answer = lab.send(Method::Post, "/infra-envs", Some(&body));
+    assert_eq!((answer.status, reason(&answer.body)), (code, text.to_owned()));
+}
+
+#[test]
+fn small_refusals_of_a_cluster_without_hosts() {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({}))));
+    let id = made["id"].as_str().unwrap().to_owned();
+    let nobody = "00000000-0000-0000-0000-000000000005";
+    let cases = [
+        (
+            Method::Delete,
+            format!("/clusters/{nobody}"),
+            None,
+            404,
+            "Failed to get cluster 00000000-0000-0000-0000-000000000005: record not found",
+        ),
+        (Method::Get, format!("/clusters/{id}/logs?logs_type=host&host_id={nobody}"), None, 404, "record not found"),
+        (Method::Get, format!("/clusters/{id}/logs?logs_type=controller"), None, 409, "Controller Logs for cluster"),
+        (Method::Get, format!("/clusters/{id}/monitored-operators?operator_name=zz"), None, 404, "record not found"),
+        (
+            Method::Put,
+            format!("/clusters/{id}/monitored-operators"),
+            Some(json!({"name": "zz", "status": "available"})),
+            404,
+            "record not found",
+        ),
+        (
+            Method::Put,
+            format!("/clusters/{id}/monitored-operators"),
+            Some(json!({"status": "available"})),
+            400,
+            "empty operator name is not allowed",
+        ),
+        (
+            Method::Post,
+            format!("/clusters/{id}/manifests"),
+            Some(json!({"file_name": "a b.yaml", "content": "YTogMQo="})),
+            422,
+            "should not include a space in its name.",
+        ),
+        (
+            Method::Post,
+            format!("/clusters/{id}/manifests"),
+            Some(json!({"file_name": "a.txt", "content": "YTogMQo="})),
+            400,
+            "file_name in body should match",
+        ),
+        (Method::Get, "/openshift-versions?version=9".to_owned(), None, 200, ""),
+    ];
+    for (method, path, body, code, text) in cases {
+        let answer = lab.send(method, &path, body.as_ref());
+        let found = reason(&answer.body);
+        assert_eq!(answer.status, code, "{path}: {found}");
+        assert!(found.contains(text), "{path}: {found:?} does not tell {text:?}");
+    }
+}
