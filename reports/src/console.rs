@@ -49,8 +49,16 @@ pub fn render(result: &RunResult, style: Style) -> String {
     if bad.len() > TOLD {
         out.line(2, "", &format!("… and {} more, see report.html", bad.len() - TOLD));
     }
-    for check in checks.iter().filter(|c| c.verdict.urgency() == 2) {
+    // An invariant that a history cannot show is nothing to act on: one line for all of them.
+    let skipped = |kind: bool| {
+        checks.iter().filter(move |c| c.verdict.urgency() == 2 && (c.kind == CheckKind::Invariant) == kind)
+    };
+    for check in skipped(false) {
         out.line(2, "33", &format!("– {} skipped: {}", check.name, check.verdict.reason().unwrap_or_default()));
+    }
+    let ids: Vec<&str> = skipped(true).filter_map(|c| c.name.split_whitespace().next()).collect();
+    if !ids.is_empty() {
+        out.line(2, "2", &format!("invariants that this run had no occasion to check: {}", ids.join(", ")));
     }
     out.verdict(result);
     out.text
@@ -112,7 +120,7 @@ impl Out {
             .unwrap_or_default();
         self.line(0, color, &format!("{sign} {} {}{subject}{at}", check.kind.as_str(), check.name));
         for text in [check.message.as_str(), check.verdict.reason().unwrap_or_default()] {
-            if !text.is_empty() {
+            if !text.is_empty() && text != check.seen {
                 self.line(4, "", text);
             }
         }

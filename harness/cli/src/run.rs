@@ -223,7 +223,13 @@ fn interrupted() -> CancellationToken {
 }
 
 fn show(result: &RunResult, dir: Option<&Path>) {
-    let style = Style { width: 100, color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    let variable = |name: &str| std::env::var(name).ok();
+    let style = Style::of(
+        variable("NO_COLOR").as_deref(),
+        variable("COLUMNS").as_deref(),
+        std::io::stdout().is_terminal(),
+        None,
+    );
     print(&console::render(result, style));
     if let Some(dir) = dir {
         print(&format!("report: {}\n", dir.join("report.html").display()));

@@ -61,7 +61,7 @@ pub(crate) fn list(args: &ListArgs) -> u8 {
     } else {
         let width = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
         for entry in &entries {
-            let first = entry.description.lines().next().unwrap_or_default();
+            let first = first_sentence(&entry.description);
             let tags = if entry.tags.is_empty() { String::new() } else { format!("  [{}]", entry.tags.join(", ")) };
             let broken = if entry.broken.is_some() { "  (cannot be read: see `vlab validate`)" } else { "" };
             print(&format!("{:width$}  {first}{tags}{broken}\n", entry.name));
@@ -72,6 +72,13 @@ pub(crate) fn list(args: &ListArgs) -> u8 {
         return exit::NOTHING_SELECTED;
     }
     exit::PASSED
+}
+
+/// The first sentence of a text whose lines are broken anywhere.
+fn first_sentence(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let end = words.iter().position(|w| w.ends_with(['.', '!', '?'])).map_or(words.len(), |i| i + 1);
+    words[..end].join(" ")
 }
 
 #[derive(clap::Args)]
@@ -248,6 +255,14 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("One thing\nhappens. Then more.", "One thing happens.")]
+    #[case("no end", "no end")]
+    #[case("", "")]
+    fn a_list_shows_first_sentences(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(first_sentence(text), expected);
+    }
 
     #[rstest]
     #[case(&[], true)]
