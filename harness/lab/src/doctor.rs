@@ -240,18 +240,30 @@ const NEEDS: &[Need] = &[
 pub async fn examine(context: Context) -> Examination {
     let mut findings = Vec::new();
     for need in NEEDS {
-        let (state, detail) = match need.check {
-            Check::Postgres => postgres().await,
-            Check::Blocking(check) => {
-                let context = context.clone();
-                let checked = tokio::task::spawn_blocking(move || check(&context)).await;
-                checked.unwrap_or_else(|panic| (State::Unusable, format!("the check itself failed: {panic}")))
-            }
-        };
-        let fix = (state != State::Found).then_some(need.fix);
-        findings.push(Finding { name: need.name, why: need.why, needed: need.needed, state, detail, fix });
+        findings.push(look(need, &context).await);
     }
     Examination { findings }
+}
+
+/// Examines one need of the table, by its name. `None`: there is none of that name.
+pub async fn examine_one(name: &str, context: Context) -> Option<Finding> {
+    match NEEDS.iter().find(|need| need.name == name) {
+        Some(need) => Some(look(need, &context).await),
+        None => None,
+    }
+}
+
+async fn look(need: &Need, context: &Context) -> Finding {
+    let (state, detail) = match need.check {
+        Check::Postgres => postgres().await,
+        Check::Blocking(check) => {
+            let context = context.clone();
+            let checked = tokio::task::spawn_blocking(move || check(&context)).await;
+            checked.unwrap_or_else(|panic| (State::Unusable, format!("the check itself failed: {panic}")))
+        }
+    };
+    let fix = (state != State::Found).then_some(need.fix);
+    Finding { name: need.name, why: need.why, needed: need.needed, state, detail, fix }
 }
 
 /// Raises the soft limit of open files to the hard one and returns it. Call it before any connection is made.

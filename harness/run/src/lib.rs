@@ -8,6 +8,7 @@
 pub mod conductor;
 pub mod live;
 pub mod moment;
+pub mod needs;
 pub mod prepare;
 pub mod real;
 pub mod rundir;

@@ -157,6 +157,18 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
             return Outcome { dir: None, result };
         }
     };
+    if let Some(reason) = crate::needs::unmet(&prepared.scenario.needs, &options.runs).await {
+        let mut check = CheckResult::new(CheckKind::Lab, "needs", CheckVerdict::Skipped { reason: reason.clone() });
+        check.expected = "the place of the run offers what the scenario needs".to_owned();
+        result.checks.push(check);
+        result.finished_at = clock.now();
+        result.cut_short(exit::INCONCLUSIVE, format!("skipped: {reason}"));
+        result.files = files(&dir);
+        if let Err(error) = write_all(dir.path(), &result, &[], &redactor) {
+            result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
+        }
+        return Outcome { dir: Some(dir.path().to_owned()), result };
+    }
     let mut bench = Bench { prepared, options: &options, dir: &dir, clock, redactor: redactor.clone(), ledger: None };
     let history = bench.run(&mut result).await;
     bench.clean_up(&mut result).await;
