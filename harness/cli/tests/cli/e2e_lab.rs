@@ -3,14 +3,14 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rstest::rstest;
 use vlab_reports::result::{CheckKind, Verdict};
 
-use crate::bench::{Bench, RUN};
+use crate::bench::{Bench, VLAB};
 
 #[test]
 fn a_taken_port_is_named() {
@@ -79,45 +79,40 @@ fn an_output_folder_that_cannot_be_made_is_named() {
     bench.nothing_is_left();
 }
 
-/// A file system of its own with so much room. `None` when this user may not mount one.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, kib: u32) -> Option<Self> {
-        fs::create_dir_all(at).unwrap();
-        let size = format!("size={kib}k,mode=0755");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
-            Ok(output) => {
-                eprintln!(
-                    "skipped: a small disk cannot be mounted: {}",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                );
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: a small disk cannot be mounted: mount: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
+/// Can this user mount a file system that only its own processes see, and that is gone with them?
+fn can_mount(at: &Path) -> bool {
+    let tried = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs"]).arg(at).output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("skipped: a small disk cannot be mounted: {why}");
+    false
 }
 
 /// From a disk that is full before the first file to one that becomes full in the middle of the history or in the report.
 #[rstest]
 fn a_full_disk_is_inconclusive_and_says_so(#[values(4, 40, 200)] kib: u32) {
     let bench = Bench::new();
-    let Some(_disk) = SmallDisk::mount(&bench.path("small"), kib) else { return };
-    let runs = bench.path("small/runs").to_str().unwrap().to_owned();
-    let run = bench.start(&["scenario", "sno", "--output-dir", &runs]);
-    let said = run.end(RUN).ends_with(3).says(&["inconclusive", "No space left on device", &runs]);
+    let small = bench.path("small");
+    fs::create_dir(&small).unwrap();
+    if !can_mount(&small) {
+        return;
+    }
+    let script =
+        r#"mount -t tmpfs -o "size=$1k,mode=0755" tmpfs "$2" && exec "$3" scenario sno --output-dir "$2/runs""#;
+    let plain = bench.command(&[]);
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh", &kib.to_string()]).arg(&small).arg(VLAB);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let said = crate::bench::Said::from(command.output().unwrap()).ends_with(3);
+    let said = said.says(&["inconclusive", "No space left on device", small.join("runs").to_str().unwrap()]);
     assert!(!said.err.contains("panicked"), "{}", said.err);
     bench.nothing_is_left();
 }
