@@ -654,7 +654,11 @@ const NOT_EVALUATED: &str = "not evaluated by the simulated service";
 
 /// Name of the operator that the validation is about.
 fn operator_name(id: &'static str) -> &'static str {
-    id.strip_suffix("-requirements-satisfied").unwrap_or(id)
+    match id.strip_suffix("-requirements-satisfied").unwrap_or(id) {
+        // The one operator whose name is not that of its validation.
+        "numa-resources" => "numaresources",
+        name => name,
+    }
 }
 
 /// The answer about an operator that is not selected.

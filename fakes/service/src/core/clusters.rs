@@ -626,7 +626,10 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
     core.state.insert_cluster(row);
     let text = "Successfully registered cluster".to_owned();
     core.cluster_event(now, id, "cluster_registration_succeeded", Severity::Info, text);
-    shown(core, id, 201)
+    let mut cluster = core.show_cluster(id, true).ok_or_else(|| missing(id))?;
+    // The date comes with storing; the first answer does not have it yet.
+    cluster.image_info.created_at = Some(Timestamp::UNSET);
+    Ok(Response::json(201, &cluster))
 }
 
 fn shown(core: &Core, id: Uuid, status: u16) -> Answer {

@@ -126,14 +126,47 @@ pub(super) fn install_config(call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &text))
 }
 
+/// Members of an install config that can be overridden; others are refused.
+const INSTALL_CONFIG: &[&str] = &[
+    "additionalTrustBundle",
+    "additionalTrustBundlePolicy",
+    "apiVersion",
+    "arbiter",
+    "baseDomain",
+    "bootstrapInPlace",
+    "capabilities",
+    "compute",
+    "controlPlane",
+    "cpuPartitioningMode",
+    "credentialsMode",
+    "featureGates",
+    "featureSet",
+    "fips",
+    "imageContentSources",
+    "imageDigestSources",
+    "metadata",
+    "networking",
+    "platform",
+    "proxy",
+    "publish",
+    "pullSecret",
+    "sshKey",
+];
+
 /// `PATCH …/install-config`
 pub(super) fn update_install_config(call: &mut Call<'_>) -> Answer {
     let text = call.text_body("install-config-params")?;
     let (id, now) = (call.ids[0], call.now);
     status_of(call.core, id)?;
-    let value: Value = super::check::parse_text(&text).map_err(Fail::bad_request)?;
-    if !value.is_object() {
-        return Err(Fail::bad_request("install config overrides must be a JSON object"));
+    // An empty text takes the overrides away.
+    if !text.is_empty() {
+        let value = super::check::parse_json(text.as_bytes()).map_err(Fail::bad_request)?;
+        let Value::Object(members) = value else {
+            return Err(Fail::bad_request("install config overrides must be a JSON object"));
+        };
+        if let Some(unknown) = members.keys().find(|k| !INSTALL_CONFIG.contains(&k.as_str())) {
+            return Err(Fail::bad_request(format!("json: unknown field {}", super::check::go_quote(unknown))));
+        }
     }
     call.core.state.edit_cluster(id, now, |row| {
         row.view.cluster.install_config_overrides = Some(text).filter(|t| !t.is_empty());

@@ -123,13 +123,13 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         if install.next().is_some() {
             return Err(Fail::conflict("duplicate setting of installation path by the user"));
         }
+        if first.is_none() && !chosen.is_empty() {
+            return Err(Fail::conflict("Requested installation disk is not part of the host's valid disks"));
+        }
         if let Some(first) = first {
             let found = row.view.disks().iter().find(|d| disks::identifier(d) == first.id);
             let Some(found) = found else {
-                return Err(Fail::bad_request(format!(
-                    "Requested installation disk is not part of the host's valid disks: {}",
-                    first.id
-                )));
+                return Err(Fail::conflict("Requested installation disk is not part of the host's valid disks"));
             };
             if found.installation_eligibility.as_ref().is_some_and(|e| e.eligible == Some(false)) {
                 return Err(Fail::bad_request(format!("Disk {} cannot be installed to", first.id)));
@@ -144,8 +144,11 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
             }
         }
     }
-    if params.machine_config_pool_name.is_some() && !row.view.is_day2() {
-        return Err(Fail::bad_request("a machine config pool can be set for hosts of an adding-hosts cluster only"));
+    if let Some(bad) = params.node_labels.iter().flatten().find(|l| !is_label_name(&l.key)) {
+        return Err(Fail::bad_request(format!(
+            "node_labels: Invalid value: {:?}: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+            bad.key
+        )));
     }
     call.core.state.edit_host(key, now, |row| {
         if let Some(role) = role {
@@ -195,6 +198,16 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     }
     let row = find(call.core, key)?;
     Ok(Response::json(201, &call.core.show_host(&row)))
+}
+
+/// Name of a node's label: a word, perhaps after a domain and a slash.
+fn is_label_name(key: &str) -> bool {
+    let word = key.rsplit('/').next().unwrap_or(key);
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    word.len() <= 63
+        && edge(word.chars().next())
+        && edge(word.chars().last())
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// May the user still change what shapes the installation?
@@ -296,8 +309,9 @@ pub(super) fn ignition_override(call: &mut Call<'_>) -> Answer {
     if let Some(config) = &config {
         let parsed: Value =
             super::check::parse_text(config).map_err(|e| Fail::bad_request(format!("error parsing ignition: {e}")))?;
-        if parsed.pointer("/ignition/version").and_then(Value::as_str).is_none() {
-            return Err(Fail::bad_request("error parsing ignition: unsupported config version"));
+        let version = parsed.pointer("/ignition/version").and_then(Value::as_str);
+        if !version.is_some_and(|v| v.starts_with("3.")) {
+            return Err(Fail::bad_request("error parsing ignition: unsupported config version, error report: "));
         }
     }
     call.core.state.edit_host(key, now, |row| row.view.host.ignition_config_overrides = config);

@@ -396,10 +396,12 @@ pub(super) fn files(call: &mut Call<'_>) -> Answer {
         }
         "ipxe-script" => ("ipxe-script", ipxe_script(call, &row.infra_env)?.into_bytes()),
         _ => {
-            let Some(text) = row.infra_env.static_network_config.as_deref() else {
-                return Err(Fail::not_found(format!("infra-env {id} has no static network configuration")));
+            // Without one the file is empty.
+            let archive = match row.infra_env.static_network_config.as_deref() {
+                Some(text) => static_network_archive(text, call.now)?,
+                None => Vec::new(),
             };
-            ("static-network-config", static_network_archive(text, call.now)?)
+            ("static-network-config", archive)
         }
     };
     Ok(attachment(name, &bytes).header("last-modified", http_date(row.infra_env.updated_at)))

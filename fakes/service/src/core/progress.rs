@@ -28,7 +28,8 @@ pub(super) fn host(call: &mut Call<'_>) -> Answer {
         )));
     };
     let Some(reported) = params.current_stage else {
-        return Err(Fail::bad_request("current_stage is missing"));
+        // No stage is the stage of a host that has none yet: nothing to do.
+        return Ok(Response::empty(200));
     };
     let status = row.host().status;
     if !matches!(

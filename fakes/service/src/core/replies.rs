@@ -143,7 +143,12 @@ impl Core {
             }
             StepType::DomainResolution => {
                 let response: DomainResolutionResponse = parse(output)?;
-                self.state.edit_host(key, now, |row| row.view.set_domain_name_resolutions(response));
+                self.state.edit_host(key, now, |row| {
+                    row.view.set_domain_name_resolutions(response);
+                    // Names without aliases say so: `"cnames": null`.
+                    let text = row.view.host.domain_name_resolutions.as_deref().unwrap_or("");
+                    row.view.host.domain_name_resolutions = Some(with_null_cnames(text));
+                });
             }
             StepType::ApiVipConnectivityCheck => {
                 let response: ApiVipConnectivityResponse = parse(output)?;
@@ -334,4 +339,15 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// The stored resolutions with `"cnames": null` where there are none.
+fn with_null_cnames(text: &str) -> String {
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text) else { return text.to_owned() };
+    for resolution in value.get_mut("resolutions").and_then(|r| r.as_array_mut()).into_iter().flatten() {
+        if let Some(members) = resolution.as_object_mut() {
+            members.entry("cnames").or_insert(serde_json::Value::Null);
+        }
+    }
+    value.to_string()
 }

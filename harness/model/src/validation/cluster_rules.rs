@@ -117,7 +117,8 @@ impl<'a> Subject<'a> {
                 _ => ok("Platform requirements satisfied"),
             },
             V::OcsRequirementsSatisfied => hidden(),
-            // Part of openshift-ai.
+            // Part of openshift-ai; without that it is not shown.
+            V::OpenshiftAiGpuRequirementsSatisfied if !cluster.has_operator("openshift-ai") => hidden(),
             V::OpenshiftAiGpuRequirementsSatisfied => self.operator("openshift-ai", "openshift-ai-gpu"),
             _ => {
                 let name = super::operator_name(id.as_str());

@@ -207,7 +207,7 @@ impl<'a> Subject<'a> {
         let all = inventory.disks.as_deref().unwrap_or(&[]);
         let Some(needs) = &self.needs else { return error(NO_REQUIREMENTS) };
         if all.is_empty() {
-            return error("Failed to get disks information: the inventory has none");
+            return error("Failed to detected disks");
         }
         let need = Need::new(needs.disk_size_gb, self.cluster.map_or("", |c| c.openshift_version()), inventory);
         match all.iter().any(|d| disks::is_eligible(d, all, &need)) {
@@ -256,7 +256,9 @@ impl<'a> Subject<'a> {
     }
 
     fn disk_speed(&self) -> Answer {
-        let _ = inventory!(self);
+        if inventory!(self).disks.as_deref().unwrap_or(&[]).is_empty() {
+            return error("Validation error");
+        }
         let id = filled(&self.host.host.installation_disk_id).unwrap_or("");
         let speed = self.host.disks_info.get(id).and_then(|d| d.disk_speed.as_ref());
         match speed.filter(|s| s.tested == Some(true)) {
@@ -343,15 +345,19 @@ impl<'a> Subject<'a> {
     }
 
     fn compatible_agent(&self) -> Answer {
-        let same = self.host.host.discovery_agent_version.as_deref() == Some(&self.settings.agent_docker_image);
-        match same || !self.settings.enable_upgrade_agent {
+        if !self.settings.enable_upgrade_agent {
+            return ok("Host agent compatibility checking is disabled");
+        }
+        match self.host.host.discovery_agent_version.as_deref() == Some(&self.settings.agent_docker_image) {
             true => ok("Host agent is compatible with the service"),
             false => fail("This host's agent is in the process of being upgraded to a compatible version"),
         }
     }
 
     fn no_skip_installation_disk(&self) -> Answer {
-        let _ = inventory!(self);
+        if inventory!(self).disks.as_deref().unwrap_or(&[]).is_empty() {
+            return error("Validation error");
+        }
         let id = filled(&self.host.host.installation_disk_id);
         match self.host.skip_formatting().any(|skipped| Some(skipped) == id) {
             false => ok("No request to skip formatting of the installation disk"),

@@ -191,3 +191,71 @@ fn small_refusals_of_a_cluster_without_hosts() {
         assert!(found.contains(text), "{path}: {found:?} does not tell {text:?}");
     }
 }
+
+/// What the real agent sends: no exit code when it is 0, `null` for lists that are empty.
+#[test]
+fn replies_in_the_shape_of_the_real_agent() {
+    let mut lab = Lab::new(1);
+    let cluster = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({"high_availability_mode": "None"}))));
+    let infra = json!({"name": "i", "pull_secret": PULL_SECRET, "cluster_id": cluster["id"]});
+    let infra = lab.ok(201, Method::Post, "/infra-envs", Some(infra));
+    let hosts = format!("/infra-envs/{}/hosts", infra["id"].as_str().unwrap());
+    let id = "00000000-0000-4000-8000-000000000001";
+    lab.ok(201, Method::Post, &hosts, Some(json!({"host_id": id})));
+    let host = format!("{hosts}/{id}");
+    let mut reply = |lab: &mut Lab, kind: &str, output: Value| {
+        let body = json!({"output": output.to_string(), "step_id": format!("{kind}-00000001"), "step_type": kind});
+        let answer = lab.send(Method::Post, &format!("{host}/instructions"), Some(&body));
+        assert_eq!(answer.status, 204, "{}", String::from_utf8_lossy(&answer.body));
+    };
+    let inventory = json!({
+        "hostname": "real-agent", "bmc_address": "0.0.0.0", "bmc_v6address": "::/0", "interfaces": null, "disks": null,
+        "gpus": null, "routes": null, "tpm_version": "none",
+        "boot": {"current_boot_mode": "bios", "secure_boot_state": "NotSupported"},
+        "cpu": {"architecture": "x86_64", "count": 2, "flags": ["fpu"]},
+        "memory": {"physical_bytes": 25769803776_i64, "usable_bytes": 25276510208_i64, "physical_bytes_method": "ghw"},
+        "system_vendor": {"manufacturer": "unknown", "product_name": "unknown", "serial_number": "unknown", "virtual": true}
+    });
+    reply(&mut lab, "inventory", inventory);
+    reply(
+        &mut lab,
+        "ntp-synchronizer",
+        json!({"ntp_sources": [{"source_name": "localhost", "source_state": "synced"}]}),
+    );
+    let names = json!({"resolutions": [{"cnames": null, "domain_name": "quay.io", "ipv4_addresses": [], "ipv6_addresses": []}]});
+    reply(&mut lab, "domain-resolution", names.clone());
+    lab.advance(std::time::Duration::from_secs(60));
+    let shown = lab.ok(200, Method::Get, &host, None);
+    assert_eq!(shown["status"], "insufficient");
+    assert_eq!(shown["requested_hostname"], "real-agent");
+    let stored: Value = serde_json::from_str(shown["domain_name_resolutions"].as_str().unwrap()).unwrap();
+    assert_eq!(stored, names);
+    let validations: Value = serde_json::from_str(shown["validations_info"].as_str().unwrap()).unwrap();
+    let of = |id: &str| {
+        let all = validations.as_object().unwrap().values().flat_map(|v| v.as_array().unwrap());
+        let found = all.filter(|v| v["id"] == id).map(|v| (v["status"].clone(), v["message"].clone())).next();
+        found.unwrap_or_else(|| panic!("no validation {id}"))
+    };
+    assert_eq!(of("has-min-valid-disks"), (json!("error"), json!("Failed to detected disks")));
+    assert_eq!(of("sufficient-installation-disk-speed"), (json!("error"), json!("Validation error")));
+    assert_eq!(of("numa-resources-requirements-satisfied").1, "numaresources is disabled");
+    assert_eq!(of("ntp-synced").0, "success");
+}
+
+#[test]
+fn overrides_of_the_install_config() {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({}))));
+    let path = format!("/clusters/{}", made["id"].as_str().unwrap());
+    let patch = format!("{path}/install-config");
+    for (text, code, why) in [
+        ("{\"fips\":true}", 201, ""),
+        ("{\"foo\":1}", 400, "json: unknown field \"foo\""),
+        ("{", 400, "unexpected EOF"),
+        ("", 201, ""),
+    ] {
+        let answer = lab.send(Method::Patch, &patch, Some(&json!(text)));
+        assert_eq!((answer.status, reason(&answer.body)), (code, why.to_owned()), "{text}");
+    }
+    assert_eq!(lab.ok(200, Method::Get, &path, None).get("install_config_overrides"), None);
+}
