@@ -203,7 +203,7 @@ fn replies_in_the_shape_of_the_real_agent() {
     let id = "00000000-0000-4000-8000-000000000001";
     lab.ok(201, Method::Post, &hosts, Some(json!({"host_id": id})));
     let host = format!("{hosts}/{id}");
-    let mut reply = |lab: &mut Lab, kind: &str, output: Value| {
+    let reply = |lab: &mut Lab, kind: &str, output: Value| {
         let body = json!({"output": output.to_string(), "step_id": format!("{kind}-00000001"), "step_type": kind});
         let answer = lab.send(Method::Post, &format!("{host}/instructions"), Some(&body));
         assert_eq!(answer.status, 204, "{}", String::from_utf8_lossy(&answer.body));
