@@ -23,16 +23,19 @@ use vlab_scenario::{Catalogue, SourceFile};
 /// refused is seen in the answers, and stands in the history for people.
 const OPEN_WORDS: [&str; 3] = ["operator-available", "registration-refused", "report-refused"];
 
-/// Events of the real service that the simulated one has no cause for.
-const REAL_SERVICE_ONLY: [&str; 8] = [
+/// Events of the real service that the simulated one has no cause for. The real one sends none for a refused DELETE of a
+/// cluster or a refused unbind over REST either (see `docs/fidelity.md`), only for failures of its database.
+const REAL_SERVICE_ONLY: [&str; 10] = [
     "after_inactivity_cluster_deregistered",
     "cluster_degraded_OLM_operators_failed",
+    "cluster_deregister_failed",
     "generate_image_fetch_failed",
     "host_approved_updated",
     "host_boot_logs_uploaded",
     "host_installation_reset_failed",
     "host_reset_fetch_failed",
     "host_set_status_failed",
+    "host_unbind_failed",
 ];
 
 /// A closed list of the language, from the schema that editors use.

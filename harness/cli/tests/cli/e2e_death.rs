@@ -134,7 +134,8 @@ fn a_run_without_its_supervisor_cleans_up_by_itself() {
     let bench = Bench::new();
     let run = bench.start(&["scenario", "insufficient-hardware"]);
     let supervisor = || bench.processes().into_iter().find(|(_, line)| line.contains("__supervise"));
-    until("the supervisor", RUN, || supervisor().is_some());
+    // The service is started after the supervisor has said that it watches.
+    until("the service", RUN, || bench.processes().iter().any(|(_, line)| line.contains(" service ")));
     signal(supervisor().unwrap().0, "KILL");
     run.end(RUN).ends_with(0);
     bench.nothing_is_left();
