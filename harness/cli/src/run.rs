@@ -14,6 +14,7 @@ use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::real::{self, RealOptions, find_run};
 use vlab_run::rundir::{self, RunDir};
 use vlab_run::simulate::{self as virtual_time, as_lines};
+use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_scenario::{Catalogue, SourceFile};
@@ -21,7 +22,20 @@ use vlab_scenario::{Catalogue, SourceFile};
 use crate::say;
 use crate::tools::{catalogue, ensure_set_up, load, print, tagged};
 
+const TARGETS: &str = "\
+Against the real service:
+  vlab scenario sno --service process:/usr/local/bin/assisted-service
+      starts PostgreSQL and the program, on a free port of 127.0.0.1, and stops both. The time profile becomes
+      its settings (HOST_MONITOR_INTERVAL ...); all other variables of your environment reach it, too.
+  vlab scenario sno --service remote:http://127.0.0.1:8090 --time-profile real
+      uses a service that runs already (AUTH_TYPE=none, http). Nothing of it is started, stopped or set; clusters of
+      the run stay there. States come from looking every second: shorter ones are missed, and what cannot be judged
+      for that reason is inconclusive. Give the time profile whose intervals it was started with.
+In a scenario: `service: {kind: process, program: ...}` or `service: {kind: remote, url: ...}`.
+Not built yet: `container`, https, services with authentication.";
+
 #[derive(clap::Args)]
+#[command(after_help = TARGETS)]
 pub(crate) struct ScenarioArgs {
     /// Names of scenarios, or paths of their files.
     scenarios: Vec<String>,
@@ -49,6 +63,13 @@ struct Options {
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
+    /// Service under test, instead of the scenario's: `simulated`, `process:<program>` (a real assisted-service that is
+    /// started for the run, with a PostgreSQL of its own) or `remote:<url>` (one that runs already; it is not touched)
+    #[arg(long, value_name = "TARGET")]
+    service: Option<Target>,
+    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
+    #[arg(long)]
+    real_tools: bool,
     /// Folder in which the folder of each run is made.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
@@ -135,7 +156,8 @@ pub(crate) async fn test(args: TestArgs) -> u8 {
 
 async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> u8 {
     // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-    let choices = Choices { seed: options.seed, time_profile: options.time_profile.clone() };
+    let choices =
+        Choices { seed: options.seed, time_profile: options.time_profile.clone(), service: options.service.clone() };
     let mut ready = Vec::new();
     for name in names {
         match read(catalogue, name, &choices) {
@@ -146,7 +168,10 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
             }
         }
     }
-    if let Err(code) = ensure_set_up(!options.no_setup) {
+    // PostgreSQL is for services that are ours.
+    if ready.iter().any(|(prepared, _)| prepared.target.is_owned())
+        && let Err(code) = ensure_set_up(!options.no_setup)
+    {
         return code;
     }
     let _ = vlab_lab::doctor::raise_open_files();
@@ -187,6 +212,7 @@ fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: Cancella
         scenario_text,
         interrupted,
         live: !options.quiet && std::io::stderr().is_terminal(),
+        real_tools: options.real_tools,
         disturbances: Vec::new(),
     })
 }
@@ -241,7 +267,8 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         Ok(catalogue) => catalogue,
         Err(code) => return code,
     };
-    let choices = Choices { seed: args.seed, time_profile: Some(args.time_profile.clone()) };
+    let choices =
+        Choices { seed: args.seed, time_profile: Some(args.time_profile.clone()), service: Some(Target::Simulated) };
     let (prepared, text) = match read(&catalogue, &args.scenario, &choices) {
         Ok(read) => read,
         Err(text) => {
@@ -283,6 +310,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         scenario: prepared.scenario.name.clone(),
         seed: prepared.seed,
         time_profile: prepared.time_profile.clone(),
+        service: prepared.target.to_string(),
         pid: std::process::id(),
         at: vlab_api::Timestamp::now(),
         vlab_version: vlab_run::prepare::VERSION.to_owned(),
@@ -334,7 +362,12 @@ fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
     let catalogue = catalogue()?;
     let source = SourceFile::read(&dir.file(rundir::SCENARIO)).map_err(|e| complain(e.to_string()))?;
     let scenario = vlab_scenario::load(&source, &catalogue).map_err(|e| complain(e.to_string()))?;
-    let choices = Choices { seed: Some(started.seed), time_profile: Some(started.time_profile) };
+    // Runs of before there was a choice have none in their marker: the scenario's own counts.
+    let service = match started.service.as_str() {
+        "" => None,
+        text => Some(text.parse().map_err(|e| complain(format!("{}: {e}", dir.file(rundir::STARTED).display())))?),
+    };
+    let choices = Choices { seed: Some(started.seed), time_profile: Some(started.time_profile), service };
     let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| complain(e.to_string()))?;
     let history = vlab_history::read(&dir.file(rundir::HISTORY)).map_err(|e| complain(e.to_string()))?;
     let result = match std::fs::read(dir.file(rundir::RESULT)) {
@@ -425,6 +458,33 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        args: ScenarioArgs,
+    }
+
+    #[rstest]
+    #[case(&["sno"], None)]
+    #[case(&["sno", "--service", "simulated"], Some(Target::Simulated))]
+    #[case(&["sno", "--service", "process:/p"], Some(Target::Process { program: "/p".into() }))]
+    fn the_service_can_be_chosen(#[case] args: &[&str], #[case] expected: Option<Target>) {
+        use clap::Parser as _;
+        let parsed = Parsed::try_parse_from(["vlab"].iter().chain(args)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(parsed.args.options.service, expected);
+        assert!(!parsed.args.options.real_tools);
+    }
+
+    #[rstest]
+    #[case("container:x", "not built yet")]
+    #[case("process", "process needs a program")]
+    #[case("docker:x", "write simulated, process:<program> or remote:<url>")]
+    fn a_service_that_cannot_be_had_is_a_mistake_of_usage(#[case] service: &str, #[case] expected: &str) {
+        use clap::Parser as _;
+        let error = Parsed::try_parse_from(["vlab", "sno", "--service", service]).err().unwrap();
+        assert!(error.use_stderr() && error.to_string().contains(expected), "{error}");
+    }
 
     #[rstest]
     #[case(&[0, 0], 0)]

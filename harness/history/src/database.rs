@@ -77,6 +77,8 @@ const WATCHED: &[Watched] = &[
             "suggested_role",
             "bootstrap",
             "validations_info",
+            // The real service keeps the rows of hosts that were deleted, with this time in them.
+            "deleted_at",
         ],
     },
     Watched {
@@ -248,7 +250,12 @@ fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) ->
         }
     }
     let Ok(id) = Uuid::parse_str(id) else { return Vec::new() };
+    let (before, after) = match subject {
+        "host" => (before.filter(|row| !is_deleted(row)), after.filter(|row| !is_deleted(row))),
+        _ => (before, after),
+    };
     match (subject, after) {
+        ("host", None) if before.is_none() => Vec::new(),
         ("host", Some(_)) => facts::<HostFacts>(after)
             .map(|new| diff_host(id, facts::<HostFacts>(before).as_ref(), &new))
             .unwrap_or_default(),
@@ -258,6 +265,11 @@ fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) ->
             .unwrap_or_default(),
         _ => Vec::new(),
     }
+}
+
+/// Is the row one that only says that something was there?
+fn is_deleted(row: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(row).is_ok_and(|row| !row["deleted_at"].is_null())
 }
 
 /// Watches until `changes` is dropped by the receiver, connecting again when the database goes away and comes back.
@@ -310,6 +322,17 @@ mod tests {
         );
         assert!(matches!(decode("host", &id, Some("{}"), None)[..], [What::HostDeleted { .. }]));
         assert_eq!(decode("host", "no-id", None, Some("{}")), vec![]);
+    }
+
+    #[test]
+    fn a_row_that_is_marked_as_deleted_is_a_deleted_host() {
+        let id = Uuid::from_u128(9).to_string();
+        let (there, gone) = (r#"{"status":"known"}"#, r#"{"status":"known","deleted_at":"2026-01-01T00:00:00Z"}"#);
+        assert!(matches!(decode("host", &id, Some(there), Some(gone))[..], [What::HostDeleted { .. }]));
+        assert_eq!(decode("host", &id, Some(gone), Some(gone)), vec![]);
+        assert_eq!(decode("host", &id, Some(gone), None), vec![]);
+        let back = decode("host", &id, Some(gone), Some(there));
+        assert!(matches!(back[0], What::HostStatus { from: None, to: HostStatus::Known, .. }), "{back:?}");
     }
 
     #[test]

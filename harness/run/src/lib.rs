@@ -2,7 +2,8 @@
 //!
 //! * [`moment`] follows a growing history; [`user`] plays the user's part through the API.
 //! * [`conductor`] brings user, simulated hosts and history together, without I/O: both ways to run use it.
-//! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes.
+//! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes;
+//!   [`target`] is the service that it runs against.
 //! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
@@ -13,6 +14,7 @@ pub mod prepare;
 pub mod real;
 pub mod rundir;
 pub mod simulate;
+pub mod target;
 pub mod traffic;
 pub mod user;
 pub mod verdict;

@@ -14,6 +14,7 @@ const LINES: usize = 24;
 /// The terminal of a run.
 pub struct Live {
     screen: Option<Screen>,
+    states_from: Source,
     seen: usize,
     names: BTreeMap<Uuid, String>,
     states: BTreeMap<Uuid, (String, String)>,
@@ -28,7 +29,7 @@ struct Screen {
 
 impl Live {
     /// Draws when `on`; the caller knows whether somebody looks.
-    pub fn new(on: bool, scenario: &Scenario) -> Self {
+    pub fn new(on: bool, scenario: &Scenario, states_from: Source) -> Self {
         let screen = on.then(|| {
             let all = MultiProgress::new();
             let head = all.add(ProgressBar::new_spinner());
@@ -41,7 +42,7 @@ impl Live {
             let width = scenario.hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
             Screen { head, bars: BTreeMap::new(), all, width }
         });
-        Self { screen, seen: 0, names: BTreeMap::new(), states: BTreeMap::new() }
+        Self { screen, states_from, seen: 0, names: BTreeMap::new(), states: BTreeMap::new() }
     }
 
     /// Takes in what is new.
@@ -53,16 +54,16 @@ impl Live {
                 What::HostNamed { host: id, name, .. } | What::ClusterNamed { cluster: id, name } => {
                     self.names.insert(*id, name.clone());
                 }
-                What::HostStatus { host, to, .. } if o.source == Source::Database => {
+                What::HostStatus { host, to, .. } if o.source == self.states_from => {
                     self.states.entry(*host).or_default().0 = to.to_string();
                     changed.push(*host);
                 }
-                What::HostStage { host, to, info, .. } if o.source == Source::Database => {
+                What::HostStage { host, to, info, .. } if o.source == self.states_from => {
                     let stage = to.map(|s| s.to_string()).unwrap_or_default();
                     self.states.entry(*host).or_default().1 = format!("{stage} {info}").trim().to_owned();
                     changed.push(*host);
                 }
-                What::ClusterStatus { cluster, to, .. } if o.source == Source::Database => {
+                What::ClusterStatus { cluster, to, .. } if o.source == self.states_from => {
                     let name = self.names.get(cluster).cloned().unwrap_or_default();
                     screen.head.set_message(format!("{name}: {to}"));
                 }

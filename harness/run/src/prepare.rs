@@ -13,11 +13,12 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 use vlab_model::history::{RunInfo, Source};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
-use vlab_scenario::{Catalogue, HostKind, LoadError, Scenario, ServiceKind};
+use vlab_scenario::{Catalogue, HostKind, LoadError, Scenario};
 
 use vlab_service::core::CoreConfig;
 
 use crate::conductor::Score;
+use crate::target::{OWNED, Target, TargetError};
 
 /// Version of the harness.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -28,6 +29,9 @@ const RECORD_STEPS_UP_TO: usize = 100;
 /// Service time between two looks of the user where the database is watched.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
+/// Wall time between two looks of the user where these looks are all that is known about states.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+
 /// What the user chose beside the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Choices {
@@ -35,6 +39,8 @@ pub struct Choices {
     pub seed: Option<u64>,
     /// Time profile instead of the scenario's.
     pub time_profile: Option<String>,
+    /// Service under test instead of the scenario's.
+    pub service: Option<Target>,
 }
 
 /// Everything that a run needs to know.
@@ -48,8 +54,14 @@ pub struct Prepared {
     pub time_profile: String,
     /// How much faster than `real` the clockwork runs.
     pub clock_scale: f64,
+    /// The service under test.
+    pub target: Target,
+    /// Is it another one than the scenario's?
+    pub other_target: bool,
     /// The service's settings.
     pub settings: Settings,
+    /// Settings that only the real service has, under their names.
+    pub only_real: BTreeMap<String, String>,
     /// How long things take on hosts.
     pub timing: HostTiming,
     /// Hardware profiles by name.
@@ -73,6 +85,17 @@ pub enum PrepareError {
         name: String,
         /// Cause.
         error: String,
+    },
+    /// The service under test cannot be used.
+    #[error("service: {0}")]
+    Target(#[from] TargetError),
+    /// The service under test cannot do what the scenario wants of it.
+    #[error("the service {target} cannot run this scenario: {why}")]
+    Unfit {
+        /// The service.
+        target: String,
+        /// Why not.
+        why: String,
     },
     /// A setting cannot be used.
     #[error("setting of the service: {0}")]
@@ -101,25 +124,36 @@ impl From<(&str, LoadError)> for PrepareError {
 /// # Errors
 /// [`PrepareError`]; nothing was started.
 pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
-    let mut not_built: Vec<String> = scenario.not_built.iter().map(|n| n.diagnostic.clone()).collect();
-    // The scenario room tells what of its language cannot run; these two are asked again so that a gap there cannot become
-    // a run that silently leaves something out.
-    if not_built.is_empty() {
-        if scenario.service.kind != ServiceKind::Simulated {
-            not_built.push(format!("service kind {} is not built yet", scenario.service.kind));
-        }
-        if let Some(host) = scenario.hosts.iter().find(|h| h.kind != HostKind::Simulated) {
-            not_built.push(format!("host {}: hosts of kind {} are not built yet", host.name, host.kind));
-        }
+    let of_scenario = Target::of_scenario(&scenario.service);
+    let other_target = choices.service.is_some() && choices.service.as_ref() != of_scenario.as_ref().ok();
+    let mut not_built: Vec<String> =
+        scenario.not_built.iter().filter(|n| !(n.of_service && other_target)).map(|n| n.diagnostic.clone()).collect();
+    // The scenario room tells what of its language cannot run; this is asked again (as is the target below) so that a gap
+    // there cannot become a run that silently leaves something out.
+    if let (true, Some(host)) = (not_built.is_empty(), scenario.hosts.iter().find(|h| h.kind != HostKind::Simulated)) {
+        not_built.push(format!("host {}: hosts of kind {} are not built yet", host.name, host.kind));
     }
     if !not_built.is_empty() {
         return Err(PrepareError::NotBuilt(not_built));
     }
+    let target = match choices.service.clone() {
+        Some(target) => target,
+        None => of_scenario?,
+    };
+    fits(&target, &scenario)?;
     let time_profile = choices.time_profile.clone().unwrap_or_else(|| scenario.service.time_profile.clone());
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
     let in_profile = |e: SettingError| PrepareError::TimeProfile { name: time_profile.clone(), error: e.to_string() };
     let mut settings = profile.settings().map_err(in_profile)?;
-    settings.apply_vars(scenario.service.settings.iter().map(|(n, v)| (n.as_str(), v.as_str())))?;
+    let mut only_real = BTreeMap::new();
+    for (name, value) in &scenario.service.settings {
+        match settings.apply_vars([(name.as_str(), value.as_str())]) {
+            Err(SettingError::NotSimulated { name }) if matches!(target, Target::Process { .. }) => {
+                only_real.insert(name, value.clone());
+            }
+            other => other?,
+        }
+    }
     let timing = profile.host_timing().map_err(in_profile)?;
     let mut profiles = BTreeMap::new();
     for host in &scenario.hosts {
@@ -144,11 +178,42 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
+        target,
+        other_target,
         settings,
+        only_real,
         timing,
         profiles,
         pull_secret: pull_secret(seed),
     })
+}
+
+/// What a target cannot do must not be left out silently.
+fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
+    let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
+    match target {
+        Target::Simulated => Ok(()),
+        Target::Process { .. } => {
+            let plain = |n: &String| n.strip_prefix("MYAPP_").unwrap_or(n).to_owned();
+            match scenario.service.settings.keys().map(plain).find(|n| OWNED.contains(&n.as_str())) {
+                Some(name) => unfit(format!("it sets {name}, which the run must choose itself")),
+                None => Ok(()),
+            }
+        }
+        Target::Remote { .. } => {
+            if let Some(name) = scenario.service.settings.keys().next() {
+                return unfit(format!("it sets {name}, and a remote service is never set up by a run"));
+            }
+            // What a cluster's hosts do is seen by looking at the cluster; nobody looks at the others yet.
+            if let Some(host) = scenario.hosts.iter().find(|h| h.cluster.is_none()) {
+                return unfit(format!(
+                    "host {} belongs to no cluster, and such hosts are not polled yet: their states would not be seen",
+                    host.name
+                ));
+            }
+            Ok(())
+        }
+    }
 }
 
 /// A pull secret of the right form for the public registries that the default images come from.
@@ -177,7 +242,7 @@ impl Prepared {
             scenario: self.scenario.name.clone(),
             scenario_path: self.scenario.path.clone(),
             seed: self.seed,
-            service: self.scenario.service.kind.to_string(),
+            service: self.target.to_string(),
             hosts: "simulated".to_owned(),
             time_profile: self.time_profile.clone(),
             virtual_time,
@@ -203,8 +268,11 @@ impl Prepared {
             agent_version: self.settings.agent_docker_image.clone(),
             ingress_pem,
             pull_secret: self.pull_secret.clone(),
-            state_source: Source::Database,
-            look_every: LOOK_EVERY.div_f64(self.clock_scale.max(f64::MIN_POSITIVE)),
+            state_source: self.target.state_source(),
+            look_every: match self.target.state_source() {
+                Source::Database => LOOK_EVERY.div_f64(self.clock_scale.max(f64::MIN_POSITIVE)),
+                _ => POLL_EVERY,
+            },
             record_steps: self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO,
         }
     }
@@ -226,7 +294,10 @@ impl Prepared {
         } else {
             format!(" --time-profile {}", self.time_profile)
         };
-        format!("vlab {verb} {} --seed {}{profile}", self.called, self.seed)
+        // Virtual time knows only the simulated one.
+        let service =
+            if self.other_target && verb != "simulate" { format!(" --service {}", self.target) } else { String::new() };
+        format!("vlab {verb} {} --seed {}{profile}{service}", self.called, self.seed)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,21 +11,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
-use vlab_api::http::{Method, Request};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_api::transport::Endpoint;
 use vlab_history::Recorder;
 use vlab_history::database::{self, Change};
 use vlab_lab::ledger::{self, Ledger};
-use vlab_lab::postgres::{PgCluster, PgOptions};
+use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
-use vlab_lab::process::{Child, Program};
+use vlab_lab::process::Child;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{
     CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, exit,
 };
 use vlab_reports::{Redactor, write_all};
-use vlab_scenario::Moment;
+use vlab_scenario::{Moment, Need};
 
 use crate::conductor::{Conductor, Ending, Score};
 use crate::live::Live;
@@ -32,12 +32,13 @@ use crate::moment::Tracker;
 use crate::prepare::{Prepared, VERSION};
 use crate::rundir::{self, RunDir, Started};
 use crate::simulate::{ending_check, simulate};
+use crate::target::{self, Ground, Running, Scratch};
 use crate::traffic::{Traffic, quantiles};
 use crate::verdict;
 
-/// How long the service may take from its start until it is ready.
-const SERVICE_READY: Duration = Duration::from_secs(30);
-/// How long it may take to stop after it was asked to.
+/// Name of the service's database.
+const DATABASE: &str = "assisted";
+/// How long the service may take to stop after it was asked to.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 /// How long the last look at everything may take.
 const LAST_LOOK: Duration = Duration::from_secs(10);
@@ -62,6 +63,8 @@ pub struct RealOptions {
     pub interrupted: CancellationToken,
     /// Draw progress on the terminal.
     pub live: bool,
+    /// Programs that the real service calls (`oc`) are taken from `PATH` instead of our stand-ins.
+    pub real_tools: bool,
     /// Things to kill on the way, for tests of what survives that.
     pub disturbances: Vec<Disturbance>,
 }
@@ -145,6 +148,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         scenario: prepared.scenario.name.clone(),
         seed: prepared.seed,
         time_profile: prepared.time_profile.clone(),
+        service: prepared.target.to_string(),
         pid: std::process::id(),
         at: started_at,
         vlab_version: VERSION.to_owned(),
@@ -157,7 +161,10 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
             return Outcome { dir: None, result };
         }
     };
-    if let Some(reason) = crate::needs::unmet(&prepared.scenario.needs, &options.runs).await {
+    // PostgreSQL is for services that are ours.
+    let mut needs = prepared.scenario.needs.clone();
+    needs.retain(|need| prepared.target.is_owned() || *need != Need::Postgres);
+    if let Some(reason) = crate::needs::unmet(&needs, &options.runs).await {
         let mut check = CheckResult::new(CheckKind::Lab, "needs", CheckVerdict::Skipped { reason: reason.clone() });
         check.expected = "the place of the run offers what the scenario needs".to_owned();
         result.checks.push(check);
@@ -169,9 +176,18 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         }
         return Outcome { dir: Some(dir.path().to_owned()), result };
     }
-    let mut bench = Bench { prepared, options: &options, dir: &dir, clock, redactor: redactor.clone(), ledger: None };
+    let mut bench = Bench {
+        prepared,
+        options: &options,
+        dir: &dir,
+        clock,
+        redactor: redactor.clone(),
+        ledger: None,
+        secrets: prepared.secrets(),
+    };
     let history = bench.run(&mut result).await;
     bench.clean_up(&mut result).await;
+    let redactor = Redactor::new(std::mem::take(&mut bench.secrets));
     let interrupted = options.interrupted.is_cancelled();
     // Without a lab nothing was run: a list of all that was not seen would only hide why.
     let judgement = match history.is_empty() {
@@ -253,14 +269,35 @@ struct Bench<'a> {
     clock: Clock,
     redactor: Redactor,
     ledger: Option<(Arc<Ledger>, Supervisor)>,
+    /// What must not stand in logs.
+    secrets: Vec<String>,
 }
 
 /// The parts of the lab that are up.
 struct Lab {
-    postgres: PgCluster,
-    conninfo: String,
-    service: Child,
+    /// `None` when the service is not ours.
+    postgres: Option<Store>,
+    /// `None` when the service is not ours.
+    service: Option<Child>,
     endpoint: Endpoint,
+    scratch: Option<Scratch>,
+    version: String,
+}
+
+/// The service's database.
+struct Store {
+    cluster: PgCluster,
+    conninfo: String,
+}
+
+impl Lab {
+    /// Ends when the service does; never, when it is not ours.
+    async fn service_ended(&self) -> std::process::ExitStatus {
+        match &self.service {
+            Some(child) => child.wait().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -274,8 +311,10 @@ impl Bench<'_> {
                 return Vec::new();
             }
         };
-        result.run.versions.insert("postgresql".to_owned(), lab.postgres.version().to_owned());
-        result.run.versions.insert("service".to_owned(), format!("simulated {VERSION}"));
+        if let Some(postgres) = &lab.postgres {
+            result.run.versions.insert("postgresql".to_owned(), postgres.cluster.version().to_owned());
+        }
+        result.run.versions.insert("service".to_owned(), lab.version.clone());
         let set_up = begun.elapsed();
         tracing::info!(?set_up, "the lab is up");
         self.perform(lab, result, set_up).await
@@ -288,9 +327,22 @@ impl Bench<'_> {
         let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"))
             .map_err(|e| lab("supervisor")(&e))?;
         self.ledger = Some((ledger.clone(), supervisor));
+        if !self.prepared.target.is_owned() {
+            let running = self.start_service(None, None, None).await?;
+            return Ok(Lab {
+                postgres: None,
+                service: running.child,
+                endpoint: running.endpoint,
+                scratch: None,
+                version: running.version,
+            });
+        }
+        let as_process = matches!(self.prepared.target, target::Target::Process { .. });
         let postgres = PgCluster::start(PgOptions {
             log_file: Some(self.dir.file("postgresql.log")),
             ledger: Some(ledger.clone()),
+            // The real service knows no unix sockets.
+            tcp: if as_process { Tcp::AnyPort } else { Tcp::Off },
             ..PgOptions::from_env()
         });
         // Not given up in the middle when the user interrupts: its directory would be left. It takes a moment only.
@@ -299,73 +351,90 @@ impl Bench<'_> {
             let _ = postgres.stop().await;
             return Err(LabError { what: "set-up", error: "interrupted".into() });
         }
-        let conninfo = match postgres.create_database("assisted").await {
-            Ok(conninfo) => conninfo,
+        let mut scratch = None;
+        match self.set_up_service(&run_id, &ledger, &postgres, as_process, &mut scratch).await {
+            Ok((conninfo, running)) => Ok(Lab {
+                postgres: Some(Store { cluster: postgres, conninfo }),
+                service: running.child,
+                endpoint: running.endpoint,
+                scratch,
+                version: running.version,
+            }),
             Err(error) => {
-                let _ = postgres.stop().await;
-                return Err(lab("postgresql")(&error));
-            }
-        };
-        match self.start_service(&conninfo, "127.0.0.1:0").await {
-            Ok((service, endpoint)) => Ok(Lab { postgres, conninfo, service, endpoint }),
-            Err(error) => {
+                if let Some(scratch) = scratch {
+                    // What cannot be removed stays in the ledger and is told as a leak.
+                    let _ = scratch.remove();
+                }
                 let _ = postgres.stop().await;
                 Err(error)
             }
         }
     }
 
-    /// Starts the service and waits until it is ready.
-    async fn start_service(&self, conninfo: &str, listen: &str) -> Result<(Child, Endpoint), LabError> {
-        let address_file = self.dir.file("service.address");
-        let _ = std::fs::remove_file(&address_file);
-        let mut program = Program::new("service", &self.options.vlab, self.dir.file("service.log"))
-            .args(["service", "--listen", listen, "--seed"])
-            .args([self.prepared.seed.to_string()])
-            .args(["--address-file".into(), address_file.clone().into_os_string()])
-            // Not on the command line, where everybody on the machine could read a password of DATABASE_URL.
-            .env("VLAB_POSTGRES", conninfo)
-            .ledger(self.ledger.as_ref().map(|(ledger, _)| ledger.clone()));
-        for (name, value) in self.prepared.settings.to_vars() {
-            program = program.env(name, value);
+    async fn set_up_service(
+        &mut self,
+        run_id: &str,
+        ledger: &Arc<Ledger>,
+        postgres: &PgCluster,
+        as_process: bool,
+        scratch: &mut Option<Scratch>,
+    ) -> Result<(String, Running), LabError> {
+        let conninfo = postgres.create_database(DATABASE).await.map_err(|e| lab("postgresql")(&e))?;
+        if as_process {
+            let tools = !self.options.real_tools;
+            *scratch = Some(Scratch::create(run_id, Some(ledger.clone()), tools).map_err(|e| lab("service")(&e))?);
+            // The service may write it into its log.
+            self.secrets.extend(
+                postgres
+                    .tcp_conninfo_for(DATABASE)
+                    .and_then(|conninfo| target::Database::read(&conninfo).ok())
+                    .map(|database| database.password)
+                    .filter(|password| !password.is_empty()),
+            );
         }
-        let service = Child::spawn(program).map_err(|e| lab("service")(&e))?;
-        let ready = service
-            .wait_ready("the service to be ready", SERVICE_READY, Duration::from_millis(5), || {
-                let file = address_file.clone();
-                async move {
-                    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
-                    let address = text.trim().parse().map_err(|e| format!("address file: {text:?}: {e}"))?;
-                    let endpoint = Endpoint::new(address);
-                    let mut connection = HttpConnection::new(endpoint.clone());
-                    match connection.send(&Request::new(Method::Get, "/ready"), Duration::from_secs(1)).await {
-                        Ok(response) if response.status == 200 => Ok(Some(endpoint)),
-                        Ok(response) => Err(format!("GET /ready answered {}", response.status)),
-                        Err(error) => Err(format!("GET /ready: {error}")),
-                    }
-                }
-            })
-            .await;
-        match ready {
-            Ok(endpoint) => Ok((service, endpoint)),
-            Err(error) => {
-                service.stop(SERVICE_STOP).await;
-                Err(lab("service")(&error))
-            }
+        let running = self.start_service(Some((postgres, &conninfo)), scratch.as_ref(), None).await?;
+        Ok((conninfo, running))
+    }
+
+    /// Starts the service, or finds the one that runs already, and waits until it is ready. `again`: where it was before.
+    async fn start_service(
+        &self,
+        postgres: Option<(&PgCluster, &str)>,
+        scratch: Option<&Scratch>,
+        again: Option<SocketAddr>,
+    ) -> Result<Running, LabError> {
+        let ground = Ground {
+            prepared: self.prepared,
+            vlab: &self.options.vlab,
+            log_file: self.dir.file("service.log"),
+            address_file: self.dir.file("service.address"),
+            ledger: self.ledger.as_ref().map(|(ledger, _)| ledger.clone()),
+            conninfo: postgres.map(|(_, conninfo)| conninfo.to_owned()).unwrap_or_default(),
+            tcp_conninfo: postgres.and_then(|(postgres, _)| postgres.tcp_conninfo_for(DATABASE)),
+            scratch,
+            real_tools: self.options.real_tools,
+        };
+        tokio::select! {
+            running = self.prepared.target.start(&ground, again) => running.map_err(|e| lab("service")(&e)),
+            () = self.options.interrupted.cancelled() => Err(LabError { what: "set-up", error: "interrupted".into() }),
         }
     }
 
     async fn perform(&mut self, mut lab: Lab, result: &mut RunResult, set_up: Duration) -> Vec<Observation> {
-        match database::connect(&lab.conninfo).await {
-            Ok(client) => {
-                if let Err(error) = database::install(&client).await {
-                    lab_check(result, "history", &error.to_string());
-                }
-            }
-            Err(error) => lab_check(result, "history", &error.to_string()),
-        }
         let (watcher_tx, mut changes) = mpsc::unbounded_channel();
-        let watcher = tokio::spawn(database::watch(lab.conninfo.clone(), watcher_tx));
+        // Where the database is not ours, the user's looks are all that is seen.
+        let mut watcher = None;
+        if let Some(postgres) = &lab.postgres {
+            match database::connect(&postgres.conninfo).await {
+                Ok(client) => {
+                    if let Err(error) = database::install(&client).await {
+                        lab_check(result, "history", &error.to_string());
+                    }
+                }
+                Err(error) => lab_check(result, "history", &error.to_string()),
+            }
+            watcher = Some(tokio::spawn(database::watch(postgres.conninfo.clone(), watcher_tx)));
+        }
         let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
             Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),
             Err(error) => {
@@ -383,7 +452,7 @@ impl Bench<'_> {
         let score = self.prepared.score(result.run.clone(), ingress_pem);
         let mut conductor = Conductor::new(score, Recorder::new(sink));
         let (mut traffic, mut answers) = Traffic::new(lab.endpoint.clone());
-        let mut live = Live::new(self.options.live, &self.prepared.scenario);
+        let mut live = Live::new(self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let mut memory = Memory::default();
         let mut disturbances: Vec<(Tracker, Target, bool)> =
             self.options.disturbances.iter().map(|d| (Tracker::new(d.moment.clone()), d.target, false)).collect();
@@ -443,14 +512,14 @@ impl Bench<'_> {
                     }
                 }
                 Some((at, found)) = changes.recv() => observe(&mut conductor, at, found),
-                status = lab.service.wait() => {
+                status = lab.service_ended() => {
                     let text = format!("the service under test ended by itself: {status}");
                     conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.clone() });
                     let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
                     check.message = text;
                     check.expected = "the service runs until the harness stops it".to_owned();
                     check.seen = status.to_string();
-                    check.last_things = lab.service.last_lines(50);
+                    check.last_things = lab.service.as_ref().map(|s| s.last_lines(50)).unwrap_or_default();
                     result.checks.push(check);
                     break None;
                 }
@@ -473,7 +542,7 @@ impl Bench<'_> {
             if *what == "postgresql"
                 && let Some(check) = result.checks.last_mut()
             {
-                check.last_things = lab.postgres.last_log_lines(20);
+                check.last_things = lab.postgres.as_ref().map(|p| p.cluster.last_log_lines(20)).unwrap_or_default();
             }
         }
         if problem.is_none() {
@@ -488,14 +557,25 @@ impl Bench<'_> {
         // The order matters: nobody may write to what is already gone.
         drop(traffic);
         drop(answers);
-        let status = lab.service.stop(SERVICE_STOP).await;
-        if !status.success() && result.checks.iter().all(|c| c.name != verdict::STAYS_UP) {
-            tracing::warn!(%status, "the service did not end cleanly");
+        if let Some(service) = &lab.service {
+            let status = service.stop(SERVICE_STOP).await;
+            if !status.success() && result.checks.iter().all(|c| c.name != verdict::STAYS_UP) {
+                tracing::warn!(%status, "the service did not end cleanly");
+            }
         }
         drop(changes);
-        let _ = watcher.await;
-        if let Err(error) = lab.postgres.stop().await {
+        if let Some(watcher) = watcher {
+            let _ = watcher.await;
+        }
+        if let Some(postgres) = &lab.postgres
+            && let Err(error) = postgres.cluster.stop().await
+        {
             lab_check(result, "postgresql", &error.to_string());
+        }
+        if let Some(scratch) = lab.scratch.take()
+            && let Err(error) = scratch.remove()
+        {
+            lab_check(result, "service", &error.to_string());
         }
         let _ = std::fs::remove_file(self.dir.file("service.address"));
         if let Some(error) = conductor.recorder().broken() {
@@ -515,7 +595,7 @@ impl Bench<'_> {
         lab: &Lab,
         live: &mut Live,
     ) -> Option<(&'static str, String)> {
-        if lab.postgres.postmaster().is_some_and(|postmaster| !postmaster.is_alive()) {
+        if lab.postgres.as_ref().and_then(|p| p.cluster.postmaster()).is_some_and(|postmaster| !postmaster.is_alive()) {
             // The service waits for it and every host with it: without this the run would go on to its total budget.
             return Some(("postgresql", "PostgreSQL ended by itself during the run".to_owned()));
         }
@@ -536,18 +616,23 @@ impl Bench<'_> {
         let mut note = |text: &str| {
             conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.to_owned() });
         };
+        let (Some(postgres), Some(service)) = (&lab.postgres, &lab.service) else {
+            let error = "the service and its database are not ours to kill".to_owned();
+            return Err(LabError { what: "disturbance", error });
+        };
         match target {
             Target::Service => {
                 note("kill -9 of the service");
-                lab.service.kill9().await;
-                let (service, _) = self.start_service(&lab.conninfo, &lab.endpoint.address().to_string()).await?;
-                lab.service = service;
+                service.kill9().await;
+                let postgres = Some((&postgres.cluster, postgres.conninfo.as_str()));
+                let running = self.start_service(postgres, lab.scratch.as_ref(), Some(lab.endpoint.address())).await?;
+                lab.service = running.child;
                 note("the service is up again");
             }
             Target::Postgres => {
                 note("kill -9 of PostgreSQL");
-                lab.postgres.kill9().await.map_err(|e| self::lab("postgresql")(&e))?;
-                lab.postgres.restart().await.map_err(|e| self::lab("postgresql")(&e))?;
+                postgres.cluster.kill9().await.map_err(|e| self::lab("postgresql")(&e))?;
+                postgres.cluster.restart().await.map_err(|e| self::lab("postgresql")(&e))?;
                 note("PostgreSQL is up again");
             }
         }
@@ -643,7 +728,12 @@ impl Bench<'_> {
         ending: Option<&Ending>,
     ) {
         let hosts = self.prepared.scenario.hosts.len();
-        if ending != Some(&Ending::Complete) || hosts > SIMULATE_UP_TO || !self.options.disturbances.is_empty() {
+        // What the simulated service's intervals force says nothing about another one.
+        if ending != Some(&Ending::Complete)
+            || hosts > SIMULATE_UP_TO
+            || !self.options.disturbances.is_empty()
+            || self.prepared.target != target::Target::Simulated
+        {
             return;
         }
         let info = self.prepared.info("forced-time", true, BTreeMap::new());
@@ -745,8 +835,9 @@ impl Memory {
         let rss = |pid: u32| Usage::of(pid).ok().map(|u| u.rss_bytes / 1024);
         let harness = rss(std::process::id());
         self.harness = self.harness.max(harness);
-        self.service = self.service.max(rss(lab.service.pid()));
-        self.postgres = self.postgres.max(lab.postgres.postmaster().and_then(|p| rss(p.pid)));
+        self.service = self.service.max(lab.service.as_ref().and_then(|s| rss(s.pid())));
+        self.postgres =
+            self.postgres.max(lab.postgres.as_ref().and_then(|p| p.cluster.postmaster()).and_then(|p| rss(p.pid)));
         let new =
             |o: &&Observation| matches!(o.what, What::HostStatus { from: None, .. }) && o.source == Source::Database;
         self.registered += history[self.counted..].iter().filter(new).count() as u64;

@@ -32,6 +32,9 @@ pub struct Started {
     pub seed: u64,
     /// Time profile that was asked for instead of the scenario's.
     pub time_profile: String,
+    /// Service under test, as on the command line; empty: the scenario's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub service: String,
     /// Process that runs it.
     pub pid: u32,
     /// When.
@@ -161,6 +164,7 @@ mod tests {
             scenario: "sno".into(),
             seed: 1,
             time_profile: "fast".into(),
+            service: String::new(),
             pid: 1,
             at: Timestamp::from_secs(0),
             vlab_version: "0".into(),

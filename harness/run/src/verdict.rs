@@ -87,11 +87,13 @@ struct Failure {
     host: Option<Uuid>,
     seen: String,
     at: Option<At>,
+    /// States that came and went between two looks would explain it.
+    missed: bool,
 }
 
 impl Failure {
     fn new(seen: impl Into<String>) -> Self {
-        Self { subject: None, host: None, seen: seen.into(), at: None }
+        Self { subject: None, host: None, seen: seen.into(), at: None, missed: false }
     }
     fn of(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
@@ -103,6 +105,10 @@ impl Failure {
     }
     fn at(mut self, at: Option<At>) -> Self {
         self.at = at;
+        self
+    }
+    fn missed(mut self, missed: bool) -> Self {
+        self.missed = missed;
         self
     }
 }
@@ -140,7 +146,15 @@ impl Judge<'_> {
         match outcome {
             Ok(seen) => check.seen = seen,
             Err(failure) => {
-                check.verdict = CheckVerdict::Failed;
+                check.verdict = if failure.missed && self.timeline.state_source == Source::Poll {
+                    // The product may have done right: who only looks now and then cannot tell.
+                    CheckVerdict::Inconclusive {
+                        reason: "states were only polled, and what came and went between two looks is not known"
+                            .to_owned(),
+                    }
+                } else {
+                    CheckVerdict::Failed
+                };
                 check.message = failure.seen.clone();
                 check.seen = failure.seen;
                 check.at = failure.at.map(|a| a.time);
@@ -278,7 +292,7 @@ impl Judge<'_> {
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.statuses.as_slice()).unwrap_or_default();
                     compare(wanted, optional, seen, mode)
-                        .map_err(|(text, at)| Failure::new(text).of(self.cast.name(id)).at(at))
+                        .map_err(|d| Failure::new(d.text).of(self.cast.name(id)).at(d.at).missed(d.gaps_only))
                 }),
             ),
             Steps::FinalizingStages(wanted) => (
@@ -286,7 +300,7 @@ impl Judge<'_> {
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.finalizing.as_slice()).unwrap_or_default();
                     compare(wanted, optional, seen, mode)
-                        .map_err(|(text, at)| Failure::new(text).of(self.cast.name(id)).at(at))
+                        .map_err(|d| Failure::new(d.text).of(self.cast.name(id)).at(d.at).missed(d.gaps_only))
                 }),
             ),
         }
@@ -303,8 +317,8 @@ impl Judge<'_> {
         let hosts = self.hosts(subject)?;
         let mut seen = String::new();
         for (id, line) in &hosts {
-            seen =
-                compare(wanted, optional, of(line), mode).map_err(|(text, at)| Failure::new(text).host(*id).at(at))?;
+            seen = compare(wanted, optional, of(line), mode)
+                .map_err(|d| Failure::new(d.text).host(*id).at(d.at).missed(d.gaps_only))?;
         }
         Ok(if hosts.len() == 1 { seen } else { format!("so did all {} hosts", hosts.len()) })
     }
@@ -321,7 +335,8 @@ impl Judge<'_> {
     fn not_seen(&self, tracker: &Tracker, moment: &Moment) -> Failure {
         let missing = tracker.missing(&self.cast);
         let Some(first) = missing.first() else {
-            return Failure::new(format!("{} was not seen often enough", seen_text(&moment.seen)));
+            let text = format!("{} was not seen often enough", seen_text(&moment.seen));
+            return Failure::new(text).missed(is_state(&moment.seen));
         };
         let host = self.cast.hosts.get(first).copied();
         let instead = match host.and_then(|h| self.timeline.hosts.get(&h)) {
@@ -338,8 +353,9 @@ impl Judge<'_> {
             },
         };
         let others = if missing.len() > 1 { format!(" (nor for {} more)", missing.len() - 1) } else { String::new() };
-        let failure =
-            Failure::new(format!("{} was never seen{others}{instead}", seen_text(&moment.seen))).of(first.clone());
+        let failure = Failure::new(format!("{} was never seen{others}{instead}", seen_text(&moment.seen)))
+            .of(first.clone())
+            .missed(is_state(&moment.seen));
         match host {
             Some(host) => failure.host(host),
             None => failure,
@@ -743,7 +759,7 @@ fn compare<T: Copy + PartialEq + std::fmt::Display>(
     optional: &BTreeSet<usize>,
     seen: &[Step<T>],
     mode: SequenceMode,
-) -> Result<String, (String, Option<At>)> {
+) -> Result<String, Deviation> {
     let states: Vec<T> = seen.iter().map(|s| s.to).collect();
     let Err(deviation) = follow(wanted, optional, mode, &states) else { return Ok(arrows(&states)) };
     let expected = match deviation.expected.as_slice() {
@@ -755,7 +771,32 @@ fn compare<T: Copy + PartialEq + std::fmt::Display>(
         None => format!("{expected} was never reached"),
     };
     let at = seen.get(deviation.seen).or(seen.last()).map(|s| At { time: s.at, seq: s.seq });
-    Err((format!("{text}; seen: {}", arrows(&states)), at))
+    // Nothing but wanted states in the wanted order, up to the last one: only those between are missing.
+    let mut rest = wanted.iter();
+    let in_order = states.iter().all(|seen| rest.any(|w| w == seen));
+    let gaps_only = in_order && states.last().is_some() && states.last() == wanted.last();
+    Err(Deviation { text: format!("{text}; seen: {}", arrows(&states)), at, gaps_only })
+}
+
+/// Is it something that is there for a while and then not any more, which who looks now and then can miss?
+fn is_state(seen: &Seen) -> bool {
+    matches!(
+        seen,
+        Seen::HostStatus(_)
+            | Seen::ClusterStatus(_)
+            | Seen::Stage(_)
+            | Seen::FinalizingStage(_)
+            | Seen::Validation { .. }
+    )
+}
+
+/// How what was gone through differs from what should be.
+#[derive(Debug)]
+struct Deviation {
+    text: String,
+    at: Option<At>,
+    /// Some of what should be was not seen, and nothing else was seen.
+    gaps_only: bool,
 }
 
 fn steps_text<T: std::fmt::Display>(steps: &[T], optional: &BTreeSet<usize>) -> String {

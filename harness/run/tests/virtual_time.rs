@@ -20,7 +20,7 @@ fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(scenario).unwrap();
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
-    let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()) };
+    let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()), ..Choices::default() };
     prepare(scenario, &catalogue, &choices).unwrap()
 }
 

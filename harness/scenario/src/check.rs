@@ -114,6 +114,7 @@ impl Checker<'_> {
             what: what.to_owned(),
             line: self.line(place),
             diagnostic: render_problem(self.name, self.text, &problem, false),
+            of_service: what.starts_with(SERVICE_OF_KIND),
         });
     }
 
@@ -320,14 +321,49 @@ impl Checker<'_> {
                 settings: BTreeMap::new(),
                 time_profile: "fast".to_owned(),
                 url: None,
+                program: None,
             };
         };
         let kind = self.read_option(&file.kind).unwrap_or(ServiceKind::Simulated);
-        if let (true, Some(text)) = (kind != ServiceKind::Simulated, &file.kind) {
+        if let (ServiceKind::Container, Some(text)) = (kind, &file.kind) {
             self.not_built(
                 &text.span,
-                &format!("a service of kind {kind}"),
-                "this version runs `kind: simulated` only; the file itself is right",
+                &format!("{SERVICE_OF_KIND}{kind}"),
+                "this version runs `kind: simulated`, `process` and `remote`; the file itself is right",
+            );
+        }
+        match (&file.program, kind) {
+            (None, ServiceKind::Process) => {
+                let place = file.kind.as_ref().map_or(0..0, |k| k.span.clone());
+                self.refuse(
+                    &place,
+                    "a service of kind process needs its program",
+                    "`program` is missing",
+                    "add `program: /path/to/assisted-service`",
+                );
+            }
+            (Some(program), ServiceKind::Process) if program.text.is_empty() => self.refuse(
+                &program.span,
+                "the service's program has no name",
+                "empty",
+                "write `program: /path/to/assisted-service`",
+            ),
+            (Some(program), other) if other != ServiceKind::Process => self.refuse(
+                &program.span,
+                "only a service of kind process has a `program`",
+                "of no use here",
+                "remove it, or write `kind: process`",
+            ),
+            _ => {}
+        }
+        if kind == ServiceKind::Remote
+            && let Some((_, value)) = file.settings.first_key_value()
+        {
+            self.refuse(
+                &value.span,
+                "a remote service is not set up by the run",
+                "cannot be set",
+                "remove `settings`, and set them where the service is started",
             );
         }
         match (&file.url, kind) {
@@ -396,7 +432,13 @@ impl Checker<'_> {
                 text.text.clone()
             }
         };
-        Service { kind, settings, time_profile, url: file.url.as_ref().map(|u| u.text.clone()) }
+        Service {
+            kind,
+            settings,
+            time_profile,
+            url: file.url.as_ref().map(|u| u.text.clone()),
+            program: file.program.as_ref().map(|p| p.text.clone()),
+        }
     }
 
     fn infra_env(&mut self, file: Option<&InfraEnvFile>) -> InfraEnv {
@@ -2259,6 +2301,9 @@ struct Machine {
     edge: fn(&str, &str) -> bool,
     starts: &'static [&'static str],
 }
+
+/// Begin of what is said about a kind of service that is not built.
+const SERVICE_OF_KIND: &str = "a service of kind ";
 
 const HOST_MACHINE: Machine =
     Machine { what: "host", edge: crate::paths::host_edge, starts: &["discovering", "discovering-unbound"] };

@@ -74,9 +74,11 @@ pub(crate) struct ScenarioFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Service")]
 pub(crate) struct ServiceFile {
-    /// How it is started. Only `simulated` is built so far.
+    /// How it is started: `simulated` (without it), `process` or `remote`. `container` is not built yet.
     pub(crate) kind: Option<Text<ServiceKind>>,
-    /// For `remote`: its address.
+    /// For `process`: the program, its file or a name in `PATH`.
+    pub(crate) program: Option<Text<Plain>>,
+    /// For `remote`: its address, `http://host[:port]`.
     pub(crate) url: Option<Text<Plain>>,
     /// Its settings under the real service's own (environment) names, for example `HOST_MONITOR_INTERVAL`. They win over those
     /// of the time profile.

@@ -67,6 +67,8 @@ pub struct NotBuilt {
     pub line: usize,
     /// The same as a diagnostic with file, line and excerpt, ready to print.
     pub diagnostic: String,
+    /// Is it about how the service is started? Then it does not matter when another target is chosen on the command line.
+    pub of_service: bool,
 }
 
 impl Scenario {
@@ -97,6 +99,8 @@ pub struct Service {
     pub time_profile: String,
     /// For `remote`: where it is.
     pub url: Option<String>,
+    /// For `process`: the program, its file or a name in `PATH`.
+    pub program: Option<String>,
 }
 
 /// How the discovery image is made.

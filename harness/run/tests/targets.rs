@@ -1,0 +1,318 @@
+//! The service under test: what the command line and a scenario may name, what the real one is told, and what is said when
+//! it cannot be had.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use vlab_model::history::Source;
+use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
+use vlab_run::target::{Database, Ground, OWNED, Running, Scratch, StartError, Target, environment};
+use vlab_scenario::{Catalogue, Scenario, SourceFile};
+
+fn scenario(service: &str) -> Scenario {
+    let catalogue = Catalogue::discover().unwrap();
+    let text = format!(
+        "version: 1\nname: x\ndescription: x\nservice: {service}\ncluster: {{topology: sno, machine_networks: [10.0.0.0/24]}}\n\
+         hosts: [{{name: node, profile: standard, addresses: {{first: 10.0.0.9}}}}]\n\
+         expect: [{{eventually: {{host: node-0, status: known}}}}]\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.yaml");
+    std::fs::write(&path, text).unwrap();
+    vlab_scenario::load(&SourceFile::read(&path).unwrap(), &catalogue).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn prepared(service: &str, chosen: Option<&str>) -> Result<Prepared, PrepareError> {
+    let service_choice = chosen.map(|text| text.parse().unwrap());
+    let choices = Choices { seed: Some(1), service: service_choice, ..Choices::default() };
+    prepare(scenario(service), &Catalogue::discover().unwrap(), &choices)
+}
+
+#[rstest]
+#[case("simulated", Target::Simulated)]
+#[case("process:/a b/assisted-service", Target::Process { program: "/a b/assisted-service".into() })]
+#[case("remote:http://h:8090", Target::Remote { url: "http://h:8090".into() })]
+#[case("remote:http://[::1]:8090/", Target::Remote { url: "http://[::1]:8090/".into() })]
+fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
+    let target: Target = text.parse().unwrap();
+    assert_eq!(target, expected);
+    assert_eq!(target.to_string(), text);
+}
+
+#[rstest]
+#[case("", "is no target: write simulated, process:<program> or remote:<url>")]
+#[case("simulated:x", "is no target")]
+#[case("podman:x", "is no target")]
+#[case("process", "process needs a program")]
+#[case("process:", "process needs a program")]
+#[case("remote:", "remote needs an address")]
+#[case("remote:ftp://x", "is no service URL")]
+#[case("remote:http://x/api", "is no service URL")]
+#[case("remote:https://x", "https; use the service's http listener: not built yet")]
+#[case("container:quay.io/x", "kind container")]
+fn bad_targets_are_refused_with_what_to_write(#[case] text: &str, #[case] expected: &str) {
+    let error = text.parse::<Target>().unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[rstest]
+#[case("{kind: simulated}", None, "simulated", "")]
+#[case("{kind: simulated}", Some("process:/p"), "process:/p", " --service process:/p")]
+#[case("{kind: process, program: /p}", None, "process:/p", "")]
+#[case("{kind: process, program: /p}", Some("process:/p"), "process:/p", "")]
+#[case("{kind: remote, url: 'http://h'}", None, "remote:http://h", "")]
+#[case("{kind: remote, url: 'http://h'}", Some("simulated"), "simulated", " --service simulated")]
+// What the scenario names is not built, but nobody asks for it.
+#[case("{kind: container}", Some("simulated"), "simulated", " --service simulated")]
+fn the_command_line_wins_over_the_scenario(
+    #[case] service: &str,
+    #[case] chosen: Option<&str>,
+    #[case] expected: &str,
+    #[case] repeat: &str,
+) {
+    let prepared = prepared(service, chosen).unwrap();
+    assert_eq!(prepared.info("r", false, BTreeMap::new()).service, expected);
+    let again = prepared.how_to_repeat("scenario");
+    assert!(again.ends_with(&format!("--seed 1{repeat}")), "{again}");
+    assert!(!prepared.how_to_repeat("simulate").contains("--service"));
+}
+
+#[rstest]
+#[case("{kind: container}", None, "a service of kind container: not built yet")]
+#[case("{settings: {HOST_MONITOR_INTERVAL: 1s}}", Some("remote:http://h"), "it sets HOST_MONITOR_INTERVAL")]
+#[case(
+    "{kind: process, program: /p, settings: {DB_HOST: x}}",
+    None,
+    "it sets DB_HOST, which the run must choose itself"
+)]
+#[case("{kind: process, program: /p, settings: {LOG_LEVEL: debug}}", Some("simulated"), "LOG_LEVEL")]
+fn what_a_target_cannot_do_is_refused(#[case] service: &str, #[case] chosen: Option<&str>, #[case] expected: &str) {
+    let error = prepared(service, chosen).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn states_of_a_remote_service_come_from_looking() {
+    let remote = prepared("{kind: remote, url: 'http://h'}", None).unwrap();
+    let score = remote.score(remote.info("r", false, BTreeMap::new()), String::new());
+    assert_eq!((score.state_source, score.look_every.as_millis()), (Source::Poll, 1000));
+    let own = prepared("{kind: process, program: /p}", None).unwrap();
+    let score = own.score(own.info("r", false, BTreeMap::new()), String::new());
+    assert_eq!(score.state_source, Source::Database);
+}
+
+#[test]
+fn the_real_service_is_told_all_that_it_needs() {
+    let settings = "{kind: process, program: /p, settings: {LOG_LEVEL: debug, CLUSTER_MONITOR_INTERVAL: 3s}}";
+    let prepared = prepared(settings, None).unwrap();
+    let database = Database::read("host=127.0.0.1 port=5433 user=u password='p w' dbname=assisted").unwrap();
+    let made = environment(
+        &prepared,
+        &database,
+        "127.0.0.1:4711".parse().unwrap(),
+        Path::new("/w"),
+        Some(Path::new("/tools")),
+        OsStr::new("/usr/bin:/bin"),
+    );
+    let map: BTreeMap<&str, &str> = made.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+    assert_eq!(map.len(), made.len(), "each variable once");
+    for (name, value) in [
+        ("DB_HOST", "127.0.0.1"),
+        ("DB_PORT", "5433"),
+        ("DB_USER", "u"),
+        ("DB_PASS", "p w"),
+        ("DB_NAME", "assisted"),
+        ("DEPLOY_TARGET", "onprem"),
+        ("STORAGE", "filesystem"),
+        ("WORK_DIR", "/w"),
+        ("AUTH_TYPE", "none"),
+        ("SERVICE_BASE_URL", "http://127.0.0.1:4711"),
+        ("HTTP_LISTEN_PORT", "4711"),
+        ("ENABLE_IMAGE_SERVICE", "false"),
+        ("ENABLE_KUBE_API", "false"),
+        ("DUMMY_IGNITION", "true"),
+        ("SKIP_CERT_VERIFICATION", "true"),
+        ("PATH", "/tools:/usr/bin:/bin"),
+        // The scenario's own, one that only the real service has and one that both have.
+        ("LOG_LEVEL", "debug"),
+        ("CLUSTER_MONITOR_INTERVAL", "3s"),
+    ] {
+        assert_eq!(map.get(name), Some(&value), "{name}");
+    }
+    assert!(map["HOST_MONITOR_INTERVAL"].ends_with("ms"), "the profile `fast`: {}", map["HOST_MONITOR_INTERVAL"]);
+    for list in ["RELEASE_IMAGES", "HW_VALIDATOR_REQUIREMENTS"] {
+        let value: serde_json::Value = serde_json::from_str(map[list]).unwrap();
+        assert!(value.as_array().is_some_and(|a| !a.is_empty()), "{list}: {value}");
+    }
+    assert!(map.values().all(|v| !v.is_empty()), "the real service does not take empty text for its default");
+    assert!(OWNED.iter().all(|name| map.contains_key(name)));
+    // Without stand-ins PATH is the user's own.
+    let real =
+        environment(&prepared, &database, "127.0.0.1:1".parse().unwrap(), Path::new("/w"), None, OsStr::new("/b"));
+    assert!(real.iter().all(|(name, _)| name != "PATH"));
+}
+
+#[test]
+fn a_database_is_told_in_parts() {
+    let read = Database::read("postgresql://me:s%20t@db.example:6000/x").unwrap();
+    let expected =
+        Database { host: "db.example".into(), port: 6000, user: "me".into(), password: "s t".into(), name: "x".into() };
+    assert_eq!(read, expected);
+    assert!(Database::read("port=1").is_err());
+    assert!(Database::read("host=h").is_err());
+}
+
+#[rstest]
+#[case("adm release info --image-for=machine-config-operator --insecure=false quay.io/r:1 --registry-config=/t", true)]
+#[case("adm release info --image-for=must-gather quay.io/r:1", true)]
+#[case("adm release info --image-for=okd-rpms quay.io/r:1", false)]
+#[case("adm release extract --command=openshift-install quay.io/r:1", false)]
+#[case("image info --output json quay.io/r:1", false)]
+#[case("", false)]
+fn the_stand_in_answers_only_what_it_must(#[case] args: &str, #[case] answered: bool) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("stand-ins/oc");
+    let output = Command::new("sh").arg(script).args(args.split(' ')).output().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!answered)));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout.lines().filter(|l| l.contains("@sha256:")).count(), usize::from(answered), "{stdout}");
+    assert_eq!(stdout.is_empty(), !answered);
+}
+
+/// Starts `target` in a folder of its own.
+async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Running, StartError> {
+    let prepared = prepared("{kind: simulated}", Some(&target.to_string())).unwrap();
+    let ground = Ground {
+        prepared: &prepared,
+        vlab: Path::new("/nowhere/vlab"),
+        log_file: folder.join("service.log"),
+        address_file: folder.join("address"),
+        ledger: None,
+        conninfo: "host=127.0.0.1 user=u dbname=d".to_owned(),
+        tcp_conninfo: None,
+        scratch: Some(scratch),
+        real_tools: false,
+    };
+    target.start(&ground, None).await
+}
+
+/// A program that is none of ours, and the folder that it would work in.
+fn program(folder: &Path, text: &str) -> Target {
+    let program = folder.join("program");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Target::Process { program }
+}
+
+#[tokio::test]
+async fn a_program_that_ends_at_start_shows_its_last_fifty_lines_and_our_stand_in_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = program(folder.path(), "#!/bin/sh\nseq 1 80\ncommand -v oc\nexit 7\n");
+    let name = format!("test-{}", std::process::id());
+    let scratch = Scratch::create(&name, None, true).unwrap();
+    let error = start(&target, folder.path(), &scratch).await.unwrap_err().to_string();
+    scratch.remove().unwrap();
+    assert!(error.contains("ended (exit status: 7) before the service to be ready"), "{error}");
+    let oc = error.lines().last().unwrap();
+    assert!(oc.ends_with("/tools/oc") && oc.contains(&name), "{oc}");
+    let lines: Vec<&str> = error.lines().collect();
+    assert!(lines.contains(&"32") && lines.contains(&"80") && !lines.contains(&"31"), "{error}");
+    assert!(!Path::new(oc).exists(), "the folder is gone");
+}
+
+#[tokio::test]
+async fn a_port_that_was_taken_is_tried_once_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = program(
+        folder.path(),
+        "#!/bin/sh\necho \"port $HTTP_LISTEN_PORT\"\necho 'listen tcp: bind: address already in use'\nexit 1\n",
+    );
+    let scratch = Scratch::create(&format!("test-port-{}", std::process::id()), None, true).unwrap();
+    let error = start(&target, folder.path(), &scratch).await.unwrap_err().to_string();
+    scratch.remove().unwrap();
+    assert!(error.contains("address already in use"), "{error}");
+    let log = std::fs::read_to_string(folder.path().join("service.log")).unwrap();
+    assert_eq!(log.matches("port ").count(), 2, "twice and not without end: {log}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = Scratch::create(&format!("test-none-{}", std::process::id()), None, true).unwrap();
+    let target = Target::Process { program: folder.path().join("missing") };
+    let error = start(&target, folder.path(), &scratch).await.unwrap_err().to_string();
+    scratch.remove().unwrap();
+    assert!(error.contains("there is no program") && error.contains("missing"), "{error}");
+}
+
+/// Answers one request.
+async fn answer_once(status: &'static str, body: &'static str) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 4096];
+        let _ = stream.read(&mut buffer).await;
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    });
+    format!("http://{address}")
+}
+
+#[rstest]
+#[case("200 OK", r#"{"versions":{},"release_tag":"v9"}"#, Ok("(v9)"))]
+#[case("200 OK", r#"{"versions":{"assisted-installer-service":"image:7"}}"#, Ok("(image:7)"))]
+#[case("200 OK", r#"{"versions":{}}"#, Ok("(of no known version)"))]
+#[case("200 OK", "{}", Err("it is not an assisted-service: it answers JSON without `versions`"))]
+#[case("200 OK", "<html>", Err("answers no JSON"))]
+#[case("404 Not Found", "", Err("it is not an assisted-service: asked for its versions it answers HTTP 404"))]
+#[case("401 Unauthorized", "", Err("the service asks for credentials (HTTP 401)"))]
+#[case("403 Forbidden", "", Err("the service asks for credentials (HTTP 403)"))]
+#[tokio::test]
+async fn a_remote_service_says_what_it_is(
+    #[case] status: &'static str,
+    #[case] body: &'static str,
+    #[case] expected: Result<&str, &str>,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = Scratch::create(&format!("test-remote-{}", std::process::id()), None, false).unwrap();
+    let url = answer_once(status, body).await;
+    let found = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await;
+    scratch.remove().unwrap();
+    match (found, expected) {
+        (Ok(running), Ok(version)) => {
+            assert!(running.child.is_none(), "nothing was started");
+            assert_eq!(running.version, format!("{url} {version}"));
+        }
+        (Err(error), Err(text)) => {
+            let error = error.to_string();
+            assert!(error.contains(text) && error.contains(&url), "{error}");
+        }
+        (found, expected) => panic!("{found:?} instead of {expected:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_remote_service_that_does_not_answer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = Scratch::create(&format!("test-closed-{}", std::process::id()), None, false).unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}");
+    let error = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await.unwrap_err().to_string();
+    scratch.remove().unwrap();
+    assert!(error.contains("no service answers at") && error.contains(&url), "{error}");
+}
+
+#[test]
+fn nothing_is_made_where_a_folder_of_that_name_is_already() {
+    let name = format!("test-twice-{}", std::process::id());
+    let first = Scratch::create(&name, None, true).unwrap();
+    let error = Scratch::create(&name, None, true).unwrap_err().to_string();
+    assert!(error.contains(&name), "{error}");
+    assert!(first.path().join("tools/oc").exists(), "the first one is not taken over");
+    first.remove().unwrap();
+}
