@@ -42,6 +42,8 @@ const DATABASE: &str = "assisted";
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 /// How long the last look at everything may take.
 const LAST_LOOK: Duration = Duration::from_secs(10);
+/// Time between two of these looks at a service that writes its events later than what they are about.
+const EVENTS_SETTLE: Duration = Duration::from_millis(300);
 /// How often buffers are written out, memory is looked at and the terminal is drawn.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 /// A wall clock that moves by more than this against the monotonic one has jumped.
@@ -640,6 +642,10 @@ impl Bench<'_> {
     }
 
     /// What the events and the service's own view say at the end.
+    ///
+    /// The simulated service writes an event together with the change that it is about. The real one writes it a little later
+    /// (a cluster is `installed` some milliseconds before its event says so), so that one is looked at until a look
+    /// brings no event that was not there at the look before.
     async fn last_look(
         &self,
         conductor: &mut Conductor,
@@ -647,8 +653,40 @@ impl Bench<'_> {
         answers: &mut mpsc::UnboundedReceiver<crate::traffic::Answer>,
         changes: &mut mpsc::UnboundedReceiver<(Timestamp, Vec<Change>)>,
     ) {
-        conductor.look_once_more(self.clock.now());
         let deadline = tokio::time::Instant::now() + LAST_LOOK;
+        let events = |conductor: &mut Conductor| {
+            conductor.recorder().observations().iter().filter(|o| o.source == Source::Events).count()
+        };
+        let mut before = None;
+        loop {
+            if !self.look_once(conductor, traffic, answers, changes, deadline).await {
+                return;
+            }
+            let now = events(conductor);
+            if self.prepared.target == target::Target::Simulated || before == Some(now) {
+                return;
+            }
+            before = Some(now);
+            let again = tokio::time::Instant::now() + EVENTS_SETTLE;
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep_until(again.min(deadline)) => break,
+                    Some((at, found)) = changes.recv() => observe(conductor, at, found),
+                }
+            }
+        }
+    }
+
+    /// One look at everything; `false` when it took too long.
+    async fn look_once(
+        &self,
+        conductor: &mut Conductor,
+        traffic: &mut Traffic,
+        answers: &mut mpsc::UnboundedReceiver<crate::traffic::Answer>,
+        changes: &mut mpsc::UnboundedReceiver<(Timestamp, Vec<Change>)>,
+        deadline: tokio::time::Instant,
+    ) -> bool {
+        conductor.look_once_more(self.clock.now());
         while !conductor.has_looked() {
             for send in conductor.take_sends() {
                 // The hosts are through; only the user still asks.
@@ -659,7 +697,7 @@ impl Bench<'_> {
             let now = self.clock.now();
             let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(LAST_LOOK);
             tokio::select! {
-                () = tokio::time::sleep_until(deadline) => return,
+                () = tokio::time::sleep_until(deadline) => return false,
                 Some(answer) = answers.recv() => {
                     let reply = traffic.count(answer);
                     if Conductor::is_user(reply.connection) {
@@ -670,6 +708,7 @@ impl Bench<'_> {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => conductor.wake(self.clock.now()),
             }
         }
+        true
     }
 
     fn load(&self, result: &mut RunResult, traffic: &Traffic, memory: &Memory, measured: Duration) {

@@ -84,7 +84,7 @@ pub enum TargetError {
     #[error("{0} needs {1}")]
     Missing(&'static str, &'static str),
     /// Known and not built.
-    #[error("{0}: not built yet")]
+    #[error("not built yet: {0}")]
     NotBuilt(String),
     /// No address of a service.
     #[error("{0:?} is no service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]

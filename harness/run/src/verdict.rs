@@ -445,6 +445,7 @@ impl Judge<'_> {
         if let Some(moment) = before {
             let other = self.track(moment);
             let (_, other_first) = other.first(&self.cast).ok_or_else(|| self.not_seen(&other, moment))?;
+            self.in_one_look(see, complete, moment, other_first)?;
             if other_first < complete {
                 let text = format!(
                     "{} came after {}, {} only after {}",
@@ -460,6 +461,7 @@ impl Judge<'_> {
         if let Some(moment) = after {
             let other = self.track(moment);
             let other_complete = other.complete(&self.cast).ok_or_else(|| self.not_seen(&other, moment))?;
+            self.in_one_look(see, first, moment, other_complete)?;
             if first < other_complete {
                 let text = format!(
                     "{} came after {} already, {} only after {}",
@@ -598,7 +600,7 @@ impl Judge<'_> {
         for (host, line) in self.hosts(subject)? {
             let at = line.stages.iter().find(|s| s.to == stage).map(|s| At { time: s.at, seq: s.seq });
             let took = match line.stage_duration(stage) {
-                None => return Err(Failure::new("the stage was never reached").host(host)),
+                None => return Err(Failure::new("the stage was never reached").host(host).missed(true)),
                 Some((_, None)) => return Err(Failure::new("the stage never ended").host(host).at(at)),
                 Some((_, Some(took))) => took,
             };
@@ -609,6 +611,15 @@ impl Judge<'_> {
             shown.push(text);
         }
         Ok(shown.join(", "))
+    }
+
+    /// What one look at the service showed at once has no order that anybody knows.
+    fn in_one_look(&self, one: &Moment, at: At, other: &Moment, other_at: At) -> Result<(), Failure> {
+        if self.timeline.state_source != Source::Poll || at.time != other_at.time {
+            return Ok(());
+        }
+        let text = format!("{} and {} were seen in one look", seen_text(&one.seen), seen_text(&other.seen));
+        Err(Failure::new(text).at(Some(at)).missed(true))
     }
 
     /// Actions of the user that were refused although the scenario does not expect it, and the other way round. What the

@@ -1,6 +1,8 @@
 //! The service under test: what the command line and a scenario may name, what the real one is told, and what is said when
 //! it cannot be had.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,17 +11,26 @@ use std::process::Command;
 
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use vlab_model::history::Source;
+use vlab_api::Timestamp;
+use vlab_api::types::HostStatus;
+use vlab_history::Recorder;
+use vlab_model::history::{Source, What};
+use vlab_reports::result::CheckVerdict;
 use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
 use vlab_run::target::{Database, Ground, OWNED, Running, Scratch, StartError, Target, environment};
+use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
 fn scenario(service: &str) -> Scenario {
+    scenario_that(service, "{eventually: {host: node-0, status: known}}")
+}
+
+fn scenario_that(service: &str, expect: &str) -> Scenario {
     let catalogue = Catalogue::discover().unwrap();
     let text = format!(
         "version: 1\nname: x\ndescription: x\nservice: {service}\ncluster: {{topology: sno, machine_networks: [10.0.0.0/24]}}\n\
          hosts: [{{name: node, profile: standard, addresses: {{first: 10.0.0.9}}}}]\n\
-         expect: [{{eventually: {{host: node-0, status: known}}}}]\n"
+         expect: [{expect}]\n"
     );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.yaml");
@@ -53,8 +64,8 @@ fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
 #[case("remote:", "remote needs an address")]
 #[case("remote:ftp://x", "is no service URL")]
 #[case("remote:http://x/api", "is no service URL")]
-#[case("remote:https://x", "https; use the service's http listener: not built yet")]
-#[case("container:quay.io/x", "kind container")]
+#[case("remote:https://x", "not built yet: https://x: https; use the service's http listener")]
+#[case("container:quay.io/x", "not built yet: a service of kind container")]
 fn bad_targets_are_refused_with_what_to_write(#[case] text: &str, #[case] expected: &str) {
     let error = text.parse::<Target>().unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
@@ -104,6 +115,58 @@ fn states_of_a_remote_service_come_from_looking() {
     let own = prepared("{kind: process, program: /p}", None).unwrap();
     let score = own.score(own.info("r", false, BTreeMap::new()), String::new());
     assert_eq!(score.state_source, Source::Database);
+}
+
+/// How an expectation is judged over a host that goes through these statuses, each with the second at which it is seen.
+fn judged(expect: &str, source: Source, statuses: &[(i64, HostStatus)]) -> String {
+    let scenario = scenario_that("{kind: simulated}", expect);
+    let host = uuid::Uuid::from_u128(1);
+    let mut recorder = Recorder::new(None);
+    let named = What::HostNamed { host, name: "node-0".into(), kind: "simulated".into() };
+    recorder.record(Source::Harness, None, Timestamp::from_secs(0), named);
+    let mut from = None;
+    for (at, to) in statuses {
+        let what = What::HostStatus { host, cluster: None, from, to: *to, info: String::new() };
+        recorder.record(source, None, Timestamp::from_secs(*at), what);
+        from = Some(*to);
+    }
+    let checks = judge(&scenario, 1.0, &recorder.into_observations()).checks;
+    match &checks[0].verdict {
+        CheckVerdict::Passed => "passed",
+        CheckVerdict::Failed => "failed",
+        CheckVerdict::Inconclusive { reason } if reason.contains("only polled") => "inconclusive",
+        other => panic!("{other:?}"),
+    }
+    .to_owned()
+}
+
+const STRAIGHT: &str = "{sequence: {host: node-0, statuses: [discovering, insufficient, known]}}";
+const ORDER: &str = "{see: {host: node-0, status: insufficient}, before: {host: node-0, status: known}}";
+const FIRST: (i64, HostStatus) = (1, HostStatus::Discovering);
+const THEN: (i64, HostStatus) = (2, HostStatus::Insufficient);
+const LAST: (i64, HostStatus) = (3, HostStatus::Known);
+
+#[rstest]
+#[case::all(STRAIGHT, &[FIRST, THEN, LAST], "passed", "passed")]
+#[case::gap(STRAIGHT, &[FIRST, LAST], "inconclusive", "failed")]
+#[case::no_beginning(STRAIGHT, &[LAST], "inconclusive", "failed")]
+// The end is always looked at, so it cannot be missed; and what is there although it must not be is no gap.
+#[case::no_end(STRAIGHT, &[FIRST, THEN], "failed", "failed")]
+#[case::another(STRAIGHT, &[FIRST, (2, HostStatus::Error), LAST], "failed", "failed")]
+#[case::backwards(STRAIGHT, &[THEN, (4, HostStatus::Discovering), (5, HostStatus::Known)], "failed", "failed")]
+#[case::in_order(ORDER, &[THEN, LAST], "passed", "passed")]
+#[case::out_of_order(ORDER, &[LAST, (4, HostStatus::Insufficient)], "failed", "failed")]
+#[case::in_one_look(ORDER, &[THEN, (2, HostStatus::Known)], "inconclusive", "passed")]
+#[case::not_seen(ORDER, &[LAST], "inconclusive", "failed")]
+#[case::never(r"{never: {host: node-0, status: error}}", &[FIRST, (2, HostStatus::Error)], "failed", "failed")]
+fn what_lies_between_two_looks_is_inconclusive(
+    #[case] expect: &str,
+    #[case] statuses: &[(i64, HostStatus)],
+    #[case] polled: &str,
+    #[case] from_database: &str,
+) {
+    assert_eq!(judged(expect, Source::Poll, statuses), polled);
+    assert_eq!(judged(expect, Source::Database, statuses), from_database);
 }
 
 #[test]
