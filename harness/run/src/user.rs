@@ -631,12 +631,6 @@ impl User {
     }
 
     fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
-        let facts = ClusterFacts::from(cluster);
-        let state = &mut self.clusters[index];
-        for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {
-            self.seen.push(Seen { source: Source::Poll, service_time: None, what });
-        }
-        state.facts = Some(facts);
         for host in cluster.hosts.as_deref().unwrap_or_default() {
             if let Some(&h) = self.host_index.get(&host.id) {
                 let facts = HostFacts::from(host);
@@ -646,6 +640,14 @@ impl User {
                 self.hosts[h].facts = Some(facts);
             }
         }
+        // After its hosts: a cluster follows them, and who reads a look as a sequence must not find one that is installing
+        // before it has a bootstrap.
+        let facts = ClusterFacts::from(cluster);
+        let state = &mut self.clusters[index];
+        for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {
+            self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+        }
+        state.facts = Some(facts);
     }
 
     fn looked(&mut self, look: Look, reply: Reply) {
