@@ -88,14 +88,15 @@ pub(super) fn host(call: &mut Call<'_>) -> Answer {
         }
     });
     core.apply_host(now, key, &decision);
+    // Every report that changed something is an event: each percentage of the image too, not only a new stage.
+    let name = core.host_name(key);
+    let text = if info.is_empty() {
+        format!("Host: {name}, reached installation stage {stage}")
+    } else {
+        format!("Host: {name}, reached installation stage {stage}: {info}")
+    };
+    core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
     if percentage.is_some() {
-        let name = core.host_name(key);
-        let text = if info.is_empty() {
-            format!("Host: {name}, reached installation stage {stage}")
-        } else {
-            format!("Host: {name}, reached installation stage {stage}: {info}")
-        };
-        core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
         core.update_installing_percentage(now, cluster_id);
     }
     Ok(Response::empty(200))

@@ -184,3 +184,32 @@ fn pool_hosts_are_bound_and_unbound() {
     assert_eq!(shown["status"], "discovering-unbound");
     assert!(shown.get("cluster_id").is_none());
 }
+
+#[test]
+fn every_report_that_changes_something_is_an_event() {
+    let mut lab = Lab::new(3);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    let cluster = lab.cluster(&fleet.cluster);
+    let host = &cluster["hosts"][0];
+    let path = format!(
+        "/infra-envs/{}/hosts/{}/progress",
+        host["infra_env_id"].as_str().unwrap(),
+        host["id"].as_str().unwrap()
+    );
+    for (stage, info) in [
+        ("Starting installation", ""),
+        ("Writing image to disk", ""),
+        ("Writing image to disk", "5%"),
+        ("Writing image to disk", "5%"),
+        ("Writing image to disk", "10%"),
+    ] {
+        lab.ok(200, Method::Put, &path, Some(json!({"current_stage": stage, "progress_info": info})));
+    }
+    let events = lab.ok(200, Method::Get, &format!("/events?cluster_id={}", fleet.cluster), None);
+    let updates = events.as_array().unwrap().iter().filter(|e| e["name"] == "host_install_progress_updated").count();
+    assert_eq!(updates, 4, "the report that repeats the one before changes nothing");
+}
