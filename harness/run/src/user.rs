@@ -198,11 +198,6 @@ impl User {
         self.fatal.as_deref()
     }
 
-    /// Is every action of the scenario done that has a due time?
-    pub fn is_idle(&self) -> bool {
-        self.todo.is_empty() && self.acting.is_none() && self.retry.is_none()
-    }
-
     /// One more look at everything, at the end of a run.
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.final_look = true;
