@@ -188,6 +188,11 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         show(&outcome.result, outcome.dir.as_deref());
         codes.push(outcome.result.exit_code);
     }
+    if codes.len() < names.len() {
+        // Interrupted between two runs: what was not run has not passed.
+        say(&format!("{} of {} scenarios were not run", names.len() - codes.len(), names.len()));
+        codes.push(exit::INCONCLUSIVE);
+    }
     if names.len() > 1 {
         let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
         print(&format!("{passed} of {} scenarios passed\n", names.len()));
