@@ -1,0 +1,139 @@
+//! A folder of what was fetched and built. Things are put there whole or not at all, under names that say what is in them.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::ImageError;
+
+/// The folder.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// This user's: `$XDG_CACHE_HOME/vlab/images`, else `~/.cache/vlab/images`, else in the folder for temporary files.
+    #[must_use]
+    pub fn of_this_user() -> Self {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        Self::at(base.unwrap_or_else(std::env::temp_dir).join("vlab").join("images"))
+    }
+
+    /// In this folder, which is made when something is put there.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The place of `name` in the part `part` of the cache; the folder around it is there afterwards.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn place(&self, part: &str, name: &str) -> Result<PathBuf, ImageError> {
+        let folder = self.root.join(part);
+        fs::create_dir_all(&folder).map_err(ImageError::io(&folder))?;
+        Ok(folder.join(name))
+    }
+
+    /// What lies at that place; `make` fills it when nothing does. It is given another file, which takes the place only
+    /// when it is whole: a killed build leaves no half of anything, and two builds at once do not disturb each other.
+    ///
+    /// # Errors
+    /// Those of `make` and of the file system.
+    pub fn filled(
+        &self,
+        part: &str,
+        name: &str,
+        make: impl FnOnce(&Path) -> Result<(), ImageError>,
+    ) -> Result<PathBuf, ImageError> {
+        let place = self.place(part, name)?;
+        if place.exists() {
+            return Ok(place);
+        }
+        let folder = self.root.join(part);
+        let beside = tempfile::Builder::new()
+            .prefix(".part-")
+            .tempfile_in(&folder)
+            .map_err(ImageError::io(&folder))?
+            .into_temp_path();
+        make(&beside)?;
+        beside.persist(&place).map_err(|error| ImageError::Io { path: place.clone(), error: error.error })?;
+        Ok(place)
+    }
+}
+
+/// SHA-256 of some bytes, as hexadecimal digits.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of what a reader gives.
+///
+/// # Errors
+/// Those of the reader.
+pub fn sha256_of(mut reader: impl Read) -> io::Result<String> {
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+/// SHA-256 of a file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256_file(path: &Path) -> Result<String, ImageError> {
+    File::open(path).and_then(sha256_of).map_err(ImageError::io(path))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_filled_once_and_only_with_what_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let failed = cache.filled("x", "a", |path| {
+            fs::write(path, "half").unwrap();
+            Err(ImageError::Tree("killed".into()))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "killed");
+        assert_eq!(fs::read_dir(folder.path().join("cache/x")).unwrap().count(), 0, "nothing half is left");
+        let fill = |text: &'static str| {
+            cache.filled("x", "a", move |path| fs::write(path, text).map_err(ImageError::io(path))).unwrap()
+        };
+        assert_eq!(fs::read_to_string(fill("first")).unwrap(), "first");
+        assert_eq!(fs::read_to_string(fill("second")).unwrap(), "first");
+    }
+
+    #[test]
+    fn checksums_are_the_known_ones() {
+        const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc"), ABC);
+        assert_eq!(sha256_of(&b"abc"[..]).unwrap(), ABC);
+    }
+}

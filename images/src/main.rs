@@ -1,0 +1,203 @@
+//! `cargo xtask images`: builds the images of the lab and loads them into the container engine.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use vlab_engine::Engine;
+use vlab_images::ImageError;
+use vlab_images::cache::Cache;
+use vlab_images::manifest::{Manifest, with_lock};
+use vlab_images::packages;
+use vlab_images::recipes::{Built, Kitchen, RECIPES, Recipe};
+
+const USAGE: &str = "\
+Builds the images of the lab and loads them into the container engine.
+
+Usage: cargo xtask images [OPTIONS] [IMAGE]...
+
+  IMAGE                    one of those that --list names; none: all
+
+Options:
+  --list                   say which images there are
+  --no-load                build only: no engine is needed
+  --load                   loading is a must: no engine is an error
+  --service-program FILE   a static vlab-service instead of one built from the sources
+  --update                 look up today's versions of all packages and write them into images/images.yaml
+  --json                   what was built, as JSON
+  --help
+";
+
+#[derive(Default)]
+struct Args {
+    images: Vec<String>,
+    list: bool,
+    no_load: bool,
+    load: bool,
+    update: bool,
+    json: bool,
+    service_program: Option<PathBuf>,
+}
+
+fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
+    let mut args = Args::default();
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--list" => args.list = true,
+            "--no-load" => args.no_load = true,
+            "--load" => args.load = true,
+            "--update" => args.update = true,
+            "--json" => args.json = true,
+            "--service-program" => {
+                args.service_program = Some(words.next().ok_or("--service-program needs a file")?.into());
+            }
+            other if other.starts_with('-') => return Err(format!("unknown option {other}")),
+            name if RECIPES.iter().any(|recipe| recipe.name == name) => args.images.push(word),
+            name => {
+                let all: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+                return Err(format!("there is no image {name}; there are {}", all.join(", ")));
+            }
+        }
+    }
+    if args.load && args.no_load {
+        return Err("--load and --no-load exclude each other".to_owned());
+    }
+    Ok(Some(args))
+}
+
+fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print(USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => {
+            eprintln!("images: {problem}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match work(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("images: {problem}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The project's sources, when this program was built from them and they are still there.
+fn workspace() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    here.join("images/images.yaml").is_file().then(|| here.to_owned())
+}
+
+fn work(args: &Args) -> Result<(), String> {
+    let cache = Cache::of_this_user();
+    if args.update {
+        return update(&cache).map_err(|error| error.to_string());
+    }
+    if args.list {
+        for recipe in RECIPES {
+            print(&format!("{:14} {}\n", recipe.name, recipe.what));
+        }
+        return Ok(());
+    }
+    // The engine first: that it is missing should not be told after minutes of building.
+    let engine = match (args.no_load, vlab_engine::find()) {
+        (true, _) => None,
+        (false, Ok(engine)) => Some(engine),
+        (false, Err(none)) if args.load => return Err(none.to_string()),
+        (false, Err(none)) => {
+            eprintln!("images: only built, not loaded: {none}");
+            None
+        }
+    };
+    let manifest = Manifest::built_in().map_err(|error| error.to_string())?;
+    let kitchen = Kitchen {
+        cache: &cache,
+        manifest: &manifest,
+        workspace: workspace(),
+        service_program: args.service_program.clone(),
+    };
+    let wanted: Vec<&Recipe> = RECIPES
+        .iter()
+        .filter(|recipe| args.images.is_empty() || args.images.iter().any(|name| name == recipe.name))
+        .collect();
+    let mut all = Vec::new();
+    for recipe in wanted {
+        let built = recipe.build(&kitchen).map_err(|error| format!("{}: {error}", recipe.name))?;
+        let loaded = engine.as_ref().map(|engine| load(engine, &built)).transpose()?;
+        if args.json {
+            all.push(serde_json::json!({
+                "name": built.name, "id": built.id, "content": built.content, "sha256": built.sha256,
+                "size": built.size, "archive": built.archive, "cached": built.cached,
+                "took_ms": u64::try_from(built.took.as_millis()).unwrap_or(u64::MAX), "loaded": loaded,
+            }));
+        } else {
+            print(&format!(
+                "{}: {:.1} MB, {} in {:.1} s{}\n  id {}\n  {}\n",
+                built.name,
+                built.size as f64 / 1e6,
+                if built.cached { "nothing to build, looked" } else { "built" },
+                built.took.as_secs_f64(),
+                match loaded {
+                    Some(true) => ", loaded",
+                    Some(false) => ", was loaded already",
+                    None => "",
+                },
+                built.id,
+                built.archive.display(),
+            ));
+        }
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::Value::from(all)));
+    }
+    Ok(())
+}
+
+/// Loads an image when the engine has not this very one. `false`: it had.
+fn load(engine: &Engine, built: &Built) -> Result<bool, String> {
+    let there = engine.image(&built.name).map_err(|error| error.to_string())?;
+    if there.and_then(|image| image.content).as_deref() == Some(&built.content) {
+        return Ok(false);
+    }
+    engine.load(&built.archive).map_err(|error| error.to_string())?;
+    // Not what it says but what is there now.
+    match engine.image(&built.name).map_err(|error| error.to_string())?.and_then(|image| image.content) {
+        Some(content) if content == built.content => Ok(true),
+        _ => Err(format!("{}: {engine} took the archive and has another image under that name", built.name)),
+    }
+}
+
+fn update(cache: &Cache) -> Result<(), ImageError> {
+    let root =
+        workspace().ok_or_else(|| ImageError::Manifest("the sources of this project are not there".to_owned()))?;
+    let path = root.join("images/images.yaml");
+    let text = std::fs::read_to_string(&path).map_err(|error| ImageError::Io { path: path.clone(), error })?;
+    let manifest = Manifest::read(&text)?;
+    packages::update(cache, &manifest.debian)?;
+    let mut locked = std::collections::BTreeMap::new();
+    for (name, set) in &manifest.sets {
+        let found = packages::resolve(cache, &manifest.debian, set)?;
+        eprintln!("images: {name}: {} packages", found.len());
+        locked.insert(name.clone(), found);
+    }
+    let changed = locked != manifest.locked;
+    if !changed {
+        eprintln!("images: nothing is newer");
+        return Ok(());
+    }
+    let now = std::process::Command::new("date").args(["-u", "+%Y%m%dT%H%M%SZ"]).output();
+    let now = now.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
+    // Only whole files: this program has the old one built in, the next build takes the new one.
+    std::fs::write(&path, with_lock(&text, &now, &locked)?).map_err(|error| ImageError::Io { path, error })?;
+    Ok(())
+}

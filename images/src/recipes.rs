@@ -1,0 +1,340 @@
+//! Which images there are and what is in them. A new image is a function here, a row in [`RECIPES`], and its packages in
+//! `images.yaml`.
+//!
+//! What an image is made of has a checksum (its *content*): the same content is never built twice, and the engine is asked
+//! for it by a label, so that nothing is loaded twice either.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ImageError;
+use crate::cache::{Cache, sha256, sha256_file};
+use crate::container::{self, Start};
+use crate::manifest::Manifest;
+use crate::packages;
+use crate::rootfs::Rootfs;
+
+/// Raise it when the builder itself changes what images look like.
+const FORM: u32 = 1;
+
+/// The label with the checksum of what an image is made of.
+pub const LABEL_CONTENT: &str = "vlab.content";
+
+/// Target of our static program. Not musl: this one needs nothing but what every build of Rust needs, and its allocator is
+/// the one that the figures of the README were measured with.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What recipes work with.
+#[derive(Debug)]
+pub struct Kitchen<'a> {
+    /// What was fetched and built before.
+    pub cache: &'a Cache,
+    /// Packages and versions.
+    pub manifest: &'a Manifest,
+    /// The sources of this project, for programs of ours.
+    pub workspace: Option<PathBuf>,
+    /// The service's program (static), instead of building it.
+    pub service_program: Option<PathBuf>,
+}
+
+/// What an image is made of.
+#[derive(Debug)]
+struct Ingredients {
+    /// All that decides about its bytes.
+    content: String,
+    /// Puts it together.
+    assemble: Assemble,
+}
+
+#[derive(Debug)]
+enum Assemble {
+    Service { program: PathBuf },
+    Postgres,
+}
+
+/// An image that can be built.
+#[derive(Debug, Clone, Copy)]
+pub struct Recipe {
+    /// Name of the image, without tag.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub what: &'static str,
+    ingredients: fn(&Kitchen<'_>) -> Result<Ingredients, ImageError>,
+}
+
+/// All of them.
+pub const RECIPES: &[Recipe] = &[
+    Recipe { name: "vlab-service", what: "the simulated assisted-service, one static program", ingredients: service },
+    Recipe { name: "vlab-postgres", what: "PostgreSQL from Debian packages", ingredients: postgres },
+];
+
+/// An image as an archive in the cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    /// Name with tag.
+    pub name: String,
+    /// Checksum of what it is made of.
+    pub content: String,
+    /// Id of the image: checksum of its description.
+    pub id: String,
+    /// Checksum of the archive.
+    pub sha256: String,
+    /// Size of the archive in bytes.
+    pub size: u64,
+    /// The archive.
+    pub archive: PathBuf,
+    /// It was there already.
+    #[serde(skip)]
+    pub cached: bool,
+    /// How long it took.
+    #[serde(skip)]
+    pub took: Duration,
+}
+
+impl Recipe {
+    /// The image, from the cache when the same one was built before.
+    ///
+    /// # Errors
+    /// A package that cannot be had, a program that cannot be built, a disk that is full.
+    pub fn build(&self, kitchen: &Kitchen<'_>) -> Result<Built, ImageError> {
+        let begun = Instant::now();
+        let Ingredients { content, assemble } = (self.ingredients)(kitchen)?;
+        let name = format!("{}:latest", self.name);
+        let about = kitchen.cache.place("images", &format!("{}-{}.json", self.name, &content[..16]))?;
+        let known: Option<Built> = fs::read(&about).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        if let Some(known) = known.filter(|k| k.content == content && k.archive.exists()) {
+            return Ok(Built { cached: true, took: begun.elapsed(), ..known });
+        }
+        let mut start = Start::default();
+        let tree = match assemble {
+            Assemble::Service { program } => service_tree(&program, &mut start)?,
+            Assemble::Postgres => postgres_tree(kitchen, &mut start)?,
+        };
+        start.labels.insert(LABEL_CONTENT.to_owned(), content.clone());
+        let mut id = String::new();
+        let archive = format!("{}-{}.tar", self.name, &content[..16]);
+        let _ = fs::remove_file(kitchen.cache.place("images", &archive)?);
+        let archive = kitchen.cache.filled("images", &archive, |into| {
+            id = container::write(&tree, &start, &kitchen.manifest.debian.architecture, &name, into)?;
+            Ok(())
+        })?;
+        let size = fs::metadata(&archive).map_err(ImageError::io(&archive))?.len();
+        let built = Built {
+            name,
+            content,
+            id,
+            sha256: sha256_file(&archive)?,
+            size,
+            archive,
+            cached: false,
+            took: begun.elapsed(),
+        };
+        let text = serde_json::to_vec_pretty(&built).map_err(|e| ImageError::Tree(e.to_string()))?;
+        fs::write(&about, text).map_err(ImageError::io(&about))?;
+        Ok(built)
+    }
+}
+
+/// Names of users that programs look up.
+fn users(tree: &mut Rootfs, users: &[(&str, u32, u32, &str)]) {
+    let mut passwd = "root:x:0:0:root:/:/bin/sh\n".to_owned();
+    let mut group = "root:x:0:\n".to_owned();
+    for (name, uid, gid, home) in users {
+        passwd += &format!("{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n");
+        if *gid != 0 {
+            group += &format!("{name}:x:{gid}:\n");
+        }
+    }
+    tree.file("etc/passwd", 0o644, passwd);
+    tree.file("etc/group", 0o644, group);
+    tree.directory("tmp", 0o1777);
+}
+
+fn service(kitchen: &Kitchen<'_>) -> Result<Ingredients, ImageError> {
+    let program = match (&kitchen.service_program, &kitchen.workspace) {
+        (Some(program), _) => program.clone(),
+        (None, Some(workspace)) => service_program(kitchen.cache, workspace)?,
+        (None, None) => {
+            return Err(ImageError::Program {
+                program: "vlab-service".to_owned(),
+                problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
+            });
+        }
+    };
+    let content = sha256(format!("{FORM} vlab-service {}", sha256_file(&program)?).as_bytes());
+    Ok(Ingredients { content, assemble: Assemble::Service { program } })
+}
+
+fn service_tree(program: &Path, start: &mut Start) -> Result<Rootfs, ImageError> {
+    let mut tree = Rootfs::new();
+    users(&mut tree, &[("assisted", 1001, 0, "/tmp")]);
+    tree.file_from("vlab-service", 0o755, program)?;
+    tree.directory("data", 0o1777);
+    start.entrypoint = vec!["/vlab-service".to_owned()];
+    start.user = "1001:0".to_owned();
+    start.directory = "/".to_owned();
+    start.ports = vec![8090];
+    Ok(tree)
+}
+
+/// The service as a static program. Built again only when a source of the project changed: asking cargo would cost more than
+/// everything else of a build that has nothing to do.
+fn service_program(cache: &Cache, workspace: &Path) -> Result<PathBuf, ImageError> {
+    let sources = sources(workspace)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    let target = target.join("images");
+    let path = cache.filled("programs", &format!("vlab-service-{}", &sources[..16]), |into| {
+        let cargo_home = std::env::var("CARGO_HOME")
+            .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
+            .unwrap_or_default();
+        // Paths of this machine would be in the program (in messages of panics) and make other bytes elsewhere.
+        let flags = [
+            "-Ctarget-feature=+crt-static".to_owned(),
+            format!("--remap-path-prefix={cargo_home}=/cargo"),
+            format!("--remap-path-prefix={}=/vlab", workspace.display()),
+        ];
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(["build", "--locked", "--profile", "image", "--package", "vlab-service", "--bin", "vlab-service"])
+            .args(["--target", TARGET, "--target-dir"])
+            .arg(&target)
+            .current_dir(workspace)
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+            .env_remove("RUSTFLAGS")
+            .stdin(Stdio::null())
+            .stdout(std::io::stderr());
+        // What cargo tells a program that it runs must not reach the next cargo.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
+                command.env_remove(name);
+            }
+        }
+        let failed = |problem: String| ImageError::Program { program: "cargo build".to_owned(), problem };
+        match command.status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(failed(status.to_string())),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        let program = target.join(TARGET).join("image").join("vlab-service");
+        fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
+    })?;
+    Ok(path)
+}
+
+/// Checksum of the project's sources and of the compiler's version.
+fn sources(workspace: &Path) -> Result<String, ImageError> {
+    let mut files = BTreeMap::new();
+    for name in ["Cargo.toml", "Cargo.lock"] {
+        files.insert(PathBuf::from(name), sha256_file(&workspace.join(name))?);
+    }
+    for folder in ["harness", "fakes"] {
+        collect(workspace, &workspace.join(folder), &mut files)?;
+    }
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("-vV").current_dir(workspace).output().map(|out| out.stdout);
+    let mut all = format!("{FORM} {}\n", String::from_utf8_lossy(&version.unwrap_or_default()));
+    for (path, sum) in files {
+        all += &format!("{} {sum}\n", path.display());
+    }
+    Ok(sha256(all.as_bytes()))
+}
+
+fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> Result<(), ImageError> {
+    for entry in fs::read_dir(folder).map_err(ImageError::io(folder))? {
+        let path = entry.map_err(ImageError::io(folder))?.path();
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() {
+            if name != "tests" && name != "target" {
+                collect(root, &path, into)?;
+            }
+        } else {
+            let shown = path.strip_prefix(root).unwrap_or(&path).to_owned();
+            into.insert(shown, sha256_file(&path)?);
+        }
+    }
+    Ok(())
+}
+
+const POSTGRES_START: &str = include_str!("../files/vlab-postgres-start");
+
+fn postgres(kitchen: &Kitchen<'_>) -> Result<Ingredients, ImageError> {
+    let mut all = format!("{FORM} vlab-postgres {}\n", sha256(POSTGRES_START.as_bytes()));
+    for package in kitchen.manifest.packages("postgres")? {
+        all += &format!("{} {} {}\n", package.name, package.version, package.sha256);
+    }
+    Ok(Ingredients { content: sha256(all.as_bytes()), assemble: Assemble::Postgres })
+}
+
+fn postgres_tree(kitchen: &Kitchen<'_>, start: &mut Start) -> Result<Rootfs, ImageError> {
+    /// The same numbers as in the upstream image, so that a volume of the one can be used by the other.
+    const POSTGRES: u32 = 999;
+    let mut tree = Rootfs::merged_usr();
+    for package in kitchen.manifest.packages("postgres")? {
+        tree.add_tar(&packages::contents(kitchen.cache, kitchen.manifest, package)?)?;
+    }
+    for unused in ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian"] {
+        tree.remove(unused);
+    }
+    // Bitcode for the compiler of queries, which is left out.
+    tree.remove("usr/lib/postgresql/15/lib/bitcode");
+    users(&mut tree, &[("postgres", POSTGRES, POSTGRES, "/var/lib/postgresql")]);
+    for (path, mode) in [("var/lib/postgresql", 0o755), ("var/lib/postgresql/data", 0o700), ("run/postgresql", 0o2775)]
+    {
+        tree.directory(path, mode);
+        tree.chown(path, POSTGRES.into(), POSTGRES.into())?;
+    }
+    tree.symlink("bin/sh", "dash");
+    tree.file("usr/local/bin/vlab-postgres-start", 0o755, POSTGRES_START);
+    start.entrypoint = vec!["/usr/local/bin/vlab-postgres-start".to_owned()];
+    start.env = BTreeMap::from([
+        ("PATH".to_owned(), "/usr/local/bin:/usr/lib/postgresql/15/bin:/usr/bin:/bin".to_owned()),
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+    ]);
+    start.user = format!("{POSTGRES}:{POSTGRES}");
+    start.directory = "/".to_owned();
+    start.ports = vec![5432];
+    // A quick end: connections are closed, nothing is lost.
+    start.stop_signal = "SIGINT".to_owned();
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_change_is_not_built_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let manifest = Manifest::built_in().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "one").unwrap();
+        let kitchen =
+            Kitchen { cache: &cache, manifest: &manifest, workspace: None, service_program: Some(program.clone()) };
+        let recipe = RECIPES.iter().find(|recipe| recipe.name == "vlab-service").unwrap();
+        let first = recipe.build(&kitchen).unwrap();
+        let second = recipe.build(&kitchen).unwrap();
+        assert!(!first.cached && second.cached);
+        assert_eq!((&first.id, &first.sha256), (&second.id, &second.sha256));
+        fs::remove_dir_all(cache.root()).unwrap();
+        let from_nothing = recipe.build(&kitchen).unwrap();
+        assert_eq!((&first.id, &first.sha256), (&from_nothing.id, &from_nothing.sha256), "the same bytes");
+        fs::write(&program, "two").unwrap();
+        let other = recipe.build(&kitchen).unwrap();
+        assert!(!other.cached && other.id != first.id && other.content != first.content);
+    }
+
+    #[test]
+    fn a_program_of_ours_needs_the_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let manifest = Manifest::built_in().unwrap();
+        let kitchen = Kitchen { cache: &cache, manifest: &manifest, workspace: None, service_program: None };
+        assert!(RECIPES[0].build(&kitchen).unwrap_err().to_string().contains("cargo xtask images"));
+    }
+}
