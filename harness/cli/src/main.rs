@@ -2,6 +2,7 @@
 //!
 //! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code.
 
+mod differ;
 mod run;
 mod service;
 mod tools;
@@ -43,6 +44,10 @@ enum Verb {
     Report(run::ReportArgs),
     /// Judge a run again from its history.
     Check(run::CheckArgs),
+    /// Compare two runs: where do their histories part?
+    Diff(differ::DiffArgs),
+    /// Run scenarios on the simulated service and on another one, and compare the histories.
+    Differential(differ::DifferentialArgs),
     /// Tell what this machine has, what works, and how to get the rest.
     Doctor(tools::DoctorArgs),
     /// Install what runs need and is missing.
@@ -84,6 +89,8 @@ fn main() -> ExitCode {
             Verb::Schema => tools::schema(),
             Verb::Report(args) => run::report(&args),
             Verb::Check(args) => run::check(&args),
+            Verb::Diff(args) => differ::diff(&args),
+            Verb::Differential(args) => differ::differential(args).await,
             Verb::Doctor(args) => tools::doctor(args).await,
             Verb::Setup(args) => tools::set_up(&args),
             Verb::Gc(args) => tools::gc(&args),

@@ -206,6 +206,32 @@ fn combine(codes: &[u8]) -> u8 {
     order.into_iter().find(|code| codes.contains(code)).unwrap_or(exit::PASSED)
 }
 
+/// What the runs of a comparison have in common.
+pub(crate) struct Running {
+    /// Folder of the runs.
+    pub(crate) runs: PathBuf,
+    /// See [`RealOptions::real_tools`].
+    pub(crate) real_tools: bool,
+    /// Cancelled by Ctrl-C.
+    pub(crate) interrupted: CancellationToken,
+}
+
+impl Running {
+    /// The options of one run, or the exit code.
+    pub(crate) fn options(&self, scenario_text: Vec<u8>) -> Result<RealOptions, u8> {
+        let options = Options {
+            seed: None,
+            time_profile: None,
+            service: None,
+            real_tools: self.real_tools,
+            output_dir: Some(self.runs.clone()),
+            no_setup: true,
+            quiet: false,
+        };
+        real_options(&options, scenario_text, self.interrupted.clone())
+    }
+}
+
 fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: CancellationToken) -> Result<RealOptions, u8> {
     let vlab = std::env::current_exe().map_err(|error| {
         say(&format!("cannot find my own program file: {error}"));
@@ -222,14 +248,15 @@ fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: Cancella
     })
 }
 
-fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), String> {
+/// Reads a scenario and makes it ready to run.
+pub(crate) fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), String> {
     let (scenario, text) = load(catalogue, name)?;
     let prepared = prepare(scenario, catalogue, choices).map_err(|e| e.to_string())?;
     Ok((prepared, text))
 }
 
 /// Ctrl-C once asks to stop, twice stops at once; what is left then is the supervisor's.
-fn interrupted() -> CancellationToken {
+pub(crate) fn interrupted() -> CancellationToken {
     let token = CancellationToken::new();
     let ours = token.clone();
     tokio::spawn(async move {

@@ -123,7 +123,7 @@ impl<'h> Timeline<'h> {
             }
             _ => {}
         }
-        if observation.source != self.state_source {
+        if !observation.source.tells_states(self.state_source) {
             return;
         }
         match &observation.what {
@@ -158,6 +158,12 @@ impl<'h> Timeline<'h> {
             }
             _ => {}
         }
+    }
+
+    /// Are states taken from that source? Where nobody watches the database, events tell what came and went between two
+    /// looks.
+    pub fn tells_states(&self, source: Source) -> bool {
+        source.tells_states(self.state_source)
     }
 
     /// When the run started: the first observation.

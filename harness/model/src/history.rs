@@ -56,6 +56,14 @@ pub enum Source {
     Console,
 }
 
+impl Source {
+    /// Does this source tell states, in a history whose states come from `truth`? The database is complete by itself. Polls
+    /// are not: the events that tell of a change stand beside them, and no change is recorded by both.
+    pub fn tells_states(self, truth: Self) -> bool {
+        self == truth || (truth == Self::Poll && self == Self::Events)
+    }
+}
+
 /// What was seen. Externally tagged, so that a line reads `{"host_status": {...}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -179,19 +179,12 @@ impl Core {
         let Some(old) = old.and_then(|t| HostValidations::parse(t).ok()) else { return };
         for (before, after) in changes(&old.0, &new.0) {
             let name = self.host_name(key);
-            match (before.status, after.status) {
-                (ValidationStatus::Success, ValidationStatus::Failure) => {
-                    let text = format!(
-                        "Host {name}: validation '{}' that used to succeed is now failing: {}",
-                        after.id, after.message
-                    );
-                    self.host_event(now, key, "host_validation_failed", Severity::Warning, text);
-                }
-                (ValidationStatus::Failure, ValidationStatus::Success) => {
-                    let text = format!("Host {name}: validation '{}' is now fixed", after.id);
-                    self.host_event(now, key, "host_validation_fixed", Severity::Info, text);
-                }
-                _ => {}
+            if let Some(how) = began_to_fail(before.status, after.status) {
+                let text = format!("Host {name}: validation '{}' {how}", after.id);
+                self.host_event(now, key, "host_validation_failed", Severity::Warning, text);
+            } else if is_fixed(before.status, after.status) {
+                let text = format!("Host {name}: validation '{}' is now fixed", after.id);
+                self.host_event(now, key, "host_validation_fixed", Severity::Info, text);
             }
         }
     }
@@ -220,19 +213,12 @@ impl Core {
                 old.cluster().validations_info.as_deref().and_then(|t| ClusterValidations::parse(t).ok())
         {
             for (before, after) in changes(&before.0, &new.0) {
-                match (before.status, after.status) {
-                    (ValidationStatus::Success, ValidationStatus::Failure) => {
-                        let text = format!(
-                            "Cluster validation '{}' that used to succeed is now failing: {}",
-                            after.id, after.message
-                        );
-                        self.cluster_event(now, id, "cluster_validation_failed", Severity::Warning, text);
-                    }
-                    (ValidationStatus::Failure, ValidationStatus::Success) => {
-                        let text = format!("Cluster validation '{}' is now fixed", after.id);
-                        self.cluster_event(now, id, "cluster_validation_fixed", Severity::Info, text);
-                    }
-                    _ => {}
+                if let Some(how) = began_to_fail(before.status, after.status) {
+                    let text = format!("Cluster validation '{}' {how}", after.id);
+                    self.cluster_event(now, id, "cluster_validation_failed", Severity::Warning, text);
+                } else if is_fixed(before.status, after.status) {
+                    let text = format!("Cluster validation '{}' is now fixed", after.id);
+                    self.cluster_event(now, id, "cluster_validation_fixed", Severity::Info, text);
                 }
             }
         }
@@ -402,6 +388,22 @@ impl Core {
         }
         self.refresh_cluster(now, id);
     }
+}
+
+/// How the event says that a validation has begun to fail, when it has: whatever it was before, if not looked at for the first
+/// time.
+fn began_to_fail(before: ValidationStatus, after: ValidationStatus) -> Option<&'static str> {
+    match (before, after) {
+        (ValidationStatus::Failure, _) => None,
+        (ValidationStatus::Success, ValidationStatus::Failure) => Some("that used to succeed is now failing"),
+        (_, ValidationStatus::Failure) => Some("failed"),
+        _ => None,
+    }
+}
+
+/// Does the event say that a validation is fixed? Only after a failure: one that was pending was never broken.
+fn is_fixed(before: ValidationStatus, after: ValidationStatus) -> bool {
+    (before, after) == (ValidationStatus::Failure, ValidationStatus::Success)
 }
 
 /// Pairs of validations whose status differs.

@@ -83,9 +83,10 @@ pub struct ServeOptions<S> {
 }
 
 impl<S> ServeOptions<S> {
-    /// The defaults over a store.
+    /// The defaults over a store; what the core's settings say about the HTTP side counts there.
     pub fn new(listen: Listen, store: S, core: CoreConfig) -> Self {
-        Self { listen, store, core, limits: Limits::default(), ready: None }
+        let limits = Limits { liveness: core.settings.liveness_validation_timeout, ..Limits::default() };
+        Self { listen, store, core, limits, ready: None }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod bench;
 mod e2e_death;
+mod e2e_diff;
 mod e2e_disturbed;
 mod e2e_lab;
 mod e2e_runs;

@@ -1,0 +1,351 @@
+//! The verbs that compare runs: `diff` two that were made, `differential` makes them first.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, show};
+use vlab_model::history::{Observation, RunInfo, What};
+use vlab_reports::result::{RunResult, Verdict, exit};
+use vlab_run::prepare::{Choices, Prepared};
+use vlab_run::real::{self, find_run};
+use vlab_run::rundir;
+use vlab_run::target::Target;
+use vlab_scenario::Catalogue;
+
+use crate::run::{self, Running, runs_folder};
+use crate::say;
+use crate::tools::{catalogue, ensure_set_up, print};
+
+/// Two rounds of a monitor under the `real` profile: what is not further apart than this has no order.
+const TOGETHER: Duration = Duration::from_secs(20);
+
+const CODES: &str = "Exit codes: 0 the same (or explained), 1 different, 2 wrong usage, 3 inconclusive: a history that cannot \
+be read or has no end, runs of different scenarios.";
+
+#[derive(clap::Args)]
+#[command(after_help = CODES)]
+pub(crate) struct DiffArgs {
+    /// A run (its folder, its id, or `latest`) or a history.jsonl.
+    a: String,
+    /// Another one.
+    b: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Every place and every word, also when it is more than one screen.
+    #[arg(long)]
+    all: bool,
+    /// Also runs of different scenarios, and runs that were cut short.
+    #[arg(long)]
+    force: bool,
+    /// Folder of the runs.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+}
+
+const DIFFERENTIAL: &str = "\
+  vlab differential sno ha-3-2 --against process:/usr/local/bin/assisted-service
+      runs each scenario on the simulated service and on the real one with the same seed, and compares the histories.
+Explained differences (docs/fidelity.md) do not count. An explanation that explains nothing any more counts.
+Exit codes: 0 the same (or explained), 1 different, 2 wrong usage, 3 inconclusive: a run that did not come to its end.";
+
+#[derive(clap::Args)]
+#[command(after_help = DIFFERENTIAL)]
+pub(crate) struct DifferentialArgs {
+    /// Names of scenarios, or paths of their files.
+    #[arg(required = true)]
+    scenarios: Vec<String>,
+    /// The other service: `process:<program>`, `remote:<url>` ... (`simulated`: how much two equal runs differ)
+    #[arg(long, value_name = "TARGET")]
+    against: Target,
+    /// Pairs of runs for each scenario, each with the next seed.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Seed of the first pair, instead of the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Time profile, instead of the scenario's.
+    #[arg(long)]
+    time_profile: Option<String>,
+    /// The result as JSON, one comparison a line.
+    #[arg(long)]
+    json: bool,
+    /// Every place and every word, also when it is more than one screen.
+    #[arg(long)]
+    all: bool,
+    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
+    #[arg(long)]
+    real_tools: bool,
+    /// Folder in which the folder of each run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+    /// Install nothing that is missing.
+    #[arg(long)]
+    no_setup: bool,
+}
+
+/// A history, from a run or from a file.
+fn history(runs: &Path, name: &str) -> Result<Vec<Observation>, String> {
+    let direct = PathBuf::from(name);
+    let file = if direct.is_file() { direct } else { find_run(runs, name).join(rundir::HISTORY) };
+    vlab_history::read(&file).map_err(|e| e.to_string())
+}
+
+fn info(history: &[Observation]) -> Option<&RunInfo> {
+    history.iter().find_map(|o| match &o.what {
+        What::RunStarted(info) => Some(info),
+        _ => None,
+    })
+}
+
+/// What in a run's own time is no order. An unknown profile (of another machine) counts as `real`.
+fn together(catalogue: &Catalogue, history: &[Observation]) -> Duration {
+    let profile = info(history).and_then(|info| catalogue.time_profile(&info.time_profile).ok());
+    TOGETHER.div_f64(profile.map_or(1.0, |p| p.clock_scale).max(f64::MIN_POSITIVE))
+}
+
+pub(crate) fn diff(args: &DiffArgs) -> u8 {
+    let catalogue = match catalogue() {
+        Ok(catalogue) => catalogue,
+        Err(code) => return code,
+    };
+    let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
+    let mut histories = Vec::new();
+    for name in [&args.a, &args.b] {
+        match history(&runs, name) {
+            Ok(history) if info(&history).is_none() => {
+                say(&format!("{name}: the history is empty, or does not begin with the start of a run"));
+                return exit::INCONCLUSIVE;
+            }
+            Ok(history) => histories.push(history),
+            Err(error) => {
+                say(&error);
+                return exit::INCONCLUSIVE;
+            }
+        }
+    }
+    let (a, b) = (&histories[0], &histories[1]);
+    let options = Options { together_a: together(&catalogue, a), together_b: together(&catalogue, b) };
+    let mut comparison = compare(a, b, &options);
+    if let Some(problem) = incomparable(&comparison).filter(|_| !args.force) {
+        say(&format!("{problem}; --force compares them all the same"));
+        return exit::INCONCLUSIVE;
+    }
+    match Explanations::built_in() {
+        Ok(table) => comparison.explain(&table),
+        Err(error) => {
+            say(&error.to_string());
+            return exit::INTERNAL;
+        }
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&comparison).unwrap_or_default()));
+    } else {
+        print(&show(&comparison, args.all));
+    }
+    if comparison.is_same() { exit::PASSED } else { exit::FAILED }
+}
+
+/// Why a comparison would say nothing.
+fn incomparable(comparison: &Comparison) -> Option<String> {
+    let Comparison { a, b, .. } = comparison;
+    if a.scenario != b.scenario {
+        return Some(format!("{} is a run of {}, {} one of {}", a.run_id, a.scenario, b.run_id, b.scenario));
+    }
+    let cut = [a, b].into_iter().find(|side| !side.whole)?;
+    Some(format!("the history of {} has no end: the run was killed, or still runs", cut.run_id))
+}
+
+/// One pair of runs and what came of it.
+struct Pair {
+    comparison: Comparison,
+    /// The two verdicts when they are not the same: a difference of its own.
+    verdicts: Option<String>,
+}
+
+pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
+    let (catalogue, table) = match (catalogue(), Explanations::built_in()) {
+        (Ok(catalogue), Ok(table)) => (catalogue, table),
+        (Err(code), _) => return code,
+        (_, Err(error)) => {
+            say(&error.to_string());
+            return exit::INTERNAL;
+        }
+    };
+    // All are read before the first one starts: a mistake in the last must not cost the time of the others.
+    let mut ready = Vec::new();
+    for name in &args.scenarios {
+        let mut seed = args.seed;
+        for _ in 0..args.repeat {
+            let choices = |service: &Target, seed| Choices {
+                seed,
+                time_profile: args.time_profile.clone(),
+                service: Some(service.clone()),
+            };
+            let pair = run::read(&catalogue, name, &choices(&Target::Simulated, seed)).and_then(|ours| {
+                // The seed that the first one drew is the other one's, too.
+                let theirs = run::read(&catalogue, name, &choices(&args.against, Some(ours.0.seed)))?;
+                seed = Some(ours.0.seed.wrapping_add(1));
+                Ok((ours, theirs))
+            });
+            match pair {
+                Ok(pair) => ready.push(pair),
+                Err(text) => {
+                    eprintln!("{text}");
+                    return exit::USAGE;
+                }
+            }
+        }
+    }
+    if let Err(code) = ensure_set_up(!args.no_setup) {
+        return code;
+    }
+    let running = Running {
+        runs: args.output_dir.clone().unwrap_or_else(runs_folder),
+        real_tools: args.real_tools,
+        interrupted: run::interrupted(),
+    };
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut lost = 0;
+    for (ours, theirs) in ready {
+        match Box::pin(one_pair(&catalogue, &table, ours, theirs, &running)).await {
+            Ok(pair) => {
+                report(&pair, &args);
+                pairs.push(pair);
+            }
+            Err(problem) => {
+                say(&problem);
+                lost += 1;
+            }
+        }
+    }
+    let comparisons: Vec<Comparison> = pairs.iter().map(|p| p.comparison.clone()).collect();
+    let stale = table.stale(&comparisons);
+    for row in &stale {
+        say(&format!(
+            "the explanation of {} `{}` ({}) explains nothing any more: take it out of explained.yaml",
+            row.of.as_str(),
+            row.strand,
+            row.scenarios.join(", ")
+        ));
+    }
+    if !args.json {
+        summary(&pairs, args.repeat);
+    }
+    let different = pairs.iter().any(|p| !p.comparison.is_same() || p.verdicts.is_some());
+    match (different || !stale.is_empty(), lost) {
+        (true, _) => exit::FAILED,
+        (false, 0) => exit::PASSED,
+        (false, _) => exit::INCONCLUSIVE,
+    }
+}
+
+async fn one_pair(
+    catalogue: &Catalogue,
+    table: &Explanations,
+    ours: (Prepared, Vec<u8>),
+    theirs: (Prepared, Vec<u8>),
+    running: &Running,
+) -> Result<Pair, String> {
+    let name = ours.0.scenario.name.clone();
+    let mut sides: Vec<(RunResult, Vec<Observation>)> = Vec::new();
+    for (prepared, text) in [ours, theirs] {
+        if running.interrupted.is_cancelled() {
+            return Err(format!("{name}: not run"));
+        }
+        let target = prepared.target.to_string();
+        let options = running.options(text).map_err(|_| "cannot find my own program file".to_owned())?;
+        let outcome = Box::pin(real::run(&prepared, options)).await;
+        let result = outcome.result;
+        let dir = outcome.dir.ok_or_else(|| format!("{name} on {target}: no folder for the run"))?;
+        print(&format!("{name} on {target}: {} ({})\n", result.verdict, dir.display()));
+        if result.verdict == Verdict::Inconclusive && (running.interrupted.is_cancelled() || !lab_held(&result)) {
+            let why = result.reason.clone().or_else(|| first_problem(&result)).unwrap_or_default();
+            return Err(format!("{name} on {target} is inconclusive: {why}"));
+        }
+        let history = vlab_history::read(&dir.join(rundir::HISTORY)).map_err(|e| e.to_string())?;
+        sides.push((result, history));
+    }
+    let (a, b) = (&sides[0], &sides[1]);
+    let options = Options { together_a: together(catalogue, &a.1), together_b: together(catalogue, &b.1) };
+    let mut comparison = compare(&a.1, &b.1, &options);
+    if let Some(problem) = incomparable(&comparison) {
+        return Err(problem);
+    }
+    comparison.explain(table);
+    let polled = comparison.a.polled || comparison.b.polled;
+    let verdicts = (a.0.verdict != b.0.verdict && !polled)
+        .then(|| format!("A {}, B {}: {}", a.0.verdict, b.0.verdict, broken(&a.0, &b.0).join("; ")));
+    Ok(Pair { comparison, verdicts })
+}
+
+/// Did the lab do its part, so that the history is whole? What only polls could not tell does not matter here.
+fn lab_held(result: &RunResult) -> bool {
+    use vlab_reports::result::{CheckKind, CheckVerdict};
+    let bad = |c: &&vlab_reports::result::CheckResult| c.kind == CheckKind::Lab && c.verdict != CheckVerdict::Passed;
+    !result.checks.is_empty() && !result.checks.iter().any(|c| bad(&c))
+}
+
+fn first_problem(result: &RunResult) -> Option<String> {
+    use vlab_reports::result::CheckVerdict;
+    let check = result.checks.iter().find(|c| !matches!(c.verdict, CheckVerdict::Passed))?;
+    Some(format!("{}: {}", check.name, check.message))
+}
+
+/// Names of the checks that hold on one side only.
+fn broken(a: &RunResult, b: &RunResult) -> Vec<String> {
+    use vlab_reports::result::CheckVerdict;
+    let verdict_of = |r: &RunResult, name: &str| {
+        r.checks.iter().find(|c| c.name == name).map(|c| matches!(c.verdict, CheckVerdict::Failed))
+    };
+    let names = a.checks.iter().chain(&b.checks).map(|c| c.name.clone());
+    let mut found: Vec<String> = names.filter(|n| verdict_of(a, n) != verdict_of(b, n)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn report(pair: &Pair, args: &DifferentialArgs) {
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&pair.comparison).unwrap_or_default()));
+        return;
+    }
+    print(&show(&pair.comparison, args.all));
+    if let Some(verdicts) = &pair.verdicts {
+        print(&format!("the verdicts differ: {verdicts}\n"));
+    }
+    print("\n");
+}
+
+/// One line for each scenario, and with several pairs how steady each difference is.
+fn summary(pairs: &[Pair], repeat: u32) {
+    let mut names: Vec<&str> = Vec::new();
+    for pair in pairs {
+        if !names.contains(&pair.comparison.a.scenario.as_str()) {
+            names.push(&pair.comparison.a.scenario);
+        }
+    }
+    for name in names {
+        let of: Vec<&Pair> = pairs.iter().filter(|p| p.comparison.a.scenario == name).collect();
+        let same = of.iter().filter(|p| p.comparison.is_same() && p.verdicts.is_none()).count();
+        let explained = of.iter().map(|p| p.comparison.explained.len()).max().unwrap_or(0);
+        let different = of.iter().map(|p| p.comparison.differences.len()).max().unwrap_or(0);
+        print(&format!(
+            "{name}: {same} of {} pairs the same, at most {different} differences, {explained} explained\n",
+            of.len()
+        ));
+        if repeat < 2 {
+            continue;
+        }
+        let mut counted: Vec<(&Difference, usize)> = Vec::new();
+        for d in of.iter().flat_map(|p| &p.comparison.differences) {
+            match counted.iter_mut().find(|(known, _)| *known == d) {
+                Some((_, n)) => *n += 1,
+                None => counted.push((d, 1)),
+            }
+        }
+        for (d, n) in counted {
+            print(&format!("  {n}/{} {} {}: {}\n", of.len(), d.kind.as_str(), d.name, d.strand));
+        }
+    }
+}
