@@ -85,6 +85,9 @@ pub struct InvariantResult {
 pub const INSTALLER_STARTED: &str = "installer-started";
 /// See [`INSTALLER_STARTED`].
 pub const INSTALLER_ENDED: &str = "installer-ended";
+/// `HostDid` after which no installer runs on the host: it came to its end, it was stopped, or the machine went down.
+const NO_INSTALLER: &[&str] =
+    &[INSTALLER_ENDED, "installer-stopped", "rebooting", "powered-on", "booted-discovery", "booted-installed-os"];
 
 /// `InCluster`: a node of the cluster is ready (`host` says which).
 pub const NODE_READY: &str = "node-ready";
@@ -596,7 +599,7 @@ impl Checker {
                 });
                 self.hosts[host].installer_running = true;
             }
-            What::HostDid { host, what } if what == INSTALLER_ENDED => {
+            What::HostDid { host, what } if NO_INSTALLER.contains(&what.as_str()) => {
                 let host = self.host(*host);
                 self.hosts[host].installer_running = false;
             }
@@ -1224,6 +1227,18 @@ mod tests {
         let mut s = until_installing();
         s.did(0, INSTALLER_STARTED);
         assert_only(&s, "I4", "while another one ran");
+    }
+
+    #[rstest::rstest]
+    #[case(INSTALLER_ENDED)]
+    #[case("installer-stopped")]
+    #[case("rebooting")]
+    #[case("booted-discovery")]
+    fn i4_lets_an_installer_start_again_when_none_runs(#[case] between: &str) {
+        let mut s = until_installing();
+        s.did(0, between);
+        s.did(0, INSTALLER_STARTED);
+        assert_eq!(violations(&s), []);
     }
 
     #[test]

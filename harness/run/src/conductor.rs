@@ -315,6 +315,11 @@ impl Conductor {
         loop {
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
+            for host in self.user.take_boots() {
+                if let Some(position) = self.fleet.host_position(host) {
+                    self.fleet.boot_discovery(now, position);
+                }
+            }
             let did = self.fleet.take_observations();
             if seen.is_empty() && ready.is_empty() && did.is_empty() {
                 return;

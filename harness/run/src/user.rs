@@ -127,6 +127,7 @@ pub struct User {
     sends: Vec<Send>,
     seen: Vec<Seen>,
     ready: Vec<Ready>,
+    boots: Vec<Uuid>,
     fatal: Option<String>,
     final_look: bool,
     operators: BTreeMap<(Uuid, String), Option<OperatorStatus>>,
@@ -177,6 +178,7 @@ impl User {
             sends: Vec::new(),
             seen: Vec::new(),
             ready: Vec::new(),
+            boots: Vec::new(),
             fatal: None,
             final_look: false,
             operators: BTreeMap::new(),
@@ -191,6 +193,11 @@ impl User {
     /// Infra-envs that hosts can boot, since the last call.
     pub fn take_ready(&mut self) -> Vec<Ready> {
         std::mem::take(&mut self.ready)
+    }
+
+    /// Hosts that the user boots from the discovery image, since the last call.
+    pub fn take_boots(&mut self) -> Vec<Uuid> {
+        std::mem::take(&mut self.boots)
     }
 
     /// Why the user cannot go on, if so: the service refused something without which there is no run.
@@ -371,6 +378,17 @@ impl User {
 
     fn perform(&mut self, deed: Deed) {
         let scenario = self.scenario.clone();
+        if let Deed::Action(index, Some(host)) = &deed
+            && scenario.actions[*index].kind == ActionKind::BootDiscovery
+        {
+            // Done to the machine: nobody is asked.
+            let host = self.hosts[*host].id;
+            self.boots.push(host);
+            let action = ActionKind::BootDiscovery.as_str().to_owned();
+            let what = What::UserAction { action, subject: Some(host), status: 200, reason: String::new() };
+            self.seen.push(Seen { source: Source::Harness, service_time: None, what });
+            return;
+        }
         let request = match &deed {
             Deed::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
             Deed::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
@@ -447,6 +465,7 @@ impl User {
                 let (infra_env, id) = host?;
                 ops::unbind_host(infra_env, id).request
             }
+            ActionKind::BootDiscovery => return None,
         })
     }
 
@@ -611,6 +630,14 @@ impl User {
         }
         if let (Err(failure), Deed::CreateCluster(_) | Deed::CreateInfraEnv(_)) = (&outcome, &deed) {
             self.fatal.get_or_insert_with(|| format!("{action}: {failure}"));
+        }
+        if let (Ok(()), Deed::Action(index, None)) = (&outcome, &deed)
+            && self.scenario.actions[*index].kind == ActionKind::Reset
+            && let Some(cluster) = self.scenario.actions[*index].cluster.as_deref()
+            && let Some(position) = self.scenario.clusters.iter().position(|c| c.name == cluster)
+        {
+            // Who resets a cluster wants it installed after all.
+            self.clusters[position].asked_to_install = false;
         }
         if let (Err(_), Deed::Install(index)) = (&outcome, &deed)
             && status == 409

@@ -73,7 +73,7 @@ fn another_seed_gives_another_history(#[case] scenario: &str) {
 
 #[rstest]
 fn shipped_scenarios_pass_in_virtual_time(
-    #[values("sno", "ha-3-2", "insufficient-hardware")] scenario: &str,
+    #[values("sno", "ha-3-2", "insufficient-hardware", "cancel", "reset")] scenario: &str,
     #[values("real", "fast")] profile: &str,
     #[values(1, 2, 3)] seed: u64,
 ) {
@@ -100,6 +100,6 @@ fn shipped_scenarios_pass_in_virtual_time(
 #[test]
 fn no_shipped_scenario_is_forgotten() {
     let names: Vec<String> = Catalogue::discover().unwrap().list().into_iter().map(|e| e.name).collect();
-    let here = ["fleet-2000", "ha-3-2", "insufficient-hardware", "sno"];
+    let here = ["cancel", "fleet-2000", "ha-3-2", "insufficient-hardware", "reset", "sno"];
     assert_eq!(names, here, "add the new one to the tests of virtual time");
 }

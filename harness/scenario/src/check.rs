@@ -54,6 +54,8 @@ struct Known<'a> {
     groups: Vec<&'a str>,
     /// The cluster that each host is in at some time, by binding too.
     member: BTreeMap<&'a str, Option<&'a str>>,
+    /// The user resets a cluster, whose hosts then begin anew.
+    resets: bool,
 }
 
 /// Who an item speaks of, as it is written.
@@ -277,6 +279,7 @@ impl Checker<'_> {
                 .iter()
                 .map(|h| (h.name.as_str(), h.cluster.as_deref().or(bound.get(&h.name).map(String::as_str))))
                 .collect(),
+            resets: file.actions.iter().any(|a| a.act.text == ActionKind::Reset.as_str()),
         };
 
         let actions: Vec<Action> = file.actions.iter().filter_map(|a| self.action(a, &known)).collect();
@@ -1668,8 +1671,24 @@ impl Checker<'_> {
             }
         };
         let kind = kind?;
-        let on_hosts =
-            matches!(kind, ActionKind::PatchHost | ActionKind::DeleteHost | ActionKind::Bind | ActionKind::Unbind);
+        let on_hosts = matches!(
+            kind,
+            ActionKind::PatchHost
+                | ActionKind::DeleteHost
+                | ActionKind::Bind
+                | ActionKind::Unbind
+                | ActionKind::BootDiscovery
+        );
+        if kind == ActionKind::BootDiscovery
+            && let Some(refused) = &item.refused
+        {
+            self.refuse(
+                &refused.span,
+                "`boot-discovery` is done to a machine, which does not refuse",
+                "never",
+                "remove it",
+            );
+        }
         let mut hosts = vec![];
         if on_hosts {
             match self.subject(Who { host: &item.host, hosts: &item.hosts, role: &None, cluster: &None }, known)? {
@@ -2186,7 +2205,7 @@ impl Checker<'_> {
         let lists = self.stage_lists(subject, known);
         let mut worst: Option<(usize, &String, &[HostStage])> = None;
         for (role, list) in &lists {
-            match first_misplaced(stages, list) {
+            match first_misplaced(stages, list, known.resets) {
                 None => return,
                 Some(i) => {
                     if worst.as_ref().is_none_or(|(j, ..)| i > *j) {
@@ -2317,12 +2336,16 @@ fn positions(optional: &[bool]) -> BTreeSet<usize> {
     optional.iter().enumerate().filter(|(_, o)| **o).map(|(i, _)| i).collect()
 }
 
-/// The first stage that is not in the list, or that comes before one that was there already.
-fn first_misplaced(stages: &[HostStage], list: &[HostStage]) -> Option<usize> {
+/// The first stage that is not in the list, or that comes before one that was there already. With `resets` a host may begin
+/// anew.
+fn first_misplaced(stages: &[HostStage], list: &[HostStage], resets: bool) -> Option<usize> {
     let mut next = 0;
     for (i, stage) in stages.iter().enumerate() {
         if *stage == HostStage::Failed {
             continue;
+        }
+        if resets && list.first() == Some(stage) {
+            next = 0;
         }
         match list.iter().position(|s| s == stage) {
             Some(at) if at >= next => next = at + 1,

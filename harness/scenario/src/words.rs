@@ -135,6 +135,9 @@ words! {
         Bind = "bind",
         /// Give a host back to the pool.
         Unbind = "unbind",
+        /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
+        /// could refuse.
+        BootDiscovery = "boot-discovery",
     }
 }
 

@@ -72,6 +72,8 @@ fn the_base_of_the_other_tests_is_right() {
 #[case("ha-3-2")]
 #[case("insufficient-hardware")]
 #[case("fleet-2000")]
+#[case("cancel")]
+#[case("reset")]
 fn shipped_scenarios_load(#[case] name: &str, #[values(true, false)] embedded: bool) {
     let catalogue = if embedded { Catalogue::embedded() } else { catalogue() };
     let source = catalogue.find(name).unwrap();
@@ -288,6 +290,7 @@ fn expectations_that_cannot_be(#[case] name: &str, #[case] item: &str) {
 #[case("action_without_time", "{do: cancel}")]
 #[case("action_two_times", "{do: cancel, at: 5m, after: {cluster: ocp, status: installing}}")]
 #[case("action_without_host", "{do: delete-host, at: 5m}")]
+#[case("action_refused_machine", "{do: boot-discovery, at: 5m, host: master-0, refused: 409}")]
 #[case("action_on_hosts_not_cluster", "{do: cancel, at: 5m, host: master-0}")]
 #[case("action_changes_nothing", "{do: patch-host, at: 5m, host: master-0}")]
 #[case("action_refusal_that_is_none", "{do: cancel, at: 5m, refused: 200}")]

@@ -543,7 +543,26 @@ pub(super) fn in_installation(status: HostStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+
+    /// Rows seen on the real service.
+    #[rstest]
+    #[case(ValidationStatus::Success, ValidationStatus::Failure, Some("that used to succeed is now failing"), false)]
+    #[case(ValidationStatus::Pending, ValidationStatus::Failure, Some("failed"), false)]
+    #[case(ValidationStatus::Error, ValidationStatus::Failure, Some("failed"), false)]
+    #[case(ValidationStatus::Failure, ValidationStatus::Success, None, true)]
+    #[case(ValidationStatus::Pending, ValidationStatus::Success, None, false)]
+    #[case(ValidationStatus::Failure, ValidationStatus::Pending, None, false)]
+    fn what_is_told_of_a_validation(
+        #[case] before: ValidationStatus,
+        #[case] after: ValidationStatus,
+        #[case] failed: Option<&str>,
+        #[case] fixed: bool,
+    ) {
+        assert_eq!((began_to_fail(before, after), is_fixed(before, after)), (failed, fixed));
+    }
 
     #[test]
     fn ticks_are_multiples_of_the_interval_and_never_early() {

@@ -845,3 +845,15 @@ async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
     service.stop().await;
     server.stop().await.unwrap();
 }
+
+#[test]
+fn the_time_profile_says_how_long_monitors_may_be_silent() {
+    let settings = vlab_model::settings::Settings {
+        liveness_validation_timeout: Duration::from_secs(7),
+        ..vlab_model::settings::Settings::default()
+    };
+    let core = CoreConfig { settings, seed: 0, base_url: String::new(), image_service_url: String::new() };
+    let options = ServeOptions::new(Listen::Address(([127, 0, 0, 1], 0).into()), MemoryStore::new(), core);
+    assert_eq!(options.limits.liveness, Duration::from_secs(7));
+    assert_eq!(options.limits.body_bytes, Limits::default().body_bytes);
+}

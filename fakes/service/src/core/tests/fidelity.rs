@@ -259,3 +259,36 @@ fn overrides_of_the_install_config() {
     }
     assert_eq!(lab.ok(200, Method::Get, &path, None).get("install_config_overrides"), None);
 }
+
+/// A single node registers in a cluster without a machine network: `machine-cidr-defined` was pending, fails, and is fixed
+/// when the network is found. The real service tells of both, and names no reason.
+#[test]
+fn a_validation_that_was_pending_and_fails_is_told() {
+    let mut lab = Lab::new(1);
+    let body = with(new_cluster(json!({})), json!({"high_availability_mode": "None"}));
+    let cluster = lab.ok(201, Method::Post, "/clusters", Some(body))["id"].as_str().unwrap().to_owned();
+    // The monitor looks at the empty cluster first.
+    lab.advance(std::time::Duration::from_secs(30));
+    let body = json!({"name": "i", "pull_secret": PULL_SECRET, "cluster_id": cluster});
+    let infra_env = lab.ok(201, Method::Post, "/infra-envs", Some(body))["id"].as_str().unwrap().to_owned();
+    let host = super::lab::FakeHost::new(0);
+    host.register(&mut lab, &infra_env);
+    let mut fleet = super::lab::Fleet { cluster, infra_env, hosts: vec![host] };
+    fleet.until(&mut lab, "ready");
+    let events = lab.ok(200, Method::Get, &format!("/events?cluster_id={}", fleet.cluster), None);
+    let told: Vec<(&str, &str)> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| e["name"].as_str().unwrap().starts_with("cluster_validation"))
+        .map(|e| (e["severity"].as_str().unwrap(), e["message"].as_str().unwrap()))
+        .filter(|(_, text)| text.contains("machine-cidr-defined"))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("warning", "Cluster validation 'machine-cidr-defined' failed"),
+            ("info", "Cluster validation 'machine-cidr-defined' is now fixed")
+        ]
+    );
+}
