@@ -13,32 +13,37 @@ fn main() -> std::io::Result<()> {
     let follow = std::env::var("PROFILE").is_ok_and(|p| p == "debug");
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../scenarios");
     let mut code = String::from("&[\n");
-    for (folder, key) in [("", ""), ("profiles/time", "profiles/time/"), ("profiles/hardware", "profiles/hardware/")] {
-        if follow {
-            println!("cargo::rerun-if-changed={}", root.join(folder).display());
-        }
-        for path in yaml_files(&root.join(folder))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path)?;
-            let _ = writeln!(code, "    ({:?}, {text:?}),", format!("{key}{name}"));
-        }
+    if follow {
+        // A folder's time changes with what is in it, a file's with its text: cargo looks at all below a folder.
+        println!("cargo::rerun-if-changed={}", root.display());
+    }
+    let mut files = vec![];
+    yaml_files(&root, "", &mut files)?;
+    files.sort();
+    for key in files {
+        let text = std::fs::read_to_string(root.join(&key))?;
+        let _ = writeln!(code, "    ({key:?}, {text:?}),");
     }
     code.push(']');
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     std::fs::write(out.join("embedded.rs"), code)
 }
 
-fn yaml_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    if !folder.is_dir() {
-        return Ok(vec![]);
+/// Every YAML file of a folder and of the folders in it, as `folder/file.yaml`.
+fn yaml_files(root: &Path, folder: &str, files: &mut Vec<String>) -> std::io::Result<()> {
+    let here = root.join(folder);
+    if !here.is_dir() {
+        return Ok(());
     }
-    let mut files = vec![];
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "yaml") {
-            files.push(path);
+    for entry in std::fs::read_dir(here)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let key = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        if entry.path().is_dir() {
+            yaml_files(root, &key, files)?;
+        } else if key.ends_with(".yaml") {
+            files.push(key);
         }
     }
-    files.sort();
-    Ok(files)
+    Ok(())
 }

@@ -30,8 +30,9 @@ impl Style {
 /// Failures told in full; the others are counted.
 const TOLD: usize = 5;
 /// Kinds in the order of the closing lines.
-const KINDS: [(CheckKind, &str); 5] = [
+const KINDS: [(CheckKind, &str); 6] = [
     (CheckKind::Expectation, "expectations"),
+    (CheckKind::Fault, "faults"),
     (CheckKind::Invariant, "invariants"),
     (CheckKind::Leak, "leaks"),
     (CheckKind::Budget, "budgets"),

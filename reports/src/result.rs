@@ -71,6 +71,8 @@ pub enum CheckKind {
     Expectation,
     /// What must hold in every run.
     Invariant,
+    /// A fault that the scenario declares begins and has an effect.
+    Fault,
     /// Nothing of the run is left behind.
     Leak,
     /// Something may not take longer than so long.
@@ -85,6 +87,7 @@ impl CheckKind {
         match self {
             CheckKind::Expectation => "expectation",
             CheckKind::Invariant => "invariant",
+            CheckKind::Fault => "fault",
             CheckKind::Leak => "leak",
             CheckKind::Budget => "budget",
             CheckKind::Lab => "lab",
@@ -382,7 +385,7 @@ pub fn decide(checks: &[CheckResult]) -> (Verdict, u8) {
     let open = |v: &CheckVerdict| matches!(v, CheckVerdict::Failed | CheckVerdict::Inconclusive { .. });
     if any(&[CheckKind::Lab], open) {
         (Verdict::Inconclusive, exit::INCONCLUSIVE)
-    } else if any(&[CheckKind::Expectation, CheckKind::Invariant], failed) {
+    } else if any(&[CheckKind::Expectation, CheckKind::Fault, CheckKind::Invariant], failed) {
         (Verdict::Failed, exit::FAILED)
     } else if any(&[CheckKind::Leak], failed) {
         (Verdict::Failed, exit::LEAK)
@@ -398,7 +401,7 @@ pub fn decide(checks: &[CheckResult]) -> (Verdict, u8) {
 /// One sentence for a set of checks that is no pass: the one that decided, and how many more there are.
 fn reason(checks: &[CheckResult]) -> String {
     let lab = |c: &&CheckResult| c.kind == CheckKind::Lab && c.verdict.urgency() < 2;
-    let order = [CheckKind::Expectation, CheckKind::Invariant, CheckKind::Leak, CheckKind::Budget];
+    let order = [CheckKind::Expectation, CheckKind::Fault, CheckKind::Invariant, CheckKind::Leak, CheckKind::Budget];
     let failed =
         || order.iter().flat_map(|k| checks.iter().filter(move |c| c.kind == *k && c.verdict == CheckVerdict::Failed));
     let first = checks

@@ -364,12 +364,14 @@ impl<'a> Reader<'a> {
                 self.timeline.user.push(Mark { at, text: label, bad });
                 self.row(row("user", if bad { "warning" } else { "info" }, *subject, action, text));
             }
-            What::Fault { name, phase } => {
+            What::Fault { name, phase, inject, host, cluster, detail } => {
                 let faults = &mut self.timeline.faults;
                 let open = faults.iter_mut().rev().find(|f| f.name == name && f.to.is_none());
                 match (phase.as_str(), open) {
                     ("effect", Some(fault)) => fault.effects.push(at),
                     ("end", Some(fault)) => fault.to = Some(at.max(fault.from)),
+                    // A fault that hits several hosts tells of each.
+                    ("begin", Some(fault)) if fault.from == at => {}
                     ("begin", _) | (_, None) => {
                         let effects = if phase == "effect" { vec![at] } else { Vec::new() };
                         let to = (phase == "end").then_some(at);
@@ -377,7 +379,9 @@ impl<'a> Reader<'a> {
                     }
                     _ => {}
                 }
-                self.row(row("fault", "warning", None, name, Cow::Borrowed(phase)));
+                let words = [phase.as_str(), inject, detail];
+                let words: Vec<&str> = words.into_iter().filter(|w| !w.is_empty()).collect();
+                self.row(row("fault", "warning", host.or(*cluster), name, Cow::Owned(words.join(": "))));
             }
             What::Note { text } => self.row(row("note", "info", None, "", Cow::Borrowed(text))),
             // Too many for a page; they are in the history.

@@ -3,10 +3,12 @@
 //! what time it is, and says what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use vlab_api::Timestamp;
 use vlab_model::settings::{HostTiming, Span};
 
+use crate::fault::{ClusterIll, Ills};
 use crate::rng::{Purpose, Stream};
 
 /// Something that happened inside the cluster.
@@ -26,6 +28,8 @@ pub enum Happening {
     ControllerReady,
     /// An operator is available.
     OperatorAvailable(String),
+    /// bootkube failed and is started again.
+    BootkubeFailed,
 }
 
 impl Happening {
@@ -39,6 +43,7 @@ impl Happening {
             Happening::EtcdBootstrapDone => "etcd-bootstrap-done".into(),
             Happening::ControllerReady => "controller-ready".into(),
             Happening::OperatorAvailable(name) => format!("operator-available:{name}"),
+            Happening::BootkubeFailed => "bootkube-failed".into(),
         }
     }
 }
@@ -106,6 +111,29 @@ pub struct ControlPlane {
     router_ca: Option<Timestamp>,
     olm_due: BTreeMap<String, Timestamp>,
     available: BTreeSet<String>,
+    wrong: Wrong,
+}
+
+/// What faults do to the inside of a cluster. It outlives an installation.
+#[derive(Debug, Default)]
+struct Wrong {
+    ills: Ills<ClusterIll>,
+    /// Nodes that nobody reaches.
+    cut: BTreeSet<usize>,
+    /// Nodes whose certificate nobody approves, and the faults that say so.
+    withheld: BTreeMap<usize, Arc<str>>,
+    /// What had an effect and was not told yet: fault, node, and what it did.
+    struck: Vec<(Arc<str>, Option<usize>, &'static str)>,
+}
+
+impl Wrong {
+    /// Is something of that kind wrong? If so, it has had an effect.
+    fn strikes(&mut self, test: impl Fn(&ClusterIll) -> bool, detail: &'static str) -> bool {
+        let found = self.ills.find(|ill| test(ill).then_some(()));
+        let struck = found.is_some();
+        self.struck.extend(found.map(|(fault, ())| (fault, None, detail)));
+        struck
+    }
 }
 
 impl ControlPlane {
@@ -127,7 +155,54 @@ impl ControlPlane {
             router_ca: None,
             olm_due: BTreeMap::new(),
             available: BTreeSet::new(),
+            wrong: Wrong::default(),
         }
+    }
+
+    // --- what a fault can do ---------------------------------------------------------------------------------------
+
+    /// Puts something wrong on the cluster.
+    pub(crate) fn afflict(&mut self, fault: &Arc<str>, ill: ClusterIll) {
+        self.wrong.ills.add(fault, ill);
+    }
+
+    /// Takes off what the fault put on; what waited for that goes on.
+    pub(crate) fn relieve(&mut self, now: Timestamp, fault: &str) -> Vec<Happening> {
+        self.wrong.ills.remove(fault);
+        self.advance(now)
+    }
+
+    /// The node at that position is reached by the others, or is not.
+    pub(crate) fn uplink(&mut self, now: Timestamp, position: usize, there: bool) -> Vec<Happening> {
+        match there {
+            true => self.wrong.cut.remove(&position),
+            false => self.wrong.cut.insert(position),
+        };
+        self.advance(now)
+    }
+
+    /// Nobody approves the certificate of the node at that position, by that fault; with none, somebody does.
+    pub(crate) fn withhold_certificate(&mut self, now: Timestamp, position: usize, by: Option<&Arc<str>>) {
+        match by {
+            Some(fault) => {
+                self.wrong.withheld.insert(position, Arc::clone(fault));
+            }
+            None => {
+                self.wrong.withheld.remove(&position);
+                if let Some(node) = self.nodes.get_mut(&position).filter(|n| n.state == NodeState::Configuring) {
+                    node.due = node.due.map(|_| now);
+                }
+            }
+        }
+    }
+
+    /// What had an effect since the last call: fault, node, and what it did.
+    pub(crate) fn take_struck(&mut self) -> Vec<(Arc<str>, Option<usize>, &'static str)> {
+        std::mem::take(&mut self.wrong.struck)
+    }
+
+    fn has(&self, test: impl Fn(&ClusterIll) -> bool) -> bool {
+        self.wrong.ills.has(test)
     }
 
     fn draw(&mut self, span: Span) -> std::time::Duration {
@@ -147,9 +222,15 @@ impl ControlPlane {
     /// Does an API server (and with it the machine-config server) answer? The temporary one lives on the bootstrap and ends
     /// with its reboot; the permanent one needs a ready master and etcd away from the bootstrap.
     pub fn api_is_up(&self) -> bool {
+        self.api_could_be_up() && !self.has(|ill| *ill == ClusterIll::NoApi)
+    }
+
+    fn api_could_be_up(&self) -> bool {
         match self.phase {
             Phase::Idle | Phase::Starting => false,
-            Phase::Temporary | Phase::Bootstrapped => !self.bootstrap_lost,
+            Phase::Temporary | Phase::Bootstrapped => {
+                !self.bootstrap_lost && self.bootstrap.is_none_or(|p| !self.wrong.cut.contains(&p))
+            }
             Phase::Pivoted => self.ready_masters() > 0,
         }
     }
@@ -176,7 +257,8 @@ impl ControlPlane {
 
     /// Ready members of the control plane.
     pub fn ready_masters(&self) -> usize {
-        self.nodes.values().filter(|n| n.is_master && n.state == NodeState::Ready).count()
+        let there = |p: &usize| !self.wrong.cut.contains(p);
+        self.nodes.iter().filter(|(p, n)| n.is_master && n.state == NodeState::Ready && there(p)).count()
     }
 
     /// Is that operator available?
@@ -193,9 +275,10 @@ impl ControlPlane {
     /// nodes that are up already and wait for their ignition belong to it.
     pub fn start_bootkube(&mut self, now: Timestamp, bootstrap: usize) -> Vec<Happening> {
         let dice = self.dice.clone();
+        let wrong = std::mem::take(&mut self.wrong);
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.retain(|_, n| n.state == NodeState::WantsIgnition);
-        *self = Self { dice, nodes, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
+        *self = Self { dice, nodes, wrong, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
         self.bootstrap = Some(bootstrap);
         self.phase = Phase::Starting;
         self.phase_due = Some(now + self.draw(self.timing.bootkube_temporary_control_plane));
@@ -287,9 +370,12 @@ impl ControlPlane {
     /// What waits for a condition and not for a time.
     fn release_waiting(&mut self, now: Timestamp) -> bool {
         // Nodes that want an ignition get it as soon as the machine-config server answers.
-        if self.api_is_up()
-            && let Some(position) =
-                self.nodes.iter().find(|(_, n)| n.state == NodeState::WantsIgnition).map(|(p, _)| *p)
+        let waiting = |(p, n): &(&usize, &Node)| n.state == NodeState::WantsIgnition && !self.wrong.cut.contains(p);
+        let waiting = self.nodes.iter().find(waiting).map(|(p, _)| *p);
+        if self.api_could_be_up()
+            && let Some(position) = waiting
+            && !self.wrong.strikes(|ill| *ill == ClusterIll::NoApi, "a node did not reach the API")
+            && !self.wrong.strikes(|ill| *ill == ClusterIll::NoMachineConfigServer, "a node did not get its ignition")
         {
             let wait = self.draw(self.timing.configuring_to_joined);
             if let Some(node) = self.nodes.get_mut(&position) {
@@ -332,6 +418,24 @@ impl ControlPlane {
         if self.phase_due.is_none_or(|due| due > now) {
             return false;
         }
+        if self.phase == Phase::Temporary {
+            // bootkube is done, but for the faults.
+            if self.wrong.strikes(|ill| *ill == ClusterIll::BootkubeFails, "bootkube failed") {
+                self.phase_due = Some(now + self.draw(self.timing.bootkube_done));
+                happened.push(Happening::BootkubeFailed);
+                return true;
+            }
+            if self.wrong.strikes(|ill| *ill == ClusterIll::BootkubeHangs, "bootkube hangs") {
+                self.phase_due = Some(now + self.timing.installer_poll);
+                return true;
+            }
+        }
+        if self.phase == Phase::Bootstrapped
+            && self.wrong.strikes(|ill| *ill == ClusterIll::EtcdStays, "etcd did not leave the bootstrap")
+        {
+            self.phase_due = Some(now + self.timing.installer_poll);
+            return true;
+        }
         self.phase_due = None;
         match self.phase {
             Phase::Starting => {
@@ -358,8 +462,15 @@ impl ControlPlane {
         let due = self.nodes.iter().filter(|(_, n)| n.due.is_some_and(|d| d <= now)).min_by_key(|(p, n)| (n.due, **p));
         let Some((position, state)) = due.map(|(p, n)| (*p, n.state)) else { return false };
         let single = self.is_single_node();
+        let withheld = self.wrong.withheld.get(&position).filter(|_| state == NodeState::Configuring).cloned();
+        if !single && self.api_could_be_up() {
+            self.wrong.strikes(|ill| *ill == ClusterIll::NoApi, "a node did not reach the API");
+        }
+        self.wrong
+            .struck
+            .extend(withheld.iter().map(|by| (by.clone(), Some(position), "nobody approved its certificate")));
         // A node joins through the API; on a single node it is the API.
-        if !single && !self.api_is_up() {
+        if (!single && !self.api_is_up()) || withheld.is_some() || self.wrong.cut.contains(&position) {
             let later = now + self.timing.installer_poll;
             if let Some(node) = self.nodes.get_mut(&position) {
                 node.due = Some(later);
@@ -397,7 +508,9 @@ impl ControlPlane {
         }
         if self.console_due.is_some_and(|d| d <= now) {
             // The console needs the whole control plane: look again until it is there.
-            if self.ready_masters() < self.control_plane_count as usize || !self.api_is_up() {
+            let could = self.ready_masters() >= self.control_plane_count as usize && self.api_is_up();
+            let console = |ill: &ClusterIll| matches!(ill, ClusterIll::OperatorDegraded(name) if name == "console");
+            if !could || self.wrong.strikes(console, "the operator did not become available") {
                 self.console_due = Some(now + self.timing.installer_poll);
                 return true;
             }
@@ -411,6 +524,12 @@ impl ControlPlane {
         }
         let olm = self.olm_due.iter().find(|(_, at)| **at <= now).map(|(name, _)| name.clone());
         if let Some(name) = olm {
+            let this = |ill: &ClusterIll| matches!(ill, ClusterIll::OperatorDegraded(of) if *of == name);
+            if self.wrong.strikes(this, "the operator did not become available") {
+                let later = now + self.timing.installer_poll;
+                self.olm_due.insert(name, later);
+                return true;
+            }
             self.olm_due.remove(&name);
             self.available.insert(name.clone());
             happened.push(Happening::OperatorAvailable(name));

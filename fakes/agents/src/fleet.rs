@@ -1,6 +1,6 @@
 //! Many simulated hosts, and the controllers of their clusters, as one [`Actor`].
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -9,6 +9,7 @@ use vlab_model::history::What;
 
 use crate::cluster::ControlPlane;
 use crate::controller::{Controller, State};
+use crate::fault::{ClusterIll, Ill};
 use crate::host::{Agent, Host};
 use crate::network::Reachability;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
@@ -141,19 +142,51 @@ impl Fleet {
         }
     }
 
-    /// Switches a host on, when it is off. All these are `false` when there is no such host.
-    pub fn power_on(&mut self, now: Timestamp, position: usize) -> bool {
-        self.with_host(position, |h, w| h.switch_on(now, w))
+    /// Puts something wrong on a host. All these are `false` when there is no such host or cluster.
+    pub fn afflict(&mut self, now: Timestamp, position: usize, fault: &Arc<str>, ill: Ill) -> bool {
+        self.with_host(position, |h, w| h.afflict(now, w, fault, ill))
     }
 
-    /// Cuts a host's power.
-    pub fn power_off(&mut self, now: Timestamp, position: usize) -> bool {
-        self.with_host(position, |h, w| h.switch_off(now, w))
+    /// How well `from` reaches `to`, as its connectivity checks find it, while the fault lasts.
+    pub fn afflict_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
+        self.world.network.afflict_link(from, to, fault, how);
+    }
+
+    /// Puts something wrong on a cluster.
+    pub fn afflict_cluster(&mut self, now: Timestamp, cluster: usize, fault: &Arc<str>, ill: ClusterIll) -> bool {
+        let Some(site) = self.world.clusters.get_mut(cluster) else { return false };
+        if let ClusterIll::AddressTaken(address) = ill {
+            self.world.network.take_address(cluster, address, fault);
+        }
+        site.ills.add(fault, ill.clone());
+        self.world.plane(now, cluster, |plane| {
+            plane.afflict(fault, ill);
+            Vec::new()
+        });
+        true
+    }
+
+    /// Takes off everything that the fault put on, from hosts, links and clusters.
+    pub fn relieve(&mut self, now: Timestamp, fault: &str) {
+        self.world.network.relieve(fault);
+        for host in &mut self.hosts {
+            host.relieve(now, &mut self.world, fault);
+        }
+        for cluster in 0..self.world.clusters.len() {
+            if !self.world.clusters[cluster].ills.remove(fault).is_empty() {
+                self.world.plane(now, cluster, |plane| plane.relieve(now, fault));
+            }
+        }
     }
 
     /// The host crashes and starts again: from its disk when a system is on it, else from the discovery image.
-    pub fn crash(&mut self, now: Timestamp, position: usize) -> bool {
-        self.with_host(position, |h, w| h.reboot(now, w))
+    pub fn reboot(&mut self, now: Timestamp, position: usize, fault: &Arc<str>) -> bool {
+        self.with_host(position, |h, w| h.crash(now, w, fault))
+    }
+
+    /// The agent on the host ends and is started again.
+    pub fn restart_agent(&mut self, now: Timestamp, position: usize, fault: &Arc<str>) -> bool {
+        self.with_host(position, |h, w| h.restart_agent(now, w, fault))
     }
 
     /// The user boots the host into the discovery image, whatever is on its disk.
@@ -162,29 +195,6 @@ impl Fleet {
             h.wipe_disk();
             h.reboot(now, w);
         })
-    }
-
-    /// The user puts the boot order right and restarts the host: it boots the installed system.
-    pub fn fix_boot_order(&mut self, now: Timestamp, position: usize) -> bool {
-        self.with_host(position, |h, w| {
-            h.fix_boot_order();
-            h.reboot(now, w);
-        })
-    }
-
-    /// The host's network is gone for that long: nothing that it sends arrives, and no answer reaches it.
-    pub fn disconnect(&mut self, now: Timestamp, position: usize, lasting: Duration) -> bool {
-        self.with_host(position, |h, w| h.disconnect(now, w, lasting))
-    }
-
-    /// How well two hosts reach each other, as their connectivity checks find it. Both directions.
-    pub fn set_reachability(&mut self, a: usize, b: usize, how: Reachability) {
-        self.world.network.set_reachability(a, b, how);
-    }
-
-    /// The discovery medium is taken out (every step answers 256), or put back.
-    pub fn set_media(&mut self, position: usize, connected: bool) -> bool {
-        self.with_host(position, |h, _| h.set_media(connected))
     }
 
     /// The host belongs to that cluster from now on: what it sees in the DNS is that cluster's.

@@ -1,6 +1,8 @@
 //! A simulated host: the machine, the agent on it, the installer that the agent starts, and the node that comes back.
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use vlab_model::settings::{HostTiming, Span};
 use crate::archive::tar_gz;
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
 use crate::cluster::NodeState;
+use crate::fault::{Garble, Ill, Ills};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
 use crate::rng::{Purpose as Dice, Stream};
@@ -108,8 +111,11 @@ pub(crate) struct Host {
     powered: bool,
     /// The disk holds an installed system.
     disk_boots: bool,
-    media_gone: bool,
-    offline_until: Option<Timestamp>,
+    /// Its own id; the plan's is another one while a fault says so.
+    own_id: Uuid,
+    /// Its own first address while a fault gives it another one.
+    own_address: Option<IpAddr>,
+    ills: Ills<Ill>,
     version: Arc<str>,
     runner: Option<Box<Runner>>,
     calls: Calls<Purpose>,
@@ -119,6 +125,8 @@ pub(crate) struct Host {
     installer: Option<Box<Installer>>,
     /// Cluster in whose installation this host takes part, and whether as a member of its control plane.
     member_of: Option<(usize, bool)>,
+    /// The installer hangs since it had this token.
+    stuck: Option<u32>,
     delays: Stream,
     durations: Stream,
 }
@@ -153,8 +161,9 @@ impl Host {
             agent: Agent::Down,
             powered: false,
             disk_boots: false,
-            media_gone: false,
-            offline_until: None,
+            own_id: plan.host_id,
+            own_address: None,
+            ills: Ills::default(),
             version: Arc::clone(&w.config.agent_version),
             runner: None,
             calls: Calls::new(),
@@ -163,6 +172,7 @@ impl Host {
             cache: Vec::new(),
             installer: None,
             member_of: None,
+            stuck: None,
             delays: Stream::new(seed, index, Dice::Delays),
             durations: Stream::new(seed, index, Dice::Durations),
             plan,
@@ -208,11 +218,6 @@ impl Host {
                 }
             }
             Timer::Reboot => self.reboot(now, w),
-            Timer::NetworkBack if self.offline_until.is_some_and(|until| until <= now) => {
-                self.offline_until = None;
-                w.network.set_up(self.position as usize, self.agent != Agent::Down);
-                w.host_did(now, self.plan.host_id, "network-back");
-            }
             _ => {}
         }
     }
@@ -221,9 +226,9 @@ impl Host {
         if (tag >> 32) as u32 != self.epoch {
             return;
         }
-        let outcome = match self.offline_until {
-            Some(_) => Err(TransportError::Lost("the host's network is down".into())),
-            None => outcome,
+        let outcome = match self.strikes(now, w, Ill::takes_offline, "an answer did not reach it") {
+            true => Err(TransportError::Lost("the host's network is down".into())),
+            false => outcome,
         };
         self.answered(now, w, tag as u32, outcome);
     }
@@ -241,11 +246,11 @@ impl Host {
 
     /// Power on, when it is off.
     pub(crate) fn switch_on(&mut self, now: Timestamp, w: &mut World) {
-        if self.powered {
+        if self.powered || self.strikes(now, w, |ill| *ill == Ill::NoPower, "it could not be switched on") {
             return;
         }
         self.powered = true;
-        w.host_did(now, self.plan.host_id, "powered-on");
+        w.host_did(now, self.own_id, "powered-on");
         self.boot(now, w);
     }
 
@@ -253,7 +258,7 @@ impl Host {
     pub(crate) fn switch_off(&mut self, now: Timestamp, w: &mut World) {
         self.go_down(now, w);
         if std::mem::replace(&mut self.powered, false) {
-            w.host_did(now, self.plan.host_id, "powered-off");
+            w.host_did(now, self.own_id, "powered-off");
         }
     }
 
@@ -274,21 +279,19 @@ impl Host {
                 Vec::new()
             });
         }
-        if let Some(until) = self.offline_until {
-            w.at(until, self.me(), self.epoch, Timer::NetworkBack);
-        }
     }
 
     /// Down and up again.
     pub(crate) fn reboot(&mut self, now: Timestamp, w: &mut World) {
         self.go_down(now, w);
         self.powered = true;
-        w.host_did(now, self.plan.host_id, "rebooting");
+        self.stuck = None;
+        w.host_did(now, self.own_id, "rebooting");
         self.boot(now, w);
     }
 
     fn boots_disk(&self) -> bool {
-        self.disk_boots && !self.plan.overrides.boots_discovery_again
+        self.disk_boots && !self.ills.has(|ill| *ill == Ill::BootsDiscovery)
     }
 
     fn boot(&mut self, now: Timestamp, w: &mut World) {
@@ -302,42 +305,163 @@ impl Host {
     }
 
     fn booted(&mut self, now: Timestamp, w: &mut World) {
-        w.network.set_up(self.position as usize, self.offline_until.is_none());
+        w.network.set_up(self.position as usize, !self.ills.has(Ill::cuts_uplink));
+        self.strikes(now, w, |ill| *ill == Ill::NoAddress, "it got no address");
         if self.boots_disk() {
             self.agent = Agent::Node;
-            w.host_did(now, self.plan.host_id, "booted-installed-os");
-            if let Some((cluster, is_master)) = self.member_of {
-                let position = self.position as usize;
-                w.plane(now, cluster, |p| {
-                    p.node_booted(now, position, is_master);
-                    Vec::new()
-                });
+            w.host_did(now, self.own_id, "booted-installed-os");
+            if !self.strikes(now, w, |ill| *ill == Ill::NeverJoins, "the installed system does not go on") {
+                self.become_node(now, w);
             }
         } else {
-            w.host_did(now, self.plan.host_id, "booted-discovery");
+            if self.disk_boots {
+                self.strikes(now, w, |ill| *ill == Ill::BootsDiscovery, "the discovery image was booted again");
+            }
+            w.host_did(now, self.own_id, "booted-discovery");
             self.register(now, w);
         }
     }
 
-    /// The network between this host and everything else is gone for that long.
-    pub(crate) fn disconnect(&mut self, now: Timestamp, w: &mut World, lasting: Duration) {
-        let until = now + lasting;
-        self.offline_until = Some(self.offline_until.map_or(until, |u| u.max(until)));
-        w.network.set_up(self.position as usize, false);
-        w.host_did(now, self.plan.host_id, "network-lost");
-        w.at(until, self.me(), self.epoch, Timer::NetworkBack);
-    }
-
-    pub(crate) fn set_media(&mut self, connected: bool) {
-        self.media_gone = !connected;
-    }
-
-    pub(crate) fn fix_boot_order(&mut self) {
-        self.plan.overrides.boots_discovery_again = false;
+    /// The installed system asks for its place in the cluster.
+    fn become_node(&mut self, now: Timestamp, w: &mut World) {
+        if let Some((cluster, is_master)) = self.member_of {
+            let position = self.position as usize;
+            w.plane(now, cluster, |p| {
+                p.node_booted(now, position, is_master);
+                Vec::new()
+            });
+        }
     }
 
     pub(crate) fn wipe_disk(&mut self) {
         self.disk_boots = false;
+    }
+
+    // --- faults ----------------------------------------------------------------------------------------------------
+
+    /// The fault that is of that kind and hits now, noted as its effect.
+    fn stricken<U>(
+        &self,
+        now: Timestamp,
+        w: &mut World,
+        pick: impl Fn(&Ill) -> Option<U>,
+        detail: &'static str,
+    ) -> Option<U> {
+        let (fault, found) = self.ills.find(pick)?;
+        w.struck(now, &fault, Some(self.own_id), None, detail);
+        Some(found)
+    }
+
+    fn strikes(&self, now: Timestamp, w: &mut World, test: impl Fn(&Ill) -> bool, detail: &'static str) -> bool {
+        self.stricken(now, w, |ill| test(ill).then_some(()), detail).is_some()
+    }
+
+    /// Puts a fault on. What shows at once is done at once; the rest when it comes to it.
+    pub(crate) fn afflict(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>, ill: Ill) {
+        self.ills.add(fault, ill.clone());
+        let position = self.position as usize;
+        match &ill {
+            Ill::NoPower if self.powered => {
+                self.switch_off(now, w);
+                w.struck(now, fault, Some(self.own_id), None, "its power was cut");
+            }
+            Ill::Offline => w.host_did(now, self.own_id, "network-lost"),
+            Ill::NoUplink => {
+                w.network.set_up(position, false);
+                w.host_did(now, self.own_id, "network-lost");
+                w.struck(now, fault, Some(self.own_id), None, "its cable was cut");
+                self.uplink(now, w, false);
+            }
+            Ill::IdOf(other) => self.plan.host_id = *other,
+            Ill::Address(address) => {
+                let before = self.plan.change_address(&mut w.network, position, *address);
+                self.own_address = self.own_address.or(before);
+            }
+            Ill::NoCertificate => self.certificate(now, w, Some(fault)),
+            _ => {}
+        }
+    }
+
+    /// Takes off what the fault put on.
+    pub(crate) fn relieve(&mut self, now: Timestamp, w: &mut World, fault: &str) {
+        for ill in self.ills.remove(fault) {
+            let position = self.position as usize;
+            match ill {
+                Ill::NoPower if self.plan.start_at <= now => self.switch_on(now, w),
+                Ill::NoPower => w.at(self.plan.start_at, self.me(), self.epoch, Timer::SwitchOn),
+                Ill::Offline | Ill::NoUplink | Ill::NoAddress => {
+                    if !self.ills.has(Ill::cuts_uplink) {
+                        w.network.set_up(position, self.agent != Agent::Down);
+                        self.uplink(now, w, true);
+                    }
+                    if !self.ills.has(Ill::takes_offline) {
+                        w.host_did(now, self.own_id, "network-back");
+                    }
+                }
+                Ill::SilentAgent => w.at(now, self.me(), self.epoch, Timer::Poll),
+                Ill::IdOf(_) => self.plan.host_id = self.own_id,
+                Ill::BootsDiscovery => {
+                    // Somebody put the boot order right and restarted the machine, if it had come up wrong.
+                    if self.disk_boots && !matches!(self.agent, Agent::Down | Agent::Node) {
+                        self.reboot(now, w);
+                    }
+                }
+                Ill::StuckAt(_) => {
+                    if self.stuck.take().is_some_and(|token| self.installer.as_ref().is_some_and(|i| i.token == token))
+                    {
+                        self.installer_next_line(now, w);
+                    }
+                }
+                Ill::NeverJoins if self.agent == Agent::Node => self.become_node(now, w),
+                Ill::NoCertificate => self.certificate(now, w, None),
+                Ill::Address(_) => {
+                    if let Some(own) = self.own_address.take() {
+                        self.plan.change_address(&mut w.network, position, own);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The cluster's other nodes reach this one, or do not.
+    fn uplink(&mut self, now: Timestamp, w: &mut World, there: bool) {
+        if let Some((cluster, _)) = self.member_of {
+            let position = self.position as usize;
+            w.plane(now, cluster, |p| p.uplink(now, position, there));
+        }
+    }
+
+    fn certificate(&mut self, now: Timestamp, w: &mut World, withheld_by: Option<&Arc<str>>) {
+        // Asked for in every cluster: in which one it will be a node is known only when it is installed.
+        for cluster in 0..w.clusters.len() {
+            let position = self.position as usize;
+            w.plane(now, cluster, |p| {
+                p.withhold_certificate(now, position, withheld_by);
+                Vec::new()
+            });
+        }
+    }
+
+    /// Down and up again, by the fault.
+    pub(crate) fn crash(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
+        if self.powered {
+            w.struck(now, fault, Some(self.own_id), None, "it was restarted");
+            self.reboot(now, w);
+        }
+    }
+
+    /// The agent ends and is started again. Its installer is a program of its own and goes on.
+    pub(crate) fn restart_agent(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
+        if matches!(self.agent, Agent::Registering | Agent::Running | Agent::Frozen) {
+            w.struck(now, fault, Some(self.own_id), None, "its agent was started again");
+            w.host_did(now, self.own_id, "agent-exited");
+            self.steps = Vec::new();
+            self.cache = Vec::new();
+            self.calls.forget(|p| matches!(p, Purpose::Register | Purpose::Poll | Purpose::Answer { .. }));
+            let restart = w.config.timing.agent_restart.at(self.durations.unit());
+            self.runner_ended(now, w, restart);
+        }
     }
 
     // --- requests --------------------------------------------------------------------------------------------------
@@ -361,7 +485,7 @@ impl Host {
 
     fn dispatch(&mut self, now: Timestamp, w: &mut World, call: u32) {
         let Some(request) = self.calls.request(call) else { return };
-        if self.offline_until.is_some() {
+        if self.strikes(now, w, Ill::takes_offline, "what it sent did not arrive") {
             let at = now + w.config.timing.request_timeout;
             w.at(at, self.me(), self.epoch, Timer::NoAnswer(call));
         } else {
@@ -399,6 +523,7 @@ impl Host {
         }
         self.agent = Agent::Registering;
         self.runner = None;
+        self.strikes(now, w, |ill| matches!(ill, Ill::IdOf(_)), "it registered under the other host's id");
         let params =
             HostCreateParams { host_id: self.plan.host_id, discovery_agent_version: Some(self.version.to_string()) };
         let request = ops::register_host(self.plan.infra_env_id, &params).request;
@@ -409,7 +534,7 @@ impl Host {
         let response = match outcome {
             Ok(response) if response.status == 201 => response,
             Ok(response) if REGISTRATION_FREEZES.contains(&response.status) => {
-                w.host_did(now, self.plan.host_id, format!("registration-refused:{}", response.status));
+                w.host_did(now, self.own_id, format!("registration-refused:{}", response.status));
                 return self.freeze(now, w);
             }
             _ => {
@@ -428,7 +553,7 @@ impl Host {
         let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
         let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
         let (Some(command), Some(args)) = (command, args) else {
-            w.host_did(now, self.plan.host_id, "registered-without-command");
+            w.host_did(now, self.own_id, "registered-without-command");
             let at = now + w.config.timing.runner_failure_wait;
             return w.at(at, self.me(), self.epoch, Timer::Register);
         };
@@ -449,14 +574,14 @@ impl Host {
         }));
         self.agent = Agent::Running;
         self.cache = Vec::new();
-        w.host_did(now, self.plan.host_id, "registered");
+        w.host_did(now, self.own_id, "registered");
         self.poll(now, w);
     }
 
     fn freeze(&mut self, now: Timestamp, w: &mut World) {
         self.agent = Agent::Frozen;
         self.runner = None;
-        w.host_did(now, self.plan.host_id, "frozen");
+        w.host_did(now, self.own_id, "frozen");
     }
 
     /// The runner ended; the agent registers again after that time.
@@ -473,7 +598,13 @@ impl Host {
         if self.calls.any(|p| matches!(p, Purpose::Poll)) {
             return;
         }
-        let request = ops::get_next_steps(runner.infra_env, runner.host, now.as_secs()).request;
+        let (infra_env, host) = (runner.infra_env, runner.host);
+        if self.strikes(now, w, |ill| *ill == Ill::SilentAgent, "it did not ask for instructions") {
+            return;
+        }
+        let skew = |ill: &Ill| if let Ill::Clock(by) = ill { Some(*by) } else { None };
+        let clock = now.as_secs() + self.stricken(now, w, skew, "it told the wrong time").unwrap_or(0);
+        let request = ops::get_next_steps(infra_env, host, clock).request;
         self.call(now, w, Purpose::Poll, request, &AGENT);
     }
 
@@ -490,7 +621,7 @@ impl Host {
             let since = *runner.failing_since.get_or_insert(now);
             if now.since(since) >= t.backoff_give_up {
                 let wait = runner.retry;
-                w.host_did(now, self.plan.host_id, "gave-up-polling");
+                w.host_did(now, self.own_id, "gave-up-polling");
                 return self.runner_ended(now, w, wait);
             }
             let wait = runner.backoff.min(t.backoff_max);
@@ -504,10 +635,12 @@ impl Host {
             self.step_given(now, w, step);
         }
         if steps.post_step_action.as_deref() == Some("exit") {
-            w.host_did(now, self.plan.host_id, "agent-exited");
+            w.host_did(now, self.own_id, "agent-exited");
             let restart = w.config.timing.agent_restart.at(self.durations.unit());
             return self.runner_ended(now, w, restart);
         }
+        let slow = |ill: &Ill| if let Ill::SlowPolls(every) = ill { Some(*every).filter(|e| *e > wait) } else { None };
+        let wait = self.stricken(now, w, slow, "it waited longer before it asked again").unwrap_or(wait);
         w.at(now + wait, self.me(), self.epoch, Timer::Poll);
     }
 
@@ -516,7 +649,7 @@ impl Host {
     fn saw_step(&self, now: Timestamp, w: &mut World, step: (&str, &str), answered: Option<i64>, cached: bool) {
         if w.config.observe_steps {
             let (step_type, step_id) = (step.0.to_owned(), step.1.to_owned());
-            w.saw(now, What::Step { host: self.plan.host_id, step_type, step_id, answered, cached });
+            w.saw(now, What::Step { host: self.own_id, step_type, step_id, answered, cached });
         }
     }
 
@@ -547,13 +680,15 @@ impl Host {
         w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
     }
 
-    fn answer_of(&self, w: &mut World, running: &Running) -> Answer {
-        if self.media_gone {
+    fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> Answer {
+        if self.strikes(now, w, |ill| *ill == Ill::NoMedia, "it cannot read the discovery medium") {
             return steps::media_disconnected();
         }
         let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
         let World { network, clusters, open_dns, config, .. } = w;
-        let dns = self.plan.cluster.and_then(|c| clusters.get(c)).map_or(&*open_dns, |c| &c.plan.dns);
+        let of = self.plan.cluster.and_then(|c| clusters.get(c));
+        let dns = of.map_or(&*open_dns, |c| &c.plan.dns);
+        let healthy = Ills::default();
         let api_answers = |address| {
             let site = clusters.iter().find(|c| c.plan.api_vips.contains(&address));
             site.map(|c| c.plane.api_is_up())
@@ -563,15 +698,25 @@ impl Host {
             position: self.position as usize,
             plan: &self.plan,
             dns,
+            ills: &self.ills,
+            dns_ills: of.map_or(&healthy, |c| &c.ills),
+            struck: RefCell::default(),
             network,
             api_answers: &api_answers,
         };
-        (STEPS[kind].answer)(&mut site, &running.args)
+        let mut answer = (STEPS[kind].answer)(&mut site, &running.args);
+        if STEPS[kind].step_type == "inventory" {
+            garble(&site, &mut answer);
+        }
+        for (fault, detail) in site.struck.into_inner() {
+            w.struck(now, &fault, Some(self.own_id), None, detail);
+        }
+        answer
     }
 
     fn step_done(&mut self, now: Timestamp, w: &mut World, serial: u32) {
         let Some(at) = self.steps.iter().position(|s| s.serial == serial) else { return };
-        let answer = self.answer_of(w, &self.steps[at]);
+        let answer = self.answer_of(now, w, &self.steps[at]);
         let effect = self.steps[at].kind.map_or(Effect::None, |k| STEPS[k].effect);
         if effect == Effect::GatherLogs
             && answer.exit_code == 0
@@ -602,14 +747,14 @@ impl Host {
                 }
             }
             if self.installer.is_some() {
-                w.host_did(now, self.plan.host_id, "installer-started");
+                w.host_did(now, self.own_id, "installer-started");
                 let token = self.installer_token();
                 w.at(now, self.me(), self.epoch, Timer::Installer(token));
             }
         }
         if effect == Effect::StopInstaller && succeeded && self.installer.take().is_some() {
             self.calls.forget(|p| matches!(p, Purpose::Installer(_) | Purpose::Logs(_, LogsFor::Installer)));
-            w.host_did(now, self.plan.host_id, "installer-stopped");
+            w.host_did(now, self.own_id, "installer-stopped");
         }
         let then_reboot = effect == Effect::RebootDiscovery && succeeded;
         let step = (&*running.step_type, &*running.step_id);
@@ -641,7 +786,7 @@ impl Host {
         }
         if let Some(image) = upgraded {
             self.version = image.into();
-            w.host_did(now, self.plan.host_id, "agent-upgraded");
+            w.host_did(now, self.own_id, "agent-upgraded");
             self.calls.forget(|p| matches!(p, Purpose::Poll));
             let restart = w.config.timing.agent_upgrade.at(self.durations.unit());
             self.runner_ended(now, w, restart);
@@ -671,6 +816,12 @@ impl Host {
     }
 
     fn upload_logs(&mut self, now: Timestamp, w: &mut World, cluster: Uuid, whose: LogsFor) {
+        if self.strikes(now, w, |ill| *ill == Ill::NoLogs, "the logs that it announced were not sent") {
+            // A step is never answered; the installer has other things to do.
+            return if whose == LogsFor::Installer {
+                self.installer_next_line(now, w)
+            };
+        }
         let text = format!("{now} {} {} agent={}\n", self.plan.name, self.plan.host_id, self.version);
         let archive = tar_gz(&[("agent.log", &text), ("installer.log", &self.installer_log(now))]);
         let request = ops::upload_logs(cluster, Some((self.plan.infra_env_id, self.plan.host_id)), &archive).request;
@@ -862,18 +1013,25 @@ impl Host {
                     && !response.is_success()
                 {
                     let word = format!("report-refused:{}", response.status);
-                    w.host_did(now, self.plan.host_id, word);
+                    w.host_did(now, self.own_id, word);
                 }
-                let failing = match installer.script.get(installer.line) {
-                    Some(Task::Report(stage, _)) => {
-                        self.plan.overrides.fail_at.as_ref().filter(|(at, _)| at == stage).map(|(_, text)| text.clone())
-                    }
+                let reported = match installer.script.get(installer.line) {
+                    Some(Task::Report(stage, _)) => Some(*stage),
                     _ => None,
                 };
-                match failing {
-                    Some(text) => self.fail(now, w, &text),
-                    None => self.installer_next_line(now, w),
+                let fails = |ill: &Ill| match ill {
+                    Ill::FailsAt(at, text) if Some(*at) == reported => Some(text.clone()),
+                    _ => None,
+                };
+                if let Some(text) = self.stricken(now, w, fails, "its installer failed") {
+                    return self.fail(now, w, &text);
                 }
+                let hangs = |ill: &Ill| matches!(ill, Ill::StuckAt(at) if Some(*at) == reported);
+                if self.strikes(now, w, hangs, "its installer hangs") {
+                    self.stuck = self.installer.as_ref().map(|i| i.token);
+                    return;
+                }
+                self.installer_next_line(now, w);
             }
             Asked::Needed(file) => match outcome {
                 Ok(response) if response.is_success() => self.installer_next_line(now, w),
@@ -920,7 +1078,7 @@ impl Host {
             installer.dead = true;
             installer.token += 1;
         }
-        w.host_did(now, self.plan.host_id, "installer-failed");
+        w.host_did(now, self.own_id, "installer-failed");
         self.tell_stage(now, w, Asked::Told, HostStage::Failed, text);
     }
 
@@ -956,8 +1114,14 @@ impl Host {
     }
 
     fn written(&mut self, now: Timestamp, w: &mut World, percent: u32) {
-        let Some(installer) = self.installer.as_mut().filter(|i| !i.dead) else { return };
-        let Some(writing) = installer.writing.as_mut() else { return };
+        if self.installer.as_ref().is_none_or(|i| i.dead || i.writing.is_none()) {
+            return;
+        }
+        let broken = |ill: &Ill| matches!(ill, Ill::DiskFailsAt(at) if percent >= *at);
+        if self.strikes(now, w, broken, "its disk failed") {
+            let text = format!("failed to write image to disk: write error after {percent}%: Input/output error");
+            return self.fail(now, w, &text);
+        }
         if percent < 100 {
             // One report at a time: while one is on its way the writing goes on and the next one says more.
             if !self.percentage_is_out() {
@@ -965,7 +1129,9 @@ impl Host {
             }
             return self.next_percentage(now, w, percent);
         }
-        writing.done = true;
+        if let Some(writing) = self.installer.as_mut().and_then(|i| i.writing.as_mut()) {
+            writing.done = true;
+        }
         self.disk_boots = true;
         if !self.percentage_is_out() {
             self.finish_writing(now, w);
@@ -1035,6 +1201,32 @@ impl Host {
             let progress = HostProgress { current_stage: Some(to), progress_info: Some(String::new()) };
             let request = ops::update_host_progress(infra_env, ids.host, &progress).request;
             self.ask(now, w, Asked::Told, request);
+        }
+    }
+}
+
+/// What is wrong with the way in which a host tells its inventory.
+fn garble(site: &Site<'_>, answer: &mut Answer) {
+    let garbled =
+        site.ill(|ill| if let Ill::Inventory(how) = ill { Some(*how) } else { None }, "it sent a wrong inventory");
+    match garbled {
+        None => {}
+        Some(Garble::Malformed) => answer.output = "inventory of the machine: not available".to_owned(),
+        Some(Garble::Truncated) => {
+            // Everything in it is ASCII; a cut inside of a character would be no text at all.
+            let mut half = answer.output.len() / 2;
+            while !answer.output.is_char_boundary(half) {
+                half -= 1;
+            }
+            answer.output.truncate(half);
+        }
+        Some(Garble::Huge(bytes)) => {
+            let Ok(mut inventory) = serde_json::from_str::<Inventory>(&answer.output) else { return };
+            let missing = bytes.saturating_sub(answer.output.len());
+            if let Some(cpu) = inventory.cpu.as_mut() {
+                cpu.flags.get_or_insert_default().extend((0..missing.div_ceil(12)).map(|n| format!("flag{n:08}")));
+            }
+            answer.output = serde_json::to_string(&inventory).unwrap_or_default();
         }
     }
 }

@@ -6,12 +6,14 @@
 //! * [`fleet`] is many hosts as one actor; [`host`] one of them; [`steps`] what an agent answers.
 //! * [`installer`] holds the scripts of the roles; [`cluster`] is the inside of a cluster; [`controller`] runs in it.
 //! * [`calls`] says which requests are tried again. [`network`] is who reaches whom.
+//! * [`fault`] is what can be wrong with hosts, with the network between them and with the inside of a cluster.
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
 
 mod archive;
 pub mod calls;
 pub mod cluster;
 pub mod controller;
+pub mod fault;
 pub mod fleet;
 pub mod host;
 pub mod ingress;
@@ -23,8 +25,9 @@ pub mod rng;
 pub mod steps;
 mod world;
 
+pub use fault::{ClusterIll, Garble, Ill};
 pub use fleet::{ConnectionUse, Fleet};
 pub use host::Agent;
 pub use network::Reachability;
-pub use plan::{ClusterPlan, DnsView, FleetConfig, HostOverrides, HostPlan};
+pub use plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
 pub use profile::{HardwareProfile, HostAddresses};

@@ -57,13 +57,24 @@ struct Station {
     up: bool,
 }
 
+#[derive(Debug)]
+struct Link {
+    fault: Arc<str>,
+    from: usize,
+    to: usize,
+    how: Reachability,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     seed: u64,
     stations: Vec<Station>,
     owners: BTreeMap<(Segment, IpAddr, u32), Mac>,
     gateways: BTreeSet<(Segment, IpAddr)>,
-    links: BTreeMap<(u32, u32), Reachability>,
+    /// What faults did to links, one direction each; the last one counts.
+    links: Vec<Link>,
+    /// Addresses that somebody who is no host has, and the faults that say so.
+    taken: BTreeMap<(Segment, IpAddr), Arc<str>>,
     free: BTreeMap<(Segment, Ipv4Net), Arc<str>>,
 }
 
@@ -97,41 +108,72 @@ impl Network {
         }
     }
 
-    pub(crate) fn set_reachability(&mut self, a: usize, b: usize, how: Reachability) {
-        let (Ok(a), Ok(b)) = (u32::try_from(a), u32::try_from(b)) else { return };
-        let pair = (a.min(b), a.max(b));
-        match how {
-            Reachability::Good => self.links.remove(&pair),
-            other => self.links.insert(pair, other),
-        };
+    /// How `from` reaches `to` while the fault lasts.
+    pub(crate) fn afflict_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
+        self.links.push(Link { fault: Arc::clone(fault), from, to, how });
     }
 
-    /// Everybody who answers at that address when the host at position `from` asks, with the id of each.
-    pub(crate) fn paths(&self, from: usize, address: IpAddr) -> Vec<(Uuid, Path)> {
-        let Some(me) = self.stations.get(from) else { return Vec::new() };
-        let from = u32::try_from(from).unwrap_or(u32::MAX);
+    /// Somebody else has that address in the network of that cluster.
+    pub(crate) fn take_address(&mut self, cluster: usize, address: IpAddr, fault: &Arc<str>) {
+        let segment = u32::try_from(cluster).unwrap_or(Segment::MAX);
+        self.taken.insert((segment, address), Arc::clone(fault));
+        self.free.clear();
+    }
+
+    pub(crate) fn relieve(&mut self, fault: &str) {
+        self.links.retain(|link| *link.fault != *fault);
+        let before = self.taken.len();
+        self.taken.retain(|_, by| **by != *fault);
+        if self.taken.len() != before {
+            self.free.clear();
+        }
+    }
+
+    /// A machine has another address from now on.
+    pub(crate) fn move_address(&mut self, position: usize, from: IpAddr, to: IpAddr, mac: Mac) {
+        let Some(segment) = self.stations.get(position).map(|s| s.segment) else { return };
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        self.owners.remove(&(segment, from, position));
+        self.owners.insert((segment, to, position), mac);
+        self.free.clear();
+    }
+
+    /// Everybody who answers at that address when the host at position `from` asks, with the id of each; and the faults that
+    /// made a difference.
+    pub(crate) fn paths(&self, from: usize, address: IpAddr) -> (Vec<(Uuid, Path)>, Vec<Arc<str>>) {
+        let mut struck = Vec::new();
+        let Some(me) = self.stations.get(from) else { return (Vec::new(), struck) };
         let owners = self.owners.range((me.segment, address, 0)..=(me.segment, address, u32::MAX));
         let mut paths = Vec::new();
         for (&(_, _, position), &mac) in owners {
             let Some(other) = self.stations.get(position as usize).filter(|s| s.up && me.up) else { continue };
-            let pair = (from.min(position), from.max(position));
             let (low, high) = (me.index.min(other.index), me.index.max(other.index));
             let good_rtt = 0.1 + 0.5 * rng::fixed(self.seed, low, u64::from(high) + 1);
-            let (rtt_ms, loss_percent, mtu) = match self.links.get(&pair).unwrap_or(&Reachability::Good) {
+            let to = position as usize;
+            let link = self.links.iter().rev().find(|link| link.from == from && link.to == to);
+            struck.extend(link.map(|link| Arc::clone(&link.fault)));
+            let (rtt_ms, loss_percent, mtu) = match link.map_or(&Reachability::Good, |link| &link.how) {
                 Reachability::Good => ((good_rtt * 1000.0).round() / 1000.0, 0.0, i64::MAX),
                 Reachability::Cut => continue,
                 Reachability::Poor { rtt_ms, loss_percent, mtu } => (*rtt_ms, *loss_percent, *mtu),
             };
             paths.push((other.host_id, Path { mac, rtt_ms, loss_percent, mtu }));
         }
-        paths
+        (paths, struck)
     }
 
     /// Does a machine other than the one at `from` have that address in its network?
     pub(crate) fn is_taken(&self, from: usize, address: IpAddr) -> bool {
         let Some(me) = self.stations.get(from) else { return false };
         self.gateways.contains(&(me.segment, address))
+            || self.taken.contains_key(&(me.segment, address))
             || self.owners.range((me.segment, address, 0)..=(me.segment, address, u32::MAX)).next().is_some()
+    }
+
+    /// The fault by which that address is taken.
+    pub(crate) fn taken_by(&self, from: usize, address: IpAddr) -> Option<Arc<str>> {
+        let me = self.stations.get(from)?;
+        self.taken.get(&(me.segment, address)).cloned()
     }
 
     /// The free addresses of that network as the agent writes them. All hosts of a network see the same ones, so the text is
@@ -149,6 +191,7 @@ impl Network {
             .range(low..=high)
             .map(|((_, a, _), _)| *a)
             .chain(self.gateways.iter().filter(|(s, _)| *s == segment).map(|(_, a)| *a))
+            .chain(self.taken.keys().filter(|(s, _)| *s == segment).map(|(_, a)| *a))
             .filter_map(|a| match a {
                 IpAddr::V4(a) => Some(a),
                 IpAddr::V6(_) => None,

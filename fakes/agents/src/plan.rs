@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::HostStage;
 
 use crate::profile::{HardwareProfile, HostAddresses};
 use vlab_model::settings::HostTiming;
@@ -147,21 +146,4 @@ pub struct HostPlan {
     pub addresses: HostAddresses,
     /// When it is switched on.
     pub start_at: Timestamp,
-    /// In what it differs from a healthy machine.
-    pub overrides: HostOverrides,
-}
-
-/// In what a host differs from a healthy one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostOverrides {
-    /// The installer fails when it has reached this stage, with this text.
-    pub fail_at: Option<(HostStage, String)>,
-    /// After the installation the firmware boots the discovery image again instead of the disk.
-    pub boots_discovery_again: bool,
-    /// What the disk speed check measures, in milliseconds, instead of the profile's value.
-    pub fsync_ms: Option<u32>,
-    /// Images that this host cannot pull (any part of the name).
-    pub unavailable_images: Vec<String>,
-    /// No NTP source answers this host.
-    pub no_ntp: bool,
 }

@@ -1,7 +1,9 @@
 //! What an agent answers: one row for each step type, with how long it takes and a function from what the host sees to the
 //! answer. Shapes are those of the real agent's answers.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use serde::Serialize;
@@ -9,6 +11,7 @@ use serde::de::DeserializeOwned;
 use vlab_api::types::*;
 use vlab_model::settings::{HostTiming, Span};
 
+use crate::fault::{ClusterIll, Ill, Ills};
 use crate::network::Network;
 use crate::plan::{DnsView, HostPlan};
 use crate::rng;
@@ -55,9 +58,55 @@ pub(crate) struct Site<'a> {
     pub(crate) position: usize,
     pub(crate) plan: &'a HostPlan,
     pub(crate) dns: &'a DnsView,
+    /// What is wrong with the host, and with the names and addresses of its cluster.
+    pub(crate) ills: &'a Ills<Ill>,
+    pub(crate) dns_ills: &'a Ills<ClusterIll>,
+    /// Faults that made the answer another one, and how.
+    pub(crate) struck: RefCell<Vec<(Arc<str>, &'static str)>>,
     pub(crate) network: &'a mut Network,
     /// Does an API server answer at that address? `None`: no cluster of the fleet has that address.
     pub(crate) api_answers: &'a dyn Fn(IpAddr) -> Option<bool>,
+}
+
+impl Site<'_> {
+    fn strike(&self, fault: Arc<str>, detail: &'static str) {
+        self.struck.borrow_mut().push((fault, detail));
+    }
+
+    /// What is wrong with the host in that way, noted.
+    pub(crate) fn ill<U>(&self, pick: impl Fn(&Ill) -> Option<U>, detail: &'static str) -> Option<U> {
+        let (fault, found) = self.ills.find(pick)?;
+        self.strike(fault, detail);
+        Some(found)
+    }
+
+    /// Addresses of a name as this host's DNS gives them.
+    fn lookup(&self, name: &str) -> Vec<IpAddr> {
+        let plain = name.trim_end_matches('.').to_ascii_lowercase();
+        let wrong = self.dns_ills.find(|ill| match ill {
+            ClusterIll::Dns(of, address) if *of == plain => Some(*address),
+            _ => None,
+        });
+        if let Some((fault, address)) = wrong {
+            self.strike(fault, "the DNS answered wrongly");
+            return address.into_iter().collect();
+        }
+        let found = self.dns.lookup(name);
+        if !found.is_empty() {
+            return found;
+        }
+        // A wildcard answers for what has no record of its own.
+        let wildcard = self.dns_ills.find(|ill| match ill {
+            ClusterIll::Dns(of, Some(address)) => {
+                of.strip_prefix("*.").is_some_and(|domain| plain.ends_with(&format!(".{domain}"))).then_some(*address)
+            }
+            _ => None,
+        });
+        wildcard.map_or(found, |(fault, address)| {
+            self.strike(fault, "the DNS answered for a name that does not exist");
+            vec![address]
+        })
+    }
 }
 
 /// What happens on the host besides the answer.
@@ -161,7 +210,23 @@ fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
         return Answer::failed(AGENT_FAILURE, format!("inventory: expected one argument and got {}", args.len()));
     }
     let plan = site.plan;
-    Answer::json(&plan.profile.instantiate(plan.index, &plan.name, &plan.addresses))
+    let called = |ill: &Ill| if let Ill::Hostname(name) = ill { Some(name.clone()) } else { None };
+    let hostname = site.ill(called, "it told another name").unwrap_or_else(|| plan.name.clone());
+    let mut inventory = plan.profile.instantiate(plan.index, &hostname, &plan.addresses);
+    let cores = |ill: &Ill| if let Ill::Cores(n) = ill { Some(i64::from(*n)) } else { None };
+    if let Some(cores) = site.ill(cores, "it told fewer cores") {
+        inventory.cpu.get_or_insert_default().count = Some(cores);
+    }
+    let bytes = |ill: &Ill| if let Ill::MemoryBytes(n) = ill { i64::try_from(*n).ok() } else { None };
+    if let Some(bytes) = site.ill(bytes, "it told less memory") {
+        let memory = inventory.memory.get_or_insert_default();
+        (memory.physical_bytes, memory.usable_bytes) = (Some(bytes), Some(bytes));
+    }
+    let bytes = |ill: &Ill| if let Ill::DiskBytes(n) = ill { i64::try_from(*n).ok() } else { None };
+    if let Some(bytes) = site.ill(bytes, "it told smaller disks") {
+        inventory.disks.iter_mut().flatten().for_each(|disk| disk.size_bytes = Some(bytes));
+    }
+    Answer::json(&inventory)
 }
 
 /// The NIC from which an address is reached: the one in its network, else that of the default gateway.
@@ -198,7 +263,8 @@ fn connectivity_to(site: &Site<'_>, other: &ConnectivityCheckHost) -> Connectivi
             let Ok(address) = text.parse::<IpAddr>() else { continue };
             let Some((own, on_link)) = outgoing(site.plan, address) else { continue };
             let own = &site.plan.profile.nics[own];
-            let answering = site.network.paths(site.position, address);
+            let (answering, struck) = site.network.paths(site.position, address);
+            struck.into_iter().for_each(|fault| site.strike(fault, "a connectivity check found the link bad"));
             if let Some(own_address) = on_link {
                 // One entry for each machine that answers: two of them are an address collision.
                 l2.extend(answering.iter().map(|(_, path)| {
@@ -311,7 +377,7 @@ fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
     let problem = match url_host(&request.url) {
         None => Some("the URL has no host".to_owned()),
         Some(host) => {
-            let addresses = site.dns.lookup(host);
+            let addresses = site.lookup(host);
             match addresses.first() {
                 None => Some(format!("{host} does not resolve")),
                 Some(_) if !site.dns.answers(host) => Some(format!("{host} does not answer")),
@@ -373,7 +439,8 @@ fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> Answer {
     let ntp_sources = names
         .into_iter()
         .map(|name| {
-            let reachable = !site.plan.overrides.no_ntp && (name == DEFAULT_NTP_SOURCE || site.dns.answers(name));
+            let none = site.ill(|ill| (*ill == Ill::NoNtp).then_some(()), "no NTP source answered").is_some();
+            let reachable = !none && (name == DEFAULT_NTP_SOURCE || site.dns.answers(name));
             // A clock follows one source and keeps the others in reserve.
             let state = match (reachable, synced) {
                 (false, _) => SourceState::Unreachable,
@@ -393,7 +460,10 @@ fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer
     let answer =
         |ms: u32| DiskSpeedCheckResponse { io_sync_duration: Some(i64::from(ms)), path: Some(request.path.clone()) };
     match disk {
-        Some(disk) => Answer::json(&answer(site.plan.overrides.fsync_ms.unwrap_or(disk.fsync_ms))),
+        Some(disk) => {
+            let slow = |ill: &Ill| if let Ill::FsyncMs(ms) = ill { Some(*ms) } else { None };
+            Answer::json(&answer(site.ill(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))
+        }
         None => Answer::json(&answer(0)).with_exit(1, format!("there is no disk {}", request.path)),
     }
 }
@@ -408,8 +478,8 @@ fn registry(image: &str) -> &str {
 }
 
 fn can_pull(site: &Site<'_>, image: &str) -> bool {
-    site.dns.answers(registry(image))
-        && !site.plan.overrides.unavailable_images.iter().any(|u| image.contains(u.as_str()))
+    let missing = |ill: &Ill| if let Ill::NoImage(part) = ill { image.contains(part).then_some(()) } else { None };
+    site.dns.answers(registry(image)) && site.ill(missing, "an image could not be pulled").is_none()
 }
 
 fn container_image_availability(site: &mut Site<'_>, args: &[String]) -> Answer {
@@ -459,7 +529,7 @@ fn domain_resolution(site: &mut Site<'_>, args: &[String]) -> Answer {
         .domains
         .into_iter()
         .map(|domain| {
-            let addresses = site.dns.lookup(&domain.domain_name);
+            let addresses = site.lookup(&domain.domain_name);
             let family = |v4: bool| addresses.iter().filter(|a| a.is_ipv4() == v4).map(ToString::to_string).collect();
             DomainResolutionResponseResolutions {
                 domain_name: domain.domain_name,
@@ -480,7 +550,12 @@ fn verify_vips(site: &mut Site<'_>, args: &[String]) -> Answer {
             let address = v.vip.as_deref().and_then(|a| a.parse::<IpAddr>().ok());
             // A virtual address must be one that nobody has yet, in a network that this host is in.
             let verification = match address {
-                Some(a) if site.network.is_taken(site.position, a) => VipVerification::Failed,
+                Some(a) if site.network.is_taken(site.position, a) => {
+                    if let Some(fault) = site.network.taken_by(site.position, a) {
+                        site.strike(fault, "a virtual address was found to be taken");
+                    }
+                    VipVerification::Failed
+                }
                 Some(a) if outgoing(site.plan, a).is_some_and(|(_, on_link)| on_link.is_some()) => {
                     VipVerification::Succeeded
                 }
@@ -537,6 +612,28 @@ fn reboot_for_reclaim(_: &mut Site<'_>, args: &[String]) -> Answer {
 }
 
 impl HostPlan {
+    /// The first interface gets another address of the same family, with the prefix length that it had; the one before.
+    pub(crate) fn change_address(&mut self, network: &mut Network, position: usize, to: IpAddr) -> Option<IpAddr> {
+        let mac = self.profile.mac(self.index, 0);
+        let nic = self.addresses.nics.first_mut()?;
+        let before = match to {
+            IpAddr::V4(to) => {
+                let first = nic.ipv4.first_mut()?;
+                let before = first.addr();
+                *first = Ipv4Net::new(to, first.prefix_len()).ok()?;
+                IpAddr::V4(before)
+            }
+            IpAddr::V6(to) => {
+                let first = nic.ipv6.first_mut()?;
+                let before = first.addr();
+                *first = ipnet::Ipv6Net::new(to, first.prefix_len()).ok()?;
+                IpAddr::V6(before)
+            }
+        };
+        network.move_address(position, before, to, nic.mac.unwrap_or(mac));
+        Some(before)
+    }
+
     /// The disk that has that device name.
     pub(crate) fn disk(&self, path: &str) -> Option<&crate::profile::DiskProfile> {
         self.profile.disks.iter().find(|d| d.device_names(self.index).iter().any(|n| n == path))

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -10,6 +11,7 @@ use vlab_api::http::Request;
 use vlab_model::history::What;
 
 use crate::cluster::{ControlPlane, Happening};
+use crate::fault::{ClusterIll, Ills, Told};
 use crate::network::Network;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
 
@@ -48,8 +50,6 @@ pub(crate) enum Timer {
     LogsGathered(u32),
     /// The machine goes down to reboot.
     Reboot,
-    /// The network is back.
-    NetworkBack,
     /// The controller is started, or stopped because the cluster is installed anew.
     ControllerStart,
     ControllerStop,
@@ -78,6 +78,8 @@ pub(crate) struct Due {
 pub(crate) struct ClusterSite {
     pub(crate) plan: ClusterPlan,
     pub(crate) plane: ControlPlane,
+    /// What is wrong with its names and addresses and with its controller. The plane has its own.
+    pub(crate) ills: Ills<ClusterIll>,
     scheduled: Option<Timestamp>,
     controller_told: bool,
 }
@@ -102,6 +104,7 @@ pub(crate) struct World {
     serial: u64,
     pub(crate) sends: Vec<Send>,
     pub(crate) seen: Vec<(Timestamp, What)>,
+    told: Told,
 }
 
 impl World {
@@ -118,13 +121,14 @@ impl World {
             serial: 0,
             sends: Vec::new(),
             seen: Vec::new(),
+            told: Told::default(),
         }
     }
 
     pub(crate) fn add_cluster(&mut self, plan: ClusterPlan) -> usize {
         let index = u32::try_from(self.clusters.len()).unwrap_or(u32::MAX);
         let plane = ControlPlane::new(self.config.seed, index, plan.control_plane_count, &self.config.timing);
-        self.clusters.push(ClusterSite { plan, plane, scheduled: None, controller_told: false });
+        self.clusters.push(ClusterSite { plan, plane, ills: Ills::default(), scheduled: None, controller_told: false });
         self.clusters.len() - 1
     }
 
@@ -162,6 +166,21 @@ impl World {
         self.saw(now, What::HostDid { host, what: what.into() });
     }
 
+    /// A fault did something to that host, or to that cluster.
+    pub(crate) fn struck(
+        &mut self,
+        now: Timestamp,
+        fault: &Arc<str>,
+        host: Option<Uuid>,
+        cluster: Option<Uuid>,
+        detail: impl Into<String>,
+    ) {
+        if self.told.first(fault, host.or(cluster)) {
+            let (name, phase, inject) = (fault.to_string(), "effect".to_owned(), String::new());
+            self.saw(now, What::Fault { name, phase, inject, host, cluster, detail: detail.into() });
+        }
+    }
+
     /// Position of the cluster with that id.
     pub(crate) fn cluster(&self, id: Uuid) -> Option<usize> {
         self.clusters.iter().position(|c| c.plan.cluster_id == id)
@@ -178,6 +197,7 @@ impl World {
         let mut happened = tell(&mut site.plane);
         happened.extend(site.plane.advance(now));
         let cluster_id = site.plan.cluster_id;
+        let struck = site.plane.take_struck();
         let position = u32::try_from(cluster).unwrap_or(u32::MAX);
         let runs = site.plane.controller_runs();
         let told = std::mem::replace(&mut site.controller_told, runs);
@@ -193,6 +213,10 @@ impl World {
             (false, true) => self.at(now, Who::Controller(position), 0, Timer::ControllerStart),
             (true, false) => self.at(now, Who::Controller(position), 0, Timer::ControllerStop),
             _ => {}
+        }
+        for (fault, node, detail) in struck {
+            let host = node.and_then(|p| self.directory.get(p)).map(|ids| ids.host);
+            self.struck(now, &fault, host, host.is_none().then_some(cluster_id), detail);
         }
         for happening in happened {
             let host = match happening {

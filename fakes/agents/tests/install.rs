@@ -140,9 +140,9 @@ fn a_host_that_reboots_polls_no_more_and_comes_back_as_a_node() {
 fn a_failure_is_reported_and_ends_the_installer(#[case] stage: HostStage) {
     let mut service = Service::new(1, 0);
     service.install = true;
-    let fleet =
-        fleet_with(1, 1, 0, |_, hosts| hosts[0].overrides.fail_at = Some((stage, "the disk caught fire".into())));
-    let mut lab = Lab::new(fleet, service);
+    let mut lab = Lab::new(fleet(1, 1, 0), service);
+    let now = lab.now;
+    lab.fleet.afflict(now, 0, &"fire".into(), Ill::FailsAt(stage, "the disk caught fire".into()));
     lab.run(HOURS, |_| false);
     let reports: Vec<_> = lab.service.log.iter().filter_map(Sent::progress).collect();
     assert_eq!(reports.last(), Some(&("Failed".to_owned(), "the disk caught fire".to_owned())));
@@ -219,13 +219,14 @@ fn olm_operators_are_waited_for() {
 fn the_discovery_image_that_boots_again_registers_again() {
     let mut service = Service::new(1, 0);
     service.install = true;
-    let fleet = fleet_with(1, 1, 0, |_, hosts| hosts[0].overrides.boots_discovery_again = true);
-    let mut lab = Lab::new(fleet, service);
+    let mut lab = Lab::new(fleet(1, 1, 0), service);
+    let now = lab.now;
+    lab.fleet.afflict(now, 0, &"boot order".into(), Ill::BootsDiscovery);
     lab.run(HOURS, |_| false);
     assert_eq!(lab.did("registered").len(), 2);
     assert!(lab.did("booted-installed-os").is_empty());
     let now = lab.now;
-    assert!(lab.fleet.fix_boot_order(now, 0));
+    lab.fleet.relieve(now, "boot order");
     lab.run(HOURS, |lab| lab.fleet.is_finished());
     assert_eq!(lab.service.cluster_status, "installed");
 }
@@ -237,7 +238,7 @@ fn a_crash_while_the_image_is_written_boots_the_discovery_image() {
     let mut lab = Lab::new(fleet(1, 1, 0), service);
     lab.run(HOURS, |lab| lab.service.log.last().and_then(Sent::progress).is_some_and(|(_, info)| info == "50%"));
     let now = lab.now;
-    lab.fleet.crash(now, 0);
+    lab.fleet.reboot(now, 0, &"crash".into());
     lab.run(Duration::from_secs(600), |_| false);
     assert_eq!(lab.did("booted-discovery").len(), 2);
     assert_eq!(lab.did("registered").len(), 2);

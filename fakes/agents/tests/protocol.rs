@@ -235,9 +235,11 @@ fn a_host_without_network_sends_nothing_and_recovers() {
     let mut lab = Lab::new(fleet(1, 1, 0), Service::new(1, 0));
     lab.run(Duration::from_secs(1000), |_| false);
     let from = lab.now;
-    assert!(lab.fleet.disconnect(from, 0, Duration::from_secs(300)));
+    assert!(lab.fleet.afflict(from, 0, &"cut".into(), Ill::Offline));
+    lab.run(Duration::from_secs(300), |_| false);
+    let until = lab.now;
+    lab.fleet.relieve(until, "cut");
     lab.run(HOUR, |_| false);
-    let until = from + Duration::from_secs(300);
     assert!(!lab.service.log.iter().any(|s| s.at > from && s.at < until), "something got through");
     assert!(lab.service.log.iter().any(|s| s.at > until));
     assert_eq!(lab.did("registered").len(), 1, "a short outage needs no new registration");
@@ -247,7 +249,8 @@ fn a_host_without_network_sends_nothing_and_recovers() {
 fn a_lost_medium_answers_256() {
     let mut lab = Lab::new(fleet(1, 1, 0), Service::new(1, 0));
     lab.run(Duration::from_secs(600), |_| false);
-    assert!(lab.fleet.set_media(0, false));
+    let now = lab.now;
+    assert!(lab.fleet.afflict(now, 0, &"medium".into(), Ill::NoMedia));
     lab.run(Duration::from_secs(120), |_| false);
     assert_eq!(answers(&lab, "inventory").last().unwrap()["exit_code"], 256);
 }

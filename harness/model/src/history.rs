@@ -234,12 +234,24 @@ pub enum What {
         /// Reason in the answer when it was not a success.
         reason: String,
     },
-    /// A fault began or ended.
+    /// A fault began, did something, or ended.
     Fault {
         /// Name in the scenario.
         name: String,
         /// `begin`, `effect`, `end`.
         phase: String,
+        /// Its kind, at the begin.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        inject: String,
+        /// Host that it hits; at the begin one observation names each.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<Uuid>,
+        /// Cluster that it hits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<Uuid>,
+        /// What it does, what came of it, or why it ended.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        detail: String,
     },
     /// A line of text worth keeping, for example a service that was restarted.
     Note {

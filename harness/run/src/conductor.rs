@@ -11,15 +11,17 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
-use vlab_agents::{ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostOverrides, HostPlan};
+use vlab_agents::{ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::ClusterStatus;
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{HostKind, InstallMode, Scenario};
+use vlab_scenario::{Cluster, HostKind, InstallMode, Scenario, Span};
 
+use crate::fault::hit::{Doing, Lookup, doing};
+use crate::fault::{Engine, Hit, Order, Stage};
 use crate::moment::{Cast, Tracker};
 use crate::user::{Ready, User, UserConfig};
 
@@ -74,6 +76,9 @@ pub struct Conductor {
     cast: Cast,
     user: User,
     fleet: Fleet,
+    faults: Engine,
+    /// What is there for faults to hit.
+    stage: Stage,
     host_ids: Vec<Uuid>,
     until: Vec<Tracker>,
     ended_clusters: BTreeSet<Uuid>,
@@ -83,6 +88,8 @@ pub struct Conductor {
     fleet_cluster: BTreeMap<usize, usize>,
     hosts_started: u32,
     closing: bool,
+    /// Time as it was told last.
+    now: Timestamp,
     /// Something was seen since `until` was looked at: with thousands of hosts looking is not cheap.
     look_at_until: bool,
 }
@@ -108,6 +115,8 @@ impl Conductor {
             cast: Cast::new(score.state_source),
             until: score.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
             fleet: Fleet::new(config, Vec::new(), Vec::new()),
+            faults: Engine::new(&score.scenario.faults, score.info.seed, score.clock_scale),
+            stage: Stage::default(),
             user,
             recorder,
             host_ids,
@@ -118,6 +127,7 @@ impl Conductor {
             fleet_cluster: BTreeMap::new(),
             hosts_started: 0,
             closing: false,
+            now: Timestamp::default(),
             look_at_until: true,
             score,
         }
@@ -126,6 +136,7 @@ impl Conductor {
     /// Begins: writes the first lines of the history.
     pub fn start(&mut self, now: Timestamp) {
         self.started = Some(now);
+        self.faults.start(now);
         let info = self.score.info.clone();
         self.note(now, Source::Harness, None, What::RunStarted(info));
         for host in self.score.scenario.clone().hosts.iter() {
@@ -209,7 +220,8 @@ impl Conductor {
             }
             (None, None) => None,
         };
-        [self.user.next_wake(), self.fleet.next_wake(), end].into_iter().flatten().min()
+        let fault = self.faults.next_wake(self.now);
+        [self.user.next_wake(), self.fleet.next_wake(), fault, end].into_iter().flatten().min()
     }
 
     fn deadline(&self, started: Timestamp) -> Timestamp {
@@ -272,6 +284,9 @@ impl Conductor {
     /// One more look at everything before the history is closed.
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.closing = true;
+        // What goes wrong on purpose must not spoil the look at what came of it.
+        self.faults.finish(&self.cast);
+        self.settle(now);
         self.user.look_once_more(now);
         self.settle(now);
     }
@@ -308,11 +323,15 @@ impl Conductor {
             What::HostRole { .. } | What::ClusterStatus { .. } | What::ClusterNamed { .. } | What::RunStarted(_)
         );
         self.user.observe(now, &self.cast, observation);
+        self.faults.observe(&self.cast, observation);
     }
 
     /// Takes in what user and hosts have to tell until nobody has anything more to tell.
     fn settle(&mut self, now: Timestamp) {
+        self.now = now;
         loop {
+            self.faults.wake(now, &self.cast, &self.stage);
+            let (faults, orders) = self.faults.take();
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
             for host in self.user.take_boots() {
@@ -321,8 +340,14 @@ impl Conductor {
                 }
             }
             let did = self.fleet.take_observations();
-            if seen.is_empty() && ready.is_empty() && did.is_empty() {
+            if seen.is_empty() && ready.is_empty() && did.is_empty() && faults.is_empty() && orders.is_empty() {
                 return;
+            }
+            for what in faults {
+                self.note(now, Source::Harness, None, what);
+            }
+            for order in orders {
+                self.carry_out(now, order);
             }
             for s in seen {
                 self.note(now, s.source, s.service_time, s.what);
@@ -362,6 +387,7 @@ impl Conductor {
                 dns: DnsView::for_cluster(&cluster.name, &cluster.base_domain, &api, &ingress),
             };
             let position = self.fleet.add_cluster(plan);
+            self.stage.clusters.insert(cluster.name.clone());
             self.fleet_cluster.insert(index, position);
         }
         let mut plans = Vec::new();
@@ -374,6 +400,7 @@ impl Conductor {
                 .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.score.clock_scale);
             self.hosts_started += 1;
             let address = self.address(host.index);
+            self.stage.hosts.insert(host.name.clone());
             plans.push(HostPlan {
                 index: u32::try_from(host.index).unwrap_or(u32::MAX),
                 name: host.name.clone(),
@@ -388,12 +415,71 @@ impl Conductor {
                 start_at: now
                     + host.register_after.under(self.score.clock_scale)
                     + Duration::from_secs_f64(gap.max(0.0)),
-                overrides: HostOverrides::default(),
             });
         }
         if !plans.is_empty() {
             self.fleet.add_hosts(plans);
         }
+    }
+
+    /// Does to the simulated hosts what the fault engine says.
+    fn carry_out(&mut self, now: Timestamp, order: Order) {
+        let (fault, hit) = match order {
+            Order::Inject(fault, hit) => (fault, hit),
+            Order::Undo(fault, _) => return self.fleet.relieve(now, &fault.name),
+        };
+        let cluster = match &hit {
+            Hit::Cluster(name) => self.score.scenario.clusters.iter().position(|c| c.name == *name),
+            _ => None,
+        };
+        let doing = doing(&fault, &WhoIsWho { conductor: self, cluster });
+        let name: Arc<str> = fault.name.as_str().into();
+        let doing = match doing {
+            Ok(doing) => doing,
+            Err(why) => {
+                // It will be told to have had no effect.
+                let text = format!("the fault {name} cannot be injected: {why}");
+                return self.note(now, Source::Harness, None, What::Note { text });
+            }
+        };
+        match (hit, doing) {
+            (Hit::Hosts(names), doing) => {
+                for position in self.positions(&names) {
+                    match &doing {
+                        Doing::Host(ill) => self.fleet.afflict(now, position, &name, ill.clone()),
+                        Doing::Reboot => self.fleet.reboot(now, position, &name),
+                        Doing::RestartAgent => self.fleet.restart_agent(now, position, &name),
+                        Doing::Link(..) | Doing::Cluster(_) => false,
+                    };
+                }
+            }
+            (Hit::Link { from, to }, Doing::Link(how, one_way)) => {
+                let (from, to) = (self.positions(&from), self.positions(&to));
+                for &a in &from {
+                    for &b in to.iter().filter(|b| **b != a) {
+                        self.fleet.afflict_link(a, b, &name, how);
+                        if !one_way {
+                            self.fleet.afflict_link(b, a, &name, how);
+                        }
+                    }
+                }
+            }
+            (Hit::Cluster(_), Doing::Cluster(ills)) => {
+                if let Some(position) = cluster.and_then(|c| self.fleet_cluster.get(&c)).copied() {
+                    for ill in ills {
+                        self.fleet.afflict_cluster(now, position, &name, ill);
+                    }
+                }
+            }
+            // The checker lets no fault hit what it cannot.
+            (Hit::Link { .. } | Hit::Cluster(_) | Hit::Service | Hit::Postgres | Hit::Gateway, _) => {}
+        }
+    }
+
+    /// Positions of hosts in the fleet.
+    fn positions(&self, names: &[String]) -> Vec<usize> {
+        let ids = names.iter().filter_map(|n| self.score.scenario.host(n)).map(|h| self.host_ids[h.index]);
+        ids.filter_map(|id| self.fleet.host_position(id)).collect()
     }
 
     /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
@@ -436,6 +522,29 @@ impl Conductor {
             }
         }
         Some(Arc::new(profile))
+    }
+}
+
+/// Answers what faults ask about the scenario's hosts and clusters.
+struct WhoIsWho<'a> {
+    conductor: &'a Conductor,
+    cluster: Option<usize>,
+}
+
+impl Lookup for WhoIsWho<'_> {
+    fn id(&self, name: &str) -> Option<Uuid> {
+        let host = self.conductor.score.scenario.host(name)?;
+        self.conductor.host_ids.get(host.index).copied()
+    }
+    fn address(&self, name: &str) -> Option<IpAddr> {
+        let host = self.conductor.score.scenario.host(name)?;
+        self.conductor.address(host.index).map(|net| net.addr())
+    }
+    fn cluster(&self) -> Option<&Cluster> {
+        self.conductor.score.scenario.clusters.get(self.cluster?)
+    }
+    fn span(&self, span: Span) -> Duration {
+        span.under(self.conductor.score.clock_scale)
     }
 }
 

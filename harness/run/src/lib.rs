@@ -1,12 +1,14 @@
 //! From a scenario to a verdict.
 //!
 //! * [`moment`] follows a growing history; [`user`] plays the user's part through the API.
+//! * [`fault`] knows when something goes wrong on purpose, and what that does to simulated hosts.
 //! * [`conductor`] brings user, simulated hosts and history together, without I/O: both ways to run use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes;
 //!   [`target`] is the service that it runs against.
 //! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
+pub mod fault;
 pub mod live;
 pub mod moment;
 pub mod needs;

@@ -144,8 +144,10 @@ impl Tracker {
 
     /// "A host status of a cluster" means any of its hosts; so does an event that speaks of one of them.
     fn host_counts_for_cluster(&self, cast: &Cast, cluster: &str, host: Uuid) -> bool {
-        matches!(self.moment.seen, Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_) | Seen::Event { .. })
-            && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
+        matches!(
+            self.moment.seen,
+            Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_) | Seen::Event { .. } | Seen::Fault { .. }
+        ) && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
     }
 
     /// When it was first seen for any of the subject.
@@ -222,10 +224,28 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
         (Seen::Action(kind), What::UserAction { action, subject, .. }) if action == action_name(*kind) => {
             Some(*subject)
         }
+        (Seen::Progress { stage, percent }, What::HostStage { host, to: Some(to), info, .. })
+            if state && to == stage && percentage(info).is_some_and(|p| p >= *percent) =>
+        {
+            Some(Some(*host))
+        }
+        (Seen::Step(wanted), What::Step { host, step_type, answered: None, .. }) if step_type == wanted => {
+            Some(Some(*host))
+        }
+        (Seen::Fault { name: wanted, phase: wanted_phase }, What::Fault { name, phase, host, cluster, .. })
+            if name == wanted && phase == wanted_phase.as_str() =>
+        {
+            Some(host.or(*cluster))
+        }
         (Seen::Did(wanted), What::HostDid { host, what }) if what == wanted => Some(Some(*host)),
         (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what == wanted => Some(host.or(Some(*cluster))),
         _ => None,
     }
+}
+
+/// The number of a progress text such as `42%`.
+fn percentage(info: &str) -> Option<u32> {
+    info.strip_suffix('%')?.trim().parse().ok()
 }
 
 /// Name under which the driver records an action of the user.

@@ -273,7 +273,9 @@ impl Prepared {
                 Source::Database => LOOK_EVERY.div_f64(self.clock_scale.max(f64::MIN_POSITIVE)),
                 _ => POLL_EVERY,
             },
-            record_steps: self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO,
+            // What the scenario itself looks at must be there.
+            record_steps: self.scenario.mentions_steps()
+                || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),
         }
     }
 

@@ -14,9 +14,10 @@ use vlab_model::invariant::{self, InvariantVerdict};
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
 use vlab_scenario::{
-    Check, Expectation, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
+    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
 };
 
+use crate::fault;
 use crate::moment::{At, Cast, Tracker};
 
 /// Name of the check that fails when the service under test ends by itself.
@@ -44,7 +45,7 @@ const LAST_THINGS: usize = 10;
 /// What a history says about a scenario.
 #[derive(Debug, Default)]
 pub struct Judgement {
-    /// Expectations, invariants and budgets, in that order.
+    /// Expectations, faults, invariants and budgets, in that order.
     pub checks: Vec<CheckResult>,
     /// How long things took.
     pub durations: Vec<DurationResult>,
@@ -60,6 +61,7 @@ pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> 
     let judge = Judge { scenario, clock_scale, history, timeline, cast };
     let mut judgement = Judgement::default();
     judgement.checks.extend(scenario.expect.iter().map(|e| judge.expectation(e)));
+    judgement.checks.extend(judge.faults());
     judgement.checks.extend(judge.refused_actions());
     judgement.checks.extend(invariant::check_all(history).into_iter().map(invariant_check));
     judge.budgets(&mut judgement);
@@ -679,6 +681,38 @@ impl Judge<'_> {
         checks
     }
 
+    /// A fault that a scenario declares and that did nothing makes the scenario worth nothing.
+    fn faults(&self) -> Vec<CheckResult> {
+        let lives = fault::lives(self.history);
+        let never = fault::Life::default();
+        let check = |fault: &Fault| {
+            let life = lives.get(fault.name.as_str()).unwrap_or(&never);
+            let mut check = CheckResult::new(CheckKind::Fault, fault.name.clone(), CheckVerdict::Passed);
+            check.expected = format!("{} begins and has an effect", fault.kind);
+            check.at = life.began.map(|(at, _)| at);
+            check.seq = life.began.map(|(_, seq)| seq);
+            check.seen = match (&life.began, &life.effect) {
+                (None, _) => "it never began: its time did not come, or what it was to hit was not there".to_owned(),
+                (Some((began, _)), None) => {
+                    format!("{} began at {} and never had an effect", life.hit.join(", "), self.since_start(*began))
+                }
+                (Some((began, _)), Some((at, what))) => {
+                    let ended = life.ended.as_ref().map_or("it never ended".to_owned(), |(at, why)| {
+                        format!("ended at {}: {why}", self.since_start(*at))
+                    });
+                    let (began, at) = (self.since_start(*began), self.since_start(*at));
+                    format!("{} began at {began}; at {at} {what}; {ended}", life.hit.join(", "))
+                }
+            };
+            if life.effect.is_none() {
+                check.verdict = CheckVerdict::Failed;
+            }
+            check.message = check.seen.clone();
+            check
+        };
+        self.scenario.faults.iter().map(check).collect()
+    }
+
     fn budgets(&self, judgement: &mut Judgement) {
         let budgets = &self.scenario.budgets;
         let start = self.start();
@@ -796,6 +830,7 @@ fn is_state(seen: &Seen) -> bool {
         Seen::HostStatus(_)
             | Seen::ClusterStatus(_)
             | Seen::Stage(_)
+            | Seen::Progress { .. }
             | Seen::FinalizingStage(_)
             | Seen::Validation { .. }
     )
@@ -849,6 +884,9 @@ fn seen_text(seen: &Seen) -> String {
         Seen::Event { name, .. } => format!("event {name}"),
         Seen::Operator { name, status } => format!("operator {name} {status}"),
         Seen::Action(kind) => format!("the user's {kind}"),
+        Seen::Progress { stage, percent } => format!("stage {stage} at {percent}%"),
+        Seen::Step(step) => format!("step {step}"),
+        Seen::Fault { name, phase } => format!("{phase} of the fault {name}"),
         Seen::Did(what) => what.clone(),
     }
 }

@@ -120,21 +120,31 @@ impl Catalogue {
         if is_path {
             return Ok(SourceFile::read(path)?);
         }
-        let known = self.names("");
-        if known.iter().any(|k| k == name) {
-            return Ok(self.source(&format!("{name}.yaml"))?);
+        let known = self.scenarios();
+        if let Some((_, path)) = known.iter().find(|(k, _)| k == name) {
+            return Ok(self.source(path)?);
         }
+        let known: Vec<String> = known.into_iter().map(|(name, _)| name).collect();
         let near = nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
         Err(NotFound { name: name.to_owned(), nearest: near, known, searched: self.place() }.into())
     }
 
     /// All scenarios, by name, those that cannot be read with the reason.
     pub fn list(&self) -> Vec<Entry> {
-        self.names("").into_iter().map(|name| self.entry(name)).collect()
+        let all = self.scenarios();
+        let twice = |i: usize, name: &String| all.iter().position(|(n, _)| n == name).filter(|first| *first != i);
+        let entries = all.iter().enumerate().map(|(i, (name, path))| {
+            let mut entry = self.entry(name.clone(), path);
+            if let Some(first) = twice(i, name) {
+                entry.broken = Some(format!("{} has that name, too", all[first].1));
+            }
+            entry
+        });
+        entries.collect()
     }
 
-    fn entry(&self, name: String) -> Entry {
-        let source = self.source(&format!("{name}.yaml"));
+    fn entry(&self, name: String, path: &str) -> Entry {
+        let source = self.source(path);
         let path = source.as_ref().map_or_else(|e| e.file().to_owned(), |s| s.name.clone());
         match source.and_then(|s| crate::load(&s, self)) {
             Ok(s) => Entry {
@@ -198,6 +208,26 @@ impl Catalogue {
         }
     }
 
+    /// Names of all scenarios with their files (`folder/name.yaml`), by name. Whatever is not below `profiles` is one.
+    fn scenarios(&self) -> Vec<(String, String)> {
+        let mut files = match &self.root {
+            None => EMBEDDED.iter().map(|(path, _)| (*path).to_owned()).collect(),
+            Some(root) => {
+                let mut files = vec![];
+                below(root, "", &mut files);
+                files
+            }
+        };
+        files.retain(|path| !path.starts_with("profiles/"));
+        let named = |path: String| {
+            let name = path.rsplit('/').next().and_then(|file| file.strip_suffix(".yaml"))?.to_owned();
+            Some((name, path))
+        };
+        let mut all: Vec<(String, String)> = files.into_iter().filter_map(named).collect();
+        all.sort();
+        all
+    }
+
     /// Names of the files in one of the catalogue's folders, without `.yaml`, in order.
     fn names(&self, prefix: &str) -> Vec<String> {
         let mut names: Vec<String> = match &self.root {
@@ -226,6 +256,21 @@ impl Catalogue {
                 Some((_, text)) => Ok(SourceFile::new(format!("built-in:{path}"), *text)),
                 None => Err(LoadError::about_file(path, "the built-in catalogue has no such file", "see `vlab list`")),
             },
+        }
+    }
+}
+
+/// Every YAML file in a folder and in those below it, as `folder/file.yaml`. Hidden ones are nobody's scenarios.
+fn below(root: &Path, folder: &str, files: &mut Vec<String>) {
+    for entry in std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+        let Some(name) = entry.file_name().to_str().filter(|n| !n.starts_with('.')).map(str::to_owned) else {
+            continue;
+        };
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => below(root, &path, files),
+            _ if path.ends_with(".yaml") => files.push(path),
+            _ => {}
         }
     }
 }

@@ -27,6 +27,9 @@ pub(crate) fn moment(moment: &Moment) -> String {
         Seen::Event { name, severity: Some(s) } => format!("sends {name} ({s})"),
         Seen::Operator { name, status } => format!("has operator {name} {status}"),
         Seen::Action(kind) => format!("user does {kind}"),
+        Seen::Progress { stage, percent } => format!("reports {stage} {percent}%"),
+        Seen::Step(step) => format!("is given {step}"),
+        Seen::Fault { name, phase } => format!("fault {name} {phase}s"),
         Seen::Did(what) => format!("did {what}"),
     };
     let of = match moment.of {

@@ -1,20 +1,28 @@
 //! The form of a scenario's file, as it is written. The comments here are what editors show.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use schemars::JsonSchema;
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 use vlab_model::validation::ValidationStatus;
 
+use crate::faults::{FAULTS, OWN_STAGES, ParamForm};
 use crate::spanned::{
-    AnyStatus, AnyValidation, At, Deed, EventName, OperatorName, Plain, Step, Text, UserRole, Version,
+    AnyStatus, AnyValidation, At, Deed, EventName, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
+    Version, words_schema,
 };
 use crate::time::Span;
-use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
+use crate::words::{
+    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+};
 
 /// A scenario: what is built, what happens, what must be true.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -52,7 +60,7 @@ pub(crate) struct ScenarioFile {
     /// What the user does beyond creating things and starting the installation.
     #[serde(default)]
     pub(crate) actions: Vec<At<ActionFile>>,
-    /// Faults. Not built yet: a scenario that has some is refused.
+    /// What goes wrong on purpose.
     #[serde(default)]
     pub(crate) faults: Vec<At<FaultFile>>,
     /// What must be true of the history. Each item has exactly one of `sequence`, `eventually`, `never`, `see`, `validation`,
@@ -249,31 +257,162 @@ pub(crate) struct ActionFile {
     pub(crate) refused: Option<At<i64>>,
 }
 
-/// A fault. Not built yet.
+/// A fault: what goes wrong on purpose.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Fault")]
+#[schemars(rename = "Fault", transform = fault_parameters)]
 pub(crate) struct FaultFile {
     /// Its name in the history and the report.
     pub(crate) name: Text<Plain>,
-    /// So long after the start of the run.
-    pub(crate) at: Option<Text<Span>>,
-    /// When this is seen.
-    pub(crate) after: Option<At<ObservationFile>>,
-    /// What it hits: `service`, `postgres`, or the name of a host or a group.
-    pub(crate) target: Text<Plain>,
+    /// When it begins: so long after the start of the run, or when something is seen. It begins later when what it hits is not
+    /// there yet.
+    pub(crate) at: At<FaultTimeFile>,
+    /// When it begins with something that is seen: so long after it.
+    pub(crate) then: Option<Text<Span>>,
+    /// What it hits: name of a host or of a group, `bootstrap`, `control-plane`, `service`, `postgres`, `gateway`; or who is
+    /// meant in more words.
+    pub(crate) target: At<FaultTargetFile>,
     /// What happens.
-    pub(crate) inject: Text<Plain>,
-    /// How long.
+    pub(crate) inject: Text<FaultKind>,
+    /// How long. Without it and without `until`: to the end of the run.
     #[serde(rename = "for")]
     pub(crate) lasts: Option<Text<Span>>,
+    /// It ends when this is seen after its begin.
+    pub(crate) until: Option<At<ObservationFile>>,
     /// Parameters of what happens.
     #[serde(default)]
-    pub(crate) with: BTreeMap<String, Value>,
+    pub(crate) with: BTreeMap<String, At<Value>>,
+}
+
+/// A time, or something that is seen.
+#[derive(Debug)]
+pub(crate) enum FaultTimeFile {
+    /// So long after the start of the run.
+    Time(String),
+    /// When this is seen.
+    Seen(Box<ObservationFile>),
+}
+
+/// A name, or who is meant in more words.
+#[derive(Debug)]
+pub(crate) enum FaultTargetFile {
+    /// A name.
+    Name(String),
+    /// In more words.
+    Who(Box<FaultWhoFile>),
+}
+
+/// What a fault hits: `host`, `hosts` or `role` (and of these so many as `choose` says), a `cluster`, or the way `between` hosts.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "FaultTarget")]
+pub(crate) struct FaultWhoFile {
+    /// This host.
+    pub(crate) host: Option<Text<Plain>>,
+    /// The hosts of this group, or `all`.
+    pub(crate) hosts: Option<Text<Plain>>,
+    /// The hosts of this role. `bootstrap` is the master that is the bootstrap (or the single node), `master` the other masters.
+    pub(crate) role: Option<Text<RoleName>>,
+    /// This cluster. With `role`: the cluster of the hosts, where there are several.
+    pub(crate) cluster: Option<Text<Plain>>,
+    /// So many of the hosts, chosen by the seed. Without it: all.
+    pub(crate) choose: Option<At<i64>>,
+    /// The way between two: each the name of a host or of a group.
+    pub(crate) between: Option<At<Vec<Text<Plain>>>>,
+}
+
+/// Reads a scalar as it is written, or a mapping.
+macro_rules! scalar_or_mapping {
+    ($name:ident, $scalar:ident, $mapping:ident($of:ty), $expecting:literal) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Either;
+                impl<'de> Visitor<'de> for Either {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expecting)
+                    }
+                    fn visit_str<E: Error>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::$scalar(text.to_owned()))
+                    }
+                    // What is no text is told to be wrong when it is read as one.
+                    fn visit_i64<E: Error>(self, number: i64) -> Result<$name, E> {
+                        Ok($name::$scalar(number.to_string()))
+                    }
+                    fn visit_u64<E: Error>(self, number: u64) -> Result<$name, E> {
+                        Ok($name::$scalar(number.to_string()))
+                    }
+                    fn visit_f64<E: Error>(self, number: f64) -> Result<$name, E> {
+                        Ok($name::$scalar(number.to_string()))
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                        <$of>::deserialize(MapAccessDeserializer::new(map)).map(|m| $name::$mapping(Box::new(m)))
+                    }
+                }
+                deserializer.deserialize_any(Either)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).trim_end_matches("File").into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                let mapping = generator.subschema_for::<$of>();
+                json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+            }
+        }
+    };
+}
+
+scalar_or_mapping!(FaultTimeFile, Time, Seen(ObservationFile), "a time, or a mapping that says what must be seen");
+scalar_or_mapping!(FaultTargetFile, Name, Who(FaultWhoFile), "a name, or a mapping that says who is meant");
+
+/// What can stand under `with`, for each kind of fault.
+fn fault_parameters(schema: &mut Schema) {
+    let rules: Vec<Value> = FAULTS
+        .iter()
+        .map(|row| {
+            let properties: serde_json::Map<String, Value> = row
+                .params
+                .iter()
+                .map(|p| {
+                    let mut form = match p.form {
+                        ParamForm::Span => <Span as Scalar>::schema(),
+                        ParamForm::Number(min, max) => {
+                            json_schema!({ "type": "integer", "minimum": min, "maximum": max })
+                        }
+                        ParamForm::Address => <IpAddr as Scalar>::schema(),
+                        ParamForm::Text | ParamForm::Host => json_schema!({ "type": "string" }),
+                        ParamForm::Words(words) => words_schema(&[words]),
+                        ParamForm::Stage => {
+                            let own: Vec<&str> = OWN_STAGES.iter().map(|s| s.as_str()).collect();
+                            words_schema(&[&own])
+                        }
+                        ParamForm::FinalizingStage => words_schema(&[FinalizingStage::NAMES]),
+                    };
+                    form.insert("description".to_owned(), p.purpose.into());
+                    (p.name.to_owned(), form.to_value())
+                })
+                .collect();
+            let required: Vec<&str> = row.params.iter().filter(|p| p.default.is_none()).map(|p| p.name).collect();
+            let mut then = serde_json::json!({
+                "properties": { "with": { "properties": properties, "required": required, "additionalProperties": false } }
+            });
+            if !required.is_empty() {
+                then["required"] = serde_json::json!(["with"]);
+            }
+            serde_json::json!({ "if": { "properties": { "inject": { "const": row.kind.as_str() } } }, "then": then })
+        })
+        .collect();
+    schema.insert("allOf".to_owned(), Value::Array(rules));
 }
 
 /// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
-/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `did`.
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Observation")]
@@ -290,6 +429,8 @@ pub(crate) struct ObservationFile {
     pub(crate) status: Option<Text<AnyStatus>>,
     /// It reports this installation stage.
     pub(crate) stage: Option<Text<HostStage>>,
+    /// With `stage`: the progress of it says at least so many percent.
+    pub(crate) percent: Option<At<i64>>,
     /// The cluster reports this stage of finalizing.
     pub(crate) finalizing_stage: Option<Text<FinalizingStage>>,
     /// This validation takes the value that `is` says.
@@ -304,6 +445,12 @@ pub(crate) struct ObservationFile {
     pub(crate) operator: Option<Text<OperatorName>>,
     /// The user does this.
     pub(crate) action: Option<Text<ActionKind>>,
+    /// The service gives it a step of this type.
+    pub(crate) step: Option<Text<StepType>>,
+    /// This fault of the scenario begins, has an effect or ends, as `phase` says. Needs no host and no cluster.
+    pub(crate) fault: Option<Text<Plain>>,
+    /// For `fault`: `begin` (without it), `effect` or `end`.
+    pub(crate) phase: Option<Text<FaultPhase>>,
     /// A host does this by itself, or it happens inside the cluster, where the service does not see it.
     pub(crate) did: Option<Text<Deed>>,
     /// So many hosts are enough; all without it.

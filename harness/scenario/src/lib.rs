@@ -4,6 +4,7 @@
 //!   mistake with file, line, column and excerpt.
 //! * [`Catalogue`] finds scenarios, hardware profiles and time profiles: in a folder, or in the copy inside the program.
 //! * [`schema`] is the JSON Schema for editors.
+//! * [`FAULTS`] is the table of the kinds of faults.
 //! * [`time`] holds the one rule about durations.
 
 mod catalogue;
@@ -11,6 +12,7 @@ mod check;
 mod describe;
 mod diagnostic;
 mod events;
+mod faults;
 mod file;
 mod follow;
 mod parse;
@@ -22,6 +24,7 @@ mod words;
 
 pub use catalogue::{Catalogue, CatalogueError, Entry, NotFound};
 pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile};
+pub use faults::*;
 pub use follow::{Deviation, follow};
 pub use time::Span;
 pub use types::*;

@@ -138,12 +138,15 @@ macro_rules! api_vocabulary {
     )* };
 }
 
-use crate::words::{ActionKind, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When};
+use crate::words::{
+    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+};
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
     Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", InstallMode => "way to install",
     SequenceMode => "mode of a sequence", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
+    FaultKind => "kind of fault", FaultPhase => "phase of a fault",
 }
 api_vocabulary! {
     FinalizingStage => "finalizing stage", HostStage => "installation stage", ImageType => "kind of image",
@@ -351,6 +354,20 @@ impl Scalar for Deed {
     }
     fn schema() -> Schema {
         words_schema(&[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS])
+    }
+}
+
+/// Type of a step that the service gives to hosts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepType;
+
+impl Scalar for StepType {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        use vlab_api::types::StepType as T;
+        if T::NAMES.contains(&text) { Ok(StepType) } else { Err(unknown_word("type of a step", text, T::NAMES)) }
+    }
+    fn schema() -> Schema {
+        words_schema(&[vlab_api::types::StepType::NAMES])
     }
 }
 

@@ -10,9 +10,11 @@ use vlab_api::types::{
 };
 use vlab_model::validation::ValidationStatus;
 
+use crate::faults::ParamValue;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode, ServiceKind,
+    Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -44,6 +46,8 @@ pub struct Scenario {
     pub hosts_settings: HostsSettings,
     /// What the user does beyond the plain way (create, wait, install), in the order of the file.
     pub actions: Vec<Action>,
+    /// What goes wrong on purpose, in the order of the file.
+    pub faults: Vec<Fault>,
     /// What must be true of the history.
     pub expect: Vec<Expectation>,
     /// Time limits.
@@ -80,6 +84,29 @@ impl Scenario {
     /// The host with that name.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|h| h.name == name)
+    }
+
+    /// Everything that it looks at in a history, in actions, faults, expectations and `until`.
+    pub fn moments(&self) -> impl Iterator<Item = &Moment> {
+        let times = self.actions.iter().map(|a| &a.when).chain(self.faults.iter().map(|f| &f.when));
+        let begins = times.filter_map(|when| match when {
+            ActionTime::At(_) => None,
+            ActionTime::After { moment, .. } => Some(moment),
+        });
+        let ends = self.faults.iter().filter_map(|f| f.until.as_ref());
+        let expected = self.expect.iter().flat_map(|e| match &e.check {
+            Check::Eventually { moment, .. } | Check::Never { moment } => vec![moment],
+            Check::Order { see, before, after, .. } => {
+                [Some(see), before.as_ref(), after.as_ref()].into_iter().flatten().collect()
+            }
+            _ => vec![],
+        });
+        begins.chain(ends).chain(expected).chain(&self.until.seen)
+    }
+
+    /// Does it look at steps that the service gives to hosts?
+    pub fn mentions_steps(&self) -> bool {
+        self.moments().any(|m| matches!(m.seen, Seen::Step(_)))
     }
 
     /// Hosts of a cluster, in order of their index. `None`: hosts of the pool.
@@ -246,6 +273,55 @@ pub enum ActionTime {
     },
 }
 
+/// Something that goes wrong on purpose.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fault {
+    /// Its name in the history and the report. Unique in the scenario.
+    pub name: String,
+    /// What happens.
+    pub kind: FaultKind,
+    /// When it begins. It begins later when what it hits is not there yet.
+    pub when: ActionTime,
+    /// What it hits.
+    pub target: FaultTarget,
+    /// It ends so long after its begin.
+    pub lasts: Option<Span>,
+    /// It ends when this is seen after its begin.
+    pub until: Option<Moment>,
+    /// Parameters, all that the kind has, those of its defaults included.
+    pub with: BTreeMap<&'static str, ParamValue>,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
+}
+
+/// What a fault hits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultTarget {
+    /// Hosts.
+    Hosts {
+        /// Of these ([`Subject::Hosts`] or [`Subject::Role`]).
+        of: Subject,
+        /// So many of them, chosen by the seed; `None`: all.
+        choose: Option<u32>,
+    },
+    /// The way between two sets of hosts, by their names.
+    Link {
+        /// The first.
+        from: Vec<String>,
+        /// The second.
+        to: Vec<String>,
+    },
+    /// A cluster, by its name.
+    Cluster(String),
+    /// The service under test.
+    Service,
+    /// Its database.
+    Postgres,
+    /// The way between hosts and the service.
+    Gateway,
+}
+
 /// Which things an observation or an expectation speaks of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -311,6 +387,23 @@ pub enum Seen {
     },
     /// The user did this.
     Action(ActionKind),
+    /// A host has written so much of the image, or has copied so much: the progress text of this stage says at least so many
+    /// percent.
+    Progress {
+        /// Stage.
+        stage: HostStage,
+        /// Percentage, 1 to 100.
+        percent: u32,
+    },
+    /// The service gave a host a step of this type.
+    Step(String),
+    /// A fault of the scenario began, did something, or ended.
+    Fault {
+        /// Name.
+        name: String,
+        /// Which of it.
+        phase: FaultPhase,
+    },
     /// A host did this by itself, or it happened inside the cluster: what the service does not see, for example
     /// `booted-installed-os` of a host, `bootkube-done` of a cluster. One of a closed list.
     Did(String),

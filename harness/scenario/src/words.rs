@@ -141,6 +141,132 @@ words! {
     }
 }
 
+words! {
+    /// A kind of fault. [`crate::FAULTS`] says what each can hit and takes.
+    FaultKind {
+        /// The power is cut; it comes back when the fault ends, else never.
+        Crash = "crash",
+        /// The machine restarts: from its disk when a system is on it, else from the discovery image.
+        Reboot = "reboot",
+        /// The agent ends and is started again; an installer that runs goes on.
+        AgentRestart = "agent-restart",
+        /// The agent asks for instructions less often than it was told.
+        SlowPolls = "slow-polls",
+        /// The agent hangs and asks for nothing; an installer that runs goes on.
+        SilentAgent = "silent-agent",
+        /// The host and the service do not reach each other; its neighbours reach it.
+        Disconnect = "disconnect",
+        /// The machine has the id of another one, as boards with one and the same UUID do.
+        DuplicateId = "duplicate-id",
+        /// The host's clock is wrong.
+        ClockSkew = "clock-skew",
+        /// No NTP source answers the host.
+        NtpUnreachable = "ntp-unreachable",
+        /// Fewer processor cores than the machine has are found.
+        FewCores = "few-cores",
+        /// Less memory than the machine has is found.
+        LittleMemory = "little-memory",
+        /// Every disk is smaller than it was.
+        SmallDisks = "small-disks",
+        /// The disk speed check finds a slow disk.
+        SlowDisk = "slow-disk",
+        /// The disk fails while the image is written.
+        DiskFails = "disk-fails",
+        /// The host cannot pull container images.
+        ImageUnavailable = "image-unavailable",
+        /// The host has a name that is invalid, or another one's.
+        WrongHostname = "wrong-hostname",
+        /// After the installation the discovery image is booted again; when the fault ends, somebody puts that right.
+        WrongBootOrder = "wrong-boot-order",
+        /// The installer hangs in a stage.
+        StuckStage = "stuck-stage",
+        /// The installer fails in a stage.
+        InstallerFails = "installer-fails",
+        /// The host announces its logs and never sends them.
+        LogsLost = "logs-lost",
+        /// The inventory that the host sends is no JSON, ends in the middle, or is huge.
+        BadInventory = "bad-inventory",
+        /// The discovery medium is taken out.
+        MediaLost = "media-lost",
+        /// The host's cable is cut: it reaches nobody, and nobody reaches it.
+        UplinkCut = "uplink-cut",
+        /// DHCP has no address left for the host.
+        NoAddress = "no-address",
+        /// The host has the address of another one.
+        DuplicateAddress = "duplicate-address",
+        /// Hosts do not reach each other; both reach the service.
+        Partition = "partition",
+        /// Packets between hosts take long.
+        Latency = "latency",
+        /// Packets between hosts are lost.
+        PacketLoss = "packet-loss",
+        /// Large packets between hosts are lost without a word.
+        MtuBlackHole = "mtu-black-hole",
+        /// Somebody else has one of the cluster's virtual addresses.
+        VipTaken = "vip-taken",
+        /// The DNS does not know a name of the cluster.
+        DnsMissing = "dns-missing",
+        /// The DNS gives a wrong address for a name of the cluster.
+        DnsWrong = "dns-wrong",
+        /// The DNS knows every name below the cluster's domain.
+        DnsWildcard = "dns-wildcard",
+        /// Nobody reaches the cluster's API, nor its machine-config server.
+        ApiUnreachable = "api-unreachable",
+        /// The machine-config server does not answer: nodes wait for their ignition.
+        IgnitionUnreachable = "ignition-unreachable",
+        /// The installed system boots and does not ask for its place in the cluster.
+        NeverJoins = "never-joins",
+        /// Nobody approves the certificate with which the host wants to become a node.
+        CsrNotApproved = "csr-not-approved",
+        /// Bootkube fails and is started again, as long as the fault lasts.
+        BootkubeFails = "bootkube-fails",
+        /// Bootkube does not come to its end.
+        BootkubeHangs = "bootkube-hangs",
+        /// Etcd does not leave the bootstrap host: a member fails, and there is no quorum without it.
+        EtcdStuck = "etcd-stuck",
+        /// An operator does not become available.
+        OperatorDegraded = "operator-degraded",
+        /// The controller hangs while the cluster finalizes.
+        FinalizingStuck = "finalizing-stuck",
+    }
+}
+
+words! {
+    /// Where a kind of fault is.
+    FaultPlace {
+        /// A host.
+        Host = "host",
+        /// The network between hosts.
+        Network = "network",
+        /// The inside of a cluster.
+        ControlPlane = "control-plane",
+        /// The service, its database and the way to it.
+        Service = "service",
+    }
+}
+
+words! {
+    /// How long a kind of fault is there.
+    Lasting {
+        /// It happens and is over.
+        Moment = "moment",
+        /// It lasts until its time is over, until something is seen, or until the run ends.
+        Time = "time",
+    }
+}
+
+words! {
+    /// A part of a fault's life.
+    FaultPhase {
+        /// It was put on.
+        Begin = "begin",
+        /// It did something.
+        Effect = "effect",
+        /// It was taken off.
+        End = "end",
+    }
+}
+
 /// Something that the place of a run must offer. Where it does not, the scenario is skipped with that reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {

@@ -12,7 +12,7 @@ use vlab_api::spec::{Check, Kind, Wire};
 
 use super::*;
 use crate::network::Reachability;
-use crate::plan::{ClusterPlan, HostOverrides};
+use crate::plan::ClusterPlan;
 use crate::profile::{self, HostAddresses};
 
 const HOSTS: usize = 5;
@@ -34,7 +34,6 @@ fn plan(i: usize) -> HostPlan {
             Some("192.168.126.1".parse().unwrap()),
         ),
         start_at: Timestamp::from_secs(0),
-        overrides: HostOverrides::default(),
     }
 }
 
@@ -44,6 +43,8 @@ struct Bench {
     network: Network,
     cluster: ClusterPlan,
     api: Option<bool>,
+    ills: Ills<Ill>,
+    struck: Vec<(Arc<str>, &'static str)>,
 }
 
 impl Bench {
@@ -63,7 +64,7 @@ impl Bench {
             ingress_vips: vip(201),
             dns: DnsView::for_cluster("sno", "example.com", &vip(200), &vip(201)),
         };
-        Self { plan: plan(0), network, cluster, api: None }
+        Self { plan: plan(0), network, cluster, api: None, ills: Ills::default(), struck: vec![] }
     }
 
     fn ask(&mut self, step_type: &str, args: &[String]) -> Answer {
@@ -74,10 +75,19 @@ impl Bench {
             position: 0,
             plan: &self.plan,
             dns: &self.cluster.dns,
+            ills: &self.ills,
+            dns_ills: &Ills::default(),
+            struck: RefCell::default(),
             network: &mut self.network,
             api_answers: &|_| api,
         };
-        (row.answer)(&mut site, args)
+        let answer = (row.answer)(&mut site, args);
+        self.struck = site.struck.into_inner();
+        answer
+    }
+
+    fn ill(&mut self, ill: Ill) {
+        self.ills.add(&"it".into(), ill);
     }
 
     fn ask_json(&mut self, step_type: &str, argument: Value) -> (Answer, Value) {
@@ -262,8 +272,10 @@ fn connectivity_sees_who_is_there() {
             .collect::<Vec<_>>()
     );
     let mut bench = Bench::new();
-    bench.network.set_reachability(2, 0, Reachability::Cut);
-    bench.network.set_reachability(0, 3, Reachability::Poor { rtt_ms: 150.0, loss_percent: 7.5, mtu: 1400 });
+    bench.network.afflict_link(0, 2, &"cut".into(), Reachability::Cut);
+    bench.network.afflict_link(3, 0, &"other direction".into(), Reachability::Cut);
+    let poor = Reachability::Poor { rtt_ms: 150.0, loss_percent: 7.5, mtu: 1400 };
+    bench.network.afflict_link(0, 3, &"poor".into(), poor);
     let (_, out) = bench.ask_json("connectivity-check", argument.clone());
     let remote = |i: usize| out["remote_hosts"][i - 1].clone();
     assert_eq!(remote(1)["l2_connectivity"][0]["successful"], true);
@@ -276,6 +288,8 @@ fn connectivity_sees_who_is_there() {
     assert_eq!(remote(3)["l3_connectivity"][0]["average_rtt_ms"], 150.0);
     assert_eq!(remote(3)["l3_connectivity"][0]["packet_loss_percentage"], 7.5);
     assert_eq!(remote(3)["mtu_report"][0]["mtu_successful"], false);
+    let struck: Vec<_> = bench.struck.iter().map(|(fault, _)| &**fault).collect();
+    assert_eq!(struck, ["cut", "poor"]);
     // The same question has the same answer: that is what the reply cache lives from.
     assert_eq!(bench.ask_json("connectivity-check", argument.clone()).1, out);
     bench.network.set_up(1, false);
@@ -370,14 +384,14 @@ fn ntp_sources_that_are_down_are_unreachable() {
         bench.ask_json("ntp-synchronizer", json!({"ntp_source": ""})).1["ntp_sources"][0]["source_name"],
         DEFAULT_NTP_SOURCE
     );
-    bench.plan.overrides.no_ntp = true;
+    bench.ill(Ill::NoNtp);
     assert_eq!(states(&bench.ask_json("ntp-synchronizer", argument).1), ["unreachable"; 3]);
 }
 
 #[test]
 fn images_that_cannot_be_pulled_are_named() {
     let mut bench = Bench::new();
-    bench.plan.overrides.unavailable_images.push("c/d".into());
+    bench.ill(Ill::NoImage("c/d".into()));
     let answer = bench.ask("container-image-availability", &example("container-image-availability"));
     assert_eq!(answer.exit_code, 2);
     let out: ContainerImageAvailabilityResponse = serde_json::from_str(&answer.output).unwrap();
@@ -396,7 +410,7 @@ fn a_disk_that_is_not_there_fails_with_an_output() {
     assert_ne!(answer.exit_code, 0);
     assert_eq!(out["path"], "/dev/sdz");
     let mut bench = Bench::new();
-    bench.plan.overrides.fsync_ms = Some(40);
+    bench.ill(Ill::FsyncMs(40));
     assert_eq!(bench.ask_json("installation-disk-speed-check", json!({"path": "/dev/vda"})).1["io_sync_duration"], 40);
 }
 

@@ -349,7 +349,6 @@ pub fn host_plan(i: usize) -> HostPlan {
             Some([192, 168, 126, 1].into()),
         ),
         start_at: START,
-        overrides: HostOverrides::default(),
     }
 }
 

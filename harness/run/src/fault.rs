@@ -1,0 +1,313 @@
+//! The fault engine: knows from the growing history when a fault begins and ends, and says what is to be done then. No I/O and
+//! no clock: in virtual time and in real time the same engine gives the same orders, and the same seed hits the same hosts.
+//!
+//! [`hit`] says what each kind does to simulated hosts and to the inside of their clusters.
+
+pub mod hit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use vlab_api::Timestamp;
+use vlab_model::history::{Observation, What};
+use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Lasting, Subject, fault_row};
+
+use crate::moment::{Cast, Tracker};
+
+/// What a fault hits, now that it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// Hosts, by name, in order.
+    Hosts(Vec<String>),
+    /// The way between the first and the second.
+    Link {
+        /// The first.
+        from: Vec<String>,
+        /// The second.
+        to: Vec<String>,
+    },
+    /// A cluster, by name.
+    Cluster(String),
+    /// The service.
+    Service,
+    /// Its database.
+    Postgres,
+    /// The way between hosts and the service.
+    Gateway,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Put the fault on.
+    Inject(Fault, Hit),
+    /// Take it off.
+    Undo(Fault, Hit),
+}
+
+/// What is there to be hit: hosts that are switched on or will be, and clusters that exist. By name.
+#[derive(Clone, Debug, Default)]
+pub struct Stage {
+    /// Hosts.
+    pub hosts: BTreeSet<String>,
+    /// Clusters.
+    pub clusters: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It waits for its time, or for what it hits to be there.
+    Waiting { tracker: Option<Tracker>, due: Option<Timestamp> },
+    /// It is on.
+    On { hit: Hit, ends: Option<Timestamp>, until: Option<Tracker> },
+    /// It was.
+    Over,
+}
+
+#[derive(Debug)]
+struct Live {
+    fault: Fault,
+    state: State,
+    /// Its own dice: which hosts, if it chooses some.
+    stream: u64,
+}
+
+/// The faults of a run.
+#[derive(Debug)]
+pub struct Engine {
+    faults: Vec<Live>,
+    seed: u64,
+    clock_scale: f64,
+    orders: Vec<Order>,
+    notes: Vec<What>,
+}
+
+impl Engine {
+    /// The faults of a scenario, none of them on.
+    pub fn new(faults: &[Fault], seed: u64, clock_scale: f64) -> Self {
+        let live = |(i, fault): (usize, &Fault)| Live {
+            state: State::Waiting {
+                tracker: match &fault.when {
+                    ActionTime::At(_) => None,
+                    ActionTime::After { moment, .. } => Some(Tracker::new(moment.clone())),
+                },
+                due: None,
+            },
+            fault: fault.clone(),
+            // Hosts have the streams below 2^61, see `conductor`.
+            stream: 1 << 60 | i as u64,
+        };
+        Self { faults: faults.iter().enumerate().map(live).collect(), seed, clock_scale, orders: vec![], notes: vec![] }
+    }
+
+    /// The run begins.
+    pub fn start(&mut self, now: Timestamp) {
+        for live in &mut self.faults {
+            if let (State::Waiting { due, .. }, ActionTime::At(span)) = (&mut live.state, &live.fault.when) {
+                *due = Some(now + span.under(self.clock_scale));
+            }
+        }
+    }
+
+    /// Something was seen. The cast must have taken it in.
+    pub fn observe(&mut self, cast: &Cast, observation: &Observation) {
+        for live in &mut self.faults {
+            match &mut live.state {
+                State::Waiting { tracker: Some(tracker), .. } | State::On { until: Some(tracker), .. } => {
+                    tracker.observe(cast, observation);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Time has come to `now`, and all that was seen until then was told: begins and ends what is due.
+    pub fn wake(&mut self, now: Timestamp, cast: &Cast, stage: &Stage) {
+        for i in 0..self.faults.len() {
+            let live = &mut self.faults[i];
+            match &mut live.state {
+                State::Waiting { tracker, due } => {
+                    if let (None, Some(tracker), ActionTime::After { then, .. }) = (&due, &tracker, &live.fault.when) {
+                        // From when it was noticed: what a database tells comes a little later than it happened.
+                        *due = tracker.complete(cast).map(|_| now + then.under(self.clock_scale));
+                    }
+                    if due.is_some_and(|due| due <= now)
+                        && let Some(hit) = resolve(&live.fault, cast, stage, self.seed, live.stream)
+                    {
+                        self.begin(i, now, cast, hit);
+                    }
+                }
+                State::On { ends, until, .. } => {
+                    let over = match (ends, until) {
+                        (Some(at), _) if *at <= now => Some("its time is over"),
+                        (_, Some(tracker)) if tracker.complete(cast).is_some() => Some("what it lasts until was seen"),
+                        _ => None,
+                    };
+                    if let Some(why) = over {
+                        self.end(i, cast, why);
+                    }
+                }
+                State::Over => {}
+            }
+        }
+    }
+
+    fn begin(&mut self, i: usize, now: Timestamp, cast: &Cast, hit: Hit) {
+        let live = &mut self.faults[i];
+        let fault = live.fault.clone();
+        self.notes.extend(began(&fault, cast, &hit));
+        self.orders.push(Order::Inject(fault.clone(), hit.clone()));
+        let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
+        live.state = State::On { hit, ends, until: fault.until.map(Tracker::new) };
+        if fault_row(fault.kind).lasts == Lasting::Moment {
+            self.end(i, cast, "it happens in a moment");
+        }
+    }
+
+    fn end(&mut self, i: usize, _: &Cast, why: &str) {
+        let live = &mut self.faults[i];
+        if let State::On { hit, .. } = std::mem::replace(&mut live.state, State::Over) {
+            self.notes.push(note(&live.fault.name, FaultPhase::End, why));
+            // What happens in a moment has nothing to be taken off.
+            if fault_row(live.fault.kind).lasts == Lasting::Time {
+                self.orders.push(Order::Undo(live.fault.clone(), hit));
+            }
+        }
+    }
+
+    /// The run ends: everything is taken off, and nothing begins any more.
+    pub fn finish(&mut self, cast: &Cast) {
+        for i in 0..self.faults.len() {
+            self.end(i, cast, "the run ended");
+            self.faults[i].state = State::Over;
+        }
+    }
+
+    /// What is to be noted in the history, and what is to be done then, in this order.
+    pub fn take(&mut self) -> (Vec<What>, Vec<Order>) {
+        (std::mem::take(&mut self.notes), std::mem::take(&mut self.orders))
+    }
+
+    /// When a fault begins or ends next by the clock alone.
+    pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = |live: &Live| match &live.state {
+            State::Waiting { due, .. } => *due,
+            State::On { ends, .. } => *ends,
+            State::Over => None,
+        };
+        // What was due and did not begin waits for what it hits.
+        self.faults.iter().filter_map(due).filter(|at| *at > now).min()
+    }
+}
+
+/// What the fault hits; `None` while that is not there.
+fn resolve(fault: &Fault, cast: &Cast, stage: &Stage, seed: u64, stream: u64) -> Option<Hit> {
+    let there = |names: &[String]| names.iter().all(|n| stage.hosts.contains(n));
+    match &fault.target {
+        FaultTarget::Hosts { of, choose } => {
+            let mut names: Vec<String> = match of {
+                Subject::Hosts(names) => names.clone(),
+                subject => {
+                    let mut names: Vec<String> = cast.hosts_of(subject).into_iter().map(|id| cast.name(id)).collect();
+                    names.sort();
+                    names
+                }
+            };
+            let wanted = choose.map_or(1, |n| n as usize);
+            if names.len() < wanted.max(1) || !there(&names) {
+                return None;
+            }
+            if choose.is_some() {
+                let mut dice = ChaCha8Rng::seed_from_u64(seed);
+                dice.set_stream(stream);
+                for i in 0..wanted {
+                    let left = (names.len() - i) as u64;
+                    names.swap(i, i + usize::try_from(dice.next_u64() % left).unwrap_or(0));
+                }
+                names.truncate(wanted);
+                names.sort();
+            }
+            Some(Hit::Hosts(names))
+        }
+        FaultTarget::Link { from, to } => {
+            (there(from) && there(to)).then(|| Hit::Link { from: from.clone(), to: to.clone() })
+        }
+        FaultTarget::Cluster(name) => stage.clusters.contains(name).then(|| Hit::Cluster(name.clone())),
+        FaultTarget::Service => Some(Hit::Service),
+        FaultTarget::Postgres => Some(Hit::Postgres),
+        FaultTarget::Gateway => Some(Hit::Gateway),
+    }
+}
+
+fn note(name: &str, phase: FaultPhase, detail: impl Into<String>) -> What {
+    What::Fault {
+        name: name.to_owned(),
+        phase: phase.as_str().to_owned(),
+        inject: String::new(),
+        host: None,
+        cluster: None,
+        detail: detail.into(),
+    }
+}
+
+/// One line for each host that is hit, else one.
+fn began(fault: &Fault, cast: &Cast, hit: &Hit) -> Vec<What> {
+    let line = |on: Option<&String>, in_cluster: Option<&String>, text: String| What::Fault {
+        name: fault.name.clone(),
+        phase: FaultPhase::Begin.as_str().to_owned(),
+        inject: fault.kind.as_str().to_owned(),
+        host: on.and_then(|n| cast.hosts.get(n)).copied(),
+        cluster: in_cluster.and_then(|n| cast.clusters.get(n)).copied(),
+        detail: text,
+    };
+    match hit {
+        Hit::Hosts(names) => names.iter().map(|n| line(Some(n), None, format!("{} of {n}", fault.kind))).collect(),
+        Hit::Link { from, to } => {
+            let text = format!("{} between {} and {}", fault.kind, from.join(", "), to.join(", "));
+            vec![line(None, None, text)]
+        }
+        Hit::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.kind))],
+        Hit::Service | Hit::Postgres | Hit::Gateway => vec![line(None, None, fault.kind.to_string())],
+    }
+}
+
+/// What a history says about one fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// When it began and where in the history.
+    pub began: Option<(Timestamp, u64)>,
+    /// What it hit, in words.
+    pub hit: Vec<String>,
+    /// When it had an effect for the first time, and which.
+    pub effect: Option<(Timestamp, String)>,
+    /// When it ended, and why.
+    pub ended: Option<(Timestamp, String)>,
+}
+
+/// The faults of a history by name.
+pub fn lives(history: &[Observation]) -> BTreeMap<&str, Life> {
+    let mut lives: BTreeMap<&str, Life> = BTreeMap::new();
+    for observation in history {
+        let What::Fault { name, phase, detail, .. } = &observation.what else { continue };
+        let life = lives.entry(name).or_default();
+        let at = observation.at();
+        match FaultPhase::from_word(phase) {
+            Some(FaultPhase::Begin) => {
+                life.began.get_or_insert((at, observation.seq));
+                life.hit.push(detail.clone());
+            }
+            Some(FaultPhase::Effect) => {
+                life.effect.get_or_insert((at, detail.clone()));
+            }
+            Some(FaultPhase::End) => {
+                life.ended.get_or_insert((at, detail.clone()));
+            }
+            None => {}
+        }
+    }
+    lives
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What each kind of fault does to a simulated host, to the way between hosts, and to the inside of a cluster.
+
+use std::net::IpAddr;
+
+use uuid::Uuid;
+use vlab_agents::{ClusterIll, Garble, Ill, Reachability};
+use vlab_api::types::{FinalizingStage, HostStage};
+use vlab_scenario::{Cluster, Fault, FaultKind, ParamValue, Span};
+
+/// What a kind does, as far as simulated hosts are concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Doing {
+    /// Something is wrong with each host.
+    Host(Ill),
+    /// Each host restarts.
+    Reboot,
+    /// The agent of each host restarts.
+    RestartAgent,
+    /// The way between hosts is like that; in one direction only?
+    Link(Reachability, bool),
+    /// Something is wrong with the cluster.
+    Cluster(Vec<ClusterIll>),
+}
+
+/// Who is who, for kinds that speak of another host.
+pub trait Lookup {
+    /// Id of the host with that name.
+    fn id(&self, name: &str) -> Option<Uuid>;
+    /// First address of the host with that name.
+    fn address(&self, name: &str) -> Option<IpAddr>;
+    /// The cluster that is hit.
+    fn cluster(&self) -> Option<&Cluster>;
+    /// A length of time by the run's clock.
+    fn span(&self, span: Span) -> std::time::Duration;
+}
+
+/// A value that the checker has let through.
+struct With<'a>(&'a Fault);
+
+impl With<'_> {
+    fn number(&self, name: &str) -> u64 {
+        match self.0.with.get(name) {
+            Some(ParamValue::Number(n)) => *n,
+            _ => 0,
+        }
+    }
+    fn small(&self, name: &str) -> u32 {
+        u32::try_from(self.number(name)).unwrap_or(u32::MAX)
+    }
+    fn text(&self, name: &str) -> &str {
+        match self.0.with.get(name) {
+            Some(ParamValue::Text(text)) => text,
+            _ => "",
+        }
+    }
+    fn span(&self, name: &str) -> Span {
+        match self.0.with.get(name) {
+            Some(ParamValue::Span(span)) => *span,
+            _ => Span::ZERO,
+        }
+    }
+    fn stage(&self) -> Option<HostStage> {
+        match self.0.with.get("stage") {
+            Some(ParamValue::Stage(stage)) => Some(*stage),
+            _ => None,
+        }
+    }
+    fn finalizing_stage(&self) -> Option<FinalizingStage> {
+        match self.0.with.get("stage") {
+            Some(ParamValue::FinalizingStage(stage)) => Some(*stage),
+            _ => None,
+        }
+    }
+    fn address(&self) -> Result<IpAddr, String> {
+        match self.0.with.get("address") {
+            Some(ParamValue::Address(address)) => Ok(*address),
+            _ => Err("the address is not known".to_owned()),
+        }
+    }
+    fn one_way(&self) -> bool {
+        self.text("direction") == "one-way"
+    }
+}
+
+/// What that fault does. The error says why it cannot be done.
+///
+/// # Errors
+/// A parameter that does not fit what is hit, for example an address of the other family.
+pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
+    let with = With(fault);
+    let other = |name: &str| format!("there is no host {name}");
+    let poor = |rtt_ms: f64, loss_percent: f64, mtu: i64| Reachability::Poor { rtt_ms, loss_percent, mtu };
+    // Of a good link, as the simulated network has them.
+    const GOOD_RTT_MS: f64 = 0.4;
+    let host = |ill: Ill| Ok(Doing::Host(ill));
+    let cluster = |ill: ClusterIll| Ok(Doing::Cluster(vec![ill]));
+    let stage = || with.stage().ok_or_else(|| "the stage is not known".to_owned());
+    match fault.kind {
+        FaultKind::Crash => host(Ill::NoPower),
+        FaultKind::Reboot => Ok(Doing::Reboot),
+        FaultKind::AgentRestart => Ok(Doing::RestartAgent),
+        FaultKind::SlowPolls => host(Ill::SlowPolls(who.span(with.span("every")))),
+        FaultKind::SilentAgent => host(Ill::SilentAgent),
+        FaultKind::Disconnect => host(Ill::Offline),
+        FaultKind::DuplicateId => {
+            let name = with.text("of");
+            host(Ill::IdOf(who.id(name).ok_or_else(|| other(name))?))
+        }
+        FaultKind::ClockSkew => {
+            let seconds = i64::try_from(with.number("seconds")).unwrap_or(i64::MAX);
+            host(Ill::Clock(if with.text("direction") == "behind" { -seconds } else { seconds }))
+        }
+        FaultKind::NtpUnreachable => host(Ill::NoNtp),
+        FaultKind::FewCores => host(Ill::Cores(with.small("cores"))),
+        FaultKind::LittleMemory => host(Ill::MemoryBytes(with.number("mib") << 20)),
+        FaultKind::SmallDisks => host(Ill::DiskBytes(with.number("gb") * 1_000_000_000)),
+        FaultKind::SlowDisk => host(Ill::FsyncMs(with.small("fsync_ms"))),
+        FaultKind::DiskFails => host(Ill::DiskFailsAt(with.small("percent"))),
+        FaultKind::ImageUnavailable => host(Ill::NoImage(with.text("image").to_owned())),
+        FaultKind::WrongHostname => host(Ill::Hostname(with.text("name").to_owned())),
+        FaultKind::WrongBootOrder => host(Ill::BootsDiscovery),
+        FaultKind::StuckStage => host(Ill::StuckAt(stage()?)),
+        FaultKind::InstallerFails => host(Ill::FailsAt(stage()?, with.text("text").to_owned())),
+        FaultKind::LogsLost => host(Ill::NoLogs),
+        FaultKind::BadInventory => host(Ill::Inventory(match with.text("form") {
+            "malformed" => Garble::Malformed,
+            "truncated" => Garble::Truncated,
+            _ => Garble::Huge(usize::try_from(with.number("mib") << 20).unwrap_or(usize::MAX)),
+        })),
+        FaultKind::MediaLost => host(Ill::NoMedia),
+        FaultKind::UplinkCut => host(Ill::NoUplink),
+        FaultKind::NoAddress => host(Ill::NoAddress),
+        FaultKind::DuplicateAddress => {
+            let name = with.text("of");
+            host(Ill::Address(who.address(name).ok_or_else(|| format!("the host {name} has no address"))?))
+        }
+        FaultKind::Partition => Ok(Doing::Link(Reachability::Cut, with.one_way())),
+        FaultKind::Latency => Ok(Doing::Link(poor(with.number("rtt_ms") as f64, 0.0, i64::MAX), with.one_way())),
+        FaultKind::PacketLoss => {
+            Ok(Doing::Link(poor(GOOD_RTT_MS, with.number("percent") as f64, i64::MAX), with.one_way()))
+        }
+        FaultKind::MtuBlackHole => {
+            let bytes = i64::try_from(with.number("bytes")).unwrap_or(i64::MAX);
+            Ok(Doing::Link(poor(GOOD_RTT_MS, 0.0, bytes), with.one_way()))
+        }
+        FaultKind::VipTaken => {
+            let plan = who.cluster().ok_or("there is no such cluster")?;
+            let (vips, what) = match with.text("vip") {
+                "ingress" => (&plan.ingress_vips, "ingress"),
+                _ => (&plan.api_vips, "API"),
+            };
+            let vip = vips.first().ok_or_else(|| format!("the cluster {} has no {what} address", plan.name))?;
+            cluster(ClusterIll::AddressTaken(*vip))
+        }
+        FaultKind::DnsMissing => names(who, with.text("name"), None),
+        FaultKind::DnsWrong => names(who, with.text("name"), Some(with.address()?)),
+        FaultKind::DnsWildcard => {
+            let plan = who.cluster().ok_or("there is no such cluster")?;
+            let domain = format!("*.{}.{}", plan.name, plan.base_domain);
+            cluster(ClusterIll::Dns(domain.to_ascii_lowercase(), Some(with.address()?)))
+        }
+        FaultKind::ApiUnreachable => cluster(ClusterIll::NoApi),
+        FaultKind::IgnitionUnreachable => cluster(ClusterIll::NoMachineConfigServer),
+        FaultKind::NeverJoins => host(Ill::NeverJoins),
+        FaultKind::CsrNotApproved => host(Ill::NoCertificate),
+        FaultKind::BootkubeFails => cluster(ClusterIll::BootkubeFails),
+        FaultKind::BootkubeHangs => cluster(ClusterIll::BootkubeHangs),
+        FaultKind::EtcdStuck => cluster(ClusterIll::EtcdStays),
+        FaultKind::OperatorDegraded => cluster(ClusterIll::OperatorDegraded(with.text("operator").to_owned())),
+        FaultKind::FinalizingStuck => {
+            let stage = with.finalizing_stage().ok_or("the stage is not known")?;
+            cluster(ClusterIll::FinalizingStuck(stage))
+        }
+    }
+}
+
+/// The names of a cluster that a word means. The service asks for several below `apps`.
+fn names(who: &dyn Lookup, name: &str, answer: Option<IpAddr>) -> Result<Doing, String> {
+    let plan = who.cluster().ok_or("there is no such cluster")?;
+    let domain = format!("{}.{}", plan.name, plan.base_domain).to_ascii_lowercase();
+    let full = match name {
+        "apps" => format!("console-openshift-console.apps.{domain}"),
+        other => format!("{other}.{domain}"),
+    };
+    Ok(Doing::Cluster(vec![ClusterIll::Dns(full, answer)]))
+}
