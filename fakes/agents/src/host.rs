@@ -400,17 +400,13 @@ impl Host {
                 }
                 Ill::SilentAgent => w.at(now, self.me(), self.epoch, Timer::Poll),
                 Ill::IdOf(_) => self.plan.host_id = self.own_id,
-                Ill::BootsDiscovery => {
-                    // Somebody put the boot order right and restarted the machine, if it had come up wrong.
-                    if self.disk_boots && !matches!(self.agent, Agent::Down | Agent::Node) {
-                        self.reboot(now, w);
-                    }
+                // Somebody puts the boot order right and restarts the machine, if it has come up wrong.
+                Ill::BootsDiscovery if self.disk_boots && !matches!(self.agent, Agent::Down | Agent::Node) => {
+                    self.reboot(now, w);
                 }
-                Ill::StuckAt(_) => {
-                    if self.stuck.take().is_some_and(|token| self.installer.as_ref().is_some_and(|i| i.token == token))
-                    {
-                        self.installer_next_line(now, w);
-                    }
+                Ill::StuckAt(_) if self.hangs() => {
+                    self.stuck = None;
+                    self.installer_next_line(now, w);
                 }
                 Ill::NeverJoins if self.agent == Agent::Node => self.become_node(now, w),
                 Ill::NoCertificate => self.certificate(now, w, None),
@@ -422,6 +418,11 @@ impl Host {
                 _ => {}
             }
         }
+    }
+
+    /// Does its installer hang, and is it still the same one?
+    fn hangs(&self) -> bool {
+        self.stuck.is_some() && self.stuck == self.installer.as_ref().map(|i| i.token)
     }
 
     /// The cluster's other nodes reach this one, or do not.

@@ -1655,7 +1655,7 @@ impl Checker<'_> {
             (subject, Seen::Step(text.text.clone()))
         } else if let Some(text) = &item.fault {
             if !known.faults.contains(&text.text.as_str()) {
-                self.unknown(&text.span, "fault of the name", &text.text, known.faults.iter().copied());
+                self.unknown(&text.span, "fault", &text.text, known.faults.iter().copied());
                 return None;
             }
             let phase = self.read_option(&item.phase).unwrap_or(FaultPhase::Begin);

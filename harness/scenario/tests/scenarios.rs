@@ -233,11 +233,69 @@ fn wrong_form(#[case] name: &str, #[case] change: &[(&str, &str)]) {
 #[case::remote_settings("remote_with_settings", &[("cluster:", "service: {kind: remote, url: 'http://127.0.0.1:1', settings: {HOST_MONITOR_INTERVAL: 1s}}\ncluster:")])]
 #[case::process("process_without_program", &[("cluster:", "service: {kind: process}\ncluster:")])]
 #[case::program("program_of_a_remote_service", &[("cluster:", "service: {kind: remote, url: 'http://127.0.0.1:1', program: x}\ncluster:")])]
-#[case::fault("faults_are_not_built", &[("expect:", "faults:\n  - name: cut\n    at: 5m\n    target: master-0\n    inject: link-down\n    for: 30s\nexpect:")])]
 #[case::fault_target("fault_target_unknown", &[("expect:", "faults:\n  - name: cut\n    at: 5m\n    target: mastr-0\n    inject: link-down\nexpect:")])]
 #[case::many("several_at_once", &[("count: 3", "count: 2"), ("[192.168.126.101]", "[192.168.127.101]"), ("status: error", "status: eror"), ("role: worker", "role: wroker")])]
 fn contradictions(#[case] name: &str, #[case] change: &[(&str, &str)]) {
     refused(name, base(change));
+}
+
+#[rstest]
+#[case("fault_kind_unknown", "{name: cut, at: 5m, target: master-0, inject: disconect}")]
+#[case("fault_no_time", "{name: cut, at: 5, target: master-0, inject: disconnect}")]
+#[case("fault_at_nothing", "{name: cut, at: {host: master-0}, target: master-0, inject: disconnect}")]
+#[case("fault_at_typo", "{name: cut, at: {host: master-0, statsu: known}, target: master-0, inject: disconnect}")]
+#[case("fault_after_itself", "{name: cut, at: {fault: cut, phase: end}, target: master-0, inject: disconnect}")]
+#[case("fault_after_nobody", "{name: cut, at: {fault: cat}, target: master-0, inject: disconnect}")]
+#[case(
+    "fault_percent_of_a_stage_without",
+    "{name: cut, at: {host: master-0, stage: Installing, percent: 4}, target: master-0, inject: crash}"
+)]
+#[case("fault_of_the_wrong_thing", "{name: cut, at: 5m, target: control-plane, inject: disconnect}")]
+#[case("fault_of_a_link", "{name: cut, at: 5m, target: master-0, inject: partition}")]
+#[case(
+    "fault_link_of_three",
+    "{name: cut, at: 5m, target: {between: [master-0, master-1, master-2]}, inject: partition}"
+)]
+#[case("fault_link_of_one", "{name: cut, at: 5m, target: {between: [master-0, master-0]}, inject: partition}")]
+#[case("fault_too_many_chosen", "{name: cut, at: 5m, target: {hosts: master, choose: 4}, inject: crash}")]
+#[case(
+    "fault_two_ends",
+    "{name: cut, at: 5m, target: master-0, inject: disconnect, for: 1m, until: {host: master-0, status: error}}"
+)]
+#[case("fault_moment_with_an_end", "{name: cut, at: 5m, target: master-0, inject: reboot, for: 1m}")]
+#[case("fault_parameter_missing", "{name: cut, at: 5m, target: master-0, inject: stuck-stage}")]
+#[case("fault_parameter_unknown", "{name: cut, at: 5m, target: master-0, inject: disk-fails, with: {percnt: 3}}")]
+#[case("fault_parameter_of_none", "{name: cut, at: 5m, target: master-0, inject: disconnect, with: {how: hard}}")]
+#[case("fault_parameter_too_big", "{name: cut, at: 5m, target: master-0, inject: disk-fails, with: {percent: 300}}")]
+#[case(
+    "fault_parameter_not_its_stage",
+    "{name: cut, at: 5m, target: master-0, inject: stuck-stage, with: {stage: Joined}}"
+)]
+#[case("fault_parameter_itself", "{name: cut, at: 5m, target: master-0, inject: duplicate-id, with: {of: master-0}}")]
+#[case("fault_parameter_no_address", "{name: cut, at: 5m, target: ocp, inject: dns-wrong, with: {address: here}}")]
+#[case("fault_then_of_a_time", "{name: cut, at: 5m, then: 1m, target: master-0, inject: crash}")]
+fn faults_that_cannot_be(#[case] name: &str, #[case] fault: &str) {
+    refused(name, base(&[("expect:", &format!("faults:\n  - {fault}\nexpect:"))]));
+}
+
+#[test]
+fn faults_are_resolved() {
+    let faults = "faults:
+  - {name: a, at: 5m, target: bootstrap, inject: crash}
+  - {name: b, at: {fault: a, phase: effect}, then: 10s, target: {hosts: all, choose: 2}, inject: disk-fails}
+  - {name: c, at: {host: master-1, step: inventory}, target: {between: [master-0, master]}, inject: latency, for: 2m, with: {rtt_ms: 900}}
+  - {name: d, at: {host: master-1, stage: Writing image to disk, percent: 40}, target: control-plane, inject: vip-taken, until: {fault: c, phase: end}}
+expect:";
+    let scenario = read(base(&[("expect:", faults)])).unwrap();
+    let all: Vec<String> = scenario
+        .faults
+        .iter()
+        .map(|f| format!("{} {} {:?} {:?} {:?} {:?} {:?}", f.name, f.kind, f.when, f.target, f.lasts, f.until, f.with))
+        .collect();
+    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!("faults_are_resolved", all.join("\n"));
+    });
+    assert!(scenario.mentions_steps());
 }
 
 #[rstest]

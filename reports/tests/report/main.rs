@@ -314,8 +314,14 @@ fn observation() -> impl Strategy<Value = What> {
         host.clone().prop_map(|host| What::HostDeleted { host }),
         host.clone().prop_map(|host| What::HostRole { host, role: HostRole::Worker, bootstrap: false }),
         (host, "\\PC{0,12}").prop_map(|(host, what)| What::HostDid { host, what }),
-        ("[ab]", prop::sample::select(vec!["begin", "effect", "end"]))
-            .prop_map(|(name, phase)| What::Fault { name, phase: phase.into() }),
+        ("[ab]", prop::sample::select(vec!["begin", "effect", "end"])).prop_map(|(name, phase)| What::Fault {
+            name: name.clone(),
+            phase: phase.into(),
+            inject: String::new(),
+            host: None,
+            cluster: None,
+            detail: name,
+        }),
     ]
 }
 

@@ -312,7 +312,15 @@ pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
     );
     b.host_status(1, 3710.0, Some(S::InstallingInProgress), S::Error, "Failed - write /dev/sda: input/output error");
     for (ms, phase) in [(3000.0, "begin"), (3310.0, "effect"), (3700.0, "effect"), (3950.0, "end")] {
-        b.add(ms, Source::Harness, What::Fault { name: "disk-write-error".into(), phase: phase.into() });
+        let what = What::Fault {
+            name: "disk-write-error".into(),
+            phase: phase.into(),
+            inject: String::new(),
+            host: None,
+            cluster: None,
+            detail: String::new(),
+        };
+        b.add(ms, Source::Harness, what);
     }
     b.add(4020.0, Source::Harness, What::RunFinished { verdict: "failed".into() });
     let mut result = result(info, 4030.0);
