@@ -1,0 +1,126 @@
+//! Every scenario that ships passes in virtual time, in both time profiles; every fault in it does something; and without its
+//! faults it does not pass.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use rstest::rstest;
+use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_history::Recorder;
+use vlab_model::history::Observation;
+use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
+use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::simulate::{ending_check, simulate};
+use vlab_run::verdict::judge;
+use vlab_scenario::{Catalogue, Check, Expectation, Moment, Scenario, Seen};
+
+/// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
+const UP_TO_HOSTS: usize = 100;
+
+fn scenarios() -> Vec<(Catalogue, Scenario)> {
+    let catalogue = Catalogue::discover().unwrap();
+    let load = |name: String| {
+        let scenario = vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
+        (scenario.hosts.len() <= UP_TO_HOSTS).then(|| (catalogue.clone(), scenario))
+    };
+    catalogue.list().into_iter().filter_map(|entry| load(entry.name)).collect()
+}
+
+fn run(catalogue: &Catalogue, scenario: Scenario, seed: u64, time_profile: &str) -> (RunResult, Vec<Observation>) {
+    let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()), ..Choices::default() };
+    let prepared: Prepared = prepare(scenario, catalogue, &choices).unwrap();
+    let score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    let history = simulated.conductor.finish(simulated.now, "ended");
+    let mut result =
+        RunResult { checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks, ..RunResult::default() };
+    ending_check(&mut result, &ending);
+    result.conclude();
+    (result, history)
+}
+
+fn wrong(checks: &[CheckResult]) -> String {
+    let bad = |c: &&CheckResult| matches!(c.verdict, CheckVerdict::Failed | CheckVerdict::Inconclusive { .. });
+    checks.iter().filter(bad).fold(String::new(), |mut text, c| {
+        let _ = writeln!(text, "    {} {}: {}", c.kind.as_str(), c.name, c.message);
+        text
+    })
+}
+
+#[rstest]
+fn every_scenario_passes(#[values("real", "fast")] profile: &str, #[values(1, 2, 3)] seed: u64) {
+    let mut problems = String::new();
+    let mut count = 0;
+    for (catalogue, scenario) in scenarios() {
+        let (name, faults, expected) = (scenario.name.clone(), scenario.faults.len(), scenario.expect.len());
+        let (result, _) = run(&catalogue, scenario, seed, profile);
+        if result.verdict != Verdict::Passed {
+            let _ = writeln!(problems, "{name}: {}\n{}", result.verdict, wrong(&result.checks));
+        }
+        // Each expectation and each fault of the file is a check of its own, and the invariants are there.
+        let fired = result.checks.iter().filter(|c| c.kind == CheckKind::Fault).count();
+        assert_eq!(fired, faults, "{name}");
+        assert!(result.checks.len() >= expected + faults + 10, "{name}: {} checks", result.checks.len());
+        count += 1;
+    }
+    assert!(problems.is_empty(), "{problems}");
+    assert!(count >= 5, "{count} scenarios prove little");
+}
+
+/// Does the expectation speak of a fault? Without that fault it could not be met whatever the service does.
+fn speaks_of_a_fault(expectation: &Expectation) -> bool {
+    let fault = |moment: &Moment| matches!(moment.seen, Seen::Fault { .. });
+    match &expectation.check {
+        Check::Eventually { moment, .. } | Check::Never { moment } => fault(moment),
+        Check::Order { see, before, after, .. } => {
+            fault(see) || before.as_ref().is_some_and(fault) || after.as_ref().is_some_and(fault)
+        }
+        _ => false,
+    }
+}
+
+#[rstest]
+fn without_its_faults_no_scenario_passes(#[values(1, 2)] seed: u64) {
+    let mut problems = String::new();
+    let mut count = 0;
+    for (catalogue, mut scenario) in scenarios() {
+        if scenario.faults.is_empty() {
+            continue;
+        }
+        let name = scenario.name.clone();
+        let own: BTreeSet<String> =
+            scenario.expect.iter().filter(|e| !speaks_of_a_fault(e)).map(|e| e.name.clone()).collect();
+        scenario.faults.clear();
+        let (result, _) = run(&catalogue, scenario, seed, "fast");
+        let failed = result.checks.iter().filter(|c| c.verdict == CheckVerdict::Failed && own.contains(&c.name));
+        if failed.count() == 0 {
+            let _ = writeln!(problems, "{name}: nothing that it expects of hosts and clusters needs its faults");
+        }
+        assert_ne!(result.verdict, Verdict::Passed, "{name}");
+        count += 1;
+    }
+    assert!(problems.is_empty(), "{problems}");
+    assert!(count >= 2, "{count} scenarios prove little");
+}
+
+/// A fault that is declared and never comes makes a run fail, and is named.
+#[test]
+fn a_fault_that_never_fires_fails_the_run() {
+    let (catalogue, mut scenario) =
+        scenarios().into_iter().find(|(_, s)| s.name == "host-fails-in-the-middle").unwrap();
+    let mut never = scenario.faults[0].clone();
+    never.name = "never".into();
+    never.when = vlab_scenario::ActionTime::At("100h".parse().unwrap());
+    scenario.faults.push(never);
+    let (result, history) = run(&catalogue, scenario, 1, "real");
+    assert_eq!(result.verdict, Verdict::Failed);
+    assert_eq!(result.exit_code, 1);
+    let failed: Vec<_> = result.checks.iter().filter(|c| c.verdict == CheckVerdict::Failed).collect();
+    assert_eq!(failed.iter().map(|c| (c.kind, c.name.as_str())).collect::<Vec<_>>(), [(CheckKind::Fault, "never")]);
+    assert!(failed[0].message.contains("never began"), "{}", failed[0].message);
+    let lives = vlab_run::fault::lives(&history);
+    assert!(lives["disk-of-master"].effect.is_some() && !lives.contains_key("never"));
+}
