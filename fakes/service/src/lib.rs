@@ -1,12 +1,14 @@
-//! The simulated assisted-service: REST, monitors, ignition.
+//! The simulated assisted-service: REST, monitors, ignition, images.
 //!
 //! * [`artifacts`] makes the files of an installation: ignition configs, kubeconfig, certificates.
 //! * [`core`] is the service itself, without I/O: requests in, answers and writes out.
+//! * [`image`] is the image service: discovery images, put together while they are sent.
 //! * [`server`] runs it in real time: HTTP, the clock, one transaction per batch of requests. [`serve`] is the way in.
 //! * [`store`] keeps what the core writes: in memory, or in PostgreSQL ([`pg`]).
 
 pub mod artifacts;
 pub mod core;
+pub mod image;
 pub mod pg;
 pub mod server;
 pub mod store;

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
             Verb::Scenario(args) => run::scenario(args).await,
             Verb::Test(args) => run::test(args).await,
             Verb::Simulate(args) => run::simulate(args),
-            Verb::Service(args) => service::service(args).await,
+            Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::List(args) => tools::list(&args),
             Verb::Validate(args) => tools::validate(&args),
             Verb::Schema => tools::schema(),

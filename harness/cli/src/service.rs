@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 use vlab_model::settings::Settings;
 use vlab_reports::result::exit;
 use vlab_service::core::CoreConfig;
+use vlab_service::image::catalog::{OsImage, from_setting};
 use vlab_service::pg::{PgOptions, PgStore};
-use vlab_service::server::{Listen, ServeOptions, serve};
+use vlab_service::server::{Listen, ServeError, ServeOptions, serve};
 use vlab_service::store::MemoryStore;
 
 use crate::say;
@@ -17,7 +18,9 @@ use crate::say;
 #[derive(clap::Args)]
 #[command(
     after_help = "The service's tunables are taken from the environment under the real service's own names, for \
-example HOST_MONITOR_INTERVAL=1s CLUSTER_MONITOR_INTERVAL=1s."
+example HOST_MONITOR_INTERVAL=1s CLUSTER_MONITOR_INTERVAL=1s. OS_IMAGES, in the real image service's form, is for when \
+no --os-image is given; its URLs must be files. IMAGE_SERVICE_BASE_URL is where machines reach the image service; default: \
+where they reach the service, which serves the images."
 )]
 pub(crate) struct ServiceArgs {
     /// Address to listen on; port 0 takes a free one.
@@ -32,6 +35,10 @@ pub(crate) struct ServiceArgs {
     /// URL under which hosts reach the service; default: that of the address it listens on.
     #[arg(long, env = "SERVICE_BASE_URL")]
     base_url: Option<String>,
+    /// Live image (ISO) that discovery images are made of: `[version=V,][openshift=V,][arch=A,][type=T,]iso=FILE`. Without a
+    /// version it is for every version. Can be given several times.
+    #[arg(long = "os-image", value_name = "IMAGE")]
+    os_images: Vec<OsImage>,
     /// Write the address here once the service is ready.
     #[arg(long)]
     address_file: Option<PathBuf>,
@@ -48,6 +55,18 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
             return exit::USAGE;
         }
     };
+    let mut images = args.os_images;
+    if images.is_empty()
+        && let Some(list) = std::env::var("OS_IMAGES").ok().filter(|list| !list.is_empty())
+    {
+        images = match from_setting(&list) {
+            Ok(images) => images,
+            Err(error) => {
+                say(&format!("OS_IMAGES in the environment: {error}"));
+                return exit::USAGE;
+            }
+        };
+    }
     let core = CoreConfig {
         settings,
         seed: args.seed,
@@ -63,6 +82,7 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
             Ok(store) => {
                 let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
                 options.ready = Some(ready);
+                options.images = images;
                 serve(options, stop).await
             }
             Err(error) => {
@@ -74,11 +94,16 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
             say("no --postgres: the state is in memory and gone when the service ends");
             let mut options = ServeOptions::new(Listen::Address(args.listen), MemoryStore::default(), core);
             options.ready = Some(ready);
+            options.images = images;
             serve(options, stop).await
         }
     };
     match served {
         Ok(()) => exit::PASSED,
+        Err(error @ ServeError::Image(_)) => {
+            say(&error.to_string());
+            exit::USAGE
+        }
         Err(error) => {
             say(&error.to_string());
             exit::INCONCLUSIVE

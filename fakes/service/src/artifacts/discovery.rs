@@ -1,6 +1,6 @@
 //! The ignition that the discovery image boots with: it starts the agent and points it at the service.
 
-use vlab_api::types::InfraEnv;
+use vlab_api::types::{ImageType, InfraEnv};
 
 use super::ArtifactError;
 use super::ignition::{Builder, data_url_percent, merge_override};
@@ -140,10 +140,12 @@ systemctl try-restart chronyd.service
 /// The discovery ignition (version 3.1.0), the infra-env's override merged in.
 ///
 /// # Errors
-/// When the override is not an Ignition config, and for an infra-env with a static network, which is not built yet.
+/// When the override is not an Ignition config, and for a full image with a static network, which is not built yet. Other
+/// images have their static networks in the RAM disk and not in the ignition.
 pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, ArtifactError> {
     let infra_env = input.infra_env;
-    if infra_env.static_network_config.as_deref().is_some_and(|c| !c.is_empty()) {
+    let full = infra_env.type_ == ImageType::FullIso;
+    if full && infra_env.static_network_config.as_deref().is_some_and(|c| !c.is_empty()) {
         return Err(ArtifactError::NotBuilt("a discovery ignition with a static network configuration"));
     }
     let set = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());

@@ -6,7 +6,8 @@ use ignition_config::Config as AnyConfig;
 use rstest::rstest;
 use serde_json::Value;
 use vlab_api::types::{
-    ApiVip, ClusterNetwork, InfraEnv, IngressVip, MachineNetwork, Platform, PlatformType, Proxy, ServiceNetwork,
+    ApiVip, ClusterNetwork, ImageType, InfraEnv, IngressVip, MachineNetwork, Platform, PlatformType, Proxy,
+    ServiceNetwork,
 };
 
 use super::*;
@@ -373,7 +374,11 @@ fn snapshot_discovery() {
 
 #[test]
 fn a_static_network_is_refused_until_it_is_built() {
-    let infra_env = InfraEnv { static_network_config: Some("[{}]".into()), ..InfraEnv::default() };
+    let mut infra_env = InfraEnv { static_network_config: Some("[{}]".into()), ..InfraEnv::default() };
+    infra_env.type_ = ImageType::MinimalIso;
+    let plain = InfraEnv { static_network_config: None, ..infra_env.clone() };
+    assert_eq!(discovery(&infra_env).unwrap(), discovery(&plain).unwrap(), "it is in the RAM disk");
+    infra_env.type_ = ImageType::FullIso;
     assert_eq!(
         discovery(&infra_env).unwrap_err().to_string(),
         "the simulated service cannot make a discovery ignition with a static network configuration yet"

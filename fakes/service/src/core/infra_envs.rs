@@ -15,6 +15,7 @@ use super::logs;
 use super::router::Call;
 use super::rows::InfraEnvRow;
 use crate::artifacts::{self, DiscoveryInput};
+use crate::image::cpio::{Archive, gzip};
 
 fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option<String>, Fail> {
     let Some(arguments) = arguments else { return Ok(None) };
@@ -92,7 +93,7 @@ fn check_ignition(text: Option<&str>) -> Result<(), Fail> {
     if !version.is_some_and(|v| v.starts_with("3.")) {
         return Err(Fail::bad_request("error parsing ignition: unsupported config version, error report: "));
     }
-    let packed = logs::gzip(text.as_bytes()).map_err(|e| Fail::internal(e.to_string()))?;
+    let packed = gzip(text.as_bytes()).map_err(|e| Fail::internal(e.to_string()))?;
     if packed.len() > LIMIT {
         return Err(Fail::bad_request(format!(
             "The ignition archive size ({} KiB) is over the maximum allowable size (256 KiB)",
@@ -476,8 +477,7 @@ fn static_network_files(text: &str) -> Vec<(String, Vec<u8>)> {
         lines.sort();
         let yaml = host.network_yaml.clone().unwrap_or_default();
         files.push((format!("/etc/assisted/network/host{i}/ymlFile{i}.yml"), yaml.into_bytes()));
-        files
-            .push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), (lines.join("\n") + "\n").into_bytes()));
+        files.push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), lines.join("\n").into_bytes()));
     }
     files
 }
@@ -496,56 +496,31 @@ fn static_network_archive(text: &str, now: Timestamp) -> Result<Vec<u8>, Fail> {
 pub(super) fn minimal_initrd(call: &mut Call<'_>) -> Answer {
     let row = find(call.core, call.ids[0])?;
     let proxy = row.infra_env.proxy.clone().unwrap_or_default();
-    let filled = |t: &Option<String>| t.as_deref().is_some_and(|t| !t.is_empty());
-    let mut files = row.infra_env.static_network_config.as_deref().map(static_network_files).unwrap_or_default();
-    if filled(&proxy.http_proxy) || filled(&proxy.https_proxy) {
-        let value = |t: &Option<String>| t.clone().unwrap_or_default();
-        let text = format!(
-            "#!/bin/bash\nexport HTTP_PROXY={0}\nexport http_proxy={0}\nexport HTTPS_PROXY={1}\nexport https_proxy={1}\nexport NO_PROXY={2}\nexport no_proxy={2}\n",
-            value(&proxy.http_proxy),
-            value(&proxy.https_proxy),
-            value(&proxy.no_proxy)
-        );
-        files.push(("/etc/assisted/rootfs-env.sh".to_owned(), text.into_bytes()));
-    }
-    if files.is_empty() {
+    let value = |text: Option<String>| text.unwrap_or_default();
+    let (http, https, no) = (value(proxy.http_proxy), value(proxy.https_proxy), value(proxy.no_proxy));
+    let networks = row.infra_env.static_network_config.as_deref().map(static_network_files).unwrap_or_default();
+    let proxied = [&http, &https, &no].iter().any(|text| !text.is_empty());
+    if networks.is_empty() && !proxied {
         return Ok(Response::empty(204));
     }
-    let packed = logs::gzip(&cpio(&files)).map_err(|e| Fail::internal(e.to_string()))?;
+    let mut archive = Archive::default();
+    // Not built: the program in the RAM disk that applies the networks, and their conversion for images before 4.18.
+    for (path, bytes) in &networks {
+        archive.add_with_folders(path, 0o100_600, bytes);
+    }
+    if proxied {
+        // For the unit that fetches the root file system. A unit file takes `%` for the beginning of a specifier.
+        let (http, https) = (http.replace('%', "%%"), https.replace('%', "%%"));
+        let values = [("http_proxy", &http), ("https_proxy", &https), ("no_proxy", &no)];
+        let upper = values.iter().map(|(name, value)| (name.to_ascii_uppercase(), *value));
+        let lines = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).chain(upper);
+        let unit =
+            lines.fold("[Service]".to_owned(), |text, (name, value)| format!("{text}\nEnvironment={name}={value}"));
+        let path = "/etc/systemd/system/coreos-livepxe-rootfs.service.d/10-proxy.conf";
+        archive.add_with_folders(path, 0o100_664, unit.as_bytes());
+    }
+    let packed = gzip(&archive.finish()).map_err(|e| Fail::internal(e.to_string()))?;
     Ok(attachment("minimal-initrd.img", &packed))
-}
-
-/// A cpio archive ("newc") with the files and the folders above them.
-fn cpio(files: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut inode = 1u32;
-    let mut entry = |name: &str, mode: u32, bytes: &[u8]| {
-        let numbers = [inode, mode, 0, 0, 1, 0, bytes.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
-        out.extend_from_slice(b"070701");
-        for n in numbers {
-            out.extend_from_slice(format!("{n:08X}").as_bytes());
-        }
-        out.extend_from_slice(name.as_bytes());
-        out.push(0);
-        out.resize(out.len().next_multiple_of(4), 0);
-        out.extend_from_slice(bytes);
-        out.resize(out.len().next_multiple_of(4), 0);
-        inode += 1;
-    };
-    let mut folders = std::collections::BTreeSet::new();
-    for (path, _) in files {
-        let path = path.trim_start_matches('/');
-        folders.extend(path.match_indices('/').map(|(i, _)| path[..i].to_owned()));
-    }
-    for folder in folders {
-        entry(&folder, 0o040_755, &[]);
-    }
-    for (path, bytes) in files {
-        let script = path.ends_with(".sh");
-        entry(path.trim_start_matches('/'), if script { 0o100_755 } else { 0o100_600 }, bytes);
-    }
-    entry("TRAILER!!!", 0, &[]);
-    out
 }
 
 /// A date as HTTP headers have it.

@@ -1,9 +1,5 @@
 //! Logs: their progress, their upload and their download.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use uuid::Uuid;
 use vlab_api::http::Response;
 use vlab_api::types::{LogsProgressParams, LogsState, Severity};
@@ -211,13 +207,6 @@ pub(super) fn append_tar(tar: &mut Vec<u8>, name: &str, bytes: &[u8], mtime: i64
     tar.extend_from_slice(bytes);
     tar.resize(tar.len().next_multiple_of(512), 0);
     Ok(())
-}
-
-/// Compresses with gzip. The header carries no date, so equal input gives equal output.
-pub(super) fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(bytes)?;
-    encoder.finish()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::task::{Context as Poller, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use hyper::server::conn::http1;
@@ -26,6 +26,10 @@ use vlab_api::http::{Method, Request, Response};
 use super::Limits;
 use super::engine::{Asked, Job, error};
 use super::metrics::Metrics;
+use crate::image::body::ImageBody;
+use crate::image::http::Reply;
+use crate::image::routes::{self, Routed};
+use crate::image::service::{Answer, ImageService, Service};
 
 /// How long the engine may take to say how it is.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,12 +37,25 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// What all connections share.
 pub(super) struct Context {
     pub(super) jobs: mpsc::Sender<Job>,
+    /// Answers for the paths of the image service.
+    pub(super) images: ImageService,
     pub(super) limits: Arc<Limits>,
     pub(super) metrics: Arc<Metrics>,
     /// Finish what is under way, then close.
     pub(super) shutdown: CancellationToken,
     /// Close now.
     pub(super) cut: CancellationToken,
+}
+
+impl Service for Context {
+    /// Lets the engine answer.
+    async fn ask(&self, request: Request) -> Response {
+        let (reply, response) = oneshot::channel();
+        if self.jobs.send(Job::Request(Asked { request, reply })).await.is_err() {
+            return error(503, "the service is stopping");
+        }
+        response.await.unwrap_or_else(|_| error(503, "the service is stopping"))
+    }
 }
 
 /// Serves a connection to its end.
@@ -169,10 +186,13 @@ enum BadBody {
     Gone(hyper::Error),
 }
 
+/// Most answers are in memory; images are read while they are sent.
+type OutBody = Either<Full<Bytes>, ImageBody>;
+
 async fn answer(
     context: &Context,
     request: hyper::Request<Incoming>,
-) -> Result<hyper::Response<Full<Bytes>>, hyper::Error> {
+) -> Result<hyper::Response<OutBody>, hyper::Error> {
     let start = Instant::now();
     let method = Method::from_name(request.method().as_str());
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned());
@@ -196,7 +216,16 @@ async fn answer(
                 .filter(|(name, _)| ![HOST, CONTENT_LENGTH, CONNECTION, TRANSFER_ENCODING, EXPECT].contains(name))
                 .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
                 .collect();
-            dispatch(context, Request { method, path: path.clone(), headers, body }).await
+            let request = Request { method, path: path.clone(), headers, body };
+            if let Some((name, wanted)) = routes::route(&request) {
+                let answer = image(context, &request, (name, wanted)).await;
+                let (status, took) = (answer.reply.status, start.elapsed());
+                // The path may have a token in it.
+                context.metrics.request(method, name, status, took);
+                tracing::debug!(%method, path = name, status, ?took, "request for an image");
+                return Ok(image_to_hyper(method, answer));
+            }
+            dispatch(context, request).await
         }
         Err(refused) => refused,
     };
@@ -224,13 +253,15 @@ async fn dispatch(context: &Context, request: Request) -> Response {
             response.body = page.into_bytes();
             response
         }
-        _ => {
-            let (reply, response) = oneshot::channel();
-            if context.jobs.send(Job::Request(Asked { request, reply })).await.is_err() {
-                return error(503, "the service is stopping");
-            }
-            response.await.unwrap_or_else(|_| error(503, "the service is stopping"))
-        }
+        _ => context.ask(request).await,
+    }
+}
+
+/// Lets the image service answer, which asks the engine about the infra-env.
+async fn image(context: &Context, request: &Request, (_, wanted): Routed) -> Answer {
+    match wanted {
+        Ok(wanted) => context.images.answer(request, wanted, context).await,
+        Err(refused) => Reply::text(refused.status, &refused.why).into(),
     }
 }
 
@@ -289,12 +320,30 @@ async fn read_body(mut body: Incoming, headers: &hyper::HeaderMap, limits: &Limi
     if too_large { Err(BadBody::TooLarge) } else { Ok(content) }
 }
 
-fn to_hyper(response: Response) -> hyper::Response<Full<Bytes>> {
-    let mut out = hyper::Response::new(Full::new(Bytes::from(response.body)));
+fn to_hyper(response: Response) -> hyper::Response<OutBody> {
+    let body = Either::Left(Full::new(Bytes::from(response.body)));
+    with_head(body, response.status, response.headers)
+}
+
+fn image_to_hyper(method: Method, mut answer: Answer) -> hyper::Response<OutBody> {
+    let (status, headers) = (answer.reply.status, std::mem::take(&mut answer.reply.headers));
+    let len = answer.reply.body.len();
+    if method == Method::Head {
+        answer.reply.body = crate::image::layout::Layout::default();
+    }
+    let mut out = with_head(Either::Right(ImageBody::new(answer)), status, headers);
+    if method == Method::Head {
+        // What it would be: that is what the client wants to know.
+        out.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    out
+}
+
+fn with_head(body: OutBody, status: u16, headers: Vec<(String, String)>) -> hyper::Response<OutBody> {
+    let mut out = hyper::Response::new(body);
     // The core only uses codes that exist; anything else is its defect.
-    *out.status_mut() =
-        hyper::StatusCode::from_u16(response.status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in response.headers {
+    *out.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in headers {
         match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes())) {
             (Ok(name), _) if name == CONTENT_LENGTH => {}
             (Ok(name), Ok(value)) => {

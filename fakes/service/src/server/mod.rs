@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::core::{Core, CoreConfig};
+use crate::image::catalog::OsImage;
+use crate::image::service::{ImageService, OpenError};
 use crate::store::{Store, StoreError};
 use engine::{Engine, Logic};
 use metrics::Metrics;
@@ -76,6 +78,9 @@ pub struct ServeOptions<S> {
     pub store: S,
     /// The core's configuration. An empty `base_url` becomes the URL of the address that was bound.
     pub core: CoreConfig,
+    /// Base images of the image service, which is served on the same address. None: its paths are answered with what to
+    /// configure.
+    pub images: Vec<OsImage>,
     /// Limits of the HTTP side.
     pub limits: Limits,
     /// Told the address once the service listens and its state is loaded: a caller that waits for it need not poll.
@@ -86,7 +91,7 @@ impl<S> ServeOptions<S> {
     /// The defaults over a store; what the core's settings say about the HTTP side counts there.
     pub fn new(listen: Listen, store: S, core: CoreConfig) -> Self {
         let limits = Limits { liveness: core.settings.liveness_validation_timeout, ..Limits::default() };
-        Self { listen, store, core, limits, ready: None }
+        Self { listen, store, core, images: Vec::new(), limits, ready: None }
     }
 }
 
@@ -114,6 +119,9 @@ pub enum ServeError {
     /// The state cannot be loaded.
     #[error("cannot load the service's state: {0}")]
     Store(#[from] StoreError),
+    /// A base image cannot be used.
+    #[error("{0}")]
+    Image(#[from] OpenError),
     /// A task of the service ended in a panic; this is a defect of the service.
     #[error("internal error: {0}")]
     Internal(String),
@@ -139,12 +147,18 @@ fn by(holder: &Option<Holder>) -> String {
 /// [`ServeError`]; a lost database is not an error but is waited for (requests are answered 500 meanwhile), unless it comes back
 /// as one that this program cannot use.
 pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let ServeOptions { listen, store, mut core, limits, ready } = options;
+    let ServeOptions { listen, store, mut core, images, limits, ready } = options;
     let (listener, address) = bind(listen)?;
     if core.base_url.is_empty() {
         core.base_url = format!("http://{address}");
     }
-    serve_logic::<Core, S>(listener, address, store, core, limits, ready, shutdown).await
+    if !images.is_empty() && core.image_service_url.is_empty() {
+        // Machines reach it where they reach the service.
+        let seen = core.settings.service_base_url.as_str();
+        core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
+    }
+    let images = ImageService::open(&images, &core.image_service_url)?;
+    serve_logic::<Core, S>(listener, address, store, core, (images, limits), ready, shutdown).await
 }
 
 async fn serve_logic<L: Logic, S: Store>(
@@ -152,7 +166,7 @@ async fn serve_logic<L: Logic, S: Store>(
     address: SocketAddr,
     mut store: S,
     config: L::Config,
-    limits: Limits,
+    (images, limits): (ImageService, Limits),
     ready: Option<oneshot::Sender<SocketAddr>>,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
@@ -173,6 +187,7 @@ async fn serve_logic<L: Logic, S: Store>(
     let cut = CancellationToken::new();
     let context = Arc::new(connection::Context {
         jobs,
+        images,
         limits: limits.clone(),
         metrics,
         shutdown: shutdown.clone(),
@@ -258,5 +273,7 @@ async fn accept(listener: &TcpListener, connections: &TaskTracker, context: &Arc
     }
 }
 
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

@@ -176,7 +176,7 @@ impl Running {
             address,
             store,
             config,
-            limits,
+            (ImageService::open(&[], "").unwrap(), limits),
             Some(ready),
             shutdown.clone(),
         ));
@@ -691,7 +691,8 @@ async fn a_service_to_be_killed() {
     let store = PgStore::connect(PgOptions::new(conninfo)).await.unwrap();
     let (listener, address) = bind(Listen::Address(address)).unwrap();
     let shutdown = CancellationToken::new();
-    serve_logic::<Notes, PgStore>(listener, address, store, NotesConfig::default(), Limits::default(), None, shutdown)
+    let sides = (ImageService::open(&[], "").unwrap(), Limits::default());
+    serve_logic::<Notes, PgStore>(listener, address, store, NotesConfig::default(), sides, None, shutdown)
         .await
         .unwrap();
 }
