@@ -82,6 +82,8 @@ impl Strand {
         match self {
             Self::Validation(_) => true,
             Self::Status => DERIVED.contains(&word),
+            // What a monitor suggests for a host to which the user is about to give a role. Who is the bootstrap is decided once.
+            Self::Role => !word.ends_with("bootstrap"),
             Self::Event(kind) if kind == "host_status_updated" || kind == "cluster_status_updated" => {
                 DERIVED.contains(&word)
             }
