@@ -341,3 +341,32 @@ fn a_reset_leaves_the_progress_until_the_host_registers_again() {
     let host = lab.cluster(&fleet.cluster)["hosts"][0].clone();
     assert_eq!((&host["status"], &host["progress"]["current_stage"]), (&json!("discovering"), &Value::Null));
 }
+
+/// That the installer failed is told like any other report, although the host's stage stays what it was.
+#[test]
+fn a_report_of_failure_is_an_event() {
+    let mut lab = Lab::new(1);
+    let mut fleet = super::lab::Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    let infra_env = fleet.infra_env.clone();
+    fleet.hosts[0].report(&mut lab, &infra_env, "Starting installation");
+    fleet.hosts[0].report(&mut lab, &infra_env, "Failed");
+    let host = lab.cluster(&fleet.cluster)["hosts"][0].clone();
+    assert_eq!(
+        (&host["status"], &host["progress"]["current_stage"]),
+        (&json!("error"), &json!("Starting installation"))
+    );
+    let events = lab.ok(200, Method::Get, &format!("/events?cluster_id={}", fleet.cluster), None);
+    let told: Vec<&str> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| e["name"] == "host_install_progress_updated")
+        .map(|e| e["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].contains("reached installation stage Failed"), "{told:?}");
+}
