@@ -27,6 +27,8 @@ impl Style {
     }
 }
 
+/// So many lines are shown of what went wrong in the lab: the end of a log that a program left.
+const LAB_LINES: usize = 60;
 /// Failures told in full; the others are counted.
 const TOLD: usize = 5;
 /// Kinds in the order of the closing lines.
@@ -60,6 +62,11 @@ pub fn render(result: &RunResult, style: Style) -> String {
     let ids: Vec<&str> = skipped(true).filter_map(|c| c.name.split_whitespace().next()).collect();
     if !ids.is_empty() {
         out.line(2, "2", &format!("invariants that this run had no occasion to check: {}", ids.join(", ")));
+    }
+    if let Some(startup) = &result.startup {
+        let postgres = startup.postgres_ready_ms.map(|ms| format!(" (PostgreSQL after {})", human_ms(ms)));
+        let service = human_ms(startup.service_ready_ms);
+        out.line(2, "2", &format!("service ready after {service}{}", postgres.unwrap_or_default()));
     }
     out.verdict(result);
     out.text
@@ -132,8 +139,12 @@ impl Out {
             self.line(4, "", &format!("seen:     {}", check.seen));
         }
         if !check.last_things.is_empty() {
-            self.line(4, "2", "the last things it did:");
-            for thing in check.last_things.iter().rev().take(10).rev() {
+            // Of the lab it is what the person at the keyboard must read to help it; of a host it is one hint of many.
+            let lab = check.kind == CheckKind::Lab;
+            if !lab {
+                self.line(4, "2", "the last things it did:");
+            }
+            for thing in check.last_things.iter().rev().take(if lab { LAB_LINES } else { 10 }).rev() {
                 self.line(6, "", thing);
             }
         }

@@ -238,6 +238,16 @@ pub struct Quantiles {
     pub max: f64,
 }
 
+/// From the start of programs or containers until they were of use, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Startup {
+    /// From the start of the service's process, or the order to make its container, until `/ready` answered 200.
+    pub service_ready_ms: f64,
+    /// From the same of PostgreSQL until a query was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres_ready_ms: Option<f64>,
+}
+
 /// What the harness itself cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
@@ -326,6 +336,9 @@ pub struct RunResult {
     pub durations: Vec<DurationResult>,
     /// Everything that was checked.
     pub checks: Vec<CheckResult>,
+    /// How long it took until there was a service; `None` when it ran already or none came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup: Option<Startup>,
     /// What the harness itself cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,

@@ -16,6 +16,8 @@ pub(crate) enum Doer {
     Test,
     /// Only the set-up.
     Setup,
+    /// Builds images.
+    Images,
 }
 
 /// A verb of `cargo xtask`.
@@ -45,7 +47,18 @@ pub(crate) const VERBS: &[Verb] = &[
         what: "formatting, clippy without warnings, all tests, documentation tests",
         doer: Doer::Test,
     },
-    Verb { name: "setup", usage: "setup", what: "install what runs and tests need and is missing", doer: Doer::Setup },
+    Verb {
+        name: "setup",
+        usage: "setup [--containers]",
+        what: "install what runs and tests need and is missing; with --containers also Docker Engine, and start it",
+        doer: Doer::Setup,
+    },
+    Verb {
+        name: "images",
+        usage: "images [options] [image]...",
+        what: "build the lab's images and load them into the container engine",
+        doer: Doer::Images,
+    },
     Verb {
         name: "doctor",
         usage: "doctor [options of `vlab doctor`]",
@@ -117,6 +130,8 @@ pub(crate) fn parse(args: &[OsString]) -> Action {
     let (mut may_install, mut ours, mut passed) = (true, !verbatim, Vec::new());
     for arg in rest {
         match arg.to_str() {
+            // Its options are told by itself.
+            Some("--help" | "-h") if ours && verb.doer == Doer::Images => passed.push(arg.clone()),
             Some("--help" | "-h") if ours => return Action::Help(Some(verb)),
             Some("--no-setup") if ours => may_install = false,
             Some("--") if ours => {
@@ -128,7 +143,7 @@ pub(crate) fn parse(args: &[OsString]) -> Action {
         }
     }
     if verb.doer == Doer::Setup
-        && let Some(extra) = passed.first()
+        && let Some(extra) = passed.iter().find(|arg| *arg != "--containers")
     {
         return Action::Wrong(format!("`setup` takes no `{}`", extra.to_string_lossy()));
     }
@@ -143,6 +158,7 @@ pub(crate) fn help(verb: Option<&Verb>) -> String {
             let mut text = format!("usage: cargo xtask {}\n\n{}\n\n", verb.usage, verb.what);
             match verb.doer {
                 Doer::Vlab { verb: "", .. } => {}
+                Doer::Images => text += "  -h, --help   all options\n",
                 Doer::Vlab { verb: name, setup } => {
                     if setup {
                         text += no_setup;
@@ -218,6 +234,8 @@ mod tests {
         ("test --no-setup -p vlab-lab -- --exact x", "test", false, "-p vlab-lab -- --exact x"),
         ("setup", "setup", true, ""),
         ("setup --no-setup", "setup", false, ""),
+        ("setup --containers", "setup", true, "--containers"),
+        ("images --list vlab-service", "images", true, "--list vlab-service"),
         ("gc --dry-run", "gc", true, "--dry-run"),
         ("vlab scenario --help --no-setup", "vlab", true, "scenario --help --no-setup"),
     ];
@@ -239,7 +257,10 @@ mod tests {
             let line = format!("{} x --help", verb.name);
             match parse(&words(&line)) {
                 Action::Help(Some(found)) => assert_eq!(found, verb),
-                Action::Do { verb: found, .. } => assert_eq!((found, verb.name), (verb, "vlab"), "{line}"),
+                Action::Do { verb: found, .. } => {
+                    assert_eq!(found, verb);
+                    assert!(["vlab", "images"].contains(&verb.name), "{line}");
+                }
                 other => panic!("{line}: {other:?}"),
             }
             assert!(help(None).contains(&format!("\n  {:<11} {}\n", verb.name, verb.what)));

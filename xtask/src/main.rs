@@ -2,6 +2,7 @@
 //! builds `vlab` when its sources changed, and hands over to it.
 
 mod args;
+mod engine;
 mod setup;
 
 use std::ffi::{OsStr, OsString};
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
 
 fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     let purpose = match verb.doer {
-        Doer::Vlab { setup: false, .. } => None,
+        Doer::Vlab { setup: false, .. } | Doer::Images => None,
         Doer::Vlab { setup: true, .. } => Some(Purpose::Run),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
     };
@@ -48,7 +49,9 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     };
     match verb.doer {
         Doer::Vlab { verb, .. } => vlab(verb, args),
-        Doer::Test => test(args),
+        Doer::Test => test(args, may_install),
+        Doer::Images => images(args),
+        Doer::Setup if !args.is_empty() => containers(may_install),
         Doer::Setup => {
             say(match done {
                 Done::WasThere => "everything is there",
@@ -57,6 +60,33 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
             ExitCode::SUCCESS
         }
     }
+}
+
+/// `setup --containers`: an engine that runs.
+fn containers(may_install: bool) -> ExitCode {
+    let done = setup::ensure(Purpose::Containers, may_install).and_then(|_| setup::start_engine());
+    match done {
+        Ok(what) => {
+            say(what);
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            say(&why);
+            ExitCode::from(INCONCLUSIVE)
+        }
+    }
+}
+
+/// Builds the builder of images and becomes it.
+fn images(args: &[OsString]) -> ExitCode {
+    let build = ["build", "--package", "vlab-images", "--bin", "vlab-images", "--locked"];
+    let binary = match build_binary("vlab-images", &build) {
+        Ok(binary) => binary,
+        Err(code) => return code,
+    };
+    let error = Command::new(&binary).args(args).exec();
+    say(&format!("cannot start {}: {error}", binary.display()));
+    ExitCode::from(INTERNAL)
 }
 
 /// Builds `vlab` (cargo decides whether there is anything to do) and becomes it.
@@ -80,16 +110,20 @@ fn vlab(verb: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn build_vlab() -> Result<PathBuf, ExitCode> {
+    build_binary("vlab", &["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"])
+}
+
+fn build_binary(name: &str, args: &[&str]) -> Result<PathBuf, ExitCode> {
     let output = cargo()
-        .args(["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"])
+        .args(args)
         // Progress and errors for people on stderr, the path of the binary for us on stdout.
         .args(["--message-format", "json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output();
     match output {
         Ok(output) if output.status.success() => {
-            executable(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-                say("cargo does not say where it put vlab");
+            executable(name, &String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+                say(&format!("cargo does not say where it put {name}"));
                 ExitCode::from(INTERNAL)
             })
         }
@@ -101,11 +135,12 @@ fn build_vlab() -> Result<PathBuf, ExitCode> {
     }
 }
 
-/// The path of `vlab` in cargo's messages, one JSON object a line.
-fn executable(messages: &str) -> Option<PathBuf> {
+/// The path of a program in cargo's messages, one JSON object a line.
+fn executable(name: &str, messages: &str) -> Option<PathBuf> {
     const KEY: &str = "\"executable\":\"";
+    let name = format!("\"name\":\"{name}\"");
     let line = messages.lines().rfind(|line| {
-        line.contains("\"reason\":\"compiler-artifact\"") && line.contains("\"name\":\"vlab\"") && line.contains(KEY)
+        line.contains("\"reason\":\"compiler-artifact\"") && line.contains(&name) && line.contains(KEY)
     })?;
     let value = &line[line.find(KEY)? + KEY.len()..];
     // Up to the closing quote; in a path only quotes and backslashes are escaped.
@@ -119,26 +154,40 @@ fn executable(messages: &str) -> Option<PathBuf> {
     }
 }
 
-/// Formatting, lints, tests, documentation tests: all of them, whatever the others say.
-fn test(args: &[OsString]) -> ExitCode {
+/// Formatting, lints, images, tests, documentation tests: all of them, whatever the others say.
+fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    // Up to the end of the tests.
+    let (engine, required) = test_engine(ci, may_install);
     let mut nextest: Vec<&OsStr> = ["nextest", "run", "--workspace", "--locked"].map(OsStr::new).to_vec();
     if ci {
         nextest.extend(["--profile", "ci"].map(OsStr::new));
     }
     nextest.extend(args.iter().map(OsString::as_os_str));
-    let steps: [Vec<&OsStr>; 4] = [
+    let mut steps: Vec<Vec<&OsStr>> = vec![
         ["fmt", "--all", "--check"].map(OsStr::new).to_vec(),
         ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"].map(OsStr::new).to_vec(),
-        nextest,
-        ["test", "--doc", "--workspace", "--locked"].map(OsStr::new).to_vec(),
     ];
+    if required {
+        // What the tests with containers run.
+        let images = ["run", "--quiet", "--package", "vlab-images", "--bin", "vlab-images", "--locked", "--", "--load"];
+        steps.push(images.map(OsStr::new).to_vec());
+    }
+    steps.push(nextest);
+    steps.push(["test", "--doc", "--workspace", "--locked"].map(OsStr::new).to_vec());
     let mut first_failure = None;
     let mut results = Vec::new();
     for step in steps {
         let shown = step.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         say(&format!("$ cargo {shown}"));
-        let code = match cargo().args(&step).status() {
+        let mut command = cargo();
+        if let Some(engine) = &engine {
+            command.env("DOCKER_HOST", engine.host());
+        }
+        if required {
+            command.env("VLAB_TEST_CONTAINERS", "required");
+        }
+        let code = match command.args(&step).status() {
             Ok(status) => status.code(),
             Err(error) => {
                 say(&format!("cannot start cargo: {error}"));
@@ -151,8 +200,26 @@ fn test(args: &[OsString]) -> ExitCode {
             first_failure = first_failure.or(Some(exit_code(code)));
         }
     }
+    drop(engine);
     say(&format!("\n{}", results.join("\n")));
     first_failure.unwrap_or(ExitCode::SUCCESS)
+}
+
+/// An engine for the tests with containers, and whether they must not be skipped: in CI never, elsewhere when there is one.
+fn test_engine(ci: bool, may_install: bool) -> (Option<engine::Private>, bool) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    match setup::ensure(Purpose::Containers, may_install && ci).and_then(|_| engine::for_tests(&target)) {
+        Ok(engine) => (engine, true),
+        Err(why) => {
+            say(&format!("no container engine: {why}"));
+            say(if ci {
+                "in CI the tests with containers fail without one"
+            } else {
+                "the tests with containers are skipped"
+            });
+            (None, ci)
+        }
+    }
 }
 
 /// Ended by a signal (no code): as a shell would have it for SIGINT, the likely one.
@@ -194,8 +261,8 @@ mod tests {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"vlab_lab"},"executable":null}
 {"reason":"compiler-artifact","target":{"name":"vlab"},"filenames":["/x"],"executable":"/a \"b\"\\c/lab/vlab","fresh":true}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages), Some(PathBuf::from(r#"/a "b"\c/lab/vlab"#)));
-        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(executable("vlab", messages), Some(PathBuf::from(r#"/a "b"\c/lab/vlab"#)));
+        assert_eq!(executable("vlab", r#"{"reason":"build-finished","success":true}"#), None);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Run,
     /// The project's own tests (and running scenarios: tests do that too).
     Test,
+    /// Running the service in containers.
+    Containers,
 }
 
 /// Where a tool comes from.
@@ -53,6 +55,13 @@ const TOOLS: &[Tool] = &[
         there: |machine| ["chromium", "chromium-browser", "google-chrome"].iter().any(|name| machine.program(name)),
     },
     Tool {
+        name: "Docker Engine",
+        why: "runs the service and PostgreSQL as containers",
+        purpose: Purpose::Containers,
+        source: Source::Apt("docker.io"),
+        there: Machine::engine,
+    },
+    Tool {
         name: "rustfmt",
         why: "checks the formatting",
         purpose: Purpose::Test,
@@ -81,6 +90,7 @@ struct Machine {
     path: Vec<PathBuf>,
     pg_bin: Option<PathBuf>,
     database_url: bool,
+    engine_named: bool,
 }
 
 impl Machine {
@@ -96,6 +106,7 @@ impl Machine {
             path,
             pg_bin: set("VLAB_PG_BIN").map(PathBuf::from),
             database_url: set("DATABASE_URL").is_some(),
+            engine_named: set("DOCKER_HOST").is_some(),
         }
     }
 
@@ -112,10 +123,16 @@ impl Machine {
         self.path.iter().any(|dir| server(dir)) || debian.into_iter().any(|entry| server(&entry.path().join("bin")))
     }
 
+    /// One that can be started, or one that somebody has told us of.
+    fn engine(&self) -> bool {
+        let sbin = self.root.join("usr/sbin");
+        self.engine_named || self.program("dockerd") || sbin.join("dockerd").is_file() || self.program("podman")
+    }
+
     fn missing(&self, purpose: Purpose) -> Vec<&'static Tool> {
         TOOLS
             .iter()
-            .filter(|tool| purpose == Purpose::Test || tool.purpose == Purpose::Run)
+            .filter(|tool| tool.purpose == purpose || (purpose == Purpose::Test && tool.purpose == Purpose::Run))
             .filter(|tool| !(tool.there)(self))
             .collect()
     }
@@ -192,6 +209,57 @@ pub(crate) fn ensure(purpose: Purpose, may_install: bool) -> Result<Done, String
             Err(format!("installed, and still not found: {}", names.join(", ")))
         }
     }
+}
+
+/// Starts the machine's Docker Engine when none answers: by systemd where there is one, else by its start script. It goes on
+/// running.
+///
+/// # Errors
+/// It cannot be started, with the command that was tried.
+pub(crate) fn start_engine() -> Result<&'static str, String> {
+    const SOCKET: &str = "/var/run/docker.sock";
+    let answers = || {
+        std::os::unix::net::UnixStream::connect(SOCKET).is_ok()
+            || std::os::unix::net::UnixStream::connect("/run/podman/podman.sock").is_ok()
+    };
+    if std::env::var_os("DOCKER_HOST").is_some_and(|host| !host.is_empty()) {
+        return Ok("DOCKER_HOST names the container engine; nothing is started");
+    }
+    if answers() {
+        return Ok("a container engine runs");
+    }
+    // Start scripts want limits raised, which a machine with limits refuses; the engine itself can do without.
+    const ITSELF: &str = "setsid dockerd >>/var/log/docker.log 2>&1 </dev/null &";
+    let ways: &[&[&str]] = match Path::new("/run/systemd/system").exists() {
+        true => &[&["systemctl", "start", "docker"]],
+        false => &[&["/etc/init.d/docker", "start"], &["sh", "-c", ITSELF]],
+    };
+    let root = fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+    let mut failed = Vec::new();
+    let started = ways.iter().any(|argv| {
+        let words = if root { &[][..] } else { &["sudo"][..] };
+        let argv: Vec<String> = words.iter().chain(*argv).map(|word| (*word).to_owned()).collect();
+        let step = Step { argv, must: true };
+        let command = step.argv.join(" ");
+        say(&format!("$ {command}"));
+        match run(&step) {
+            Ok(status) if status.success() => return true,
+            Ok(status) => failed.push(format!("`{command}` ended with {status}")),
+            Err(error) => failed.push(format!("`{command}`: {error}")),
+        }
+        false
+    });
+    if !started {
+        return Err(failed.join("; "));
+    }
+    let begun = std::time::Instant::now();
+    while !answers() {
+        if begun.elapsed() > std::time::Duration::from_secs(30) {
+            return Err(format!("the engine was started, and nobody listens at {SOCKET}; see /var/log/docker.log"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Ok("the container engine was started; it goes on running")
 }
 
 /// What [`ensure`] has done.
@@ -299,7 +367,13 @@ mod tests {
     }
 
     fn empty_machine(root: &Path) -> Machine {
-        Machine { root: root.to_path_buf(), path: vec![root.join("bin")], pg_bin: None, database_url: false }
+        Machine {
+            root: root.to_path_buf(),
+            path: vec![root.join("bin")],
+            pg_bin: None,
+            database_url: false,
+            engine_named: false,
+        }
     }
 
     fn names(tools: &[&Tool]) -> Vec<&'static str> {
@@ -311,7 +385,10 @@ mod tests {
         let root = std::env::temp_dir().join(format!("xtask-setup-{}", std::process::id()));
         let machine = empty_machine(&root);
         assert_eq!(names(&machine.missing(Purpose::Run)), ["PostgreSQL server"]);
-        assert_eq!(machine.missing(Purpose::Test).len(), TOOLS.len());
+        assert_eq!(machine.missing(Purpose::Test).len(), TOOLS.len() - 1, "tests start an engine when there is one");
+        assert_eq!(names(&machine.missing(Purpose::Containers)), ["Docker Engine"]);
+        let named = Machine { engine_named: true, ..empty_machine(&root) };
+        assert_eq!(names(&named.missing(Purpose::Containers)), [] as [&str; 0]);
         assert_eq!(
             names(&Machine { database_url: true, ..empty_machine(&root) }.missing(Purpose::Run)),
             [] as [&str; 0]

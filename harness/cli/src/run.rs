@@ -31,8 +31,13 @@ Against the real service:
       uses a service that runs already (AUTH_TYPE=none, http). Nothing of it is started, stopped or set; clusters of
       the run stay there. States come from looking every second: shorter ones are missed, and what cannot be judged
       for that reason is inconclusive. Give the time profile whose intervals it was started with.
-In a scenario: `service: {kind: process, program: ...}` or `service: {kind: remote, url: ...}`.
-Not built yet: `container`, https, services with authentication.";
+  vlab scenario sno --service container:quay.io/edge-infrastructure/assisted-service:latest
+      starts PostgreSQL and the service as containers on a network of their own, with the environment that `process`
+      has, and removes both. `container:vlab-service` is the simulated one (`cargo xtask images` builds it). Docker
+      and Podman: `vlab doctor` says which is used.
+In a scenario: `service: {kind: process, program: ...}`, `service: {kind: container, image: ...}` or
+`service: {kind: remote, url: ...}`.
+Not built yet: https, services with authentication.";
 
 #[derive(clap::Args)]
 #[command(after_help = TARGETS)]
@@ -64,12 +69,20 @@ struct Options {
     #[arg(long)]
     time_profile: Option<String>,
     /// Service under test, instead of the scenario's: `simulated`, `process:<program>` (a real assisted-service that is
-    /// started for the run, with a PostgreSQL of its own) or `remote:<url>` (one that runs already; it is not touched)
+    /// started for the run, with a PostgreSQL of its own), `container:<image>` (the same in containers) or `remote:<url>` (one that
+    /// runs already; it is not touched)
     #[arg(long, value_name = "TARGET")]
     service: Option<Target>,
-    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
+    /// With `process` and `container`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
     #[arg(long)]
     real_tools: bool,
+    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
+    /// Docker's registry.
+    #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
+    postgres_image: Option<String>,
+    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    ready_within: Option<u64>,
     /// Folder in which the folder of each run is made.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
@@ -156,8 +169,12 @@ pub(crate) async fn test(args: TestArgs) -> u8 {
 
 async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> u8 {
     // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-    let choices =
-        Choices { seed: options.seed, time_profile: options.time_profile.clone(), service: options.service.clone() };
+    let choices = Choices {
+        seed: options.seed,
+        time_profile: options.time_profile.clone(),
+        service: options.service.clone(),
+        postgres_image: options.postgres_image.clone().filter(|image| !image.is_empty()),
+    };
     let mut ready = Vec::new();
     for name in names {
         match read(catalogue, name, &choices) {
@@ -168,8 +185,10 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
             }
         }
     }
-    // PostgreSQL is for services that are ours.
-    if ready.iter().any(|(prepared, _)| prepared.target.is_owned())
+    if let Err(code) = enter_for_containers(ready.iter().map(|(prepared, _)| &prepared.target)) {
+        return code;
+    }
+    if ready.iter().any(|(prepared, _)| prepared.target.needs_postgres_here())
         && let Err(code) = ensure_set_up(!options.no_setup)
     {
         return code;
@@ -200,6 +219,18 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
     combine(&codes)
 }
 
+/// Containers need a program that was started for them: starts this one anew when one of the targets is in a container. Call
+/// it before anything was made.
+pub(crate) fn enter_for_containers<'t>(targets: impl IntoIterator<Item = &'t Target>) -> Result<(), u8> {
+    if targets.into_iter().any(|target| matches!(target, Target::Container { .. }))
+        && let Err(error) = vlab_lab::containers::enter()
+    {
+        say(&format!("cannot start myself anew for containers: {error}"));
+        return Err(exit::INTERNAL);
+    }
+    Ok(())
+}
+
 /// The most telling of several exit codes: a failed product first, then leaks, budgets, and what says nothing.
 fn combine(codes: &[u8]) -> u8 {
     let order = [exit::INTERNAL, exit::INTERRUPTED, exit::FAILED, exit::LEAK, exit::BUDGET_MISSED, exit::INCONCLUSIVE];
@@ -224,6 +255,8 @@ impl Running {
             time_profile: None,
             service: None,
             real_tools: self.real_tools,
+            postgres_image: None,
+            ready_within: None,
             output_dir: Some(self.runs.clone()),
             no_setup: true,
             quiet: false,
@@ -244,6 +277,7 @@ fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: Cancella
         interrupted,
         live: !options.quiet && std::io::stderr().is_terminal(),
         real_tools: options.real_tools,
+        ready_within: options.ready_within.map(std::time::Duration::from_secs),
         disturbances: Vec::new(),
     })
 }
@@ -299,8 +333,12 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         Ok(catalogue) => catalogue,
         Err(code) => return code,
     };
-    let choices =
-        Choices { seed: args.seed, time_profile: Some(args.time_profile.clone()), service: Some(Target::Simulated) };
+    let choices = Choices {
+        seed: args.seed,
+        time_profile: Some(args.time_profile.clone()),
+        service: Some(Target::Simulated),
+        postgres_image: None,
+    };
     let (prepared, text) = match read(&catalogue, &args.scenario, &choices) {
         Ok(read) => read,
         Err(text) => {
@@ -399,7 +437,8 @@ fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
         "" => None,
         text => Some(text.parse().map_err(|e| complain(format!("{}: {e}", dir.file(rundir::STARTED).display())))?),
     };
-    let choices = Choices { seed: Some(started.seed), time_profile: Some(started.time_profile), service };
+    let choices =
+        Choices { seed: Some(started.seed), time_profile: Some(started.time_profile), service, postgres_image: None };
     let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| complain(e.to_string()))?;
     let history = vlab_history::read(&dir.file(rundir::HISTORY)).map_err(|e| complain(e.to_string()))?;
     let result = match std::fs::read(dir.file(rundir::RESULT)) {
@@ -501,6 +540,7 @@ mod tests {
     #[case(&["sno"], None)]
     #[case(&["sno", "--service", "simulated"], Some(Target::Simulated))]
     #[case(&["sno", "--service", "process:/p"], Some(Target::Process { program: "/p".into() }))]
+    #[case(&["sno", "--service", "container:a/b:c"], Some(Target::Container { image: "a/b:c".into(), postgres: None }))]
     fn the_service_can_be_chosen(#[case] args: &[&str], #[case] expected: Option<Target>) {
         use clap::Parser as _;
         let parsed = Parsed::try_parse_from(["vlab"].iter().chain(args)).unwrap_or_else(|e| panic!("{e}"));
@@ -509,9 +549,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case("container:x", "not built yet")]
+    #[case("container", "container needs an image")]
     #[case("process", "process needs a program")]
-    #[case("docker:x", "write simulated, process:<program> or remote:<url>")]
+    #[case("docker:x", "write simulated, process:<program>, container:<image> or remote:<url>")]
     fn a_service_that_cannot_be_had_is_a_mistake_of_usage(#[case] service: &str, #[case] expected: &str) {
         use clap::Parser as _;
         let error = Parsed::try_parse_from(["vlab", "sno", "--service", service]).err().unwrap();

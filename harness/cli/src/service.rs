@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use vlab_model::settings::Settings;
 use vlab_reports::result::exit;
 use vlab_service::core::CoreConfig;
 use vlab_service::image::catalog::{OsImage, from_setting};
 use vlab_service::pg::{PgOptions, PgStore};
+use vlab_service::program::{settings_of_environment, stop_on_signals};
 use vlab_service::server::{Listen, ServeError, ServeOptions, serve};
 use vlab_service::store::MemoryStore;
 
@@ -45,10 +44,7 @@ pub(crate) struct ServiceArgs {
 }
 
 pub(crate) async fn service(args: ServiceArgs) -> u8 {
-    let known: Vec<(String, String)> = std::env::vars()
-        .filter(|(name, _)| Settings::NAMES.contains(&name.as_str()) || is_stage_timeout(name))
-        .collect();
-    let settings = match Settings::from_vars(known.iter().map(|(n, v)| (n.as_str(), v.as_str()))) {
+    let settings = match settings_of_environment() {
         Ok(settings) => settings,
         Err(error) => {
             say(&format!("settings in the environment: {error}"));
@@ -74,7 +70,7 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
         image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
     };
     let stop = CancellationToken::new();
-    stop_on_signals(stop.clone());
+    stop_on_signals(stop.clone(), i32::from(exit::INTERRUPTED));
     let (ready, listens) = tokio::sync::oneshot::channel();
     tokio::spawn(announce(listens, args.address_file));
     let served = match &args.postgres {
@@ -111,11 +107,6 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
     }
 }
 
-/// Names such as `HOST_STAGE_REBOOTING_TIMEOUT` are made from the stages and stand in no list of names.
-fn is_stage_timeout(name: &str) -> bool {
-    (name.starts_with("HOST_STAGE_") || name.starts_with("FINALIZING_STAGE_")) && name.ends_with("_TIMEOUT")
-}
-
 async fn announce(listens: tokio::sync::oneshot::Receiver<SocketAddr>, file: Option<PathBuf>) {
     let Ok(address) = listens.await else { return };
     say(&format!("listening on http://{address}"));
@@ -126,24 +117,4 @@ async fn announce(listens: tokio::sync::oneshot::Receiver<SocketAddr>, file: Opt
     if let Err(error) = written {
         say(&format!("cannot write {}: {error}", file.display()));
     }
-}
-
-fn stop_on_signals(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    tokio::spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            return;
-        };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        stop.cancel();
-        // In-flight requests have their time; somebody who asks twice has none.
-        tokio::select! {
-            _ = interrupt.recv() => std::process::exit(i32::from(exit::INTERRUPTED)),
-            () = tokio::time::sleep(Duration::from_secs(30)) => {}
-        }
-    });
 }

@@ -162,6 +162,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
             let later = match f.needed {
                 Needed::ToRun => "",
                 Needed::ToTest => " (tests only)",
+                Needed::ForSome => " (some runs)",
                 Needed::Later => " (not needed yet)",
             };
             print(&format!("{:width$}  {state:8}{later}  {}: {}\n", f.name, f.why, f.detail));
@@ -185,9 +186,25 @@ pub(crate) struct SetupArgs {
     /// Install nothing; only say what is missing.
     #[arg(long)]
     no_setup: bool,
+    /// Docker Engine, and start it.
+    #[arg(long)]
+    containers: bool,
 }
 
 pub(crate) fn set_up(args: &SetupArgs) -> u8 {
+    if args.containers {
+        let engine = setup::ensure(setup::Purpose::Containers, !args.no_setup).and_then(|_| setup::start_engine());
+        return match engine {
+            Ok(what) => {
+                say(what);
+                exit::PASSED
+            }
+            Err(why) => {
+                say(&why);
+                exit::INCONCLUSIVE
+            }
+        };
+    }
     match ensure_set_up(!args.no_setup) {
         Ok(done) => {
             say(done);
@@ -221,13 +238,21 @@ pub(crate) struct GcArgs {
 
 pub(crate) fn gc(args: &GcArgs) -> u8 {
     let temporary: Vec<PathBuf> = leftovers::temporary_folders();
-    let plan = match leftovers::find_leftovers(&ledger::registry(), &temporary) {
+    let registry = ledger::registry();
+    let mut plan = match leftovers::find_leftovers(&registry, &temporary) {
         Ok(plan) => plan,
         Err(error) => {
             say(&format!("cannot look for leftovers: {error}"));
             return exit::INCONCLUSIVE;
         }
     };
+    // Without an engine there are no containers.
+    if let Ok(engine) = vlab_engine::find()
+        && let Err(error) = leftovers::find_labelled(&mut plan, &registry, &engine)
+    {
+        say(&format!("cannot look for containers: {error}"));
+        return exit::INCONCLUSIVE;
+    }
     if args.json && args.dry_run {
         print(&format!("{}\n", serde_json::to_string_pretty(&plan).unwrap_or_default()));
         return exit::PASSED;

@@ -28,6 +28,10 @@ pub const LABEL_OWNER: &str = "vlab.owner";
 /// The label of images that we built: the checksum of what they were made of.
 pub const LABEL_CONTENT: &str = "vlab.content";
 
+/// A process that was started anew so that others in it find something else in `DOCKER_HOST` has here what it was before
+/// (empty: nothing).
+pub const BEFORE: &str = "VLAB_DOCKER_HOST";
+
 /// Where an engine listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
@@ -143,8 +147,15 @@ pub struct NoEngine {
 }
 
 impl NoEngine {
+    /// Is there none at all, as opposed to one that cannot be used?
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        !self.installed && self.looked.iter().all(|(_, refusal)| *refusal == Refusal::NoSocket)
+    }
+
     /// What is wrong, in a word.
-    fn cause(&self) -> &'static str {
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
         let any = |wanted: &Refusal| self.looked.iter().any(|(_, refusal)| refusal == wanted);
         if any(&Refusal::NoPermission) {
             "no permission to use the container engine"
@@ -188,11 +199,15 @@ impl fmt::Display for NoEngine {
 /// Where engines may be: with a word for people.
 fn places(variable: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Result<Address, String>)> {
     // One that is named is the only one that counts: another one would be a surprise.
-    if let Some(host) = variable("DOCKER_HOST") {
+    let host = match variable(BEFORE) {
+        Some(before) => Some(before),
+        None => variable("DOCKER_HOST"),
+    };
+    if let Some(host) = host.filter(|host| !host.is_empty()) {
         return vec![(format!("DOCKER_HOST={host}"), host.parse())];
     }
     let mut paths = vec![PathBuf::from("/var/run/docker.sock")];
-    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = variable("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     paths.extend(runtime.iter().map(|dir| dir.join("docker.sock")));
     paths.push(PathBuf::from("/run/podman/podman.sock"));
     paths.extend(runtime.iter().map(|dir| dir.join("podman").join("podman.sock")));
@@ -206,7 +221,7 @@ fn places(variable: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Result<Addr
 /// # Errors
 /// [`NoEngine`] with all places and what is wrong at each.
 pub fn find() -> Result<Engine, NoEngine> {
-    find_with(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    find_with(&|name| std::env::var(name).ok())
 }
 
 fn find_with(variable: &dyn Fn(&str) -> Option<String>) -> Result<Engine, NoEngine> {

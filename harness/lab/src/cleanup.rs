@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
 use serde::Serialize;
+use vlab_engine::{Engine, Thing};
 
 use crate::ledger::{LedgerError, MARK, Resource, Snapshot};
 use crate::postgres::{drop_left_behind, remains};
@@ -101,12 +102,41 @@ fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Out
             Ok(url) => drop_left_behind(&url, server, name).map(|()| Some("dropped".to_owned())),
             Err(_) => Err(format!("set DATABASE_URL to a connection to {server}, then `vlab gc` drops it")),
         },
+        Resource::Engine { engine, thing, name } => remove_from_engine(engine, thing, name),
         Resource::Unknown(_) => Err("written by another version of vlab; use that one's `vlab gc`".to_owned()),
     };
     match result {
         Ok(Some(how)) => Outcome::Removed(how),
         Ok(None) => Outcome::Gone,
         Err(why) => Outcome::Kept(why),
+    }
+}
+
+/// Whoever is killed while the engine makes something for it leaves a request that the engine may still finish: what is not
+/// there is looked for a little longer.
+const LATE: Duration = Duration::from_millis(700);
+
+/// Removes a thing that only its labels told of.
+pub(crate) fn remove_labelled(address: &str, thing: &str, name: &str) -> Outcome {
+    match remove_from_engine(address, thing, name) {
+        Ok(Some(how)) => Outcome::Removed(how),
+        Ok(None) => Outcome::Gone,
+        Err(why) => Outcome::Kept(why),
+    }
+}
+
+fn remove_from_engine(address: &str, thing: &str, name: &str) -> Result<Option<String>, String> {
+    let engine = Engine::at(address.parse()?);
+    let things = [Thing::Container, Thing::Network, Thing::Volume];
+    let thing = things.into_iter().find(|t| t.to_string() == thing).ok_or("of another version of vlab")?;
+    let late = Instant::now() + LATE;
+    loop {
+        match engine.remove(thing, name) {
+            Ok(true) => return Ok(Some(String::new())),
+            Ok(false) if Instant::now() >= late => return Ok(None),
+            Ok(false) => std::thread::sleep(Duration::from_millis(100)),
+            Err(error) => return Err(error.to_string()),
+        }
     }
 }
 

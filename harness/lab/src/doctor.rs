@@ -54,7 +54,9 @@ pub enum Needed {
     ToRun,
     /// Only for the project's own tests.
     ToTest,
-    /// Not needed yet: for runs with virtual machines or containers.
+    /// For some kinds of runs only, which say so when it is not there.
+    ForSome,
+    /// Not needed yet: for runs with virtual machines.
     Later,
 }
 
@@ -116,7 +118,11 @@ impl fmt::Display for Examination {
                 State::Missing => "MISSING",
                 State::Unusable => "UNUSABLE",
             };
-            let later = if finding.needed == Needed::Later { " (not needed yet)" } else { "" };
+            let later = match finding.needed {
+                Needed::Later => " (not needed yet)",
+                Needed::ForSome => " (for some runs)",
+                Needed::ToRun | Needed::ToTest => "",
+            };
             writeln!(f, "{state:<9} {:<16} {}{later}", finding.name, finding.detail)?;
             if let Some(fix) = finding.fix {
                 writeln!(f, "{:<26} for: {}", "", finding.why)?;
@@ -228,11 +234,12 @@ const NEEDS: &[Need] = &[
         fix: "Debian: apt-get install qemu-utils",
     },
     Need {
-        name: "docker",
-        why: "the real service from its container image",
-        needed: Needed::Later,
-        check: Check::Blocking(docker),
-        fix: "Debian: apt-get install docker.io; start the engine; join the group docker",
+        name: "container engine",
+        why: "the service and PostgreSQL as containers (`--service container:IMAGE`); nothing else needs it",
+        needed: Needed::ForSome,
+        check: Check::Blocking(engine),
+        fix: "`cargo xtask setup --containers` (Debian: apt-get install docker.io, and start it), or Podman with its socket; \
+              with one that this user may not use: usermod -aG docker USER, and log in again",
     },
 ];
 
@@ -475,11 +482,18 @@ fn qemu_img(_: &Context) -> Verdict {
     })
 }
 
-fn docker(_: &Context) -> Verdict {
-    try_out("docker", ["version", "--format", "{{.Server.Version}}"], 5, |tried| match tried.status.success() {
-        true => Ok(format!("engine {}", tried.stdout.trim())),
-        false => Err((State::Unusable, format!("the engine does not answer: {}", tried.last_words()))),
-    })
+fn engine(_: &Context) -> Verdict {
+    match vlab_engine::find() {
+        Ok(engine) => match engine.images() {
+            Ok(images) => (State::Found, format!("{engine}, {} images", images.len())),
+            Err(error) => (State::Unusable, first_line(&error)),
+        },
+        Err(none) => {
+            let looked: Vec<String> = none.looked.iter().map(|(place, why)| format!("{place}: {why}")).collect();
+            let state = if none.is_missing() { State::Missing } else { State::Unusable };
+            (state, format!("{} ({})", none.cause(), looked.join(", ")))
+        }
+    }
 }
 
 /// What a tried program said.

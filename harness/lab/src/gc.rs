@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use vlab_engine::Engine;
 
 use crate::cleanup::{self, Outcome, Settled};
+use crate::containers::{self, Fate};
 use crate::ledger::{Resource, Snapshot, check_is_ours};
 use crate::postgres::{OWNER_FILE, PREFIX, remains};
 use crate::proc::{self, ProcessId};
@@ -37,6 +39,25 @@ pub struct Alive {
     pub entries: usize,
 }
 
+/// A thing of a container engine that has the labels of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LabelledLeftover {
+    /// Address of the engine.
+    pub engine: String,
+    /// `container`, `network` or `volume`.
+    pub thing: String,
+    /// Its name.
+    pub name: String,
+    /// Id of the run.
+    pub run: String,
+}
+
+impl fmt::Display for LabelledLeftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of run {} at {}", self.thing, self.name, self.run, self.engine)
+    }
+}
+
 /// What there is, and what would be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
@@ -44,6 +65,10 @@ pub struct Plan {
     pub leftovers: Vec<Leftover>,
     /// Private directories of PostgreSQL that are in no ledger and whose owner is dead.
     pub strays: Vec<PathBuf>,
+    /// Containers, networks and volumes with the labels of dead runs that no ledger knows, in the order of removal.
+    pub labelled: Vec<LabelledLeftover>,
+    /// Those of which nobody here can know whether their run lives (made on another machine, or in another container).
+    pub unknown: Vec<LabelledLeftover>,
     /// Living runs, not touched.
     pub alive: Vec<Alive>,
     /// Ledgers that cannot be read, and why; not touched.
@@ -63,7 +88,7 @@ impl Plan {
     /// Is there nothing that would be removed?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.leftovers.is_empty() && self.strays.is_empty()
+        self.leftovers.is_empty() && self.strays.is_empty() && self.labelled.is_empty()
     }
 }
 
@@ -88,6 +113,12 @@ impl fmt::Display for Plan {
         }
         for stray in &self.strays {
             writeln!(f, "of no run: PostgreSQL directory {}", stray.display())?;
+        }
+        for thing in &self.labelled {
+            writeln!(f, "in no ledger, its run is dead: {thing}")?;
+        }
+        for thing in &self.unknown {
+            writeln!(f, "not touched, nobody here knows whether its run lives: {thing}")?;
         }
         for (path, why) in &self.unreadable {
             writeln!(f, "not touched, not readable: {} ({why})", path.display())?;
@@ -171,6 +202,43 @@ pub fn find_leftovers(registry: &Path, temporary: &[PathBuf]) -> io::Result<Plan
     Ok(plan)
 }
 
+/// Adds to a plan what the container engine has with the labels of runs and what is in no ledger of `registry`. Without an
+/// engine there is nothing; one that does not answer is told as a problem.
+///
+/// # Errors
+/// The engine found does not answer.
+pub fn find_labelled(plan: &mut Plan, registry: &Path, engine: &Engine) -> Result<(), String> {
+    // What any ledger knows is that ledger's business.
+    let mut known = BTreeSet::new();
+    for path in ledgers(registry).map_err(|error| error.to_string())? {
+        let Ok(snapshot) = Snapshot::read(&path) else { continue };
+        known.extend(snapshot.open.into_iter().filter_map(|(_, resource)| match resource {
+            Resource::Engine { name, .. } => Some(name),
+            _ => None,
+        }));
+    }
+    // An engine behind a socket runs on this machine.
+    let local = matches!(engine.address, vlab_engine::Address::Unix(_));
+    for found in engine.labelled().map_err(|error| error.to_string())? {
+        if known.contains(&found.name) {
+            continue;
+        }
+        let fate = containers::Owner::read(&found.owner).map_or(Fate::Unknown, |owner| owner.fate(local));
+        let thing = LabelledLeftover {
+            engine: engine.address.to_string(),
+            thing: found.thing.to_string(),
+            name: found.name,
+            run: found.run,
+        };
+        match fate {
+            Fate::Alive => {}
+            Fate::Dead => plan.labelled.push(thing),
+            Fate::Unknown => plan.unknown.push(thing),
+        }
+    }
+    Ok(())
+}
+
 /// Does what the plan says, as far as it is still so.
 #[must_use]
 pub fn remove(plan: &Plan) -> Removal {
@@ -193,6 +261,10 @@ pub fn remove(plan: &Plan) -> Removal {
             Ok(settled) => removal.settled.extend(settled),
             Err(error) => removal.failed.push(error.to_string()),
         }
+    }
+    for thing in &plan.labelled {
+        let outcome = cleanup::remove_labelled(&thing.engine, &thing.thing, &thing.name);
+        removal.settled.push(Settled { what: thing.to_string(), outcome });
     }
     for stray in &plan.strays {
         let what = format!("PostgreSQL directory {}", stray.display());

@@ -68,6 +68,15 @@ pub enum Resource {
         /// Name of the database.
         name: String,
     },
+    /// A container, network or volume of a container engine.
+    Engine {
+        /// Address of the engine, in the form of `DOCKER_HOST`.
+        engine: String,
+        /// `container`, `network` or `volume`.
+        thing: String,
+        /// Its name.
+        name: String,
+    },
     /// Written by another version of this program: kept as it is, reported, not touched.
     #[serde(untagged)]
     Unknown(serde_json::Value),
@@ -83,6 +92,7 @@ impl std::fmt::Display for Resource {
             Self::Socket { path } => write!(f, "socket {}", path.display()),
             Self::PostgresCluster { data_dir } => write!(f, "PostgreSQL server in {}", data_dir.display()),
             Self::Database { server, name } => write!(f, "database {name} on {server}"),
+            Self::Engine { engine, thing, name } => write!(f, "{thing} {name} of {engine}"),
             Self::Unknown(value) => match value.get("kind").and_then(serde_json::Value::as_str) {
                 Some(kind) => write!(f, "`{kind}` of another version"),
                 None => write!(f, "entry of another version"),

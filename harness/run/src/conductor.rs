@@ -105,7 +105,6 @@ impl Conductor {
                 pull_secret: score.pull_secret.clone(),
                 look_every: score.look_every,
                 clock_scale: score.clock_scale,
-                events_tell_states: score.state_source == Source::Poll,
             },
             &host_ids,
         );
@@ -305,7 +304,7 @@ impl Conductor {
 
     fn note(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
         if let What::ClusterStatus { cluster, to, .. } = &what
-            && source.tells_states(self.score.state_source)
+            && source == self.score.state_source
         {
             if matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
                 self.ended_clusters.insert(*cluster);

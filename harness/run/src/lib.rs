@@ -8,6 +8,7 @@
 //! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
+pub mod container;
 pub mod fault;
 pub mod live;
 pub mod moment;

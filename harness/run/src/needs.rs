@@ -28,11 +28,11 @@ async fn lacking(need: &Need, runs: &Path) -> Option<String> {
             };
         }
         Need::Root => return (!nix::unistd::geteuid().is_root()).then(|| "this is no root shell".to_owned()),
-        Need::Image(_) => return Some("container images are not built yet".to_owned()),
+        Need::Image(name) => return no_image(name).await,
         // Whether QEMU is there is what the check for KVM looks at first.
         Need::Kvm | Need::Qemu => "kvm",
         Need::Libvirt => "libvirt",
-        Need::Docker => "docker",
+        Need::Docker => "container engine",
         Need::Netns => "user namespaces",
         Need::Browser => "chromium",
     };
@@ -46,6 +46,20 @@ async fn lacking(need: &Need, runs: &Path) -> Option<String> {
     }
 }
 
+/// Only what is on the machine counts: a need is a question about the place, not an order to fetch something.
+async fn no_image(name: &str) -> Option<String> {
+    let asked = name.to_owned();
+    let looked = tokio::task::spawn_blocking(move || match vlab_engine::find() {
+        Err(none) => Some(none.to_string()),
+        Ok(engine) => match engine.image(&asked) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(format!("there is no such image on {engine}")),
+            Err(error) => Some(error.to_string()),
+        },
+    });
+    looked.await.unwrap_or_else(|panic| Some(panic.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,7 +67,7 @@ mod tests {
     #[tokio::test]
     async fn every_need_of_the_language_can_be_examined() {
         let context = || Context { hosts: 0, run_dir: std::env::temp_dir() };
-        for name in ["kvm", "libvirt", "docker", "user namespaces", "chromium"] {
+        for name in ["kvm", "libvirt", "container engine", "user namespaces", "chromium"] {
             assert!(examine_one(name, context()).await.is_some(), "doctor has no {name}");
         }
         assert!(examine_one("no such thing", context()).await.is_none());
@@ -61,8 +75,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_had_is_told_with_its_reason() {
-        let reason = unmet(&[Need::Image("x".into())], Path::new("/tmp")).await.unwrap();
-        assert_eq!(reason, "the scenario needs image:x: container images are not built yet");
+        let reason = unmet(&[Need::Image("no-such-image".into())], Path::new("/tmp")).await.unwrap();
+        // With an engine it is not there; without one the engine is what is missing.
+        let known = ["there is no such image", "container engine"].iter().any(|part| reason.contains(part));
+        assert!(reason.starts_with("the scenario needs image:no-such-image: ") && known, "{reason}");
         assert_eq!(unmet(&[], Path::new("/tmp")).await, None);
     }
 }

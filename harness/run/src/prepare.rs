@@ -41,6 +41,8 @@ pub struct Choices {
     pub time_profile: Option<String>,
     /// Service under test instead of the scenario's.
     pub service: Option<Target>,
+    /// Image of PostgreSQL for a service in a container, instead of the scenario's or the usual one.
+    pub postgres_image: Option<String>,
 }
 
 /// Everything that a run needs to know.
@@ -126,8 +128,7 @@ impl From<(&str, LoadError)> for PrepareError {
 pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
     let of_scenario = Target::of_scenario(&scenario.service);
     let other_target = choices.service.is_some() && choices.service.as_ref() != of_scenario.as_ref().ok();
-    let mut not_built: Vec<String> =
-        scenario.not_built.iter().filter(|n| !(n.of_service && other_target)).map(|n| n.diagnostic.clone()).collect();
+    let mut not_built: Vec<String> = scenario.not_built.iter().map(|n| n.diagnostic.clone()).collect();
     // The scenario room tells what of its language cannot run; this is asked again (as is the target below) so that a gap
     // there cannot become a run that silently leaves something out.
     if let (true, Some(host)) = (not_built.is_empty(), scenario.hosts.iter().find(|h| h.kind != HostKind::Simulated)) {
@@ -136,10 +137,13 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
     if !not_built.is_empty() {
         return Err(PrepareError::NotBuilt(not_built));
     }
-    let target = match choices.service.clone() {
+    let mut target = match choices.service.clone() {
         Some(target) => target,
         None => of_scenario?,
     };
+    if let (Target::Container { postgres, .. }, Some(chosen)) = (&mut target, &choices.postgres_image) {
+        *postgres = Some(chosen.clone());
+    }
     fits(&target, &scenario)?;
     let time_profile = choices.time_profile.clone().unwrap_or_else(|| scenario.service.time_profile.clone());
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
@@ -148,7 +152,9 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
     let mut only_real = BTreeMap::new();
     for (name, value) in &scenario.service.settings {
         match settings.apply_vars([(name.as_str(), value.as_str())]) {
-            Err(SettingError::NotSimulated { name }) if matches!(target, Target::Process { .. }) => {
+            Err(SettingError::NotSimulated { name })
+                if matches!(target, Target::Process { .. } | Target::Container { .. }) =>
+            {
                 only_real.insert(name, value.clone());
             }
             other => other?,
@@ -193,7 +199,7 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     match target {
         Target::Simulated => Ok(()),
-        Target::Process { .. } => {
+        Target::Process { .. } | Target::Container { .. } => {
             let plain = |n: &String| n.strip_prefix("MYAPP_").unwrap_or(n).to_owned();
             match scenario.service.settings.keys().map(plain).find(|n| OWNED.contains(&n.as_str())) {
                 Some(name) => unfit(format!("it sets {name}, which the run must choose itself")),
@@ -299,7 +305,14 @@ impl Prepared {
         // Virtual time knows only the simulated one.
         let service =
             if self.other_target && verb != "simulate" { format!(" --service {}", self.target) } else { String::new() };
-        format!("vlab {verb} {} --seed {}{profile}{service}", self.called, self.seed)
+        let postgres = match (&self.target, &self.scenario.service.postgres_image) {
+            (Target::Container { postgres: Some(image), .. }, of_scenario) if Some(image) != of_scenario.as_ref() => {
+                format!(" --postgres-image {image}")
+            }
+            _ => String::new(),
+        };
+        let postgres = if verb == "simulate" { String::new() } else { postgres };
+        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}", self.called, self.seed)
     }
 }
 

@@ -21,12 +21,13 @@ use vlab_lab::process::Child;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{
-    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, exit,
+    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, exit,
 };
 use vlab_reports::{Redactor, write_all};
 use vlab_scenario::{Moment, Need};
 
 use crate::conductor::{Conductor, Ending, Score};
+use crate::container::{self, Containers, Order};
 use crate::live::Live;
 use crate::moment::Tracker;
 use crate::prepare::{Prepared, VERSION};
@@ -67,6 +68,8 @@ pub struct RealOptions {
     pub live: bool,
     /// Programs that the real service calls (`oc`) are taken from `PATH` instead of our stand-ins.
     pub real_tools: bool,
+    /// How long the service may take until it is ready, when not the usual time.
+    pub ready_within: Option<Duration>,
     /// Things to kill on the way, for tests of what survives that.
     pub disturbances: Vec<Disturbance>,
 }
@@ -163,9 +166,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
             return Outcome { dir: None, result };
         }
     };
-    // PostgreSQL is for services that are ours.
+    // A service that runs already has its PostgreSQL, one in a container gets it in another one.
     let mut needs = prepared.scenario.needs.clone();
-    needs.retain(|need| prepared.target.is_owned() || *need != Need::Postgres);
+    needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
     if let Some(reason) = crate::needs::unmet(&needs, &options.runs).await {
         let mut check = CheckResult::new(CheckKind::Lab, "needs", CheckVerdict::Skipped { reason: reason.clone() });
         check.expected = "the place of the run offers what the scenario needs".to_owned();
@@ -187,7 +190,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         ledger: None,
         secrets: prepared.secrets(),
     };
-    let history = bench.run(&mut result).await;
+    let history = Box::pin(bench.run(&mut result)).await;
     bench.clean_up(&mut result).await;
     let redactor = Redactor::new(std::mem::take(&mut bench.secrets));
     let interrupted = options.interrupted.is_cancelled();
@@ -218,10 +221,14 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
 }
 
 /// Something was wrong with the lab: with it the run proves nothing.
+///
+/// The first line says what; lines after it are details or the end of a log.
 fn lab_check(result: &mut RunResult, name: &str, problem: &str) {
     let mut check = CheckResult::new(CheckKind::Lab, name, CheckVerdict::Failed);
-    check.message = problem.to_owned();
-    check.seen = problem.to_owned();
+    let (first, rest) = problem.split_once('\n').unwrap_or((problem, ""));
+    check.message = first.to_owned();
+    check.seen = first.to_owned();
+    check.last_things = rest.lines().map(str::to_owned).collect();
     result.checks.push(check);
 }
 
@@ -277,10 +284,12 @@ struct Bench<'a> {
 
 /// The parts of the lab that are up.
 struct Lab {
-    /// `None` when the service is not ours.
+    /// `None` when the service is not ours, or its database in a container.
     postgres: Option<Store>,
-    /// `None` when the service is not ours.
+    /// `None` when the service is not ours, or no process.
     service: Option<Child>,
+    /// The service and its database, when they are containers.
+    containers: Option<Box<Containers>>,
     endpoint: Endpoint,
     scratch: Option<Scratch>,
     version: String,
@@ -293,20 +302,57 @@ struct Store {
 }
 
 impl Lab {
-    /// Ends when the service does; never, when it is not ours.
-    async fn service_ended(&self) -> std::process::ExitStatus {
-        match &self.service {
-            Some(child) => child.wait().await,
-            None => std::future::pending().await,
+    /// Ends when the service or its database does; never, when they are not ours.
+    async fn ended(&self) -> End {
+        match (&self.service, &self.containers) {
+            (Some(child), _) => End::Service(child.wait().await.to_string()),
+            (None, Some(containers)) => match containers.ended().await {
+                (true, how) => End::Service(how),
+                (false, how) => End::Postgres(how),
+            },
+            (None, None) => std::future::pending().await,
         }
     }
+
+    /// Connection string of the service's database, where it is ours.
+    fn conninfo(&self) -> Option<&str> {
+        match (&self.postgres, &self.containers) {
+            (Some(postgres), _) => Some(&postgres.conninfo),
+            (None, Some(containers)) => Some(&containers.conninfo),
+            (None, None) => None,
+        }
+    }
+
+    /// The last lines of the service's log.
+    fn service_log(&self, count: usize) -> Vec<String> {
+        match (&self.service, &self.containers) {
+            (Some(child), _) => child.last_lines(count),
+            (None, Some(containers)) => containers.last_lines(true, count),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// The last lines of the database's log.
+    fn postgres_log(&self, count: usize) -> Vec<String> {
+        match (&self.postgres, &self.containers) {
+            (Some(postgres), _) => postgres.cluster.last_log_lines(count),
+            (None, Some(containers)) => containers.last_lines(false, count),
+            (None, None) => Vec::new(),
+        }
+    }
+}
+
+/// A part of the lab ended by itself; how.
+enum End {
+    Service(String),
+    Postgres(String),
 }
 
 impl Bench<'_> {
     /// Sets everything up, runs, takes everything down. What goes wrong with the lab is put into the result.
     async fn run(&mut self, result: &mut RunResult) -> Vec<Observation> {
         let begun = Instant::now();
-        let lab = match self.set_up(result).await {
+        let lab = match Box::pin(self.set_up(result)).await {
             Ok(lab) => lab,
             Err(error) => {
                 lab_check(result, error.what, &error.error);
@@ -316,10 +362,14 @@ impl Bench<'_> {
         if let Some(postgres) = &lab.postgres {
             result.run.versions.insert("postgresql".to_owned(), postgres.cluster.version().to_owned());
         }
+        if let Some(containers) = &lab.containers {
+            result.run.versions.insert("postgresql".to_owned(), containers.postgres_version.clone());
+            result.run.versions.insert("container engine".to_owned(), containers.engine());
+        }
         result.run.versions.insert("service".to_owned(), lab.version.clone());
         let set_up = begun.elapsed();
         tracing::info!(?set_up, "the lab is up");
-        self.perform(lab, result, set_up).await
+        Box::pin(self.perform(lab, result, set_up)).await
     }
 
     async fn set_up(&mut self, result: &mut RunResult) -> Result<Lab, LabError> {
@@ -334,10 +384,14 @@ impl Bench<'_> {
             return Ok(Lab {
                 postgres: None,
                 service: running.child,
+                containers: None,
                 endpoint: running.endpoint,
                 scratch: None,
                 version: running.version,
             });
+        }
+        if let target::Target::Container { image, postgres } = &self.prepared.target {
+            return self.set_up_containers(result, &run_id, &ledger, image, postgres.as_deref()).await;
         }
         let as_process = matches!(self.prepared.target, target::Target::Process { .. });
         let postgres = PgCluster::start(PgOptions {
@@ -355,13 +409,20 @@ impl Bench<'_> {
         }
         let mut scratch = None;
         match self.set_up_service(&run_id, &ledger, &postgres, as_process, &mut scratch).await {
-            Ok((conninfo, running)) => Ok(Lab {
-                postgres: Some(Store { cluster: postgres, conninfo }),
-                service: running.child,
-                endpoint: running.endpoint,
-                scratch,
-                version: running.version,
-            }),
+            Ok((conninfo, running)) => {
+                result.startup = running.ready.map(|ready| Startup {
+                    service_ready_ms: ready.as_secs_f64() * 1e3,
+                    postgres_ready_ms: Some(postgres.start_times().total.as_secs_f64() * 1e3),
+                });
+                Ok(Lab {
+                    postgres: Some(Store { cluster: postgres, conninfo }),
+                    service: running.child,
+                    containers: None,
+                    endpoint: running.endpoint,
+                    scratch,
+                    version: running.version,
+                })
+            }
             Err(error) => {
                 if let Some(scratch) = scratch {
                     // What cannot be removed stays in the ledger and is told as a leak.
@@ -371,6 +432,50 @@ impl Bench<'_> {
                 Err(error)
             }
         }
+    }
+
+    async fn set_up_containers(
+        &mut self,
+        result: &mut RunResult,
+        run_id: &str,
+        ledger: &Arc<Ledger>,
+        image: &str,
+        postgres_image: Option<&str>,
+    ) -> Result<Lab, LabError> {
+        let order = Order {
+            prepared: self.prepared,
+            run_id,
+            image,
+            postgres_image,
+            database: DATABASE,
+            service_log: self.dir.file("service.log"),
+            postgres_log: self.dir.file("postgresql.log"),
+            ledger: Some(ledger.clone()),
+            real_tools: self.options.real_tools,
+            ready_within: self.options.ready_within,
+            interrupted: &self.options.interrupted,
+        };
+        let containers = match Box::pin(Containers::start(&order)).await {
+            Ok(containers) => containers,
+            Err(container::Problem::Interrupted) => {
+                return Err(LabError { what: "set-up", error: "interrupted".into() });
+            }
+            Err(problem) => return Err(self::lab("containers")(&problem)),
+        };
+        // The service may write it into its log.
+        self.secrets.push(containers.password.clone());
+        result.startup = Some(Startup {
+            service_ready_ms: containers.service_ready.as_secs_f64() * 1e3,
+            postgres_ready_ms: Some(containers.postgres_ready.as_secs_f64() * 1e3),
+        });
+        Ok(Lab {
+            postgres: None,
+            service: None,
+            endpoint: containers.endpoint.clone(),
+            scratch: None,
+            version: containers.version.clone(),
+            containers: Some(Box::new(containers)),
+        })
     }
 
     async fn set_up_service(
@@ -415,6 +520,7 @@ impl Bench<'_> {
             tcp_conninfo: postgres.and_then(|(postgres, _)| postgres.tcp_conninfo_for(DATABASE)),
             scratch,
             real_tools: self.options.real_tools,
+            ready_within: self.options.ready_within,
         };
         tokio::select! {
             running = self.prepared.target.start(&ground, again) => running.map_err(|e| lab("service")(&e)),
@@ -426,8 +532,8 @@ impl Bench<'_> {
         let (watcher_tx, mut changes) = mpsc::unbounded_channel();
         // Where the database is not ours, the user's looks are all that is seen.
         let mut watcher = None;
-        if let Some(postgres) = &lab.postgres {
-            match database::connect(&postgres.conninfo).await {
+        if let Some(conninfo) = lab.conninfo().map(str::to_owned) {
+            match database::connect(&conninfo).await {
                 Ok(client) => {
                     if let Err(error) = database::install(&client).await {
                         lab_check(result, "history", &error.to_string());
@@ -435,7 +541,7 @@ impl Bench<'_> {
                 }
                 Err(error) => lab_check(result, "history", &error.to_string()),
             }
-            watcher = Some(tokio::spawn(database::watch(postgres.conninfo.clone(), watcher_tx)));
+            watcher = Some(tokio::spawn(database::watch(conninfo, watcher_tx)));
         }
         let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
             Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),
@@ -514,14 +620,21 @@ impl Bench<'_> {
                     }
                 }
                 Some((at, found)) = changes.recv() => observe(&mut conductor, at, found),
-                status = lab.service_ended() => {
-                    let text = format!("the service under test ended by itself: {status}");
+                end = lab.ended() => {
+                    let how = match end {
+                        End::Service(how) => how,
+                        End::Postgres(how) => {
+                            problem = Some(("postgresql", format!("PostgreSQL ended by itself during the run: {how}")));
+                            break None;
+                        }
+                    };
+                    let text = format!("the service under test ended by itself: {how}");
                     conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.clone() });
                     let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
                     check.message = text;
                     check.expected = "the service runs until the harness stops it".to_owned();
-                    check.seen = status.to_string();
-                    check.last_things = lab.service.as_ref().map(|s| s.last_lines(50)).unwrap_or_default();
+                    check.seen = how;
+                    check.last_things = lab.service_log(50);
                     result.checks.push(check);
                     break None;
                 }
@@ -544,7 +657,7 @@ impl Bench<'_> {
             if *what == "postgresql"
                 && let Some(check) = result.checks.last_mut()
             {
-                check.last_things = lab.postgres.as_ref().map(|p| p.cluster.last_log_lines(20)).unwrap_or_default();
+                check.last_things = lab.postgres_log(20);
             }
         }
         if problem.is_none() {
@@ -565,6 +678,11 @@ impl Bench<'_> {
                 tracing::warn!(%status, "the service did not end cleanly");
             }
         }
+        if let Some(containers) = &mut lab.containers
+            && let Err(error) = containers.remove_service().await
+        {
+            lab_check(result, "containers", &error.to_string());
+        }
         drop(changes);
         if let Some(watcher) = watcher {
             let _ = watcher.await;
@@ -573,6 +691,11 @@ impl Bench<'_> {
             && let Err(error) = postgres.cluster.stop().await
         {
             lab_check(result, "postgresql", &error.to_string());
+        }
+        if let Some(containers) = lab.containers.take()
+            && let Err(error) = containers.remove().await
+        {
+            lab_check(result, "containers", &error.to_string());
         }
         if let Some(scratch) = lab.scratch.take()
             && let Err(error) = scratch.remove()
@@ -802,7 +925,7 @@ impl Bench<'_> {
         let mut check = CheckResult::new(CheckKind::Leak, "nothing is left behind", CheckVerdict::Passed);
         match ledger.close() {
             Ok(left) if left.is_empty() => {
-                check.seen = "every process, folder and socket of the run is gone".to_owned();
+                check.seen = "every process, container, folder and socket of the run is gone".to_owned();
                 if let Err(error) = supervisor.dismiss() {
                     tracing::warn!(%error, "supervisor");
                 }

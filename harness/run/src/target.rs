@@ -3,6 +3,7 @@
 //!
 //! * `simulated`: this program's own service, as a process of its own, on PostgreSQL;
 //! * `process`: a program (the real assisted-service) on PostgreSQL, with the environment that [`environment`] makes;
+//! * `container`: an image of either, with PostgreSQL in a container beside it ([`crate::container`]);
 //! * `remote`: it runs already. Nothing is started, stopped or set, and states come from polls.
 
 use std::ffi::{OsStr, OsString};
@@ -14,12 +15,13 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::config::Host;
 use vlab_api::http::{Method, Request, Response};
 use vlab_api::ops;
 use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError, Resource, Token};
 use vlab_lab::process::{Child, ProcessError, Program};
 use vlab_model::history::Source;
@@ -30,14 +32,16 @@ use crate::prepare::{Prepared, VERSION};
 /// How long the simulated service may take from its start until it is ready.
 const SIMULATED_READY: Duration = Duration::from_secs(30);
 /// The same for a real one: it makes its tables first.
-const PROCESS_READY: Duration = Duration::from_secs(60);
+pub(crate) const PROCESS_READY: Duration = Duration::from_secs(60);
+/// What a real service is waited for.
+pub(crate) const READY: &str = "the service to be ready (GET /ready)";
 /// How long a remote service may take to answer the first question.
 const REMOTE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a service may take to stop after it was asked to.
 const STOP: Duration = Duration::from_secs(10);
 
 /// Stand-in for `oc`; see the file itself.
-const OC: &str = include_str!("../stand-ins/oc");
+pub(crate) const OC: &str = include_str!("../stand-ins/oc");
 
 /// Settings that a run of a program must choose itself: a scenario that sets them would take the service away from the run.
 pub const OWNED: &[&str] = &[
@@ -67,6 +71,13 @@ pub enum Target {
         /// Its file, or a name in `PATH`.
         program: PathBuf,
     },
+    /// A container of this image, with another one for PostgreSQL.
+    Container {
+        /// The service's image.
+        image: String,
+        /// The image of PostgreSQL; `None`: the usual one.
+        postgres: Option<String>,
+    },
     /// One that runs already and is not touched.
     Remote {
         /// Its address, `http://host[:port]`.
@@ -78,7 +89,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// No such word.
-    #[error("{0:?} is no target: write simulated, process:<program> or remote:<url>")]
+    #[error("{0:?} is no target: write simulated, process:<program>, container:<image> or remote:<url>")]
     Form(String),
     /// The part behind the colon is missing.
     #[error("{0} needs {1}")]
@@ -110,7 +121,12 @@ impl FromStr for Target {
             return Err(TargetError::Form(text.to_owned()));
         }
         let rest = rest.filter(|r| !r.is_empty());
-        Self::of(kind, rest, rest)
+        match (kind, rest) {
+            (ServiceKind::Container, Some(image)) if image.contains(char::is_whitespace) => {
+                Err(TargetError::Form(text.to_owned()))
+            }
+            _ => Self::of(kind, [rest; 3], None),
+        }
     }
 }
 
@@ -119,22 +135,28 @@ impl fmt::Display for Target {
         match self {
             Self::Simulated => f.write_str("simulated"),
             Self::Process { program } => write!(f, "process:{}", program.display()),
+            Self::Container { image, .. } => write!(f, "container:{image}"),
             Self::Remote { url } => write!(f, "remote:{url}"),
         }
     }
 }
 
 impl Target {
-    fn of(kind: ServiceKind, program: Option<&str>, url: Option<&str>) -> Result<Self, TargetError> {
+    fn of(
+        kind: ServiceKind,
+        [program, image, url]: [Option<&str>; 3],
+        postgres: Option<&str>,
+    ) -> Result<Self, TargetError> {
         match kind {
             ServiceKind::Simulated => Ok(Self::Simulated),
             ServiceKind::Process => match program {
                 Some(program) => Ok(Self::Process { program: program.into() }),
                 None => Err(TargetError::Missing("process", "a program: process:/path/to/assisted-service")),
             },
-            ServiceKind::Container => Err(TargetError::NotBuilt(
-                "a service of kind container; take the program out of the image and use process:<program>".to_owned(),
-            )),
+            ServiceKind::Container => match image {
+                Some(image) => Ok(Self::Container { image: image.into(), postgres: postgres.map(str::to_owned) }),
+                None => Err(TargetError::Missing("container", "an image: container:vlab-service")),
+            },
             ServiceKind::Remote => {
                 let url = url.ok_or(TargetError::Missing("remote", "an address: remote:http://HOST:PORT"))?;
                 if url.starts_with("https://") {
@@ -154,12 +176,23 @@ impl Target {
     /// # Errors
     /// [`TargetError`] for one that is not built or has no program or address.
     pub fn of_scenario(service: &Service) -> Result<Self, TargetError> {
-        Self::of(service.kind, service.program.as_deref(), service.url.as_deref())
+        let [program, image, url] = [&service.program, &service.image, &service.url].map(Option::as_deref);
+        Self::of(service.kind, [program, image, url], service.postgres_image.as_deref())
     }
 
     /// Does the run own the service, its settings and its database?
     pub fn is_owned(&self) -> bool {
         !matches!(self, Self::Remote { .. })
+    }
+
+    /// Is PostgreSQL started as a program of this machine?
+    pub fn needs_postgres_here(&self) -> bool {
+        matches!(self, Self::Simulated | Self::Process { .. })
+    }
+
+    /// Is it the real service, or may it be? Only the built-in one is known to write an event together with its change.
+    pub fn may_be_real(&self) -> bool {
+        !matches!(self, Self::Simulated)
     }
 
     /// Where states come from: the service's tables where the run owns them, else what the user sees when looking.
@@ -282,6 +315,9 @@ pub enum StartError {
     /// The remote service.
     #[error("{0}")]
     Remote(String),
+    /// A container.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
 }
 
 /// The service under test as it runs.
@@ -293,6 +329,8 @@ pub struct Running {
     pub endpoint: Endpoint,
     /// What it says that it is.
     pub version: String,
+    /// From its start to `/ready`; `None` when it ran already.
+    pub ready: Option<Duration>,
 }
 
 /// What a service needs around it.
@@ -316,6 +354,8 @@ pub struct Ground<'a> {
     pub scratch: Option<&'a Scratch>,
     /// The real tools are used instead of the stand-ins.
     pub real_tools: bool,
+    /// How long it may take until it is ready, when not the usual time.
+    pub ready_within: Option<Duration>,
 }
 
 impl Target {
@@ -327,6 +367,10 @@ impl Target {
         match self {
             Self::Simulated => simulated(ground, again).await,
             Self::Process { program } => process(program, ground, again).await,
+            // With its database: see `crate::container`.
+            Self::Container { image, .. } => {
+                Err(StartError::Remote(format!("{image}: containers are started by the run")))
+            }
             Self::Remote { url } => remote(url).await,
         }
     }
@@ -345,19 +389,30 @@ async fn simulated(ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Run
     for (name, value) in ground.prepared.settings.to_vars() {
         program = program.env(name, value);
     }
+    let begun = Instant::now();
     let child = Child::spawn(program)?;
     let ready = child
-        .wait_ready("the service to be ready", SIMULATED_READY, Duration::from_millis(5), || {
-            let file = ground.address_file.clone();
-            async move {
-                let Ok(text) = fs::read_to_string(&file) else { return Ok(None) };
-                let address = text.trim().parse().map_err(|e| format!("address file: {text:?}: {e}"))?;
-                is_ready(Endpoint::new(address)).await
-            }
-        })
+        .wait_ready(
+            "the service to be ready",
+            ground.ready_within.unwrap_or(SIMULATED_READY),
+            Duration::from_millis(5),
+            || {
+                let file = ground.address_file.clone();
+                async move {
+                    let Ok(text) = fs::read_to_string(&file) else { return Ok(None) };
+                    let address = text.trim().parse().map_err(|e| format!("address file: {text:?}: {e}"))?;
+                    is_ready(Endpoint::new(address)).await
+                }
+            },
+        )
         .await;
     match ready {
-        Ok(endpoint) => Ok(Running { child: Some(child), endpoint, version: format!("simulated {VERSION}") }),
+        Ok(endpoint) => Ok(Running {
+            child: Some(child),
+            endpoint,
+            version: format!("simulated {VERSION}"),
+            ready: Some(begun.elapsed()),
+        }),
         Err(error) => {
             child.stop(STOP).await;
             Err(error.into())
@@ -365,7 +420,7 @@ async fn simulated(ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Run
     }
 }
 
-async fn is_ready(endpoint: Endpoint) -> Result<Option<Endpoint>, String> {
+pub(crate) async fn is_ready(endpoint: Endpoint) -> Result<Option<Endpoint>, String> {
     let mut connection = HttpConnection::new(endpoint.clone());
     match connection.send(&Request::new(Method::Get, "/ready"), Duration::from_secs(1)).await {
         Ok(response) if response.status == 200 => Ok(Some(endpoint)),
@@ -410,10 +465,11 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
     for (name, value) in environment(ground.prepared, &database, address, &scratch.work(), tools.as_deref(), &path) {
         service = service.env(name, value);
     }
+    let begun = Instant::now();
     let child = Child::spawn(service)?;
     let endpoint = Endpoint::new(address);
     let ready = child
-        .wait_ready("the service to be ready (GET /ready)", PROCESS_READY, Duration::from_millis(20), || {
+        .wait_ready(READY, ground.ready_within.unwrap_or(PROCESS_READY), Duration::from_millis(20), || {
             is_ready(endpoint.clone())
         })
         .await;
@@ -421,6 +477,7 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
         child.stop(STOP).await;
         return Err(error.into());
     }
+    let ready = Some(begun.elapsed());
     let version = match who_is(&endpoint).await {
         Ok(version) => format!("{} ({version})", program.display()),
         Err(problem) => {
@@ -428,11 +485,11 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
             return Err(StartError::Remote(format!("{} is ready, but {problem}", program.display())));
         }
     };
-    Ok(Running { child: Some(child), endpoint, version })
+    Ok(Running { child: Some(child), endpoint, version, ready })
 }
 
 /// A port of 127.0.0.1 that was free a moment ago: the real service takes a number and cannot be told to take any.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -532,11 +589,11 @@ pub fn environment(
 async fn remote(url: &str) -> Result<Running, StartError> {
     let endpoint = Endpoint::resolve(url).await.map_err(|e| StartError::Remote(e.to_string()))?;
     let version = who_is(&endpoint).await.map_err(|e| StartError::Remote(format!("{url}: {e}")))?;
-    Ok(Running { child: None, endpoint, version: format!("{url} ({version})") })
+    Ok(Running { child: None, endpoint, version: format!("{url} ({version})"), ready: None })
 }
 
 /// Asks what answers there for its versions: only an assisted-service can tell them.
-async fn who_is(endpoint: &Endpoint) -> Result<String, String> {
+pub(crate) async fn who_is(endpoint: &Endpoint) -> Result<String, String> {
     let call = ops::list_component_versions();
     let mut connection = HttpConnection::new(endpoint.clone());
     match connection.send(&call.request, REMOTE_ANSWER).await {

@@ -47,6 +47,7 @@ fn prepared(service: &str, chosen: Option<&str>) -> Result<Prepared, PrepareErro
 #[rstest]
 #[case("simulated", Target::Simulated)]
 #[case("process:/a b/assisted-service", Target::Process { program: "/a b/assisted-service".into() })]
+#[case("container:quay.io/a/b:c", Target::Container { image: "quay.io/a/b:c".into(), postgres: None })]
 #[case("remote:http://h:8090", Target::Remote { url: "http://h:8090".into() })]
 #[case("remote:http://[::1]:8090/", Target::Remote { url: "http://[::1]:8090/".into() })]
 fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
@@ -56,7 +57,7 @@ fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
 }
 
 #[rstest]
-#[case("", "is no target: write simulated, process:<program> or remote:<url>")]
+#[case("", "is no target: write simulated, process:<program>, container:<image> or remote:<url>")]
 #[case("simulated:x", "is no target")]
 #[case("podman:x", "is no target")]
 #[case("process", "process needs a program")]
@@ -65,7 +66,9 @@ fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
 #[case("remote:ftp://x", "is no service URL")]
 #[case("remote:http://x/api", "is no service URL")]
 #[case("remote:https://x", "not built yet: https://x: https; use the service's http listener")]
-#[case("container:quay.io/x", "not built yet: a service of kind container")]
+#[case("container", "container needs an image")]
+#[case("container:", "container needs an image")]
+#[case("container:a b", "is no target")]
 fn bad_targets_are_refused_with_what_to_write(#[case] text: &str, #[case] expected: &str) {
     let error = text.parse::<Target>().unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
@@ -78,8 +81,8 @@ fn bad_targets_are_refused_with_what_to_write(#[case] text: &str, #[case] expect
 #[case("{kind: process, program: /p}", Some("process:/p"), "process:/p", "")]
 #[case("{kind: remote, url: 'http://h'}", None, "remote:http://h", "")]
 #[case("{kind: remote, url: 'http://h'}", Some("simulated"), "simulated", " --service simulated")]
-// What the scenario names is not built, but nobody asks for it.
-#[case("{kind: container}", Some("simulated"), "simulated", " --service simulated")]
+#[case("{kind: container, image: a}", None, "container:a", "")]
+#[case("{kind: container, image: a}", Some("container:b"), "container:b", " --service container:b")]
 fn the_command_line_wins_over_the_scenario(
     #[case] service: &str,
     #[case] chosen: Option<&str>,
@@ -94,7 +97,11 @@ fn the_command_line_wins_over_the_scenario(
 }
 
 #[rstest]
-#[case("{kind: container}", None, "a service of kind container: not built yet")]
+#[case(
+    "{kind: container, image: a, settings: {DB_HOST: x}}",
+    None,
+    "it sets DB_HOST, which the run must choose itself"
+)]
 #[case("{settings: {HOST_MONITOR_INTERVAL: 1s}}", Some("remote:http://h"), "it sets HOST_MONITOR_INTERVAL")]
 #[case(
     "{kind: process, program: /p, settings: {DB_HOST: x}}",
@@ -259,6 +266,7 @@ async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Runn
         tcp_conninfo: None,
         scratch: Some(scratch),
         real_tools: false,
+        ready_within: None,
     };
     target.start(&ground, None).await
 }

@@ -127,7 +127,6 @@ impl Checker<'_> {
             what: what.to_owned(),
             line: self.line(place),
             diagnostic: render_problem(self.name, self.text, &problem, false),
-            of_service: what.starts_with(SERVICE_OF_KIND),
         });
     }
 
@@ -338,15 +337,42 @@ impl Checker<'_> {
                 time_profile: "fast".to_owned(),
                 url: None,
                 program: None,
+                image: None,
+                postgres_image: None,
             };
         };
         let kind = self.read_option(&file.kind).unwrap_or(ServiceKind::Simulated);
-        if let (ServiceKind::Container, Some(text)) = (kind, &file.kind) {
-            self.not_built(
-                &text.span,
-                &format!("{SERVICE_OF_KIND}{kind}"),
-                "this version runs `kind: simulated`, `process` and `remote`; the file itself is right",
-            );
+        let no_name = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
+        match (&file.image, kind) {
+            (None, ServiceKind::Container) => {
+                let place = file.kind.as_ref().map_or(0..0, |k| k.span.clone());
+                self.refuse(
+                    &place,
+                    "a service of kind container needs its image",
+                    "`image` is missing",
+                    "add `image: vlab-service`, or `image: quay.io/edge-infrastructure/assisted-service:latest`",
+                );
+            }
+            (Some(image), ServiceKind::Container) if no_name(&image.text) => self.refuse(
+                &image.span,
+                "the service's image has no name",
+                "no name of an image",
+                "write `image: name` or `image: name:tag`",
+            ),
+            _ => {}
+        }
+        for (name, text) in [("image", &file.image), ("postgres_image", &file.postgres_image)] {
+            let Some(text) = text else { continue };
+            if kind != ServiceKind::Container {
+                self.refuse(
+                    &text.span,
+                    format!("only a service of kind container has `{name}`"),
+                    "of no use here",
+                    "remove it, or write `kind: container`",
+                );
+            } else if name == "postgres_image" && no_name(&text.text) {
+                self.refuse(&text.span, "PostgreSQL's image has no name", "no name of an image", "write `name:tag`");
+            }
         }
         match (&file.program, kind) {
             (None, ServiceKind::Process) => {
@@ -454,6 +480,8 @@ impl Checker<'_> {
             time_profile,
             url: file.url.as_ref().map(|u| u.text.clone()),
             program: file.program.as_ref().map(|p| p.text.clone()),
+            image: file.image.as_ref().map(|i| i.text.clone()),
+            postgres_image: file.postgres_image.as_ref().map(|i| i.text.clone()),
         }
     }
 
@@ -2667,9 +2695,6 @@ struct Machine {
     edge: fn(&str, &str) -> bool,
     starts: &'static [&'static str],
 }
-
-/// Begin of what is said about a kind of service that is not built.
-const SERVICE_OF_KIND: &str = "a service of kind ";
 
 const HOST_MACHINE: Machine =
     Machine { what: "host", edge: crate::paths::host_edge, starts: &["discovering", "discovering-unbound"] };

@@ -82,10 +82,14 @@ pub(crate) struct ScenarioFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Service")]
 pub(crate) struct ServiceFile {
-    /// How it is started: `simulated` (without it), `process` or `remote`. `container` is not built yet.
+    /// How it is started: `simulated` (without it), `process`, `container` or `remote`.
     pub(crate) kind: Option<Text<ServiceKind>>,
     /// For `process`: the program, its file or a name in `PATH`.
     pub(crate) program: Option<Text<Plain>>,
+    /// For `container`: the service's image, for example `vlab-service` or `quay.io/edge-infrastructure/assisted-service:latest`.
+    pub(crate) image: Option<Text<Plain>>,
+    /// For `container`: the image of PostgreSQL; without it `vlab-postgres` when it is on the machine, else `postgres`.
+    pub(crate) postgres_image: Option<Text<Plain>>,
     /// For `remote`: its address, `http://host[:port]`.
     pub(crate) url: Option<Text<Plain>>,
     /// Its settings under the real service's own (environment) names, for example `HOST_MONITOR_INTERVAL`. They win over those

@@ -71,8 +71,6 @@ pub struct NotBuilt {
     pub line: usize,
     /// The same as a diagnostic with file, line and excerpt, ready to print.
     pub diagnostic: String,
-    /// Is it about how the service is started? Then it does not matter when another target is chosen on the command line.
-    pub of_service: bool,
 }
 
 impl Scenario {
@@ -128,6 +126,10 @@ pub struct Service {
     pub url: Option<String>,
     /// For `process`: the program, its file or a name in `PATH`.
     pub program: Option<String>,
+    /// For `container`: the service's image.
+    pub image: Option<String>,
+    /// For `container`: the image of PostgreSQL, when it is not the usual one.
+    pub postgres_image: Option<String>,
 }
 
 /// How the discovery image is made.

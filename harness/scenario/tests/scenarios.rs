@@ -398,14 +398,36 @@ fn vips_can_be_set_later() {
 fn what_is_not_built_yet_loads_and_says_so() {
     let text = base(&[
         ("    role: worker\n", "    role: worker\n    kind: vm\n"),
-        ("cluster:", "service: {kind: container}\ncluster:"),
+        ("cluster:", "service: {kind: container, image: x}\ncluster:"),
     ]);
     let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
     let what: Vec<_> = scenario.not_built.iter().map(|n| (n.what.as_str(), n.line)).collect();
-    assert_eq!(what, [("a service of kind container", 3), ("hosts of kind vm", 17)]);
+    assert_eq!(what, [("hosts of kind vm", 17)]);
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_snapshot!("not_built", scenario.not_built[1].diagnostic);
+        insta::assert_snapshot!("not_built", scenario.not_built[0].diagnostic);
     });
+}
+
+#[rstest]
+#[case("{kind: container}", "needs its image")]
+#[case("{kind: container, image: \"\"}", "image has no name")]
+#[case("{kind: container, image: \"a b\"}", "image has no name")]
+#[case("{kind: container, image: a, postgres_image: \"\"}", "PostgreSQL's image has no name")]
+#[case("{kind: process, program: /p, image: a}", "only a service of kind container has `image`")]
+#[case("{postgres_image: a}", "only a service of kind container has `postgres_image`")]
+#[case("{kind: container, image: a, program: /p}", "only a service of kind process has a `program`")]
+fn images_belong_to_containers(#[case] service: &str, #[case] expected: &str) {
+    let error = read(base(&[("cluster:", &format!("service: {service}\ncluster:"))])).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_container_has_an_image_and_may_have_one_for_postgresql() {
+    let service = "service: {kind: container, image: a:1, postgres_image: \"b:2\"}\ncluster:";
+    let scenario = read(base(&[("cluster:", service)])).unwrap_or_else(|e| panic!("{e}"));
+    assert!(scenario.not_built.is_empty());
+    assert_eq!(scenario.service.image.as_deref(), Some("a:1"));
+    assert_eq!(scenario.service.postgres_image.as_deref(), Some("b:2"));
 }
 
 #[test]

@@ -21,10 +21,15 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(scenario).unwrap();
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
-    let prepared =
-        prepare(scenario, &catalogue, &Choices { seed: Some(3), time_profile: None, service: None }).unwrap();
+    let prepared = prepare(
+        scenario,
+        &catalogue,
+        &Choices { seed: Some(3), time_profile: None, service: None, postgres_image: None },
+    )
+    .unwrap();
     let options = RealOptions {
         real_tools: false,
+        ready_within: None,
         vlab: PathBuf::from(VLAB),
         runs: runs.path().to_owned(),
         scenario_text: source.bytes.clone(),
