@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, show};
+use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, same_parts, show};
 use vlab_model::history::{Observation, RunInfo, What};
 use vlab_reports::result::{RunResult, Verdict, exit};
 use vlab_run::prepare::{Choices, Prepared};
@@ -18,6 +18,9 @@ use crate::tools::{catalogue, ensure_set_up, print};
 
 /// Two rounds of a monitor under the `real` profile: what is not further apart than this has no order.
 const TOGETHER: Duration = Duration::from_secs(20);
+
+/// How often the other service is run again until the hosts that faults hit play the same parts.
+const AGAIN: u32 = 8;
 
 const CODES: &str = "Exit codes: 0 the same (or explained), 1 different, 2 wrong usage, 3 inconclusive: a history that cannot \
 be read or has no end, runs of different scenarios.";
@@ -244,6 +247,29 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
     }
 }
 
+/// Runs a scenario and gives its result and history.
+async fn one_run(
+    (prepared, text): (Prepared, Vec<u8>),
+    running: &Running,
+) -> Result<(RunResult, Vec<Observation>), String> {
+    let name = prepared.scenario.name.clone();
+    if running.interrupted.is_cancelled() {
+        return Err(format!("{name}: not run"));
+    }
+    let target = prepared.target.to_string();
+    let options = running.options(text).map_err(|_| "cannot find my own program file".to_owned())?;
+    let outcome = Box::pin(real::run(&prepared, options)).await;
+    let result = outcome.result;
+    let dir = outcome.dir.ok_or_else(|| format!("{name} on {target}: no folder for the run"))?;
+    say(&format!("{name} on {target}: {} ({})", result.verdict, dir.display()));
+    if result.verdict == Verdict::Inconclusive && (running.interrupted.is_cancelled() || !lab_held(&result)) {
+        let why = result.reason.clone().or_else(|| first_problem(&result)).unwrap_or_default();
+        return Err(format!("{name} on {target} is inconclusive: {why}"));
+    }
+    let history = vlab_history::read(&dir.join(rundir::HISTORY)).map_err(|e| e.to_string())?;
+    Ok((result, history))
+}
+
 async fn one_pair(
     catalogue: &Catalogue,
     table: &Explanations,
@@ -251,26 +277,19 @@ async fn one_pair(
     theirs: (Prepared, Vec<u8>),
     running: &Running,
 ) -> Result<Pair, String> {
-    let name = ours.0.scenario.name.clone();
-    let mut sides: Vec<(RunResult, Vec<Observation>)> = Vec::new();
-    for (prepared, text) in [ours, theirs] {
-        if running.interrupted.is_cancelled() {
-            return Err(format!("{name}: not run"));
+    let a = one_run(ours, running).await?;
+    let mut b = one_run(theirs.clone(), running).await?;
+    for _ in 0..AGAIN {
+        if same_parts(&a.1, &b.1) {
+            break;
         }
-        let target = prepared.target.to_string();
-        let options = running.options(text).map_err(|_| "cannot find my own program file".to_owned())?;
-        let outcome = Box::pin(real::run(&prepared, options)).await;
-        let result = outcome.result;
-        let dir = outcome.dir.ok_or_else(|| format!("{name} on {target}: no folder for the run"))?;
-        print(&format!("{name} on {target}: {} ({})\n", result.verdict, dir.display()));
-        if result.verdict == Verdict::Inconclusive && (running.interrupted.is_cancelled() || !lab_held(&result)) {
-            let why = result.reason.clone().or_else(|| first_problem(&result)).unwrap_or_default();
-            return Err(format!("{name} on {target} is inconclusive: {why}"));
-        }
-        let history = vlab_history::read(&dir.join(rundir::HISTORY)).map_err(|e| e.to_string())?;
-        sides.push((result, history));
+        say("the service chose another bootstrap, and a host that a fault hits plays another part: once more");
+        b = one_run(theirs.clone(), running).await?;
     }
-    let (a, b) = (&sides[0], &sides[1]);
+    if !same_parts(&a.1, &b.1) {
+        return Err(format!("{}: the hosts that faults hit never play the same parts", theirs.0.scenario.name));
+    }
+    let (a, b) = (&a, &b);
     let options = Options { together_a: together(catalogue, &a.1), together_b: together(catalogue, &b.1) };
     let mut comparison = compare(&a.1, &b.1, &options);
     if let Some(problem) = incomparable(&comparison) {

@@ -3,6 +3,7 @@
 //!
 //! * [`facts`] turns two looks at a host or cluster into what changed between them. Every source that sees states (tables,
 //!   polls, the simulator's store) uses the same function, so they cannot disagree about what a change is.
+//! * [`merge`] puts looks and events together where states come from the API alone.
 //! * [`recorder`] gives each observation its place and writes `history.jsonl`; [`read`] reads such a file back.
 //! * [`database`] watches the tables of a service through a trigger.
 //! * [`compare`] finds where two histories part.
@@ -11,6 +12,7 @@
 pub mod compare;
 pub mod database;
 pub mod facts;
+pub mod merge;
 pub mod recorder;
 pub mod timeline;
 

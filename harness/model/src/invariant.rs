@@ -445,7 +445,7 @@ impl Checker {
         // What the database held must be known before a poll is judged: the two are recorded one after the other.
         for observation in history {
             match &observation.what {
-                What::HostStatus { host, cluster, to, .. } if observation.source == checker.state_source => {
+                What::HostStatus { host, cluster, to, .. } if observation.source.tells_states(checker.state_source) => {
                     let host = checker.host(*host);
                     checker.hosts[host].held |= 1 << *to as u32;
                     if let Some(cluster) = cluster {
@@ -459,7 +459,7 @@ impl Checker {
                         }
                     }
                 }
-                What::ClusterStatus { cluster, to, .. } if observation.source == checker.state_source => {
+                What::ClusterStatus { cluster, to, .. } if observation.source.tells_states(checker.state_source) => {
                     let cluster = checker.cluster(*cluster);
                     checker.clusters[cluster].held |= 1 << *to as u32;
                     checker.clusters[cluster].status_seen = true;
@@ -518,7 +518,7 @@ impl Checker {
 
     fn see(&mut self, observation: &Observation) {
         let moment = Moment { at: observation.at(), seq: observation.seq };
-        let is_truth = observation.source == self.state_source;
+        let is_truth = observation.source.tells_states(self.state_source);
         match &observation.what {
             What::HostStatus { host, cluster, from, to, .. } => {
                 let host = self.host(*host);

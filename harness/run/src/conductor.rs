@@ -105,6 +105,7 @@ impl Conductor {
                 pull_secret: score.pull_secret.clone(),
                 look_every: score.look_every,
                 clock_scale: score.clock_scale,
+                events_tell_states: score.state_source == Source::Poll,
             },
             &host_ids,
         );
@@ -304,7 +305,7 @@ impl Conductor {
 
     fn note(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
         if let What::ClusterStatus { cluster, to, .. } = &what
-            && source == self.score.state_source
+            && source.tells_states(self.score.state_source)
         {
             if matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
                 self.ended_clusters.insert(*cluster);

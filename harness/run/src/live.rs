@@ -54,16 +54,16 @@ impl Live {
                 What::HostNamed { host: id, name, .. } | What::ClusterNamed { cluster: id, name } => {
                     self.names.insert(*id, name.clone());
                 }
-                What::HostStatus { host, to, .. } if o.source == self.states_from => {
+                What::HostStatus { host, to, .. } if o.source.tells_states(self.states_from) => {
                     self.states.entry(*host).or_default().0 = to.to_string();
                     changed.push(*host);
                 }
-                What::HostStage { host, to, info, .. } if o.source == self.states_from => {
+                What::HostStage { host, to, info, .. } if o.source.tells_states(self.states_from) => {
                     let stage = to.map(|s| s.to_string()).unwrap_or_default();
                     self.states.entry(*host).or_default().1 = format!("{stage} {info}").trim().to_owned();
                     changed.push(*host);
                 }
-                What::ClusterStatus { cluster, to, .. } if o.source == self.states_from => {
+                What::ClusterStatus { cluster, to, .. } if o.source.tells_states(self.states_from) => {
                     let name = self.names.get(cluster).cloned().unwrap_or_default();
                     screen.head.set_message(format!("{name}: {to}"));
                 }

@@ -63,7 +63,7 @@ impl Cast {
 
     /// Is that the source that states are taken from?
     pub fn counts(&self, source: Source) -> bool {
-        self.state_source == Some(source)
+        self.state_source.is_some_and(|truth| source.tells_states(truth))
     }
 
     /// The hosts that a subject means, as far as is known now.

@@ -406,9 +406,10 @@ fn is_fixed(before: ValidationStatus, after: ValidationStatus) -> bool {
     (before, after) == (ValidationStatus::Failure, ValidationStatus::Success)
 }
 
-/// Pairs of validations whose status differs.
+/// Pairs of validations whose status differs. One that is hidden (a host that reboots asks no time source) is not there.
 fn changes<'a>(old: &'a [Validation], new: &'a [Validation]) -> Vec<(&'a Validation, &'a Validation)> {
-    let pairs = new.iter().filter_map(|after| Some((old.iter().find(|before| before.id == after.id)?, after)));
+    let shown = new.iter().filter(|after| !after.hidden);
+    let pairs = shown.filter_map(|after| Some((old.iter().find(|before| before.id == after.id)?, after)));
     pairs.filter(|(before, after)| before.status != after.status).collect()
 }
 
@@ -423,8 +424,8 @@ fn apply_host_effect(row: &mut HostRow, effect: HostEffect, now: Timestamp, sno:
         HostEffect::ForgetDiscovery | HostEffect::ForgetProgress => {
             if effect == HostEffect::ForgetDiscovery {
                 row.view.set_inventory(None);
-                // The only node of a cluster is its bootstrap from the moment it registers.
-                row.view.host.bootstrap = sno.then_some(true);
+                // Also of a single node, which is its cluster's bootstrap from its first registration until it registers again.
+                row.view.host.bootstrap = None;
             }
             row.view.host.progress = no_progress();
             row.view.set_images_status(Default::default());
@@ -435,11 +436,8 @@ fn apply_host_effect(row: &mut HostRow, effect: HostEffect, now: Timestamp, sno:
         HostEffect::RestartClusterPreparation => {}
         HostEffect::ForgetInstallation => {
             let h = &mut row.view.host;
+            // The rest stays as it is until the host registers again.
             h.suggested_role = if sno { h.suggested_role } else { Some(h.role.unwrap_or(HostRole::AutoAssign)) };
-            h.bootstrap = sno.then_some(true);
-            h.progress = no_progress();
-            row.private.formatting_announced = false;
-            forget_logs(row);
         }
         HostEffect::LeaveCluster => {
             let v = &mut row.view;
@@ -546,6 +544,22 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn a_validation_that_is_hidden_has_not_changed() {
+        let at = |status, hidden| Validation {
+            id: "ntp-synced",
+            category: "network",
+            status,
+            message: "".into(),
+            hidden,
+            ignored: false,
+        };
+        let (failed, fixed) = (at(ValidationStatus::Failure, false), at(ValidationStatus::Success, false));
+        let hidden = at(ValidationStatus::Success, true);
+        assert_eq!(changes(std::slice::from_ref(&failed), std::slice::from_ref(&fixed)).len(), 1);
+        assert_eq!(changes(&[failed], &[hidden]).len(), 0);
+    }
 
     /// Rows seen on the real service.
     #[rstest]

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
-use vlab_api::types::{ClusterFinalizingProgress, ClusterStatus, HostProgress, HostStatus, Severity};
+use vlab_api::types::{ClusterFinalizingProgress, ClusterStatus, HostProgress, HostStage, HostStatus, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::stages::{self, Report};
 use vlab_model::view::{HostView, Scope};
@@ -63,6 +63,9 @@ pub(super) fn host(call: &mut Call<'_>) -> Answer {
             if let Some(decision) = machine::installation_failed(&row.view, &info) {
                 core.apply_host(now, key, &decision);
             }
+            // The stage stays what it was, but the report is told.
+            let text = progress_text(&core.host_name(key), stage, &info);
+            core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
             return Ok(Response::empty(200));
         }
         Report::InfoOnly => None,
@@ -89,17 +92,20 @@ pub(super) fn host(call: &mut Call<'_>) -> Answer {
     });
     core.apply_host(now, key, &decision);
     // Every report that changed something is an event: each percentage of the image too, not only a new stage.
-    let name = core.host_name(key);
-    let text = if info.is_empty() {
-        format!("Host: {name}, reached installation stage {stage}")
-    } else {
-        format!("Host: {name}, reached installation stage {stage}: {info}")
-    };
+    let text = progress_text(&core.host_name(key), stage, &info);
     core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
     if percentage.is_some() {
         core.update_installing_percentage(now, cluster_id);
     }
     Ok(Response::empty(200))
+}
+
+/// What the event about a report of progress says.
+fn progress_text(name: &str, stage: HostStage, info: &str) -> String {
+    match info {
+        "" => format!("Host: {name}, reached installation stage {stage}"),
+        info => format!("Host: {name}, reached installation stage {stage}: {info}"),
+    }
 }
 
 impl Core {

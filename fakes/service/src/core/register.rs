@@ -125,8 +125,11 @@ pub(super) fn register(call: &mut Call<'_>) -> Answer {
             h.discovery_agent_version.clone_from(&params.discovery_agent_version);
         }
     });
-    let message = format!("Host {}: Successfully registered", core.host_name(key));
-    core.host_event(now, key, "host_registration_succeeded", Severity::Info, message);
+    if initial {
+        // A host that registers again is told of by its change of status, if that.
+        let message = format!("Host {}: Successfully registered", core.host_name(key));
+        core.host_event(now, key, "host_registration_succeeded", Severity::Info, message);
+    }
     let row = core.state.host(key).cloned().ok_or_else(|| Fail::internal("the host vanished"))?;
     let mut answer = serde_json::to_value(core.show_host(&row)).map_err(|e| Fail::internal(e.to_string()))?;
     let agent = &core.config.settings.agent_docker_image;

@@ -10,7 +10,8 @@
 //!
 //! Monitors look at validations, and at the statuses that follow from them, in rounds. What held for less than two rounds may be
 //! missed by one service and met by the other; it does not count. What was told of a validation is compared with what it went
-//! through in the same history.
+//! through in the same history. How far a host gets in the moment before it is stopped (cancelled, or failed with its cluster) does
+//! not count either.
 
 mod explain;
 mod project;
@@ -160,7 +161,7 @@ pub fn compare_projections(a: &Projection, b: &Projection, options: &Options) ->
                 Strand::Event(_) | Strand::User => strand.is_of_validation() && (sides.0.polled || sides.1.polled),
                 _ => (sides.0.polled && is_part(&x, &y)) || (sides.1.polled && is_part(&y, &x)),
             };
-            if x == y || lenient || same_but_for_moments(strand, lines, options) {
+            if x == y || lenient || same_but_for_moments(strand, [one, other], lines, options) {
                 continue;
             }
             let same = x.iter().zip(&y).take_while(|(x, y)| x == y).count();
@@ -205,11 +206,17 @@ fn is_part(short: &[String], long: &[String]) -> bool {
 }
 
 /// Are two lines the same when words are left out that held for a moment only, of those that a monitor may as well miss?
-fn same_but_for_moments(strand: &Strand, [x, y]: [&Line; 2], options: &Options) -> bool {
-    let skips = |line: &Line, short: Duration| -> Vec<bool> {
-        (0..line.words.len()).map(|at| line.is_brief(at, short) && strand.may_miss(&line.words[at].text)).collect()
+fn same_but_for_moments(strand: &Strand, of: [&Entity; 2], [x, y]: [&Line; 2], options: &Options) -> bool {
+    let skips = |entity: &Entity, line: &Line, short: Duration| -> Vec<bool> {
+        (line.words.iter().enumerate())
+            .map(|(at, word)| {
+                // It takes a round until the cluster follows a host, and one until the other hosts follow the cluster.
+                let cut = entity.stopped.is_some_and(|stopped| word.since + short * 2 >= stopped);
+                (strand.may_miss(&word.text) && line.is_brief(at, short)) || (strand.may_be_cut(&word.text) && cut)
+            })
+            .collect()
     };
-    let skips = [skips(x, options.together_a), skips(y, options.together_b)];
+    let skips = [skips(of[0], x, options.together_a), skips(of[1], y, options.together_b)];
     // How far both were read, and the last word that is kept: places from which a way to the end is looked for.
     let beginning = matches!(strand, Strand::Validation(_)).then_some(project::NOT_EVALUATED);
     let mut open = vec![(0, 0, beginning)];
@@ -302,6 +309,15 @@ fn matched<'p>(a: &'p Projection, b: &'p Projection) -> (Vec<(&'p Entity, &'p En
         |e| (e.name.clone(), String::new()),
         |_| (String::new(), String::new()),
     ];
+    // A host that a fault hits is itself.
+    let hit: BTreeSet<&str> = one.iter().chain(&other).filter(|e| e.hit).map(|e| e.name.as_str()).collect();
+    one.retain(|host| match other.iter().position(|o| hit.contains(&*host.name) && o.name == host.name) {
+        Some(at) => {
+            pairs.push((*host, other.remove(at)));
+            false
+        }
+        None => true,
+    });
     for key in keys {
         let mut waiting: BTreeMap<(String, String), Vec<&Entity>> = BTreeMap::new();
         for host in other.drain(..) {
@@ -320,6 +336,16 @@ fn matched<'p>(a: &'p Projection, b: &'p Projection) -> (Vec<(&'p Entity, &'p En
     left.extend(one.into_iter().map(|e| (e, true)));
     left.extend(other.into_iter().map(|e| (e, false)));
     (pairs, left)
+}
+
+/// Do the hosts that faults hit play the same parts in both? Which master becomes the bootstrap is the service's choice, and a
+/// bootstrap that fails is another story than another master that does.
+pub fn same_parts(a: &[Observation], b: &[Observation]) -> bool {
+    let parts = |history| -> BTreeMap<String, String> {
+        let hosts = project(history).entities.into_values().filter(|e| e.hit);
+        hosts.map(|e| (e.name.clone(), e.role_text())).collect()
+    };
+    parts(a) == parts(b)
 }
 
 impl Comparison {

@@ -82,9 +82,22 @@ impl Strand {
         match self {
             Self::Validation(_) => true,
             Self::Status => DERIVED.contains(&word),
+            // What a monitor suggests for a host to which the user is about to give a role. Who is the bootstrap is decided once.
+            Self::Role => !word.ends_with("bootstrap"),
             Self::Event(kind) if kind == "host_status_updated" || kind == "cluster_status_updated" => {
                 DERIVED.contains(&word)
             }
+            _ => false,
+        }
+    }
+
+    /// May a word be missing that came just before the host was stopped, or after it? How far it gets until then depends on the
+    /// moment. Not that it failed.
+    pub(super) fn may_be_cut(&self, word: &str) -> bool {
+        match self {
+            Self::Validation(_) => true,
+            Self::Stage => word != "Failed",
+            Self::Event(kind) => kind == "host_install_progress_updated" && word != "Failed",
             _ => false,
         }
     }
@@ -156,6 +169,9 @@ const DERIVED: &[&str] = &[
     "ready",
 ];
 
+/// Statuses that stop a host in the middle of whatever it does.
+const STOPPED: &[&str] = &["error", "cancelled"];
+
 /// What a validation is before it is looked at for the first time, and when it is not looked at any more.
 pub(super) const NOT_EVALUATED: &str = "not evaluated";
 
@@ -179,13 +195,17 @@ pub struct Entity {
     pub role: Option<(HostRole, bool)>,
     /// Its strands.
     pub strands: BTreeMap<Strand, Line>,
+    /// A fault of the scenario hits it: no other host can play its part.
+    pub hit: bool,
+    /// Since when it is `error` or `cancelled`, if that is how it ended.
+    pub stopped: Option<Timestamp>,
     /// Each event (kind and word) with its time: for the order of events.
     pub moments: BTreeMap<(String, String), Span>,
 }
 
 impl Entity {
     fn new(kind: Kind, name: String) -> Self {
-        Self { kind, name, role: None, strands: BTreeMap::new(), moments: BTreeMap::new() }
+        Self { kind, name, role: None, strands: BTreeMap::new(), hit: false, stopped: None, moments: BTreeMap::new() }
     }
 
     fn push(&mut self, strand: Strand, word: &str, at: Timestamp) {
@@ -355,6 +375,10 @@ pub fn project(history: &[Observation]) -> Projection {
         }
     }
     for o in history {
+        if let What::Fault { host: Some(id), .. } = &o.what {
+            let (kind, name) = host(*id);
+            projection.entity(kind, name).hit = true;
+        }
         if let What::UserAction { action, subject, status, .. } = &o.what {
             let who = match subject {
                 Some(id) if timeline.host_names.contains_key(id) => host(*id),
@@ -384,6 +408,8 @@ pub fn project(history: &[Observation]) -> Projection {
     }
     for entity in projection.entities.values_mut() {
         entity.check_validation_events();
+        let last = entity.strands.get(&Strand::Status).and_then(|line| line.words.last());
+        entity.stopped = last.filter(|word| STOPPED.contains(&word.text.as_str())).map(|word| word.since);
     }
     projection
 }

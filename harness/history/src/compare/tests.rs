@@ -226,6 +226,58 @@ fn another_bootstrap_is_no_difference() {
     assert_eq!((&found[0].a[..], &found[0].b[..]), (&["master".into()][..], &["worker".into()][..]));
 }
 
+/// A host that a fault hits is itself, whatever part it plays.
+#[test]
+fn a_host_that_a_fault_hits_is_compared_with_itself() {
+    let with_fault = |bootstrap: u8, other: u8| {
+        let play = [
+            (0, Thing::Status(bootstrap, HostStatus::Installing)),
+            (0, Thing::Status(other, HostStatus::Installing)),
+            (0, Thing::Role(bootstrap, HostRole::Master, true)),
+            (0, Thing::Role(other, HostRole::Master, false)),
+        ];
+        let mut history = made(&SIMULATED, &play);
+        let mut fault = history[1].clone();
+        fault.what = What::Fault {
+            name: "f".into(),
+            phase: "begin".into(),
+            inject: String::new(),
+            host: Some(Uuid::from_u128(1)),
+            cluster: None,
+            detail: String::new(),
+        };
+        history.insert(5, fault);
+        history
+    };
+    assert!(same_parts(&with_fault(0, 1), &with_fault(0, 2)));
+    assert!(!same_parts(&with_fault(0, 1), &with_fault(1, 0)));
+    let found = differences(&with_fault(0, 1), &with_fault(1, 0));
+    assert!(found.iter().any(|d| d.name == "master-0" && d.strand == Strand::Role), "{found:#?}");
+}
+
+/// How far a host gets before it is stopped depends on the moment; that it failed does not.
+#[rstest]
+#[case(HostStage::Rebooting, 100, HostStatus::Cancelled, true)]
+#[case(HostStage::Rebooting, 10, HostStatus::Cancelled, false)]
+#[case(HostStage::Rebooting, 100, HostStatus::Installed, false)]
+#[case(HostStage::Failed, 100, HostStatus::Error, false)]
+fn what_a_host_did_at_last_before_it_was_stopped(
+    #[case] stage: HostStage,
+    #[case] second: i64,
+    #[case] end: HostStatus,
+    #[case] same: bool,
+) {
+    let short = vec![
+        (0, Thing::Status(0, HostStatus::InstallingInProgress)),
+        (1, Thing::Stage(0, HostStage::WritingImageToDisk)),
+        (120, Thing::Status(0, end)),
+    ];
+    let mut long = short.clone();
+    long.insert(2, (second, Thing::Stage(0, stage)));
+    let found = differences(&made(&SIMULATED, &short), &made(&SIMULATED, &long));
+    assert_eq!(found.is_empty(), same, "{found:#?}");
+}
+
 #[test]
 fn a_host_that_is_only_in_one_is_told() {
     let fewer = Made { names: &["master-0", "master-1"], ..SIMULATED };

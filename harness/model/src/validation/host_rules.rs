@@ -256,7 +256,8 @@ impl<'a> Subject<'a> {
     }
 
     fn disk_speed(&self) -> Answer {
-        if inventory!(self).disks.as_deref().unwrap_or(&[]).is_empty() {
+        // Without an inventory, too, where others are pending.
+        if self.host.disks().is_empty() {
             return error("Validation error");
         }
         let id = filled(&self.host.host.installation_disk_id).unwrap_or("");
@@ -355,9 +356,7 @@ impl<'a> Subject<'a> {
     }
 
     fn no_skip_installation_disk(&self) -> Answer {
-        if inventory!(self).disks.as_deref().unwrap_or(&[]).is_empty() {
-            return error("Validation error");
-        }
+        // A host without an inventory has no installation disk, and no request about it.
         let id = filled(&self.host.host.installation_disk_id);
         match self.host.skip_formatting().any(|skipped| Some(skipped) == id) {
             false => ok("No request to skip formatting of the installation disk"),
@@ -735,9 +734,12 @@ impl<'a> Subject<'a> {
         if self.cluster.is_none() || self.day2() || self.unmanaged_multi_node() {
             return hidden();
         }
+        // Without a disk there is nothing to say, not even that something is missing.
+        let Some(disk) = self.host.installation_disk() else { return hidden() };
         let (Some(inventory), true) = (self.inventory, self.has_machine_network) else { return pending(NO_NETWORK) };
-        let disk = self.host.installation_disk();
-        let Some(disk) = disk.filter(|d| d.drive_type == Some(DriveType::ISCSI)) else { return hidden() };
+        if disk.drive_type != Some(DriveType::ISCSI) {
+            return hidden();
+        }
         let Some(address) =
             disk.iscsi.as_ref().and_then(|i| filled(&i.host_ip_address)).and_then(|a| a.parse::<IpAddr>().ok())
         else {

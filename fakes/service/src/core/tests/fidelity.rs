@@ -292,3 +292,81 @@ fn a_validation_that_was_pending_and_fails_is_told() {
         ]
     );
 }
+
+/// A host that registers again is no new host: there is no event of its own for it. A single node is the bootstrap from its
+/// first registration on, but not after it has registered again: then `install` chooses it, and tells.
+#[test]
+fn registering_again() {
+    let mut lab = Lab::new(1);
+    let mut fleet = super::lab::Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let shown = |lab: &mut Lab, fleet: &super::lab::Fleet| lab.cluster(&fleet.cluster)["hosts"][0].clone();
+    let count = |lab: &mut Lab, fleet: &super::lab::Fleet, name: &str| {
+        let events = lab.ok(200, Method::Get, &format!("/events?cluster_id={}", fleet.cluster), None);
+        events.as_array().unwrap().iter().filter(|e| e["name"] == name).count()
+    };
+    assert_eq!(shown(&mut lab, &fleet)["bootstrap"], true);
+    let infra_env = fleet.infra_env.clone();
+    fleet.hosts[0].register(&mut lab, &infra_env);
+    let host = shown(&mut lab, &fleet);
+    assert_eq!((&host["status"], &host["bootstrap"]), (&json!("discovering"), &Value::Null));
+    assert_eq!(count(&mut lab, &fleet, "host_registration_succeeded"), 1);
+    assert_eq!(count(&mut lab, &fleet, "host_bootstrap_set"), 0);
+    lab.advance(std::time::Duration::from_secs(30));
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    assert_eq!(shown(&mut lab, &fleet)["bootstrap"], true);
+    assert_eq!(count(&mut lab, &fleet, "host_bootstrap_set"), 1);
+}
+
+/// After a reset a host shows what it reached until it registers again.
+#[test]
+fn a_reset_leaves_the_progress_until_the_host_registers_again() {
+    let mut lab = Lab::new(1);
+    let mut fleet = super::lab::Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let cluster = format!("/clusters/{}", fleet.cluster);
+    lab.ok(202, Method::Post, &format!("{cluster}/actions/install"), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    let infra_env = fleet.infra_env.clone();
+    fleet.hosts[0].report(&mut lab, &infra_env, "Starting installation");
+    lab.ok(202, Method::Post, &format!("{cluster}/actions/cancel"), None);
+    lab.ok(202, Method::Post, &format!("{cluster}/actions/reset"), None);
+    let host = lab.cluster(&fleet.cluster)["hosts"][0].clone();
+    assert_eq!(host["status"], "resetting-pending-user-action");
+    assert_eq!(host["progress"]["current_stage"], "Starting installation");
+    assert_eq!(host["bootstrap"], true);
+    fleet.hosts[0].register(&mut lab, &infra_env);
+    let host = lab.cluster(&fleet.cluster)["hosts"][0].clone();
+    assert_eq!((&host["status"], &host["progress"]["current_stage"]), (&json!("discovering"), &Value::Null));
+}
+
+/// That the installer failed is told like any other report, although the host's stage stays what it was.
+#[test]
+fn a_report_of_failure_is_an_event() {
+    let mut lab = Lab::new(1);
+    let mut fleet = super::lab::Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    let infra_env = fleet.infra_env.clone();
+    fleet.hosts[0].report(&mut lab, &infra_env, "Starting installation");
+    fleet.hosts[0].report(&mut lab, &infra_env, "Failed");
+    let host = lab.cluster(&fleet.cluster)["hosts"][0].clone();
+    assert_eq!(
+        (&host["status"], &host["progress"]["current_stage"]),
+        (&json!("error"), &json!("Starting installation"))
+    );
+    let events = lab.ok(200, Method::Get, &format!("/events?cluster_id={}", fleet.cluster), None);
+    let told: Vec<&str> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| e["name"] == "host_install_progress_updated")
+        .map(|e| e["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].contains("reached installation stage Failed"), "{told:?}");
+}
