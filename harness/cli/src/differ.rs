@@ -18,6 +18,8 @@ use crate::tools::{catalogue, ensure_set_up, print};
 
 /// Two rounds of a monitor under the `real` profile: what is not further apart than this has no order.
 const TOGETHER: Duration = Duration::from_secs(20);
+/// And never less than this in real time: on a busy machine rounds come late.
+const TOGETHER_WALL: Duration = Duration::from_secs(1);
 
 /// How often the other service is run again until the hosts that faults hit play the same parts.
 const AGAIN: u32 = 8;
@@ -104,7 +106,11 @@ fn info(history: &[Observation]) -> Option<&RunInfo> {
 /// What in a run's own time is no order. An unknown profile (of another machine) counts as `real`.
 fn together(catalogue: &Catalogue, history: &[Observation]) -> Duration {
     let profile = info(history).and_then(|info| catalogue.time_profile(&info.time_profile).ok());
-    TOGETHER.div_f64(profile.map_or(1.0, |p| p.clock_scale).max(f64::MIN_POSITIVE))
+    let rounds = TOGETHER.div_f64(profile.map_or(1.0, |p| p.clock_scale).max(f64::MIN_POSITIVE));
+    match info(history) {
+        Some(info) if info.virtual_time => rounds,
+        _ => rounds.max(TOGETHER_WALL),
+    }
 }
 
 pub(crate) fn diff(args: &DiffArgs) -> u8 {
