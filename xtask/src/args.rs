@@ -79,6 +79,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("simulate"),
     },
     Verb {
+        name: "conformance",
+        usage: "conformance [options of `vlab conformance`]",
+        what: "check the API of a service, question by question",
+        doer: vlab("conformance"),
+    },
+    Verb {
         name: "report",
         usage: "report [run] [options of `vlab report`]",
         what: "write the reports of a run again from its history",

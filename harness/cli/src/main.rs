@@ -2,6 +2,7 @@
 //!
 //! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code.
 
+mod conformance;
 mod differ;
 mod run;
 mod service;
@@ -32,6 +33,8 @@ enum Verb {
     Test(run::TestArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(run::SimulateArgs),
+    /// Ask a service a few hundred questions about its API, one check each, and judge the answers.
+    Conformance(conformance::ConformanceArgs),
     /// Run the simulated assisted-service by itself.
     Service(service::ServiceArgs),
     /// List the scenarios.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
             Verb::Scenario(args) => run::scenario(args).await,
             Verb::Test(args) => run::test(args).await,
             Verb::Simulate(args) => run::simulate(args),
+            Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::List(args) => tools::list(&args),
             Verb::Validate(args) => tools::validate(&args),

@@ -19,8 +19,8 @@ use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_scenario::{Catalogue, SourceFile};
 
-use crate::say;
 use crate::tools::{catalogue, ensure_set_up, load, print, tagged};
+use crate::{conformance, say};
 
 const TARGETS: &str = "\
 Against the real service:
@@ -494,6 +494,11 @@ fn judged_again(old: &Old) -> RunResult {
 }
 
 pub(crate) fn report(args: &ReportArgs) -> u8 {
+    let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
+    if conformance::is_suite(&find_run(&runs, &args.run)) {
+        say("that is a run of the conformance suite: its reports are in its folder");
+        return exit::USAGE;
+    }
     let old = match open(&args.run, &args.output_dir) {
         Ok(old) => old,
         Err(code) => return code,
@@ -514,6 +519,11 @@ pub(crate) fn report(args: &ReportArgs) -> u8 {
 }
 
 pub(crate) fn check(args: &CheckArgs) -> u8 {
+    let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
+    if conformance::is_suite(&find_run(&runs, &args.run)) {
+        say("that is a run of the conformance suite: it is judged while it asks; run `vlab conformance` again");
+        return exit::USAGE;
+    }
     match open(&args.run, &args.output_dir) {
         Ok(old) => {
             let result = judged_again(&old);

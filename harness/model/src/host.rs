@@ -399,21 +399,31 @@ pub static RULES: &[HostRule] = &[
         name: "Preparing timed out host move to known",
         event: HostEvent::RefreshHost,
         from: &[At(PreparingForInstallation)],
-        guard: All(&[Is(PreparationTimedOut), Any(&[Is(DiskSpeedUnknown), Is(ImagesUnknown)])]),
+        guard: All(&[
+            Is(Connected),
+            Is(MediaConnected),
+            Is(PreparationTimedOut),
+            Any(&[Is(DiskSpeedUnknown), Is(ImagesUnknown)]),
+        ]),
         to: At(PreparingFailed),
     },
     Rule {
         name: "Preparing failed image pull host move to preparing failed",
         event: HostEvent::RefreshHost,
         from: &[At(PreparingForInstallation)],
-        guard: Is(ImagesFailed),
+        guard: All(&[Is(Connected), Is(MediaConnected), Is(ImagesFailed)]),
         to: At(PreparingFailed),
     },
     Rule {
         name: "Stay in preparing for installation",
         event: HostEvent::RefreshHost,
         from: &[At(PreparingForInstallation)],
-        guard: All(&[Any(&[Is(DiskSpeedUnknown), Is(ImagesUnknown)]), Is(ClusterPreparing)]),
+        guard: All(&[
+            Is(Connected),
+            Is(MediaConnected),
+            Any(&[Is(DiskSpeedUnknown), Is(ImagesUnknown)]),
+            Is(ClusterPreparing),
+        ]),
         to: At(PreparingForInstallation),
     },
     Rule {
@@ -1837,6 +1847,22 @@ mod tests {
                 PreparingFailed,
             ),
             (prep(PreparingForInstallation).disk(0), "Stay in preparing for installation", PreparingForInstallation),
+            // A silent one is not kept, whatever is still to be measured or has failed.
+            (
+                prep(PreparingForInstallation).disk(0).silent(),
+                "Move preparing host to disconnected when connection times out",
+                Disconnected,
+            ),
+            (
+                prep(PreparingForInstallation).disk(0).images("failure").silent(),
+                "Move preparing host to disconnected when connection times out",
+                Disconnected,
+            ),
+            (
+                prep(PreparingForInstallation).disk(0).since(18).silent(),
+                "Move preparing host to disconnected when connection times out",
+                Disconnected,
+            ),
             (ready(PreparingFailed), "Failed preparing to known when cluster is no longer preparing", Known),
             (ready(PreparingSuccessful), "Successful preparing to known when cluster is no longer preparing", Known),
             (ready(Known).silent(), "Move host to disconnected when connected times out", Disconnected),

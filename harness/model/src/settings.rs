@@ -350,8 +350,6 @@ variables! {
         "WAITING_FOR_CLUSTER_OPERATORS_SOFT" => waiting_for_cluster_operators_soft: Duration = mins(70);
         /// How long a monitored operator that comes with the product may take.
         "BUILTIN_OPERATOR_TIMEOUT" => builtin_operator_timeout: Duration = hours(1);
-        /// The service tells the agent's runner to be started again after this many seconds. Never scaled.
-        "RUNNER_RETRY_SECONDS" => runner_retry_seconds: i64 = 60;
     }
 }
 

@@ -220,6 +220,98 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
     Outcome { dir: Some(dir.path().to_owned()), result }
 }
 
+/// A service under test that is up.
+#[derive(Debug)]
+pub struct Hosted {
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// What it says that it is.
+    pub version: String,
+}
+
+/// Starts the service of a run (or finds the one that runs already), lets `work` use it, and takes everything down again. The
+/// folder, the ledger and the clean-up are those of a scenario's run; what is done with the service is the caller's.
+///
+/// The result has what was found about the lab and about leaks; `None`: the service was not to be had, or the user interrupted.
+pub async fn with_service<T, W>(prepared: &Prepared, options: &RealOptions, work: W) -> (Outcome, Option<T>)
+where
+    W: AsyncFnOnce(Hosted) -> T,
+{
+    let clock = Clock::start();
+    let started_at = clock.now();
+    let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: prepared.info(&run_id, false, BTreeMap::new()),
+        started_at,
+        environment: environment(),
+        ..RunResult::default()
+    };
+    let started = Started {
+        run_id: run_id.clone(),
+        scenario: prepared.scenario.name.clone(),
+        seed: prepared.seed,
+        time_profile: prepared.time_profile.clone(),
+        service: prepared.target.to_string(),
+        pid: std::process::id(),
+        at: started_at,
+        vlab_version: VERSION.to_owned(),
+    };
+    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
+        Ok(dir) => dir,
+        Err(error) => {
+            result.finished_at = clock.now();
+            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
+            return (Outcome { dir: None, result }, None);
+        }
+    };
+    let mut bench = Bench {
+        prepared,
+        options,
+        dir: &dir,
+        clock,
+        redactor: Redactor::new(prepared.secrets()),
+        ledger: None,
+        secrets: prepared.secrets(),
+    };
+    let mut done = None;
+    match bench.set_up(&mut result).await {
+        Err(error) => lab_check(&mut result, error.what, &error.error),
+        Ok(mut lab) => {
+            result.run.versions.insert("service".to_owned(), lab.version.clone());
+            let hosted = Hosted { endpoint: lab.endpoint.clone(), version: lab.version.clone() };
+            tokio::select! {
+                biased;
+                end = lab.ended() => match end {
+                    End::Service(how) => {
+                        let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
+                        check.message = format!("the service under test ended by itself: {how}");
+                        check.last_things = lab.service_log(50);
+                        result.checks.push(check);
+                    }
+                    End::Postgres(how) => {
+                        let problem = format!("PostgreSQL ended by itself during the run: {how}");
+                        lab_check(&mut result, "postgresql", &problem);
+                    }
+                },
+                worked = work(hosted) => done = Some(worked),
+            }
+            stop_service(&mut lab, &mut result).await;
+            bench.stop_the_rest(lab, &mut result).await;
+        }
+    }
+    bench.clean_up(&mut result).await;
+    let redactor = Redactor::new(std::mem::take(&mut bench.secrets));
+    for log in ["service.log", "postgresql.log", "supervisor.log"] {
+        if let Err(error) = dir.redact_log(log, &redactor) {
+            lab_check(&mut result, "logs", &error.to_string());
+        }
+    }
+    result.finished_at = clock.now();
+    result.files = files(&dir);
+    (Outcome { dir: Some(dir.path().to_owned()), result }, done)
+}
+
 /// Something was wrong with the lab: with it the run proves nothing.
 ///
 /// The first line says what; lines after it are details or the end of a log.
@@ -672,21 +764,24 @@ impl Bench<'_> {
         // The order matters: nobody may write to what is already gone.
         drop(traffic);
         drop(answers);
-        if let Some(service) = &lab.service {
-            let status = service.stop(SERVICE_STOP).await;
-            if !status.success() && result.checks.iter().all(|c| c.name != verdict::STAYS_UP) {
-                tracing::warn!(%status, "the service did not end cleanly");
-            }
-        }
-        if let Some(containers) = &mut lab.containers
-            && let Err(error) = containers.remove_service().await
-        {
-            lab_check(result, "containers", &error.to_string());
-        }
+        stop_service(&mut lab, result).await;
         drop(changes);
         if let Some(watcher) = watcher {
             let _ = watcher.await;
         }
+        self.stop_the_rest(lab, result).await;
+        if let Some(error) = conductor.recorder().broken() {
+            lab_check(
+                result,
+                "history",
+                &format!("cannot write {}: {error}", self.dir.file(rundir::HISTORY).display()),
+            );
+        }
+        conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" })
+    }
+
+    /// Stops what is under the service, once that is gone.
+    async fn stop_the_rest(&self, mut lab: Lab, result: &mut RunResult) {
         if let Some(postgres) = &lab.postgres
             && let Err(error) = postgres.cluster.stop().await
         {
@@ -703,14 +798,6 @@ impl Bench<'_> {
             lab_check(result, "service", &error.to_string());
         }
         let _ = std::fs::remove_file(self.dir.file("service.address"));
-        if let Some(error) = conductor.recorder().broken() {
-            lab_check(
-                result,
-                "history",
-                &format!("cannot write {}: {error}", self.dir.file(rundir::HISTORY).display()),
-            );
-        }
-        conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" })
     }
 
     fn housekeeping(
@@ -945,6 +1032,20 @@ impl Bench<'_> {
         }
         result.checks.push(check);
         let _ = std::io::stderr().flush();
+    }
+}
+
+async fn stop_service(lab: &mut Lab, result: &mut RunResult) {
+    if let Some(service) = &lab.service {
+        let status = service.stop(SERVICE_STOP).await;
+        if !status.success() && result.checks.iter().all(|c| c.name != verdict::STAYS_UP) {
+            tracing::warn!(%status, "the service did not end cleanly");
+        }
+    }
+    if let Some(containers) = &mut lab.containers
+        && let Err(error) = containers.remove_service().await
+    {
+        lab_check(result, "containers", &error.to_string());
     }
 }
 

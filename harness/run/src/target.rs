@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::config::Host;
-use vlab_api::http::{Method, Request, Response};
+use vlab_api::http::{Method, Request, Response, TransportError};
 use vlab_api::ops;
 use vlab_api::transport::{Endpoint, HttpConnection};
 use vlab_lab::containers::ContainerError;
@@ -598,11 +598,20 @@ pub(crate) async fn who_is(endpoint: &Endpoint) -> Result<String, String> {
     let mut connection = HttpConnection::new(endpoint.clone());
     match connection.send(&call.request, REMOTE_ANSWER).await {
         Ok(response) => versions_of(&response),
-        Err(error) => {
+        Err(error @ TransportError::Connect(_)) => {
             Err(format!("no service answers at {endpoint}: {error}; is it running, and is this its address?"))
+        }
+        Err(error @ TransportError::Timeout(_)) => Err(format!(
+            "somebody takes connections at {endpoint} and does not answer: {error}; is the service still starting, or is \
+             something else there?"
+        )),
+        Err(error @ TransportError::Lost(_)) => {
+            Err(format!("what listens at {endpoint} does not speak HTTP: {error}; {NO_TLS}, and is this its address?"))
         }
     }
 }
+
+const NO_TLS: &str = "https is not built yet: use the service's http listener";
 
 /// The version that an answer to "component versions" tells, or why it is none.
 fn versions_of(response: &Response) -> Result<String, String> {
@@ -613,6 +622,10 @@ fn versions_of(response: &Response) -> Result<String, String> {
                 "the service asks for credentials (HTTP {}); only services with AUTH_TYPE=none can be used so far",
                 response.status
             ));
+        }
+        // How servers written in Go refuse plain requests.
+        400 if String::from_utf8_lossy(&response.body).contains("HTTPS server") => {
+            return Err(format!("it speaks https; {NO_TLS}"));
         }
         status => {
             return Err(format!("it is not an assisted-service: asked for its versions it answers HTTP {status}"));

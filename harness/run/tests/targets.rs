@@ -341,6 +341,11 @@ async fn answer_once(status: &'static str, body: &'static str) -> String {
 #[case("200 OK", "{}", Err("it is not an assisted-service: it answers JSON without `versions`"))]
 #[case("200 OK", "<html>", Err("answers no JSON"))]
 #[case("404 Not Found", "", Err("it is not an assisted-service: asked for its versions it answers HTTP 404"))]
+#[case(
+    "400 Bad Request",
+    "Client sent an HTTP request to an HTTPS server.\n",
+    Err("it speaks https; https is not built yet: use the service's http listener")
+)]
 #[case("401 Unauthorized", "", Err("the service asks for credentials (HTTP 401)"))]
 #[case("403 Forbidden", "", Err("the service asks for credentials (HTTP 403)"))]
 #[tokio::test]
@@ -376,6 +381,31 @@ async fn a_remote_service_that_does_not_answer_is_named() {
     let error = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await.unwrap_err().to_string();
     scratch.remove().unwrap();
     assert!(error.contains("no service answers at") && error.contains(&url), "{error}");
+}
+
+/// What a TLS server says to plain HTTP, and what comes from a port that is something else.
+#[rstest]
+#[case::tls_alert(b"\x15\x03\x01\x00\x02\x02\x46")]
+#[case::ssh(b"SSH-2.0-OpenSSH_9.2\r\n")]
+#[case::nothing(b"")]
+#[tokio::test]
+async fn what_speaks_no_http_is_told_apart(#[case] says: &'static [u8]) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        // The question is a GET: it is asked once more over a new connection.
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut buffer = [0; 4096];
+            let _ = stream.read(&mut buffer).await;
+            let _ = stream.write_all(says).await;
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = Scratch::create(&format!("test-no-http-{}-{}", std::process::id(), says.len()), None, false).unwrap();
+    let error = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await.unwrap_err().to_string();
+    scratch.remove().unwrap();
+    assert!(error.contains("does not speak HTTP") && error.contains("use the service's http listener"), "{error}");
+    assert!(error.contains(&url), "{error}");
 }
 
 #[test]

@@ -30,17 +30,20 @@ pub(super) fn not_built(_call: &mut Call<'_>) -> Answer {
 pub(super) fn supported_platforms(call: &mut Call<'_>) -> Answer {
     let id = call.ids[0];
     let row = call.core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let hosts = call.core.state.hosts_of_cluster(id);
+    // Nothing is known yet about where it will run.
+    if hosts.is_empty() {
+        return Ok(Response::json(200, &[PlatformType::None]));
+    }
     if row.view.is_sno() {
         return Ok(Response::json(200, &[PlatformType::None, PlatformType::External]));
     }
     let mut platforms = vec![PlatformType::Baremetal, PlatformType::None, PlatformType::External];
-    let hosts = call.core.state.hosts_of_cluster(id);
     let all = |word: &str| {
-        !hosts.is_empty()
-            && hosts.iter().all(|h| {
-                let vendor = h.view.inventory.as_ref().and_then(|i| i.system_vendor.as_ref());
-                vendor.and_then(|v| v.manufacturer.as_deref()).is_some_and(|m| m.contains(word))
-            })
+        hosts.iter().all(|h| {
+            let vendor = h.view.inventory.as_ref().and_then(|i| i.system_vendor.as_ref());
+            vendor.and_then(|v| v.manufacturer.as_deref()).is_some_and(|m| m.contains(word))
+        })
     };
     if all("VMware") {
         platforms.push(PlatformType::Vsphere);

@@ -368,10 +368,15 @@ fn platform_rules(
 fn topology(core: &Core, count: Option<i64>, mode: Option<&str>, version: &str) -> Result<(i64, &'static str), Fail> {
     let bad = |text: &str| Err(Fail::bad_request(text));
     let newer = |minor| disks::version_at_least(version, 4, minor);
+    let two = newer(19) && (core.config.settings.tna_clusters_support || core.config.settings.tnf_clusters_support);
+    let out_of_range = || {
+        let (least, since) = if two { (2, "4.19") } else { (3, "4.18") };
+        Fail::bad_request(format!(
+            "there should be {least}-5 dedicated control plane nodes for high availability mode Full in openshift version {since} or newer"
+        ))
+    };
     let count = match (count, mode) {
-        (Some(1), Some("Full")) if newer(18) => {
-            return bad("single-node clusters must have a single control plane node and high availability mode None");
-        }
+        (Some(1), Some("Full")) if newer(18) => return Err(out_of_range()),
         (Some(1), Some("Full")) => {
             return bad(
                 "there should be exactly 3 dedicated control plane nodes for high availability mode Full in openshift version older than 4.18",
@@ -385,16 +390,12 @@ fn topology(core: &Core, count: Option<i64>, mode: Option<&str>, version: &str) 
     match count {
         1 => Ok((1, "None")),
         3 => Ok((3, "Full")),
-        2 if newer(19) && (core.config.settings.tna_clusters_support || core.config.settings.tnf_clusters_support) => {
-            Ok((2, "Full"))
-        }
+        2 if two => Ok((2, "Full")),
         4 | 5 if newer(18) => Ok((count, "Full")),
         _ if !newer(18) => bad(
             "there should be exactly 3 dedicated control plane nodes for high availability mode Full in openshift version older than 4.18",
         ),
-        _ => Err(Fail::bad_request(format!(
-            "there should be 2 to 5 dedicated control plane nodes for high availability mode Full, got {count}"
-        ))),
+        _ => Err(out_of_range()),
     }
 }
 
@@ -613,8 +614,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Answer {
         }
         (None, None) => network::default_cluster_networks(id, true, false, settings),
     });
-    let service_networks = p.service_networks.filter(|n| !n.is_empty());
-    c.service_networks = Some(match (service_networks, p.service_network_cidr) {
+    c.service_networks = Some(match (p.service_networks, p.service_network_cidr) {
         (Some(networks), _) => owned_service_networks(id, &networks),
         (None, Some(cidr)) => vec![ServiceNetwork { cluster_id: Some(id), cidr: Some(cidr) }],
         (None, None) => network::default_service_networks(id, true, false, settings),
@@ -748,7 +748,8 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         let asked = p.platform.as_ref().map(|p| p.type_);
         // Without a word about the platform it follows the networking, unless that stays as it is.
         let same = p.user_managed_networking.is_none_or(|u| u == row.view.user_managed_networking());
-        let platform = asked.or_else(|| same.then(|| row.view.platform()).filter(|_| !single));
+        let platform =
+            asked.or_else(|| same.then(|| row.view.platform()).filter(|own| !single || *own == PlatformType::External));
         check_external(p.platform.as_ref())?;
         if single
             && (p.user_managed_networking == Some(false)
@@ -831,6 +832,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     ]
     .iter()
     .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
+    let managed_again = row.view.user_managed_networking() && !umn;
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         let text = |place: &mut Option<String>, new: &Option<String>| {
@@ -890,9 +892,9 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         if let Some(networks) = &p.machine_networks {
             c.machine_networks = Some(owned_machine_networks(id, networks));
             row.private.machine_network_set_at = Some(now);
-        } else if let Some(cidr) = &p.machine_network_cidr {
-            c.machine_networks = Some(vec![MachineNetwork { cluster_id: Some(id), cidr: Some(cidr.clone()) }]);
-            row.private.machine_network_set_at = Some(now);
+        } else if managed_again {
+            // Those of the user are forgotten; new ones follow from virtual addresses.
+            c.machine_networks = Some(Vec::new());
         }
         if let Some(secret) = p.pull_secret.clone() {
             row.view.has_pull_secret = true;

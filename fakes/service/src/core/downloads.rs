@@ -123,7 +123,9 @@ pub(super) fn install_config(call: &mut Call<'_>) -> Answer {
         Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         None => call.core.preview_install_config(call.now, &row).map_err(Fail::internal)?,
     };
-    Ok(Response::json(200, &text))
+    // The file is YAML, this answer has it as JSON.
+    let config: Value = serde_yaml::from_str(&text).map_err(|e| Fail::internal(e.to_string()))?;
+    Ok(Response::json(200, &config.to_string()))
 }
 
 /// Members of an install config that can be overridden; others are refused.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{
-    ApiVip, ClusterStatus, HostRole, IngressVip, LastInstallationPreparation, Severity, VipVerification,
+    ApiVip, ClusterStatus, HostRole, HostStatus, IngressVip, LastInstallationPreparation, Severity, VipVerification,
 };
 use vlab_model::cluster::{self as cluster_machine, ClusterEvent};
 use vlab_model::host::{EventArgs, HostEvent};
@@ -68,6 +68,18 @@ pub(super) fn install(call: &mut Call<'_>) -> Answer {
     core.derive_machine_networks(now, id);
     core.refresh_interactively(now, id);
     let row = cluster_of(core, id)?;
+    // Hosts that are given a role now are looked at one by one before the cluster is; a host is a bad request, the cluster a
+    // conflict.
+    let hosts = core.state.hosts_of_cluster(id);
+    let open = |row: &HostRow| row.host().role.is_none_or(|r| r == HostRole::AutoAssign);
+    if hosts.iter().any(|h| open(h)) && hosts.iter().all(|h| h.view.inventory.is_some()) {
+        let waiting = hosts.iter().find(|h| h.host().status != HostStatus::Known && !h.view.is_day2());
+        if let Some(host) = waiting {
+            let name = core.host_name((host.infra_env_id(), host.host().id));
+            let status = host.host().status;
+            return Err(Fail::bad_request(format!("Host {name} is in status {status} and not ready for install")));
+        }
+    }
     if row.cluster().status != ClusterStatus::Ready {
         return Err(Fail::conflict(format!(
             "cluster {id} is not ready to be installed: it is {} ({})",

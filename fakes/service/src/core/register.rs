@@ -1,6 +1,6 @@
 //! Agents register; hosts are bound to clusters and unbound from them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
@@ -132,15 +132,36 @@ pub(super) fn register(call: &mut Call<'_>) -> Answer {
     }
     let row = core.state.host(key).cloned().ok_or_else(|| Fail::internal("the host vanished"))?;
     let mut answer = serde_json::to_value(core.show_host(&row)).map_err(|e| Fail::internal(e.to_string()))?;
+    as_first_shown(&mut answer, initial);
     let agent = &core.config.settings.agent_docker_image;
     let version = match (core.config.settings.enable_upgrade_agent, &params.discovery_agent_version) {
         (false, Some(own)) => own,
         _ => agent,
     };
     let runner = json!({"agent_version": version, "host_id": key.1, "infra_env_id": key.0}).to_string();
-    answer["next_step_runner_command"] =
-        json!({"args": [runner], "retry_seconds": core.config.settings.constants.runner_retry_seconds});
+    answer["next_step_runner_command"] = json!({ "args": [runner] });
     Ok(Response::json(201, &answer))
+}
+
+/// The answer to a registration is not the host as it is stored, but as the agent has told it: times of the record are not set,
+/// and of a host that was there before it has no status.
+fn as_first_shown(answer: &mut Value, initial: bool) {
+    const UNSET: &str = "0001-01-01T00:00:00Z";
+    answer["created_at"] = json!(UNSET);
+    answer["updated_at"] = json!(UNSET);
+    if let Some(members) = answer.as_object_mut() {
+        members.remove("progress");
+    }
+    if !initial {
+        answer["status"] = Value::Null;
+        answer["status_info"] = Value::Null;
+        answer["status_updated_at"] = json!("0001-01-01T00:00:00.000Z");
+        if let Some(members) = answer.as_object_mut() {
+            for name in ["inventory", "connectivity", "validations_info"] {
+                members.remove(name);
+            }
+        }
+    }
 }
 
 /// A host of the path, or 404 in the words of the real service.

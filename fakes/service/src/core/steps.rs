@@ -490,6 +490,12 @@ impl Core {
         };
         let text = serde_json::to_string(&request).ok()?;
         let image = settings.installer_image.clone();
+        let known = row.view.disks().to_vec();
+        let named =
+            |id: &str| match known.iter().find(|disk| disks::identifier(disk) == id).and_then(|d| d.name.as_ref()) {
+                Some(name) => format!("{name} ({id})"),
+                None => id.to_owned(),
+            };
         if !row.private.formatting_announced {
             self.state.edit_host(key, now, |row| {
                 row.private.formatting_announced = true;
@@ -498,7 +504,8 @@ impl Core {
             for (name, disks) in [("quick_disk_format_performed", format), ("quick_disk_format_skipped", skipped)] {
                 for disk in disks {
                     let done = if name == "quick_disk_format_performed" { "is formatted" } else { "is not formatted" };
-                    let text = format!("Host {}: disk {disk} {done} before the installation", self.host_name(key));
+                    let text =
+                        format!("Host {}: disk {} {done} before the installation", self.host_name(key), named(&disk));
                     self.host_event(now, key, name, Severity::Info, text);
                 }
             }

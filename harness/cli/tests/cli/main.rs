@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod bench;
+mod e2e_conformance;
 mod e2e_containers;
 mod e2e_death;
 mod e2e_diff;

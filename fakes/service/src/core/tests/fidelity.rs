@@ -370,3 +370,79 @@ fn a_report_of_failure_is_an_event() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[1].contains("reached installation stage Failed"), "{told:?}");
 }
+
+/// Requests to a new cluster and what the real service shows then; each was found by the conformance suite.
+#[rstest]
+// Of networks that are managed again no machine network is left.
+#[case(json!({"user_managed_networking": true, "machine_networks": [{"cidr": "192.168.126.0/24"}]}), json!({"user_managed_networking": false}), "machine_networks", json!([]))]
+// The old member has no effect.
+#[case(json!({"high_availability_mode": "None"}), json!({"machine_network_cidr": "10.11.12.0/24"}), "machine_networks", json!([]))]
+// Naming the number of nodes leaves the platform.
+#[case(json!({"high_availability_mode": "None", "platform": {"type": "external", "external": {"platform_name": "lab"}}}), json!({"control_plane_count": 1}), "platform.type", json!("external"))]
+fn changing_a_cluster_shows(#[case] made: Value, #[case] change: Value, #[case] member: &str, #[case] shown: Value) {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(made)));
+    let path = format!("/clusters/{}", made["id"].as_str().unwrap());
+    let found = lab.ok(201, Method::Patch, &path, Some(change));
+    let found = member.split('.').fold(&found, |value, name| &value[name]);
+    assert!(*found == shown || (found.is_null() && shown == json!([])), "{member}: {found}");
+}
+
+#[test]
+fn an_empty_list_of_service_networks_is_not_the_default() {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({"service_networks": []}))));
+    assert_eq!(made["service_networks"], json!([]));
+}
+
+#[test]
+fn a_registration_is_answered_with_what_the_agent_has_told() {
+    let mut lab = Lab::new(1);
+    let fleet = super::lab::Fleet::create(&mut lab, 1);
+    let path = format!("/infra-envs/{}/hosts", fleet.infra_env);
+    let first = lab.ok(201, Method::Post, &path, Some(json!({"host_id": uuid::Uuid::from_u128(7)})));
+    assert_eq!(first["status"], "discovering");
+    assert_eq!(first["created_at"], "0001-01-01T00:00:00Z");
+    assert!(first.get("progress").is_none() && first["next_step_runner_command"].get("retry_seconds").is_none());
+    let again = lab.ok(201, Method::Post, &path, Some(json!({"host_id": uuid::Uuid::from_u128(7)})));
+    assert!(again["status"].is_null() && again["next_step_runner_command"]["args"][0].is_string(), "{again}");
+    let shown = lab.ok(200, Method::Get, &format!("{path}/{}", uuid::Uuid::from_u128(7)), None);
+    assert_eq!(shown["status"], "discovering");
+    let events = lab.ok(200, Method::Get, &format!("/events?infra_env_id={}", fleet.infra_env), None);
+    let told = |e: &&Value| e["name"] == "host_registration_succeeded" && e["host_id"] == shown["id"];
+    assert_eq!(events.as_array().unwrap().iter().filter(told).count(), 1, "only the first time");
+}
+
+#[test]
+fn an_install_config_is_json_text() {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({}))));
+    let path = format!("/clusters/{}/install-config", made["id"].as_str().unwrap());
+    let text = lab.ok(200, Method::Get, &path, None);
+    let config: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+    assert_eq!((&config["apiVersion"], &config["metadata"]["name"]), (&json!("v1"), &json!("c")));
+}
+
+#[test]
+fn what_is_not_there_has_no_operators_and_no_platform_but_none() {
+    let mut lab = Lab::new(1);
+    let nobody = format!("/clusters/{}/monitored-operators", uuid::Uuid::from_u128(5));
+    assert_eq!(lab.ok(200, Method::Get, &nobody, None), json!([]));
+    let made = lab.ok(201, Method::Post, "/clusters", Some(new_cluster(json!({}))));
+    let path = format!("/clusters/{}/supported-platforms", made["id"].as_str().unwrap());
+    assert_eq!(lab.ok(200, Method::Get, &path, None), json!(["none"]));
+}
+
+#[test]
+fn a_host_to_add_has_stages_up_to_its_reboot() {
+    let mut lab = Lab::new(1);
+    let import =
+        json!({"name": "d", "api_vip_dnsname": "api.d.example.com", "openshift_cluster_id": uuid::Uuid::from_u128(9)});
+    let made = lab.ok(201, Method::Post, "/clusters/import", Some(import));
+    let body = json!({"name": "d", "pull_secret": PULL_SECRET, "cluster_id": made["id"]});
+    let infra_env = lab.ok(201, Method::Post, "/infra-envs", Some(body));
+    let path = format!("/infra-envs/{}/hosts", infra_env["id"].as_str().unwrap());
+    let host = lab.ok(201, Method::Post, &path, Some(json!({"host_id": uuid::Uuid::from_u128(7)})));
+    let stages = host["progress_stages"].as_array().unwrap();
+    assert_eq!((stages.len(), &stages[4]), (5, &json!("Rebooting")));
+}

@@ -1,0 +1,377 @@
+//! `vlab conformance`: the suite of `vlab-conformance` against a service that is started for it, or one that runs already.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use vlab_api::Timestamp;
+use vlab_conformance::suite::{self, Count};
+use vlab_conformance::wire::{HttpWire, Wire};
+use vlab_conformance::{Check, Outcome, Pace, SETTINGS, Target, Verdict, report, table};
+use vlab_history::Recorder;
+use vlab_model::history::{Source, What};
+use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, exit};
+use vlab_reports::{Redactor, write_all};
+use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
+use vlab_run::rundir;
+use vlab_run::target::Target as Service;
+use vlab_scenario::SourceFile;
+
+use crate::run::{enter_for_containers, interrupted, runs_folder};
+use crate::say;
+use crate::tools::{catalogue, ensure_set_up, print};
+
+/// The suite's name where a scenario's would stand.
+pub(crate) const NAME: &str = "conformance";
+/// What came out, in full.
+pub(crate) const FILE: &str = "conformance.json";
+
+const EXAMPLES: &str = "\
+Which service:
+  vlab conformance
+      the built-in simulated one, on a PostgreSQL of its own
+  vlab conformance --service process:/usr/local/bin/assisted-service
+      the real one: PostgreSQL and the program are started for the run and stopped
+  vlab conformance --service remote:http://127.0.0.1:8090 --time-profile fast
+      one that runs already. The suite makes clusters, infra-envs and hosts whose names begin with `vc-` and removes them;
+      it touches nothing else and sets nothing. Name the time profile whose intervals the service was started with; without
+      it they are taken to be the service's defaults, and checks that wait for its monitors are skipped, with the reason.
+Which checks:
+  vlab conformance --list
+  vlab conformance --filter register --filter '!disconnected'
+      a part of the id; with `*`, the whole id; with `!` in front, all but those";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConformanceArgs {
+    /// Service under test: `simulated`, `process:<program>`, `container:<image>` or `remote:<url>`
+    #[arg(long, value_name = "TARGET", default_value = "simulated")]
+    service: Service,
+    /// Only checks whose id has this in it; with `*` the whole id; `!` in front takes out. May be given several times.
+    #[arg(long, short, value_name = "PATTERN")]
+    filter: Vec<String>,
+    /// List the checks instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// With `--list`: as JSON.
+    #[arg(long, requires = "list")]
+    json: bool,
+    /// Checks of these files instead of the built-in ones.
+    #[arg(long, value_name = "FILE")]
+    checks: Vec<PathBuf>,
+    /// How many checks run at the same time.
+    #[arg(long, short, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// Time profile: the intervals of a service that is started (`fast` without it), or those that a remote one was started
+    /// with (`real` without it).
+    #[arg(long)]
+    time_profile: Option<String>,
+    /// OpenShift version of the clusters that are made; the service's default without it.
+    #[arg(long, value_name = "VERSION")]
+    openshift_version: Option<String>,
+    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
+    #[arg(long)]
+    real_tools: bool,
+    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
+    /// Docker's registry.
+    #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
+    postgres_image: Option<String>,
+    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    ready_within: Option<u64>,
+    /// Folder in which the folder of the run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+    /// Install nothing that is missing.
+    #[arg(long)]
+    no_setup: bool,
+    /// Say nothing about single checks that pass or are skipped.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
+    let all = match args.checks.as_slice() {
+        [] => table::built_in(),
+        files => table::from_files(files),
+    };
+    let all = match all {
+        Ok(all) => all,
+        Err(error) => {
+            say(&error.to_string());
+            return exit::USAGE;
+        }
+    };
+    let checks: Vec<Check> = all.into_iter().filter(|check| suite::selected(&check.id, &args.filter)).collect();
+    if checks.is_empty() {
+        say("no check selected; `vlab conformance --list` shows all");
+        return exit::NOTHING_SELECTED;
+    }
+    if args.list {
+        let text = if args.json { format!("{:#}\n", report::list_json(&checks)) } else { report::list(&checks) };
+        print(&text);
+        return exit::PASSED;
+    }
+    let (prepared, text) = match prepared(&args) {
+        Ok(prepared) => prepared,
+        Err(text) => {
+            say(&text);
+            return exit::USAGE;
+        }
+    };
+    if let Err(code) = enter_for_containers(std::iter::once(&prepared.target)) {
+        return code;
+    }
+    if prepared.target.needs_postgres_here()
+        && let Err(code) = ensure_set_up(!args.no_setup)
+    {
+        return code;
+    }
+    let _ = vlab_lab::doctor::raise_open_files();
+    let vlab = match std::env::current_exe() {
+        Ok(vlab) => vlab,
+        Err(error) => {
+            say(&format!("cannot find my own program file: {error}"));
+            return exit::INTERNAL;
+        }
+    };
+    let options = RealOptions {
+        vlab,
+        runs: args.output_dir.clone().unwrap_or_else(runs_folder),
+        scenario_text: text.into_bytes(),
+        interrupted: interrupted(),
+        live: false,
+        real_tools: args.real_tools,
+        ready_within: args.ready_within.map(std::time::Duration::from_secs),
+        disturbances: Vec::new(),
+    };
+    if !prepared.target.is_owned() {
+        say("only what the checks make themselves is changed and removed: clusters, infra-envs and hosts named vc-…");
+    }
+    let work = async |hosted: Hosted| Box::pin(ask(hosted, checks.clone(), &args, &prepared, &options)).await;
+    let (run, asked) = Box::pin(real::with_service(&prepared, &options, work)).await;
+    conclude(run, asked, &prepared, &options)
+}
+
+/// A run needs a scenario; this one only says what the service is.
+fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
+    let catalogue = catalogue().map_err(|_| "the catalogue of scenarios cannot be read".to_owned())?;
+    // Of a service that is not ours the slowest is assumed: a wait that cannot succeed would look like its fault.
+    let profile = args.time_profile.as_deref().unwrap_or(if args.service.is_owned() { "fast" } else { "real" });
+    let mut text = format!(
+        "version: 1\nname: {NAME}\ndescription: The conformance suite; its checks are in {FILE}.\n\
+         service:\n  kind: simulated\n  time_profile: {profile}\n"
+    );
+    if args.service.is_owned() {
+        text.push_str("  settings:\n");
+        for (name, value) in SETTINGS {
+            text.push_str(&format!("    {name}: {value}\n"));
+        }
+    }
+    text.push_str("cluster: {topology: sno}\nhosts: [{name: nobody, profile: standard}]\n");
+    text.push_str("expect: [{eventually: {hosts: all, status: known}}]\n");
+    let source = SourceFile::new(NAME, text.as_str());
+    let scenario = vlab_scenario::load(&source, &catalogue).map_err(|e| e.to_string())?;
+    let choices = Choices {
+        seed: None,
+        time_profile: Some(profile.to_owned()),
+        service: Some(args.service.clone()),
+        postgres_image: args.postgres_image.clone().filter(|image| !image.is_empty()),
+    };
+    let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| e.to_string())?;
+    Ok((prepared, text))
+}
+
+/// What came of asking.
+struct Asked {
+    outcomes: Vec<Outcome>,
+    took_ms: u64,
+    /// The service could not even be examined.
+    problem: Option<String>,
+}
+
+async fn ask(
+    hosted: Hosted,
+    checks: Vec<Check>,
+    args: &ConformanceArgs,
+    prepared: &Prepared,
+    options: &RealOptions,
+) -> Asked {
+    let settings = &prepared.settings;
+    let pace = Pace {
+        host_monitor: settings.host_monitor_interval,
+        cluster_monitor: settings.cluster_monitor_interval,
+        disconnection: settings.host_max_disconnection_time,
+    };
+    let version = args.openshift_version.clone().or_else(|| {
+        let releases = settings.release_images.iter();
+        let chosen = releases.clone().find(|r| r.default == Some(true)).or_else(|| releases.clone().next());
+        prepared.target.is_owned().then(|| chosen.map(|r| r.openshift_version.clone())).flatten()
+    });
+    let mut wire = HttpWire::new(hosted.endpoint.clone(), Vec::new());
+    let own = prepared.target.is_owned();
+    let probed = Target::probe(&mut wire, pace, own, version.as_deref(), &prepared.pull_secret, prepared.seed).await;
+    let target = match probed {
+        Ok(target) => target,
+        Err(error) => return Asked { outcomes: Vec::new(), took_ms: 0, problem: Some(error.to_string()) },
+    };
+    let begun = Instant::now();
+    let mut progress = Progress::new(checks.len(), args.quiet);
+    let endpoint = hosted.endpoint;
+    let wire = |_: &Check| Box::new(HttpWire::new(endpoint.clone(), Vec::new())) as Box<dyn Wire>;
+    let jobs = usize::from(args.jobs);
+    let told = |outcome: &Outcome| progress.tell(outcome);
+    let outcomes = suite::run(checks, Arc::new(target), jobs, wire, options.interrupted.clone(), told).await;
+    progress.end();
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Asked { outcomes, took_ms, problem: None }
+}
+
+/// One line for each check, or on a terminal one line that moves; what did not pass is always a line of its own.
+struct Progress {
+    all: usize,
+    through: usize,
+    moving: bool,
+    quiet: bool,
+}
+
+impl Progress {
+    fn new(all: usize, quiet: bool) -> Self {
+        Self { all, through: 0, moving: std::io::stderr().is_terminal() && !quiet, quiet }
+    }
+
+    fn tell(&mut self, outcome: &Outcome) {
+        self.through += 1;
+        let line = report::line(outcome);
+        let good = matches!(outcome.verdict, Verdict::Passed | Verdict::Skipped { .. });
+        if self.moving {
+            eprint!("\r\x1b[K");
+            if !good {
+                eprintln!("{line}");
+            }
+            eprint!("{}/{} {}", self.through, self.all, outcome.id);
+        } else if !good || !self.quiet {
+            eprintln!("[{}/{}] {line}", self.through, self.all);
+        }
+    }
+
+    fn end(&self) {
+        if self.moving {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Puts the checks into the run's result, writes all files and tells the end.
+fn conclude(run: Run, asked: Option<Asked>, prepared: &Prepared, options: &RealOptions) -> u8 {
+    let Run { dir, mut result } = run;
+    let asked = asked.unwrap_or(Asked { outcomes: Vec::new(), took_ms: 0, problem: None });
+    if let Some(problem) = &asked.problem {
+        let mut check = CheckResult::new(CheckKind::Lab, "service", CheckVerdict::Failed);
+        check.message.clone_from(problem);
+        result.checks.push(check);
+    }
+    let mut checks: Vec<CheckResult> = asked.outcomes.iter().map(as_check).collect();
+    checks.append(&mut result.checks);
+    result.checks = checks;
+    leftovers(&asked.outcomes, prepared, &mut result);
+    result.how_to_repeat =
+        format!("vlab conformance --service {} --time-profile {}", prepared.target, prepared.time_profile);
+    result.conclude();
+    if options.interrupted.is_cancelled() {
+        result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
+    }
+    let suite = report::SuiteResult {
+        version: report::VERSION,
+        run_id: result.run.run_id.clone(),
+        service: result.run.versions.get("service").cloned().unwrap_or_else(|| prepared.target.to_string()),
+        took_ms: asked.took_ms,
+        count: Count::of(&asked.outcomes),
+        inconclusive: not_known(&result),
+        checks: asked.outcomes,
+    };
+    if let Some(dir) = &dir
+        && let Err(error) = write(dir, &suite, &result, prepared)
+    {
+        result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
+    }
+    let redactor = Redactor::new(prepared.secrets());
+    print(&redactor.redact(&report::summary(&suite)));
+    for check in result.checks.iter().filter(|c| c.kind == CheckKind::Leak && c.verdict == CheckVerdict::Failed) {
+        print(&format!("left behind: {}\n", check.message));
+    }
+    if let Some(dir) = &dir {
+        print(&format!("report: {}\n", dir.join("report.html").display()));
+    }
+    result.exit_code
+}
+
+/// Why nothing is known, when the lab or the user was the reason.
+fn not_known(result: &RunResult) -> Option<String> {
+    (result.exit_code == exit::INCONCLUSIVE).then(|| {
+        let lab = result.checks.iter().find(|c| c.kind == CheckKind::Lab && c.verdict == CheckVerdict::Failed);
+        match lab {
+            Some(check) => {
+                let more = check.last_things.iter().map(|line| format!("\n  {line}"));
+                format!("{}: {}{}", check.name, check.message, more.collect::<String>())
+            }
+            None => result.reason.clone().unwrap_or_default(),
+        }
+    })
+}
+
+/// What a service that is not ours still has of the suite is a leak; our own goes with its database.
+fn leftovers(outcomes: &[Outcome], prepared: &Prepared, result: &mut RunResult) {
+    let left: Vec<&str> = outcomes.iter().flat_map(|o| o.left.iter().map(String::as_str)).collect();
+    if prepared.target.is_owned() {
+        return;
+    }
+    let name = "nothing of the suite is left in the service";
+    let mut check = CheckResult::new(CheckKind::Leak, name, CheckVerdict::Passed);
+    if !left.is_empty() {
+        check.verdict = CheckVerdict::Failed;
+        check.message = left.join("; ");
+    }
+    result.checks.push(check);
+}
+
+fn as_check(outcome: &Outcome) -> CheckResult {
+    let (verdict, message) = match &outcome.verdict {
+        Verdict::Passed => (CheckVerdict::Passed, String::new()),
+        Verdict::Failed { message } => (CheckVerdict::Failed, message.clone()),
+        Verdict::Skipped { reason } => (CheckVerdict::Skipped { reason: reason.clone() }, String::new()),
+        Verdict::Inconclusive { reason } => (CheckVerdict::Inconclusive { reason: reason.clone() }, String::new()),
+    };
+    let mut check = CheckResult::new(CheckKind::Expectation, outcome.id.clone(), verdict);
+    check.expected = format!("{} ({})", outcome.purpose, outcome.source);
+    check.seen.clone_from(&message);
+    check.message = message;
+    check.last_things.clone_from(&outcome.trace);
+    check
+}
+
+fn write(dir: &Path, suite: &report::SuiteResult, result: &RunResult, prepared: &Prepared) -> std::io::Result<()> {
+    let redactor = Redactor::new(prepared.secrets());
+    let named = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, redactor.redact(text).as_bytes())
+            .map_err(|e| std::io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
+    };
+    // The history is only its beginning: what was asked and answered is in the checks.
+    let mut history = Recorder::new(None);
+    history.record(Source::Harness, None, Timestamp::now(), What::RunStarted(result.run.clone()));
+    let history = history.into_observations();
+    named(rundir::HISTORY, &vlab_run::simulate::as_lines(&history))?;
+    named(FILE, &format!("{}\n", serde_json::to_string_pretty(suite)?))?;
+    let written = write_all(dir, result, &history, &redactor).map_err(std::io::Error::other)?;
+    // Grouped by area instead of one group of expectations.
+    let junit = written.junit.file_name().and_then(|n| n.to_str()).unwrap_or("junit_conformance.xml").to_owned();
+    named(&junit, &report::junit(suite))
+}
+
+/// The line that `report` and `check` say about a run of the suite.
+pub(crate) fn is_suite(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}

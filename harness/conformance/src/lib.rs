@@ -1,0 +1,27 @@
+//! The conformance suite: what the public API of an assisted-service does, as checks that run against any service behind a URL.
+//! A check is a row of data ([`table`]); nothing in it knows which service answers. The same checks run against the simulated
+//! service and the real one, so a disagreement between the two is a failed check and has a name.
+//!
+//! * [`table`] is the language of the checks, and the files in `checks/`; [`matcher`] says what an expectation means.
+//! * [`script`] performs one check, with hosts of its own, and removes what it has made.
+//! * [`suite`] runs many; [`report`] tells what came out; [`target`] is what is known about the service.
+//! * [`wire`] is how a service is reached: HTTP and the clock on the wall, or a core in memory and a clock that jumps.
+
+mod hosts;
+pub mod matcher;
+pub mod report;
+pub mod script;
+pub mod suite;
+pub mod table;
+pub mod target;
+pub mod wire;
+
+pub use suite::{Outcome, Verdict};
+pub use table::{Check, Need};
+pub use target::{Pace, Target};
+
+/// Settings that the suite gives to a service of its own, beside those of the time profile.
+pub const SETTINGS: &[(&str, &str)] = &[
+    // Long enough for a busy machine, short enough to wait for.
+    ("HOST_MAX_DISCONNECTION_TIME", "8s"),
+];

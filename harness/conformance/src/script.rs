@@ -1,0 +1,1006 @@
+//! Performs one check: makes its world, goes through its steps, and removes what was made.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vlab_api::BASE_PATH;
+use vlab_api::http::{Method, Request, Response, TransportError};
+
+use crate::hosts::{Host, PREPARATION};
+use crate::matcher::{self, differences, shortened, shown};
+use crate::table::{
+    Call, Change, Check, ClusterKind, EventIs, Many, Milestone, Poll, Refusal, Register, Reply, Report, Step,
+    ValidationIs, fill_known, merged,
+};
+use crate::target::Target;
+use crate::wire::Wire;
+
+/// Requests of which a failed check tells.
+const TRACED: usize = 15;
+/// Ticks of the monitors after which something that has not happened will not happen.
+const SETTLED: u32 = 6;
+
+/// Why a check did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The service is not as expected.
+    Differs(String),
+    /// Nothing is known: the service was not reached.
+    Lab(String),
+}
+
+type Done<T = ()> = Result<T, Trouble>;
+
+fn differs<T>(text: impl Into<String>) -> Done<T> {
+    Err(Trouble::Differs(text.into()))
+}
+
+/// What became of one check.
+#[derive(Clone, Debug)]
+pub struct Performed {
+    /// `None`: passed.
+    pub trouble: Option<Trouble>,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// The last exchanges, oldest first.
+    pub trace: Vec<String>,
+    /// What could not be removed.
+    pub left: Vec<String>,
+    /// The service is not reached any more.
+    pub lost: bool,
+}
+
+/// Performs a check.
+pub async fn perform(check: &Check, target: &Target, wire: Box<dyn Wire>) -> Performed {
+    let mut script = Script::new(check, target, wire);
+    let result = script.run().await;
+    let lost = matches!(result, Err(Trouble::Lab(_)));
+    let trace = script.trace.iter().cloned().collect();
+    let left = if lost { script.made.iter().map(Made::to_string).collect() } else { script.clean_up().await };
+    Performed { trouble: result.err(), requests: script.requests, trace, left, lost }
+}
+
+/// Something that the check has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Made {
+    what: &'static str,
+    id: String,
+}
+
+impl std::fmt::Display for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = self.what.trim_end_matches('s');
+        write!(f, "{what} {}", self.id)
+    }
+}
+
+struct Script<'c> {
+    check: &'c Check,
+    target: &'c Target,
+    wire: Box<dyn Wire>,
+    vars: BTreeMap<String, Value>,
+    hosts: Vec<Host>,
+    made: Vec<Made>,
+    at: Milestone,
+    /// Hosts keep back what a preparation waits for.
+    holding: bool,
+    requests: u64,
+    trace: VecDeque<String>,
+}
+
+impl<'c> Script<'c> {
+    fn new(check: &'c Check, target: &'c Target, wire: Box<dyn Wire>) -> Self {
+        let mut hosts: Vec<Host> =
+            (0..check.world.hosts).map(|n| Host::new(n, target.id(&check.id, n as u64))).collect();
+        let mut vars: BTreeMap<String, Value> = BTreeMap::new();
+        let mut set = |name: &str, value: Value| vars.insert(name.to_owned(), value);
+        set("missing", json!(target.id(&check.id, 0xdead)));
+        set("missing_too", json!(target.id(&check.id, 0xbeef)));
+        set("name", json!(target.name(&check.id)));
+        set("version", json!(target.version));
+        set("agent", json!(target.agent_version));
+        set("pull_secret", json!(target.pull_secret));
+        for host in &hosts {
+            set(&host.name, json!(host.id));
+        }
+        for host in &mut hosts {
+            let patch = check.world.inventory.get(&host.name).cloned().unwrap_or_default();
+            host.patch = fill_known(&patch, &vars);
+            let answers = check.world.answers.get(&host.name).into_iter().flatten();
+            host.answers = answers.map(|(step, answer)| (step.clone(), fill_known(answer, &vars))).collect();
+        }
+        Self {
+            check,
+            target,
+            wire,
+            vars,
+            hosts,
+            made: Vec::new(),
+            at: Milestone::Made,
+            holding: false,
+            requests: 0,
+            trace: VecDeque::new(),
+        }
+    }
+
+    async fn run(&mut self) -> Done {
+        let check = self.check;
+        if let Err(trouble) = self.make_world().await {
+            return Err(in_front("before the first step", trouble));
+        }
+        for (n, step) in check.steps.iter().enumerate() {
+            if let Err(trouble) = self.step(step).await {
+                return Err(in_front(&format!("step {} of {} ({})", n + 1, check.steps.len(), title(step)), trouble));
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Done {
+        match step {
+            Step::Call(call) => self.call(call).await,
+            Step::Register(register) => self.register(register).await,
+            Step::Poll(poll) => self.poll(poll).await,
+            Step::Reply(reply) => self.reply(reply).await,
+            Step::Report(report) => self.report(report).await,
+            Step::Wait(statuses) => self.wait(statuses).await,
+            Step::Stay(statuses) => self.stay(statuses).await,
+            Step::Validation(validation) => self.validation(validation).await,
+            Step::Event(event) => self.event(event).await,
+            Step::NoEvent(event) => self.no_event(event).await,
+            Step::Reach(milestone) => self.reach(*milestone).await,
+            Step::Change(change) => self.change(change),
+        }
+    }
+
+    // ---- requests ----
+
+    async fn send(&mut self, request: &Request) -> Done<Response> {
+        self.requests += 1;
+        let answer = self.wire.send(request).await;
+        let line = match &answer {
+            Ok(response) => {
+                format!("{} {} → {} {}", request.method, request.path, response.status, text_of(response))
+            }
+            Err(error) => format!("{} {} → {error}", request.method, request.path),
+        };
+        if self.trace.len() == TRACED {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(line);
+        let response = answer.map_err(|error| match error {
+            // The others are what a service may do wrong with a request.
+            TransportError::Connect(_) => Trouble::Lab(format!("{} {}: {error}", request.method, request.path)),
+            error => Trouble::Differs(format!("{} {}: {error}", request.method, request.path)),
+        })?;
+        self.remember(request, &response);
+        Ok(response)
+    }
+
+    /// Writes down what a request has made, so that it is removed.
+    fn remember(&mut self, request: &Request, response: &Response) {
+        if request.method != Method::Post || response.status != 201 {
+            return;
+        }
+        let what = match request.path.trim_start_matches(BASE_PATH) {
+            "/clusters" | "/clusters/import" | "/clusters/disconnected" => "clusters",
+            "/infra-envs" => "infra-envs",
+            _ => return,
+        };
+        if let Some(id) = response.decode::<Value>().ok().and_then(|v| v["id"].as_str().map(str::to_owned)) {
+            self.made.push(Made { what, id });
+        }
+    }
+
+    async fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Done<Response> {
+        let mut request = Request::new(method, format!("{BASE_PATH}{path}"));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.send(&request).await
+    }
+
+    /// A request that is no expectation of its own: it must be answered with that status.
+    async fn must(&mut self, status: u16, method: Method, path: &str, body: Option<&Value>) -> Done<Value> {
+        let response = self.ask(method, path, body).await?;
+        if response.status != status {
+            return differs(format!("{method} {path}: expected {status}, found {}", answer_of(&response)));
+        }
+        Ok(response.decode().unwrap_or_default())
+    }
+
+    fn filled(&self, value: &Value) -> Done<Value> {
+        let filled = fill_known(value, &self.vars);
+        match unfilled(&filled) {
+            Some(name) => differs(format!("the check itself is wrong: nothing is known by the name <{name}>")),
+            None => Ok(filled),
+        }
+    }
+
+    fn filled_text(&self, text: &str) -> Done<String> {
+        let filled = self.filled(&Value::String(format!("{text} ")))?;
+        // With the blank it is never taken for a value of another type.
+        Ok(filled.as_str().unwrap_or_default().trim_end_matches(' ').to_owned())
+    }
+
+    fn var(&self, name: &str) -> Done<String> {
+        match self.vars.get(name).and_then(Value::as_str) {
+            Some(text) => Ok(text.to_owned()),
+            None => differs(format!("the check itself is wrong: it has no <{name}>")),
+        }
+    }
+
+    fn base_body(&self, name: &str) -> Done<Value> {
+        let cluster = json!({
+            "name": self.vars["name"], "openshift_version": self.target.version, "base_dns_domain": "example.com",
+            "pull_secret": self.target.pull_secret,
+        });
+        Ok(match name {
+            "cluster" => merged(&cluster, &json!({"high_availability_mode": "None"})),
+            "ha-cluster" => merged(&cluster, &json!({"high_availability_mode": "Full"})),
+            "infra-env" => json!({"name": self.vars["name"], "pull_secret": self.target.pull_secret}),
+            "import" => json!({"name": self.vars["name"], "api_vip_dnsname": "api.day2.example.com",
+                "openshift_cluster_id": self.target.id(&self.check.id, 0xd2), "openshift_version": self.target.version}),
+            other => return differs(format!("the check itself is wrong: there is no body {other:?}")),
+        })
+    }
+
+    async fn call(&mut self, call: &Call) -> Done {
+        let request = self.request(call)?;
+        let patience = if call.retry { self.target.patience } else { Duration::ZERO };
+        let begun = self.wire.now();
+        loop {
+            let response = self.send(&request).await?;
+            match self.judge(call, &response) {
+                Ok(()) => return Ok(()),
+                Err(trouble) if self.wire.now().since(begun) >= patience => return Err(trouble),
+                Err(_) => self.work().await?,
+            }
+        }
+    }
+
+    fn request(&self, call: &Call) -> Done<Request> {
+        let line = self.filled_text(&call.call)?;
+        let Some((method, path)) = line.split_once(' ') else {
+            return differs(format!("the check itself is wrong: {line:?} is no method and path"));
+        };
+        let path = match path.strip_prefix("root:") {
+            Some(path) => path.to_owned(),
+            None => format!("{BASE_PATH}{path}"),
+        };
+        let mut request = Request::new(Method::from_name(method), path);
+        if let Some(text) = &call.text {
+            request.body = self.filled_text(text)?.into_bytes();
+            request = request.header("content-type", "application/json");
+        } else if !call.form.is_empty() {
+            const BOUNDARY: &str = "vlab-conformance-boundary";
+            let mut body = String::new();
+            for (field, content) in &call.form {
+                body.push_str(&format!(
+                    "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"logs.tar.gz\"\r\n\
+                     Content-Type: application/octet-stream\r\n\r\n{content}\r\n"
+                ));
+            }
+            body.push_str(&format!("--{BOUNDARY}--\r\n"));
+            request.body = body.into_bytes();
+            request = request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
+        } else if call.base.is_some() || !call.body.is_null() {
+            let body = match &call.base {
+                Some(base) => merged(&self.base_body(base)?, &call.body),
+                None => call.body.clone(),
+            };
+            request = request.json(&self.filled(&body)?);
+        }
+        for (name, value) in &call.headers {
+            request.headers.retain(|(known, _)| known != name);
+            request = request.header(name, self.filled_text(value)?);
+        }
+        Ok(request)
+    }
+
+    fn judge(&mut self, call: &Call, response: &Response) -> Done {
+        let mut wrong = Vec::new();
+        let body: Option<Value> = response.decode().ok();
+        let refusal = match (&call.error, &call.infra) {
+            (Some(refusal), _) => Some((refusal, true)),
+            (_, Some(refusal)) => Some((refusal, false)),
+            _ => None,
+        };
+        if let Some((refusal, of_handler)) = refusal {
+            let filled = Refusal { status: self.filled(&refusal.status)?, says: self.filled(&refusal.says)? };
+            wrong.extend(refused(&filled, of_handler, response));
+        } else {
+            let status = Value::from(response.status);
+            let ok = match &call.status {
+                Value::Null => response.is_success(),
+                Value::Array(several) => several.contains(&status),
+                one => *one == status,
+            };
+            if !ok {
+                let wanted = if call.status.is_null() { "2xx".to_owned() } else { call.status.to_string() };
+                wrong.push(format!("expected status {wanted}, found {}", answer_of(response)));
+            }
+        }
+        if let Some(expected) = &call.expect {
+            let expected = self.filled(expected)?;
+            match &body {
+                Some(body) => wrong.extend(differences(&expected, Some(body))),
+                None => wrong.push(format!("expected JSON, found {}", answer_of(response))),
+            }
+        }
+        if let Some(expected) = &call.content {
+            let text = Value::String(String::from_utf8_lossy(&response.body).into_owned());
+            wrong.extend(differences(&self.filled(expected)?, Some(&text)));
+        }
+        for (name, expected) in &call.head {
+            let found = response.get_header(name).map(|text| Value::String(text.to_owned()));
+            let lines = differences(&self.filled(expected)?, found.as_ref());
+            wrong.extend(lines.into_iter().map(|line| format!("header {name}: {line}")));
+        }
+        if !wrong.is_empty() {
+            return differs(wrong.join("\n"));
+        }
+        for (name, path) in &call.save {
+            match body.as_ref().and_then(|body| matcher::at(body, path)) {
+                Some(value) => self.vars.insert(name.clone(), value.clone()),
+                None => return differs(format!("the answer has no {path:?}: {}", answer_of(response))),
+            };
+        }
+        Ok(())
+    }
+
+    // ---- hosts ----
+
+    fn host(&mut self, name: &str) -> Done<&mut Host> {
+        match self.hosts.iter_mut().find(|host| host.name == name) {
+            Some(host) => Ok(host),
+            None => differs(format!("the check itself is wrong: it has no host {name:?}")),
+        }
+    }
+
+    fn host_path(&mut self, name: &str) -> Done<String> {
+        let infra_env = self.var("infra_env")?;
+        let id = self.host(name)?.id.clone();
+        Ok(format!("/infra-envs/{infra_env}/hosts/{id}"))
+    }
+
+    async fn register(&mut self, register: &Register) -> Done {
+        let infra_env = self.var("infra_env")?;
+        let id = self.host(&register.host)?.id.clone();
+        let body = json!({"host_id": id, "discovery_agent_version": self.target.agent_version});
+        let response = self.ask(Method::Post, &format!("/infra-envs/{infra_env}/hosts"), Some(&body)).await?;
+        let call = Call {
+            status: Value::from(register.status.unwrap_or(201)),
+            error: register.error.clone(),
+            expect: register.expect.clone(),
+            ..Call::default()
+        };
+        self.judge(&call, &response)?;
+        if response.status == 201 {
+            let host = self.host(&register.host)?;
+            host.registered = true;
+            // A new run of the agent remembers nothing.
+            host.sent.clear();
+            host.told_to_install = false;
+        }
+        Ok(())
+    }
+
+    /// A host asks for instructions.
+    async fn instructions(&mut self, name: &str) -> Done<Response> {
+        let path = format!("{BASE_PATH}{}/instructions?timestamp={}", self.host_path(name)?, self.wire.now().as_secs());
+        let request =
+            Request::new(Method::Get, path).header("discovery_agent_version", self.target.agent_version.clone());
+        self.send(&request).await
+    }
+
+    async fn post_reply(&mut self, name: &str, step: &str, id: &str, exit: i64, output: &str) -> Done<Response> {
+        let path = format!("{}/instructions", self.host_path(name)?);
+        let body = json!({"step_type": step, "step_id": id, "exit_code": exit, "output": output, "error": ""});
+        self.ask(Method::Post, &path, Some(&body)).await
+    }
+
+    /// Every host asks once and answers what it is told to do.
+    async fn hosts_work(&mut self) -> Done {
+        let asking: Vec<String> =
+            self.hosts.iter().filter(|h| h.registered && !h.silent).map(|h| h.name.clone()).collect();
+        for name in asking {
+            let response = self.instructions(&name).await?;
+            if response.status != 200 {
+                return differs(format!("host {name} asks for instructions: {}", answer_of(&response)));
+            }
+            let steps: Value = response.decode().unwrap_or_default();
+            for step in steps["instructions"].as_array().into_iter().flatten() {
+                let kind = step["step_type"].as_str().unwrap_or_default().to_owned();
+                if self.holding && PREPARATION.contains(&kind.as_str()) {
+                    continue;
+                }
+                let args: Vec<String> = step["args"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|arg| arg.as_str().map(str::to_owned))
+                    .collect();
+                let host = self.host(&name)?;
+                host.told_to_install |= kind == "install";
+                let Some(output) = host.answer(&kind, &args) else { continue };
+                if host.sent.get(&kind) == Some(&output) {
+                    continue;
+                }
+                host.sent.insert(kind.clone(), output.clone());
+                let id = step["step_id"].as_str().unwrap_or_default().to_owned();
+                let response = self.post_reply(&name, &kind, &id, 0, &output).await?;
+                if response.status != 204 {
+                    return differs(format!("the answer of host {name} to {kind}: {}", answer_of(&response)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The hosts work, and time passes.
+    async fn work(&mut self) -> Done {
+        self.hosts_work().await?;
+        self.wire.sleep(self.target.tick).await;
+        Ok(())
+    }
+
+    async fn poll(&mut self, poll: &Poll) -> Done {
+        let response = self.instructions(&poll.host).await?;
+        let body: Value = match (response.status, response.decode()) {
+            (200, Ok(body)) => body,
+            _ => return differs(format!("expected 200 with steps, found {}", answer_of(&response))),
+        };
+        let mut wrong = Vec::new();
+        let none = Vec::new();
+        let steps = body["instructions"].as_array().unwrap_or(&none);
+        if let Some(expected) = &poll.steps {
+            let kinds: Value = steps.iter().map(|step| step["step_type"].clone()).collect();
+            wrong.extend(differences(&self.filled(expected)?, Some(&kinds)).into_iter().map(|l| format!("steps: {l}")));
+        }
+        let mut expected = json!({});
+        if let Some(next) = poll.next {
+            // Left out on the wire when it is 0.
+            expected["next_instruction_seconds"] = if next == 0 { json!({"$any": [0, null]}) } else { json!(next) };
+        }
+        if let Some(then) = &poll.then {
+            expected["post_step_action"] = json!(then);
+        }
+        wrong.extend(differences(&expected, Some(&body)));
+        for (kind, expected) in &poll.args {
+            let args = steps.iter().find(|step| step["step_type"] == kind.as_str()).map(|step| {
+                let list = step["args"].as_array().cloned().unwrap_or_default();
+                let inner = |arg: &Value| {
+                    let json = arg.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+                    json.filter(|v| v.is_object() || v.is_array()).unwrap_or_else(|| arg.clone())
+                };
+                Value::Array(list.iter().map(inner).collect())
+            });
+            let lines = differences(&self.filled(expected)?, args.as_ref());
+            wrong.extend(lines.into_iter().map(|line| format!("arguments of {kind}: {line}")));
+        }
+        if wrong.is_empty() { Ok(()) } else { differs(wrong.join("\n")) }
+    }
+
+    async fn reply(&mut self, reply: &Reply) -> Done {
+        let patch = self.filled(&reply.patch)?;
+        let host = self.host(&reply.host)?;
+        if !patch.is_null() {
+            host.patch = merged(&host.patch, &patch);
+        }
+        let output = match &reply.output {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => host.answer(&reply.step, &[]).unwrap_or_default(),
+        };
+        let output = self.filled_text(&output)?;
+        self.host(&reply.host)?.sent.insert(reply.step.clone(), output.clone());
+        let id = format!("{}-00000001", reply.step);
+        let response = self.post_reply(&reply.host, &reply.step, &id, reply.exit, &output).await?;
+        let wanted = reply.status.unwrap_or(204);
+        if response.status != wanted {
+            return differs(format!("expected status {wanted}, found {}", answer_of(&response)));
+        }
+        Ok(())
+    }
+
+    async fn report(&mut self, report: &Report) -> Done {
+        let path = format!("{}/progress", self.host_path(&report.host)?);
+        for stage in report.stage.as_slice() {
+            let body = json!({"current_stage": stage, "progress_info": report.info});
+            let response = self.ask(Method::Put, &path, Some(&body)).await?;
+            let wanted = report.status.unwrap_or(200);
+            if response.status != wanted {
+                return differs(format!("{stage}: expected status {wanted}, found {}", answer_of(&response)));
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: &Change) -> Done {
+        let inventory = self.filled(&change.inventory)?;
+        let host = self.host(&change.host)?;
+        host.patch = merged(&host.patch, &inventory);
+        for (step, answer) in &change.answers {
+            host.answers.insert(step.clone(), answer.clone());
+        }
+        // What has changed is told again.
+        host.sent.clear();
+        if let Some(silent) = change.silent {
+            host.silent = silent;
+        }
+        Ok(())
+    }
+
+    // ---- what is so, and what comes to be so ----
+
+    async fn cluster(&mut self) -> Done<Value> {
+        let path = format!("/clusters/{}", self.var("cluster")?);
+        self.must(200, Method::Get, &path, None).await
+    }
+
+    async fn shown_host(&mut self, name: &str) -> Done<Value> {
+        let path = self.host_path(name)?;
+        self.must(200, Method::Get, &path, None).await
+    }
+
+    async fn status_of(&mut self, name: &str) -> Done<(String, String)> {
+        let shown = if name == "cluster" { self.cluster().await? } else { self.shown_host(name).await? };
+        let text = |member: &str| shown[member].as_str().unwrap_or_default().to_owned();
+        Ok((text("status"), text("status_info")))
+    }
+
+    async fn statuses_differ(&mut self, statuses: &BTreeMap<String, Many<String>>) -> Done<Option<String>> {
+        for (name, wanted) in statuses {
+            let (status, info) = self.status_of(name).await?;
+            if !wanted.as_slice().contains(&status) {
+                let wanted = wanted.as_slice().join(" or ");
+                return Ok(Some(format!("{name}: expected status {wanted}, found {status} ({})", shortened(&info))));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn wait(&mut self, statuses: &BTreeMap<String, Many<String>>) -> Done {
+        let begun = self.wire.now();
+        loop {
+            let Some(wrong) = self.statuses_differ(statuses).await? else { return Ok(()) };
+            let waited = self.wire.now().since(begun);
+            if waited >= self.target.patience {
+                return differs(format!("after {} s {wrong}", waited.as_secs()));
+            }
+            self.work().await?;
+        }
+    }
+
+    async fn stay(&mut self, statuses: &BTreeMap<String, Many<String>>) -> Done {
+        let begun = self.wire.now();
+        loop {
+            if let Some(wrong) = self.statuses_differ(statuses).await? {
+                return differs(wrong);
+            }
+            if self.wire.now().since(begun) >= self.target.monitor * SETTLED {
+                return Ok(());
+            }
+            self.work().await?;
+        }
+    }
+
+    async fn validation(&mut self, wanted: &ValidationIs) -> Done {
+        let is = self.filled(&wanted.is)?;
+        let says = self.filled(&wanted.says)?;
+        let begun = self.wire.now();
+        loop {
+            let shown = match &wanted.host {
+                Some(host) => self.shown_host(host).await?,
+                None => self.cluster().await?,
+            };
+            let wrong = validation_differs(&shown, &wanted.id, &is, &says);
+            let Some(wrong) = wrong else { return Ok(()) };
+            let waited = self.wire.now().since(begun);
+            if waited >= self.target.patience {
+                return differs(format!("after {} s {wrong}", waited.as_secs()));
+            }
+            self.work().await?;
+        }
+    }
+
+    async fn events(&mut self, wanted: &EventIs) -> Done<(Vec<Value>, usize)> {
+        let query = match &wanted.query {
+            Some(query) => self.filled_text(query)?,
+            None => match self.var("cluster") {
+                Ok(cluster) => format!("cluster_id={cluster}"),
+                Err(_) => format!("infra_env_id={}", self.var("infra_env")?),
+            },
+        };
+        let all = self.must(200, Method::Get, &format!("/events?{query}"), None).await?;
+        let expected = self.filled(&wanted.event)?;
+        let all = all.as_array().cloned().unwrap_or_default();
+        let found = all.iter().filter(|event| matcher::matches(&expected, Some(event))).cloned().collect();
+        Ok((found, all.len()))
+    }
+
+    async fn event(&mut self, wanted: &EventIs) -> Done {
+        let begun = self.wire.now();
+        loop {
+            let (found, all) = self.events(wanted).await?;
+            let enough = wanted.count.map_or(!found.is_empty(), |count| found.len() == count);
+            if enough {
+                return Ok(());
+            }
+            if self.wire.now().since(begun) >= self.target.patience {
+                let wanted_count = wanted.count.map_or("an".to_owned(), |n| format!("exactly {n}"));
+                return differs(format!(
+                    "expected {wanted_count} event {}, found {} of {all}",
+                    shown(Some(&wanted.event)),
+                    found.len()
+                ));
+            }
+            self.work().await?;
+        }
+    }
+
+    async fn no_event(&mut self, wanted: &EventIs) -> Done {
+        let begun = self.wire.now();
+        while self.wire.now().since(begun) < self.target.monitor * SETTLED {
+            self.work().await?;
+        }
+        let (found, _) = self.events(wanted).await?;
+        match found.first() {
+            None => Ok(()),
+            Some(event) => differs(format!("expected no such event, found {}", shown(Some(event)))),
+        }
+    }
+
+    // ---- the world ----
+
+    async fn make_world(&mut self) -> Done {
+        let world = &self.check.world;
+        let body = match world.cluster {
+            ClusterKind::Nothing | ClusterKind::None => None,
+            ClusterKind::Sno => Some(self.base_body("cluster")?),
+            ClusterKind::Ha => Some(merged(
+                &self.base_body("ha-cluster")?,
+                &json!({"api_vips": [{"ip": "192.168.126.200"}], "ingress_vips": [{"ip": "192.168.126.201"}]}),
+            )),
+            ClusterKind::Umn => Some(merged(&self.base_body("ha-cluster")?, &json!({"user_managed_networking": true}))),
+            ClusterKind::Day2 => Some(self.base_body("import")?),
+        };
+        if let Some(body) = body {
+            let body = self.filled(&merged(&body, &world.patch))?;
+            let path = if world.cluster == ClusterKind::Day2 { "/clusters/import" } else { "/clusters" };
+            let made = self.must(201, Method::Post, path, Some(&body)).await?;
+            self.vars.insert("cluster".to_owned(), made["id"].clone());
+        }
+        if world.cluster != ClusterKind::Nothing {
+            let mut body = self.base_body("infra-env")?;
+            if let Some(cluster) = self.vars.get("cluster") {
+                body["cluster_id"] = cluster.clone();
+            }
+            let body = self.filled(&merged(&body, &world.infra_env))?;
+            let made = self.must(201, Method::Post, "/infra-envs", Some(&body)).await?;
+            self.vars.insert("infra_env".to_owned(), made["id"].clone());
+        }
+        self.reach(world.at).await
+    }
+
+    /// Goes on to a milestone, one after the other.
+    async fn reach(&mut self, milestone: Milestone) -> Done {
+        use Milestone::*;
+        let way: &[Milestone] = match milestone {
+            Made => &[],
+            Registered => &[Registered],
+            Known => &[Registered, Known],
+            Ready => &[Registered, Known, Ready],
+            Preparing => &[Registered, Known, Ready, Preparing],
+            Installing => &[Registered, Known, Ready, Preparing, Installing],
+            InProgress => &[Registered, Known, Ready, Preparing, Installing, InProgress],
+            Finalizing => &[Registered, Known, Ready, Preparing, Installing, InProgress, Finalizing],
+            Installed => &[Registered, Known, Ready, Preparing, Installing, InProgress, Finalizing, Installed],
+            Error => &[Registered, Known, Ready, Preparing, Installing, InProgress, Error],
+            Cancelled => &[Registered, Known, Ready, Preparing, Installing, Cancelled],
+        };
+        for next in way.iter().filter(|next| **next > self.at).copied().collect::<Vec<_>>() {
+            self.holding = milestone == Preparing;
+            if let Err(trouble) = self.go_to(next).await {
+                return Err(in_front(&format!("on the way to {milestone:?}, at {next:?}"), trouble));
+            }
+            self.at = next;
+        }
+        self.holding = milestone == Preparing;
+        Ok(())
+    }
+
+    async fn all_hosts(&mut self, status: &str) -> Done {
+        let one = Many::One(status.to_owned());
+        let statuses = self.hosts.iter().map(|host| (host.name.clone(), one.clone())).collect();
+        self.wait(&statuses).await
+    }
+
+    async fn cluster_is(&mut self, status: &str) -> Done {
+        self.wait(&BTreeMap::from([("cluster".to_owned(), Many::One(status.to_owned()))])).await
+    }
+
+    async fn go_to(&mut self, next: Milestone) -> Done {
+        let day2 = self.check.world.cluster == ClusterKind::Day2;
+        let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+        match next {
+            Milestone::Made => Ok(()),
+            Milestone::Registered => {
+                for host in &names {
+                    let register = Register { host: host.clone(), status: None, error: None, expect: None };
+                    self.register(&register).await?;
+                }
+                for (host, role) in &self.check.world.roles {
+                    let path = self.host_path(host)?;
+                    self.must(201, Method::Patch, &path, Some(&json!({"host_role": role}))).await?;
+                }
+                Ok(())
+            }
+            Milestone::Known => {
+                let unbound = self.check.world.cluster == ClusterKind::None;
+                self.all_hosts(if unbound { "known-unbound" } else { "known" }).await
+            }
+            Milestone::Ready if day2 => Ok(()),
+            Milestone::Ready => self.cluster_is("ready").await,
+            Milestone::Preparing if day2 => Ok(()),
+            Milestone::Preparing => {
+                let path = format!("/clusters/{}/actions/install", self.var("cluster")?);
+                self.must(202, Method::Post, &path, None).await?;
+                if self.holding {
+                    self.cluster_is("preparing-for-installation").await?;
+                    self.all_hosts("preparing-for-installation").await?;
+                }
+                Ok(())
+            }
+            Milestone::Installing => {
+                if day2 {
+                    for host in &names {
+                        let path = format!("{}/actions/install", self.host_path(host)?);
+                        self.must(202, Method::Post, &path, None).await?;
+                    }
+                } else {
+                    self.cluster_is("installing").await?;
+                }
+                let begun = self.wire.now();
+                while !self.hosts.iter().all(|host| host.told_to_install) {
+                    if self.wire.now().since(begun) >= self.target.patience {
+                        return differs("not every host was told to install");
+                    }
+                    self.work().await?;
+                }
+                Ok(())
+            }
+            Milestone::InProgress => {
+                for host in &names {
+                    self.report(&Report {
+                        host: host.clone(),
+                        stage: Many::One("Starting installation".to_owned()),
+                        info: String::new(),
+                        status: None,
+                    })
+                    .await?;
+                }
+                self.all_hosts("installing-in-progress").await
+            }
+            Milestone::Finalizing => {
+                for host in &names {
+                    let shown = self.shown_host(host).await?;
+                    let stages = shown["progress_stages"].as_array().cloned().unwrap_or_default();
+                    // That one is of an appliance's image only.
+                    let current = &shown["progress"]["current_stage"];
+                    let done = stages.iter().position(|stage| stage == current).map_or(0, |at| at + 1);
+                    let stages = stages[done..]
+                        .iter()
+                        .filter_map(|s| s.as_str().map(str::to_owned))
+                        .filter(|s| s != "Copying registry data to disk")
+                        .collect();
+                    let stage = Many::Several(stages);
+                    self.report(&Report { host: host.clone(), stage, info: String::new(), status: None }).await?;
+                    if let Ok(host) = self.host(host) {
+                        // Its agent is gone since the reboot.
+                        host.silent = true;
+                    }
+                }
+                if day2 { Ok(()) } else { self.cluster_is("finalizing").await }
+            }
+            Milestone::Installed if day2 => Ok(()),
+            Milestone::Installed => {
+                let cluster = self.var("cluster")?;
+                let pem = json!(vlab_agents::ingress::LAB_INGRESS_PEM);
+                let path = format!("/clusters/{cluster}/uploads/ingress-cert");
+                self.must(201, Method::Post, &path, Some(&pem)).await?;
+                let report = json!({"name": "console", "status": "available", "status_info": "ok"});
+                let path = format!("/clusters/{cluster}/monitored-operators");
+                self.must(200, Method::Put, &path, Some(&report)).await?;
+                self.cluster_is("installed").await
+            }
+            Milestone::Error => {
+                let failed = Report {
+                    host: names.first().cloned().unwrap_or_default(),
+                    stage: Many::One("Failed".to_owned()),
+                    info: "on purpose".to_owned(),
+                    status: None,
+                };
+                self.report(&failed).await?;
+                self.cluster_is("error").await
+            }
+            Milestone::Cancelled => {
+                let path = format!("/clusters/{}/actions/cancel", self.var("cluster")?);
+                self.must(202, Method::Post, &path, None).await?;
+                self.cluster_is("cancelled").await
+            }
+        }
+    }
+
+    // ---- the end ----
+
+    /// Removes what the check has made; gives what could not be removed.
+    async fn clean_up(&mut self) -> Vec<String> {
+        let mut made = std::mem::take(&mut self.made);
+        // Clusters first: their hosts go with them, and an infra-env with bound hosts stays.
+        made.sort_by_key(|one| one.what);
+        let mut stay = Vec::new();
+        for one in made {
+            if self.remove(&one).await.is_err() {
+                stay.push(one);
+            }
+        }
+        // Once more: a cluster stays while a host is on its way to it, and infra-envs take their hosts with them.
+        let mut left = Vec::new();
+        for one in &stay {
+            if let Err(problem) = self.remove(one).await {
+                left.push(format!("{one}: {problem}"));
+            }
+        }
+        left
+    }
+
+    async fn remove(&mut self, one: &Made) -> Result<(), String> {
+        let path = format!("/{}/{}", one.what, one.id);
+        let told = |trouble: Trouble| match trouble {
+            Trouble::Differs(text) | Trouble::Lab(text) => text,
+        };
+        if one.what == "infra-envs" {
+            let query = format!("{path}/hosts");
+            if let Ok(Value::Array(hosts)) = self.must(200, Method::Get, &query, None).await {
+                for id in hosts.iter().filter_map(|host| host["id"].as_str()) {
+                    let _ = self.ask(Method::Delete, &format!("{path}/hosts/{id}"), None).await;
+                }
+            }
+        }
+        let gone = |response: &Response| matches!(response.status, 204 | 404);
+        let mut response = self.ask(Method::Delete, &path, None).await.map_err(told)?;
+        if one.what == "clusters" && response.status != 204 {
+            // While it installs it can only be cancelled; the refusal may be 404 although it is there.
+            let _ = self.ask(Method::Post, &format!("{path}/actions/cancel"), None).await;
+            response = self.ask(Method::Delete, &path, None).await.map_err(told)?;
+        }
+        if gone(&response) { Ok(()) } else { Err(answer_of(&response)) }
+    }
+}
+
+fn in_front(text: &str, trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Differs(why) => Trouble::Differs(format!("{text}: {why}")),
+        Trouble::Lab(why) => Trouble::Lab(format!("{text}: {why}")),
+    }
+}
+
+/// A step in few words.
+fn title(step: &Step) -> String {
+    match step {
+        Step::Call(call) => call.call.clone(),
+        Step::Register(register) => format!("host {} registers", register.host),
+        Step::Poll(poll) => format!("host {} asks for instructions", poll.host),
+        Step::Reply(reply) => format!("host {} answers {}", reply.host, reply.step),
+        Step::Report(report) => format!("host {} reports {}", report.host, report.stage.as_slice().join(", ")),
+        Step::Wait(statuses) => format!("wait for {}", named(statuses)),
+        Step::Stay(statuses) => format!("stay {}", named(statuses)),
+        Step::Validation(v) => {
+            format!("validation {} of {}", v.id, v.host.as_ref().map_or("the cluster".into(), |h| format!("host {h}")))
+        }
+        Step::Event(event) => format!("event {}", shown(Some(&event.event))),
+        Step::NoEvent(event) => format!("no event {}", shown(Some(&event.event))),
+        Step::Reach(milestone) => format!("go on to {milestone:?}"),
+        Step::Change(change) => format!("host {} changes", change.host),
+    }
+}
+
+fn named(statuses: &BTreeMap<String, Many<String>>) -> String {
+    let all: Vec<String> = statuses.iter().map(|(name, s)| format!("{name} {}", s.as_slice().join(" or "))).collect();
+    all.join(", ")
+}
+
+fn text_of(response: &Response) -> String {
+    shortened(String::from_utf8_lossy(&response.body).trim())
+}
+
+fn answer_of(response: &Response) -> String {
+    format!("{} {}", response.status, text_of(response))
+}
+
+/// The first `<name>` for which nothing is known.
+fn unfilled(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => {
+            let mut rest = text.as_str();
+            while let Some(start) = rest.find('<') {
+                rest = &rest[start + 1..];
+                if let Some(end) = rest.find('>')
+                    && !rest[..end].is_empty()
+                    && rest[..end].chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                {
+                    return Some(rest[..end].to_owned());
+                }
+            }
+            None
+        }
+        Value::Array(list) => list.iter().find_map(unfilled),
+        Value::Object(map) => {
+            map.iter().find_map(|(name, value)| unfilled(&Value::String(name.clone())).or_else(|| unfilled(value)))
+        }
+        _ => None,
+    }
+}
+
+/// What is not as a refusal must be.
+fn refused(refusal: &Refusal, of_handler: bool, response: &Response) -> Vec<String> {
+    let status = Value::from(response.status);
+    let ok = match &refusal.status {
+        Value::Array(several) => several.contains(&status),
+        one => *one == status,
+    };
+    if !ok {
+        return vec![format!("expected a refusal with status {}, found {}", refusal.status, answer_of(response))];
+    }
+    let Ok(body) = response.decode::<Value>() else {
+        return vec![format!("expected a refusal as JSON, found {}", answer_of(response))];
+    };
+    let says = match &refusal.says {
+        Value::String(text) => json!({"$has": text}),
+        Value::Null => json!({"$present": true}),
+        question => question.clone(),
+    };
+    let expected = if of_handler {
+        json!({"kind": "Error", "id": status, "href": "", "code": response.status.to_string(), "reason": says})
+    } else {
+        json!({"code": {"$present": true}, "message": says})
+    };
+    let mut wrong = differences(&expected, Some(&body));
+    let members: &[&str] = if of_handler { &["kind", "id", "href", "code", "reason"] } else { &["code", "message"] };
+    if let Some(map) = body.as_object() {
+        let more: Vec<&String> = map.keys().filter(|name| !members.contains(&name.as_str())).collect();
+        if !more.is_empty() {
+            wrong.push(format!("the refusal has members that it must not have: {more:?}"));
+        }
+    }
+    wrong
+}
+
+/// `validations_info` is JSON text: categories, each with a list of `{id, status, message}`.
+fn validation_differs(shown: &Value, id: &str, is: &Value, says: &Value) -> Option<String> {
+    let text = shown["validations_info"].as_str().unwrap_or("{}");
+    let all: Value = serde_json::from_str(text).unwrap_or_default();
+    let found = all
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.values())
+        .filter_map(Value::as_array)
+        .flatten()
+        .find(|validation| validation["id"] == id);
+    let status = found.map_or(json!("absent"), |validation| validation["status"].clone());
+    let message = found.and_then(|validation| validation.get("message"));
+    let mut wrong = differences(is, Some(&status));
+    match says {
+        Value::Null => {}
+        Value::String(text) => wrong.extend(differences(&json!({"$has": text}), message)),
+        question => wrong.extend(differences(question, message)),
+    }
+    if wrong.is_empty() {
+        return None;
+    }
+    let of = matcher::shown(message);
+    Some(format!("validation {id} is {status} ({of}): {}", wrong.join("; ").replace("the answer: ", "")))
+}

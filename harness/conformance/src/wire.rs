@@ -1,0 +1,67 @@
+//! How a check reaches the service under test: a thing that answers requests and lets time pass. Over HTTP that is a connection
+//! and the clock on the wall; in tests it is a core of the simulated service and a clock that jumps.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use vlab_api::Timestamp;
+use vlab_api::http::{Request, Response, TransportError};
+use vlab_api::transport::{Endpoint, HttpConnection};
+
+/// What comes later.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A way to the service under test.
+pub trait Wire: Send {
+    /// Sends a request and waits for the answer.
+    fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>>;
+    /// Lets time pass.
+    fn sleep(&mut self, time: Duration) -> Later<'_, ()>;
+    /// What time it is there, as a host would tell it.
+    fn now(&self) -> Timestamp;
+}
+
+/// How long one request may take.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// One connection to a service.
+pub struct HttpWire {
+    connection: HttpConnection,
+    headers: Vec<(String, String)>,
+}
+
+impl HttpWire {
+    /// A connection that sends these headers with every request.
+    pub fn new(endpoint: Endpoint, headers: Vec<(String, String)>) -> Self {
+        Self { connection: HttpConnection::new(endpoint), headers }
+    }
+}
+
+impl fmt::Debug for HttpWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpWire").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}
+
+impl Wire for HttpWire {
+    fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>> {
+        Box::pin(async move {
+            if self.headers.is_empty() {
+                return self.connection.send(request, ANSWER).await;
+            }
+            let mut request = request.clone();
+            request.headers.extend(self.headers.iter().cloned());
+            self.connection.send(&request, ANSWER).await
+        })
+    }
+
+    fn sleep(&mut self, time: Duration) -> Later<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
