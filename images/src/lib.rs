@@ -9,15 +9,21 @@
 //! * [`rootfs`]: a tree of files that is assembled in memory; what packages bring stays in the cache and is only pointed to;
 //! * [`archive`]: such a tree as a tar archive, the same bytes every time;
 //! * [`container`]: archives as an image that `docker load` and `podman load` take;
-//! * [`recipes`]: which images there are and what is in them.
+//! * [`recipes`]: which images there are and what is in them;
+//! * [`cpio`]: a tree as an initrd;
+//! * [`tools`]: programs of this machine that make file systems;
+//! * [`os`]: the lab OS: live ISO, disk image, files for iPXE.
 
 pub mod archive;
 pub mod cache;
 pub mod container;
+pub mod cpio;
 pub mod manifest;
+pub mod os;
 pub mod packages;
 pub mod recipes;
 pub mod rootfs;
+pub mod tools;
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! `cargo xtask images`: builds the images of the lab and loads them into the container engine.
+//! `cargo xtask images`: builds the images of the lab. Container images are loaded into the container engine; media of the lab
+//! OS are files.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,21 +9,24 @@ use vlab_engine::Engine;
 use vlab_images::ImageError;
 use vlab_images::cache::Cache;
 use vlab_images::manifest::{Manifest, with_lock};
+use vlab_images::os::{ARTEFACTS, Builder, Made};
 use vlab_images::packages;
 use vlab_images::recipes::{Built, Kitchen, RECIPES, Recipe};
 
 const USAGE: &str = "\
-Builds the images of the lab and loads them into the container engine.
+Builds the images of the lab: container images, which it loads into the container engine, and the media of virtual machines.
 
 Usage: cargo xtask images [OPTIONS] [IMAGE]...
 
-  IMAGE                    one of those that --list names; none: all
+  IMAGE                    one of those that --list names; `lab`: all media; none: all (with --load: all container images)
 
 Options:
   --list                   say which images there are
   --no-load                build only: no engine is needed
   --load                   loading is a must: no engine is an error
   --service-program FILE   a static vlab-service instead of one built from the sources
+  --overlay FOLDER         put its files over the lab OS (may be given several times)
+  --coreos-installer FILE  this one instead of one built from its crate
   --update                 look up today's versions of all packages and write them into images/images.yaml
   --json                   what was built, as JSON
   --help
@@ -37,6 +41,8 @@ struct Args {
     update: bool,
     json: bool,
     service_program: Option<PathBuf>,
+    overlays: Vec<PathBuf>,
+    coreos_installer: Option<PathBuf>,
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
@@ -53,10 +59,15 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
             "--service-program" => {
                 args.service_program = Some(words.next().ok_or("--service-program needs a file")?.into());
             }
+            "--overlay" => args.overlays.push(words.next().ok_or("--overlay needs a folder")?.into()),
+            "--coreos-installer" => {
+                args.coreos_installer = Some(words.next().ok_or("--coreos-installer needs a file")?.into());
+            }
+            "lab" => args.images.extend(ARTEFACTS.iter().map(|artefact| artefact.name.to_owned())),
             other if other.starts_with('-') => return Err(format!("unknown option {other}")),
-            name if RECIPES.iter().any(|recipe| recipe.name == name) => args.images.push(word),
+            name if names().any(|other| other == name) => args.images.push(word),
             name => {
-                let all: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+                let all: Vec<&str> = names().collect();
                 return Err(format!("there is no image {name}; there are {}", all.join(", ")));
             }
         }
@@ -65,6 +76,11 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
         return Err("--load and --no-load exclude each other".to_owned());
     }
     Ok(Some(args))
+}
+
+/// Everything that can be built.
+fn names() -> impl Iterator<Item = &'static str> {
+    RECIPES.iter().map(|recipe| recipe.name).chain(ARTEFACTS.iter().map(|artefact| artefact.name))
 }
 
 fn main() -> ExitCode {
@@ -105,16 +121,21 @@ fn work(args: &Args) -> Result<(), String> {
     }
     if args.list {
         for recipe in RECIPES {
-            print(&format!("{:14} {}\n", recipe.name, recipe.what));
+            print(&format!("{:16} {}\n", recipe.name, recipe.what));
+        }
+        for artefact in ARTEFACTS {
+            print(&format!("{:16} {}\n", artefact.name, artefact.what));
         }
         return Ok(());
     }
+    let asked = |name: &str| args.images.is_empty() || args.images.iter().any(|asked| asked == name);
+    let wanted: Vec<&Recipe> = RECIPES.iter().filter(|recipe| asked(recipe.name)).collect();
     // The engine first: that it is missing should not be told after minutes of building.
-    let engine = match (args.no_load, vlab_engine::find()) {
-        (true, _) => None,
-        (false, Ok(engine)) => Some(engine),
-        (false, Err(none)) if args.load => return Err(none.to_string()),
-        (false, Err(none)) => {
+    let engine = match (args.no_load || wanted.is_empty(), wanted.first().map(|_| vlab_engine::find())) {
+        (true, _) | (_, None) => None,
+        (false, Some(Ok(engine))) => Some(engine),
+        (false, Some(Err(none))) if args.load => return Err(none.to_string()),
+        (false, Some(Err(none))) => {
             eprintln!("images: only built, not loaded: {none}");
             None
         }
@@ -126,10 +147,6 @@ fn work(args: &Args) -> Result<(), String> {
         workspace: workspace(),
         service_program: args.service_program.clone(),
     };
-    let wanted: Vec<&Recipe> = RECIPES
-        .iter()
-        .filter(|recipe| args.images.is_empty() || args.images.iter().any(|name| name == recipe.name))
-        .collect();
     let mut all = Vec::new();
     for recipe in wanted {
         let built = recipe.build(&kitchen).map_err(|error| format!("{}: {error}", recipe.name))?;
@@ -157,10 +174,45 @@ fn work(args: &Args) -> Result<(), String> {
             ));
         }
     }
+    let builder = Builder {
+        cache: &cache,
+        manifest: &manifest,
+        overlays: args.overlays.clone(),
+        coreos_installer: args.coreos_installer.clone(),
+        say: &|what| eprintln!("images: {what}"),
+    };
+    let media = |name: &str| asked(name) && !(args.load && args.images.is_empty());
+    for artefact in ARTEFACTS.iter().filter(|artefact| media(artefact.name)) {
+        let made = builder.make(artefact.name).map_err(|error| format!("{}: {error}", artefact.name))?;
+        if args.json {
+            all.push(made_as_json(&made));
+        } else {
+            print(&made_as_text(&made));
+        }
+    }
     if args.json {
         print(&format!("{}\n", serde_json::Value::from(all)));
     }
     Ok(())
+}
+
+fn made_as_json(made: &Made) -> serde_json::Value {
+    serde_json::json!({
+        "name": made.name, "content": made.content, "sha256": made.sha256, "size": made.size, "path": made.path,
+        "cached": made.cached, "took_ms": u64::try_from(made.took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn made_as_text(made: &Made) -> String {
+    format!(
+        "{}: {:.1} MB, {} in {:.1} s\n  sha256 {}\n  {}\n",
+        made.name,
+        made.size as f64 / 1e6,
+        if made.cached { "nothing to build, looked" } else { "built" },
+        made.took.as_secs_f64(),
+        made.sha256,
+        made.path.display(),
+    )
 }
 
 /// Loads an image when the engine has not this very one. `false`: it had.

@@ -55,6 +55,21 @@ pub struct Set {
     /// What is left out although something depends on it.
     #[serde(default)]
     pub without: Vec<String>,
+    /// When it is not empty: nothing else is taken, whatever something depends on. A `*` at the end stands for any text.
+    #[serde(default)]
+    pub only: Vec<String>,
+}
+
+impl Set {
+    /// Is this package, that something depends on, part of the set?
+    #[must_use]
+    pub fn takes(&self, package: &str) -> bool {
+        let named = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => package.starts_with(start),
+            None => package == pattern,
+        };
+        (self.only.is_empty() || self.only.iter().any(named)) && !self.without.iter().any(|name| name == package)
+    }
 }
 
 impl Manifest {
@@ -124,6 +139,7 @@ mod tests {
                 assert!(locked.iter().all(|p| p.name != *unwanted), "{name} has {unwanted}");
             }
             for package in locked {
+                assert!(set.takes(&package.name), "{name} has {}", package.name);
                 assert_eq!(package.sha256.len(), 64, "{}", package.name);
                 assert!(manifest.debian.archives.contains_key(&package.archive), "{}", package.name);
             }

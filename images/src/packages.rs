@@ -51,7 +51,7 @@ pub fn resolve(cache: &Cache, debian: &Debian, set: &Set) -> Result<Vec<Package>
     let mut found = Vec::new();
     for line in out.lines().filter(|line| line.starts_with('\'')) {
         let package = from_uri_line(debian, line)?;
-        if !set.without.contains(&package.name) {
+        if set.takes(&package.name) {
             found.push(package);
         }
     }

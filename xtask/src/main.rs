@@ -35,7 +35,8 @@ fn main() -> ExitCode {
 
 fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     let purpose = match verb.doer {
-        Doer::Vlab { setup: false, .. } | Doer::Images => None,
+        Doer::Vlab { setup: false, .. } => None,
+        Doer::Images => makes_media(args).then_some(Purpose::Images),
         Doer::Vlab { setup: true, .. } => Some(Purpose::Run),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
     };
@@ -75,6 +76,14 @@ fn containers(may_install: bool) -> ExitCode {
             ExitCode::from(INCONCLUSIVE)
         }
     }
+}
+
+/// Do these arguments of `images` ask for media of virtual machines? Without names everything is built.
+fn makes_media(args: &[OsString]) -> bool {
+    let words = || args.iter().filter_map(|arg| arg.to_str());
+    let named = words().any(|word| word.starts_with("vlab-"));
+    let other = words().any(|word| ["--list", "--load", "--update", "--help", "-h"].contains(&word));
+    words().any(|word| word == "lab" || word.starts_with("lab-")) || !(named || other)
 }
 
 /// Builds the builder of images and becomes it.
@@ -263,6 +272,23 @@ mod tests {
 {"reason":"build-finished","success":true}"#;
         assert_eq!(executable("vlab", messages), Some(PathBuf::from(r#"/a "b"\c/lab/vlab"#)));
         assert_eq!(executable("vlab", r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn tools_for_media_are_wanted_when_media_are() {
+        for (line, wanted) in [
+            ("", true),
+            ("lab", true),
+            ("lab-iso --overlay x", true),
+            ("vlab-service lab-iso", true),
+            ("--load lab-iso", true),
+            ("vlab-service", false),
+            ("--load", false),
+            ("--list", false),
+        ] {
+            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            assert_eq!(makes_media(&args), wanted, "{line}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) enum Purpose {
     Test,
     /// Running the service in containers.
     Containers,
+    /// Building the media of virtual machines.
+    Images,
 }
 
 /// Where a tool comes from.
@@ -60,6 +62,97 @@ const TOOLS: &[Tool] = &[
         purpose: Purpose::Containers,
         source: Source::Apt("docker.io"),
         there: Machine::engine,
+    },
+    Tool {
+        name: "mksquashfs",
+        why: "makes the root file system of the lab OS",
+        purpose: Purpose::Images,
+        source: Source::Apt("squashfs-tools"),
+        there: |machine| machine.system_program("mksquashfs"),
+    },
+    Tool {
+        name: "xorriso",
+        why: "makes ISO files",
+        purpose: Purpose::Images,
+        source: Source::Apt("xorriso"),
+        there: |machine| machine.system_program("xorriso"),
+    },
+    Tool {
+        name: "mcopy",
+        why: "fills FAT file systems of boot loaders",
+        purpose: Purpose::Images,
+        source: Source::Apt("mtools"),
+        there: |machine| machine.system_program("mcopy"),
+    },
+    Tool {
+        name: "mkfs.vfat",
+        why: "makes FAT file systems of boot loaders",
+        purpose: Purpose::Images,
+        source: Source::Apt("dosfstools"),
+        there: |machine| machine.system_program("mkfs.vfat"),
+    },
+    Tool {
+        name: "debugfs",
+        why: "fills the file systems of the disk image",
+        purpose: Purpose::Images,
+        source: Source::Apt("e2fsprogs"),
+        there: |machine| machine.system_program("debugfs"),
+    },
+    Tool {
+        name: "sgdisk",
+        why: "makes the partition table of the disk image",
+        purpose: Purpose::Images,
+        source: Source::Apt("gdisk"),
+        there: |machine| machine.system_program("sgdisk"),
+    },
+    Tool {
+        name: "grub-mkimage",
+        why: "puts the boot loader together",
+        purpose: Purpose::Images,
+        source: Source::Apt("grub-common"),
+        there: |machine| machine.system_program("grub-mkimage"),
+    },
+    Tool {
+        name: "depmod",
+        why: "makes the index of the kernel's modules",
+        purpose: Purpose::Images,
+        source: Source::Apt("kmod"),
+        there: |machine| machine.system_program("depmod"),
+    },
+    Tool {
+        name: "xz",
+        why: "opens the kernel's modules",
+        purpose: Purpose::Images,
+        source: Source::Apt("xz-utils"),
+        there: |machine| machine.system_program("xz"),
+    },
+    Tool {
+        name: "OpenSSL's headers",
+        why: "coreos-installer, which goes into the lab OS, is built with them",
+        purpose: Purpose::Images,
+        source: Source::Apt("libssl-dev"),
+        there: |machine| machine.root.join("usr/include/openssl/ssl.h").is_file(),
+    },
+    Tool {
+        name: "zstd's headers",
+        why: "coreos-installer, which goes into the lab OS, is built with them",
+        purpose: Purpose::Images,
+        source: Source::Apt("libzstd-dev"),
+        there: |machine| machine.root.join("usr/include/zstd.h").is_file(),
+    },
+    Tool {
+        name: "lzma's headers",
+        why: "coreos-installer, which goes into the lab OS, is built with them",
+        purpose: Purpose::Images,
+        source: Source::Apt("liblzma-dev"),
+        there: |machine| machine.root.join("usr/include/lzma.h").is_file(),
+    },
+    Tool {
+        name: "pkg-config",
+        why: "the build of coreos-installer finds libraries with it",
+        purpose: Purpose::Images,
+        source: Source::Apt("pkg-config"),
+        there: |machine| machine.program("pkg-config"),
     },
     Tool {
         name: "rustfmt",
@@ -114,6 +207,11 @@ impl Machine {
         self.path.iter().any(|dir| dir.join(name).is_file())
     }
 
+    /// A program that may be where only administrators look.
+    fn system_program(&self, name: &str) -> bool {
+        self.program(name) || ["usr/sbin", "sbin"].iter().any(|dir| self.root.join(dir).join(name).is_file())
+    }
+
     fn postgres(&self) -> bool {
         let server = |dir: &Path| dir.join("initdb").is_file() && dir.join("postgres").is_file();
         if let Some(named) = &self.pg_bin {
@@ -132,7 +230,10 @@ impl Machine {
     fn missing(&self, purpose: Purpose) -> Vec<&'static Tool> {
         TOOLS
             .iter()
-            .filter(|tool| tool.purpose == purpose || (purpose == Purpose::Test && tool.purpose == Purpose::Run))
+            .filter(|tool| {
+                let tests = purpose == Purpose::Test && matches!(tool.purpose, Purpose::Run | Purpose::Images);
+                tool.purpose == purpose || tests
+            })
             .filter(|tool| !(tool.there)(self))
             .collect()
     }
@@ -405,9 +506,18 @@ mod tests {
         assert_eq!(names(&machine.missing(Purpose::Run)), [] as [&str; 0]);
         let elsewhere = Machine { pg_bin: Some(root.join("nowhere")), ..empty_machine(&root) };
         assert_eq!(names(&elsewhere.missing(Purpose::Run)), ["PostgreSQL server"], "what is named is what counts");
-        for name in ["google-chrome", "cargo-fmt", "cargo-clippy"] {
+        for name in ["google-chrome", "cargo-fmt", "cargo-clippy", "pkg-config", "mksquashfs", "xorriso", "mcopy", "xz"]
+        {
             put(&format!("bin/{name}"));
         }
+        for name in ["mkfs.vfat", "debugfs", "sgdisk", "grub-mkimage", "depmod"] {
+            put(&format!("usr/sbin/{name}"));
+        }
+        for name in ["openssl/ssl.h", "zstd.h", "lzma.h"] {
+            assert!(!machine.missing(Purpose::Images).is_empty());
+            put(&format!("usr/include/{name}"));
+        }
+        assert_eq!(names(&machine.missing(Purpose::Images)), [] as [&str; 0]);
         assert_eq!(names(&machine.missing(Purpose::Test)), ["cargo-nextest"]);
         fs::remove_dir_all(&root).unwrap();
     }

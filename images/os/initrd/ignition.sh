@@ -1,0 +1,42 @@
+# Runs Ignition on /sysroot, stage by stage, with the configuration of this machine.
+
+ignition() {
+    # The program and its libraries are in the root file system; what it works on is seen from here.
+    /sysroot/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path /sysroot/usr/lib/x86_64-linux-gnu \
+        /sysroot/usr/lib/dracut/modules.d/30ignition/ignition --root=/sysroot --platform="$platform" --log-to-stdout "$@"
+}
+
+run_ignition() {
+    platform=$(karg ignition.platform.id) || platform=metal
+    mkdir -p /usr/lib/ignition /run/ignition /sysroot/var/log/ignition
+    # Live: from the embed area of the ISO, or from one more initrd. On disk: where coreos-installer puts it.
+    for config in /config.ign /sysroot/boot/ignition/config.ign; do
+        if [ -f $config ]; then
+            cp $config /usr/lib/ignition/user.ign
+            break
+        fi
+    done
+    for stage in fetch-offline fetch kargs disks mount files umount; do
+        if [ $stage = fetch ]; then
+            [ -e /run/ignition/neednet ] || [ ! -e /run/ignition.json ] || continue
+            network_up || log 3 "Ignition needs the network, and there is none"
+        fi
+        ignition --stage=$stage > /run/ignition/$stage.log 2>&1 || {
+            cp /run/ignition/*.log /sysroot/var/log/ignition/
+            tail -n 20 /run/ignition/$stage.log > /dev/console
+            fail "Ignition, stage $stage: $(grep -i -E 'crit|failed|error' /run/ignition/$stage.log | tail -n 1)"
+        }
+    done
+    cp /run/ignition/*.log /sysroot/var/log/ignition/
+    # What a first boot of systemd does for all units is done already for those of the image; here for those of Ignition.
+    presets=/sysroot/etc/systemd/system-preset/20-ignition.preset
+    if [ -f $presets ]; then
+        units=$(sed -n 's/^\(en\|dis\)able  *//p' $presets)
+        # shellcheck disable=SC2086 # one word per unit
+        [ -z "$units" ] || chroot /sysroot systemctl preset --quiet $units 2> /run/vlab/preset.log \
+            || log 4 "systemctl preset: $(tail -n 1 /run/vlab/preset.log)"
+    fi
+    # Only once: the next boot of the disk is not the first.
+    rm -rf /sysroot/boot/ignition.firstboot /sysroot/boot/ignition
+    log 5 Ignition is done
+}

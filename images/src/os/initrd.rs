@@ -1,0 +1,170 @@
+//! The initrd: busybox, modules that reach the root file system, and the shell programs of `images/os/initrd`. Everything
+//! else that it needs (Ignition, tools for disks) is in the root file system, so it is small and quick to unpack.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::files;
+use super::kernel::{Kernel, Place};
+use crate::cache::Cache;
+use crate::manifest::Manifest;
+use crate::rootfs::{Kind, Rootfs};
+use crate::{ImageError, cpio, packages};
+
+/// Commands of busybox that the programs of the initrd use.
+const BUSYBOX: &[&str] = &[
+    "[",
+    "awk",
+    "cat",
+    "chmod",
+    "chroot",
+    "cp",
+    "cttyhack",
+    "cut",
+    "dd",
+    "echo",
+    "env",
+    "find",
+    "findfs",
+    "grep",
+    "ip",
+    "ipcalc",
+    "ln",
+    "losetup",
+    "ls",
+    "mkdir",
+    "mktemp",
+    "modprobe",
+    "mount",
+    "mv",
+    "poweroff",
+    "printf",
+    "readlink",
+    "rm",
+    "sed",
+    "seq",
+    "setsid",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "sort",
+    "switch_root",
+    "tail",
+    "touch",
+    "tr",
+    "true",
+    "udhcpc",
+    "umount",
+    "usleep",
+    "wc",
+    "wget",
+    "basename",
+    "dirname",
+    "head",
+    "sync",
+    "test",
+    "uniq",
+    "xargs",
+    "ps",
+    "dmesg",
+];
+
+/// Programs that Ignition calls by name and that the root file system has, or that do nothing here (see `in-root`).
+const IN_ROOT: &[&str] = &[
+    "blkid",
+    "groupadd",
+    "groupdel",
+    "mkfs.ext4",
+    "mkfs.vfat",
+    "mkswap",
+    "partx",
+    "setfiles",
+    "sgdisk",
+    "udevadm",
+    "useradd",
+    "userdel",
+    "usermod",
+    "wipefs",
+];
+
+/// Lists of the kernel that busybox's `modprobe` does not read.
+const NOT_READ: &[&str] = &[".bin", "modules.symbols", "modules.order", "modules.devname", "modules.builtin.modinfo"];
+
+/// What is in it. The live one has bash, too: the service's program for static networks is written for it.
+pub(super) fn tree(cache: &Cache, manifest: &Manifest, kernel: &Kernel) -> Result<Rootfs, ImageError> {
+    let mut packages_of_it = Rootfs::merged_usr();
+    for package in manifest.packages("os-initrd")? {
+        packages_of_it.add_tar(&packages::contents(cache, manifest, package)?)?;
+    }
+    let mut tree = Rootfs::new();
+    match packages_of_it.find("bin/busybox").map(|node| &node.kind) {
+        Some(Kind::File(busybox)) => tree.file("bin/busybox", 0o755, busybox.bytes()?),
+        _ => return Err(ImageError::Tree("the package busybox-static has no bin/busybox".to_owned())),
+    }
+    for name in BUSYBOX {
+        tree.symlink(&format!("bin/{name}"), "busybox");
+    }
+    for name in IN_ROOT {
+        tree.symlink(&format!("sbin/{name}"), "../bin/in-root");
+    }
+    for (name, mode, text) in files::INITRD {
+        let path = match *name {
+            "init" => "init".to_owned(),
+            "in-root" => "bin/in-root".to_owned(),
+            name => format!("lib/{name}"),
+        };
+        tree.file(&path, *mode, *text);
+    }
+    for folder in ["dev", "etc", "mnt", "proc", "run", "sys", "sysroot", "tmp"] {
+        tree.directory(folder, 0o755);
+    }
+    for (path, bytes) in kernel.modules(Place::Initrd)? {
+        if !NOT_READ.iter().any(|end| path.ends_with(end)) {
+            tree.file(&path, 0o644, bytes);
+        }
+    }
+    Ok(tree)
+}
+
+/// Bash, for the live initrd.
+pub(super) fn bash(cache: &Cache, manifest: &Manifest, tree: &mut Rootfs) -> Result<(), ImageError> {
+    for package in manifest.packages("os-initrd")? {
+        let mut found = Rootfs::merged_usr();
+        found.add_tar(&packages::contents(cache, manifest, package)?)?;
+        if let Some(Kind::File(bash)) = found.find("bin/bash-static").map(|node| &node.kind) {
+            tree.file("bin/bash", 0o755, bash.bytes()?);
+            return Ok(());
+        }
+    }
+    Err(ImageError::Tree("the package bash-static has no bin/bash-static".to_owned()))
+}
+
+/// A tree as a part of an initrd: compressed, padded so that another archive can follow. Not lz4: the kernel takes nothing
+/// behind an archive of that kind.
+pub(super) fn packed(tree: &Rootfs) -> Result<Vec<u8>, ImageError> {
+    let mut archive = Vec::new();
+    cpio::write(tree, &mut archive)?;
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    let failed = |error| ImageError::Io { path: "initrd".into(), error };
+    gzip.write_all(&archive).map_err(failed)?;
+    let mut bytes = gzip.finish().map_err(failed)?;
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_an_initrd_can_follow_each_other() {
+        let mut tree = Rootfs::new();
+        tree.file("etc/a", 0o644, "a");
+        let part = packed(&tree).unwrap();
+        assert_eq!(part.len() % 4, 0);
+        assert_eq!(&part[..2], b"\x1f\x8b");
+        assert_eq!(part, packed(&tree).unwrap(), "no time in it");
+    }
+}

@@ -1,0 +1,498 @@
+//! The lab OS and its media: what virtual machines of the lab boot and what is installed on their disks.
+//!
+//! It is Debian, laid out as CoreOS: the same ISO layout, the same place for Ignition's configuration, the same partitions, the
+//! same arguments of the kernel. Ignition, coreos-installer, systemd, NetworkManager, etcd, keepalived, haproxy and GRUB in it
+//! are the real ones. There is no SELinux, no ostree and no container runtime (`podman` is a stand-in, see
+//! `images/os/root/usr/bin/podman`).
+//!
+//! One artefact is one file ([`ARTEFACTS`]). Everything that decides about its bytes goes into its *content*, a checksum; the
+//! same content is not built twice.
+
+mod disk;
+mod elf;
+mod files;
+mod initrd;
+mod installer;
+mod kernel;
+mod live;
+mod osmet;
+mod root;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Cache, sha256, sha256_file};
+use crate::manifest::Manifest;
+use crate::rootfs::{Kind, Rootfs};
+use crate::{ImageError, packages, tools};
+
+/// Raise it when the builder itself changes what artefacts look like.
+const FORM: u32 = 1;
+
+/// Name of the ISO's file system. The assisted-image-service takes no ISO whose name does not begin like one of CoreOS.
+pub const VOLUME: &str = "rhcos-vlab-1";
+
+/// So many builds of an artefact stay in the cache.
+const KEPT: usize = 4;
+
+/// [`crate::archive::TIME`] as xorriso wants it.
+const DATE: &str = "2023061000000000";
+
+/// A file that can be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Kernel,
+    Initrd,
+    Root,
+    Disk,
+    Osmet,
+    Rootfs,
+    LiveInitrd,
+    Iso,
+    Minimal,
+}
+
+/// One of the artefacts.
+#[derive(Debug, Clone, Copy)]
+pub struct Artefact {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub what: &'static str,
+    /// End of its file's name.
+    end: &'static str,
+    step: Step,
+    /// What it is made of.
+    of: &'static [Step],
+}
+
+/// What can be asked for, and [`INNER`] what is only made on the way.
+pub const ARTEFACTS: &[Artefact] = &[
+    Artefact {
+        name: "lab-iso",
+        what: "live discovery ISO, BIOS and UEFI",
+        end: "iso",
+        step: Step::Iso,
+        of: &[Step::Kernel, Step::LiveInitrd, Step::Rootfs],
+    },
+    Artefact {
+        name: "lab-minimal-iso",
+        what: "the same without its root file system, which it fetches over HTTP",
+        end: "iso",
+        step: Step::Minimal,
+        of: &[Step::Kernel, Step::LiveInitrd],
+    },
+    Artefact { name: "lab-kernel", what: "kernel, for iPXE", end: "vmlinuz", step: Step::Kernel, of: &[] },
+    Artefact {
+        name: "lab-initrd",
+        what: "initrd of the live system, for iPXE",
+        end: "img",
+        step: Step::LiveInitrd,
+        of: &[Step::Kernel, Step::Initrd, Step::Rootfs, Step::Root, Step::Osmet],
+    },
+    Artefact {
+        name: "lab-rootfs",
+        what: "root file system of the live system, for iPXE and the minimal ISO",
+        end: "img",
+        step: Step::Rootfs,
+        of: &[Step::Root, Step::Osmet],
+    },
+    Artefact {
+        name: "lab-disk",
+        what: "disk image that coreos-installer writes (it is also in lab-rootfs)",
+        end: "raw",
+        step: Step::Disk,
+        of: &[Step::Kernel, Step::Initrd, Step::Root],
+    },
+];
+
+/// What is only made on the way to those.
+const INNER: &[Artefact] = &[
+    Artefact { name: "os-initrd", what: "initrd on disk", end: "img", step: Step::Initrd, of: &[Step::Kernel] },
+    Artefact { name: "os-root", what: "root file system", end: "squashfs", step: Step::Root, of: &[Step::Kernel] },
+    Artefact {
+        name: "os-osmet",
+        what: "disk image as coreos-installer looks for it",
+        end: "osmet",
+        step: Step::Osmet,
+        of: &[Step::Disk, Step::Root],
+    },
+];
+
+fn artefact(step: Step) -> &'static Artefact {
+    // Each step has a row; a test sees to it.
+    ARTEFACTS.iter().chain(INNER).find(|artefact| artefact.step == step).unwrap_or(&ARTEFACTS[0])
+}
+
+/// What was built.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Name of the artefact.
+    pub name: String,
+    /// Checksum of what it is made of.
+    pub content: String,
+    /// Checksum of the file.
+    pub sha256: String,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// The file.
+    pub path: PathBuf,
+    /// It was there already.
+    #[serde(skip)]
+    pub cached: bool,
+    /// How long it took.
+    #[serde(skip)]
+    pub took: Duration,
+}
+
+/// Builds artefacts.
+pub struct Builder<'a> {
+    /// What was fetched and built before.
+    pub cache: &'a Cache,
+    /// Packages and versions.
+    pub manifest: &'a Manifest,
+    /// Folders whose files are put over the root file system, in this order: programs of the nodes come in here.
+    pub overlays: Vec<PathBuf>,
+    /// coreos-installer, instead of building it.
+    pub coreos_installer: Option<PathBuf>,
+    /// Is told what is being done.
+    pub say: &'a dyn Fn(&str),
+}
+
+impl std::fmt::Debug for Builder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("cache", &self.cache).field("overlays", &self.overlays).finish_non_exhaustive()
+    }
+}
+
+impl Builder<'_> {
+    /// The artefact of this name, from the cache when the same one was built before.
+    ///
+    /// # Errors
+    /// No such artefact; a package that cannot be had; a tool that is missing; a disk that is full.
+    pub fn make(&self, name: &str) -> Result<Made, ImageError> {
+        let artefact = ARTEFACTS
+            .iter()
+            .find(|artefact| artefact.name == name)
+            .ok_or_else(|| ImageError::Tree(format!("there is no artefact {name}")))?;
+        let installer = installer::program(self.cache, self.coreos_installer.as_deref(), self.say)?;
+        let mut root = self.manifest_content("os")?;
+        root += &files::content(files::ROOT, &[files::LINKS, files::MASK, files::MODULES, files::PRUNE]);
+        root += &sha256_file(&installer)?;
+        for overlay in &self.overlays {
+            root += &root::overlay_content(overlay)?;
+        }
+        let initrd = self.manifest_content("os-initrd")? + &files::content(files::INITRD, &[files::MODULES]);
+        let inputs = Inputs {
+            kernel: self.manifest_content("os-kernel")?,
+            boot: self.manifest_content("os-boot")?,
+            initrd,
+            root,
+        };
+        Work { builder: self, installer, inputs }.make(artefact.step)
+    }
+
+    fn manifest_content(&self, set: &str) -> Result<String, ImageError> {
+        let mut all = String::new();
+        for package in self.manifest.packages(set)? {
+            all += &format!("{} {} {}\n", package.name, package.version, package.sha256);
+        }
+        Ok(all)
+    }
+}
+
+/// What artefacts are made of beside other artefacts.
+#[derive(Debug, Clone, Default)]
+struct Inputs {
+    kernel: String,
+    boot: String,
+    initrd: String,
+    root: String,
+}
+
+/// One request.
+struct Work<'a> {
+    builder: &'a Builder<'a>,
+    installer: PathBuf,
+    inputs: Inputs,
+}
+
+impl Work<'_> {
+    /// All that decides about the bytes of an artefact.
+    fn content(&self, step: Step) -> String {
+        let own = match step {
+            Step::Kernel => &self.inputs.kernel,
+            Step::Initrd => &self.inputs.initrd,
+            Step::Root => &self.inputs.root,
+            Step::Disk | Step::Iso | Step::Minimal => &self.inputs.boot,
+            // Bash is in it.
+            Step::LiveInitrd => &self.inputs.initrd,
+            Step::Osmet | Step::Rootfs => "",
+        };
+        let mut all = format!("{FORM} {step:?} {own}\n");
+        for part in artefact(step).of {
+            all += &self.content(*part);
+        }
+        sha256(all.as_bytes())
+    }
+
+    fn make(&self, step: Step) -> Result<Made, ImageError> {
+        let begun = Instant::now();
+        let artefact = artefact(step);
+        let cache = self.builder.cache;
+        let content = self.content(step);
+        let stem = format!("{}-{}", artefact.name, &content[..16]);
+        let about = cache.place("os", &format!("{stem}.json"))?;
+        let known: Option<Made> = fs::read(&about).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let whole =
+            |made: &Made| made.content == content && fs::metadata(&made.path).is_ok_and(|m| m.len() == made.size);
+        if let Some(known) = known.filter(whole) {
+            return Ok(Made { cached: true, took: begun.elapsed(), ..known });
+        }
+        // Those first: what they say comes before what this one says.
+        for part in artefact.of {
+            self.make(*part)?;
+        }
+        (self.builder.say)(&format!("{}: {}", artefact.name, artefact.what));
+        let file = format!("{stem}.{}", artefact.end);
+        let _ = fs::remove_file(cache.place("os", &file)?);
+        let path = cache.filled("os", &file, |into| {
+            self.write(step, into)?;
+            // Files that were made as temporary ones are nobody else's; QEMU may run as another user.
+            fs::set_permissions(into, fs::Permissions::from_mode(0o644)).map_err(ImageError::io(into))
+        })?;
+        let size = fs::metadata(&path).map_err(ImageError::io(&path))?.len();
+        let made = Made {
+            name: artefact.name.to_owned(),
+            content,
+            sha256: sha256_file(&path)?,
+            size,
+            path,
+            cached: false,
+            took: begun.elapsed(),
+        };
+        let text = serde_json::to_vec_pretty(&made).map_err(|error| ImageError::Tree(error.to_string()))?;
+        fs::write(&about, text).map_err(ImageError::io(&about))?;
+        self.forget_old(artefact)?;
+        Ok(made)
+    }
+
+    /// Removes all but the newest [`KEPT`] files of an artefact. What a machine has open stays until it is closed.
+    fn forget_old(&self, artefact: &Artefact) -> Result<(), ImageError> {
+        let folder = self.builder.cache.place("os", "")?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(ImageError::io(&folder))? {
+            let path = entry.map_err(ImageError::io(&folder))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let of_it = name.strip_prefix(artefact.name).is_some_and(|rest| rest.starts_with('-'));
+            if of_it && name.ends_with(&format!(".{}", artefact.end)) {
+                let made = fs::metadata(&path).and_then(|meta| meta.modified()).map_err(ImageError::io(&path))?;
+                found.push((made, path));
+            }
+        }
+        found.sort();
+        found.reverse();
+        for (_, path) in found.into_iter().skip(KEPT) {
+            let _ = fs::remove_file(path.with_extension("json"));
+            fs::remove_file(&path).map_err(ImageError::io(&path))?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, step: Step) -> Result<PathBuf, ImageError> {
+        self.make(step).map(|made| made.path)
+    }
+
+    fn write(&self, step: Step, into: &Path) -> Result<(), ImageError> {
+        let (cache, manifest) = (self.builder.cache, self.builder.manifest);
+        let kernel = || kernel::Kernel::open(cache, manifest);
+        let put = |bytes: &[u8]| fs::write(into, bytes).map_err(ImageError::io(into));
+        match step {
+            Step::Kernel => put(&kernel()?.image.bytes()?),
+            Step::Initrd => put(&initrd::packed(&initrd::tree(cache, manifest, &kernel()?)?)?),
+            Step::Root => {
+                let tree = root::tree(cache, manifest, &kernel()?, &self.installer, &self.builder.overlays)?;
+                root::squashfs(&tree, into)
+            }
+            Step::Disk => self.with_disk(|parts| parts.write(into)),
+            Step::Osmet => {
+                let (image, squashfs) = (self.path(Step::Disk)?, self.path(Step::Root)?);
+                let partition = self.with_disk(|parts| parts.root_partition(&image))?;
+                // In rootfs.img the file system begins behind its name.
+                let begin = crate::cpio::first_content("root.squashfs");
+                let parts: Vec<osmet::Part> = partition
+                    .parts
+                    .into_iter()
+                    .map(|part| osmet::Part { in_file: part.in_file + begin, ..part })
+                    .collect();
+                osmet::Image {
+                    path: &image,
+                    start: partition.start,
+                    end: partition.end,
+                    parts: &parts,
+                    object: object(&squashfs)?,
+                    description: "vlab lab OS",
+                }
+                .write(into)
+            }
+            Step::Rootfs => live::rootfs(&self.path(Step::Root)?, &self.path(Step::Osmet)?, into),
+            Step::LiveInitrd => {
+                let mut tree = Rootfs::new();
+                initrd::bash(cache, manifest, &mut tree)?;
+                let (rootfs, squashfs) = (self.path(Step::Rootfs)?, self.path(Step::Root)?);
+                live::initrd_part(&rootfs, &squashfs, &self.path(Step::Osmet)?, &mut tree)?;
+                let on_disk = self.path(Step::Initrd)?;
+                let mut bytes = fs::read(&on_disk).map_err(ImageError::io(&on_disk))?;
+                bytes.extend(initrd::packed(&tree)?);
+                put(&bytes)
+            }
+            Step::Iso => self.iso(live::Iso::Full(&self.path(Step::Rootfs)?), into),
+            Step::Minimal => self.iso(live::Iso::Minimal, into),
+        }
+    }
+
+    fn iso(&self, kind: live::Iso<'_>, into: &Path) -> Result<(), ImageError> {
+        let boot = self.boot()?;
+        let file = |path: &str| match boot.find(path).map(|node| &node.kind) {
+            Some(Kind::File(content)) => content.bytes(),
+            _ => Err(ImageError::Tree(format!("the packages of the boot loaders have no {path}"))),
+        };
+        let bios = live::Bios {
+            isolinux: file("usr/lib/ISOLINUX/isolinux.bin")?,
+            ldlinux: file("usr/lib/syslinux/modules/bios/ldlinux.c32")?,
+            boot_sector: file("usr/lib/ISOLINUX/isohdpfx.bin")?,
+        };
+        let kernel = self.path(Step::Kernel)?;
+        let grub = grub_folder(&boot, "x86_64-efi")?;
+        let kernel = fs::read(&kernel).map_err(ImageError::io(&kernel))?;
+        live::iso(kind, &kernel, &self.path(Step::LiveInitrd)?, &bios, grub.path(), into)
+    }
+
+    fn with_disk<T>(&self, what: impl FnOnce(&disk::Parts<'_>) -> Result<T, ImageError>) -> Result<T, ImageError> {
+        let boot = self.boot()?;
+        let (grub_efi, grub_bios) = (grub_folder(&boot, "x86_64-efi")?, grub_folder(&boot, "i386-pc")?);
+        what(&disk::Parts {
+            kernel: &self.path(Step::Kernel)?,
+            initrd: &self.path(Step::Initrd)?,
+            squashfs: &self.path(Step::Root)?,
+            grub_efi: grub_efi.path(),
+            grub_bios: grub_bios.path(),
+        })
+    }
+
+    /// The packages of the boot loaders.
+    fn boot(&self) -> Result<Rootfs, ImageError> {
+        let (cache, manifest) = (self.builder.cache, self.builder.manifest);
+        let mut tree = Rootfs::merged_usr();
+        for package in manifest.packages("os-boot")? {
+            tree.add_tar(&packages::contents(cache, manifest, package)?)?;
+        }
+        Ok(tree)
+    }
+}
+
+/// The name under which the live system's file of this squashfs is known to coreos-installer.
+fn object(squashfs: &Path) -> Result<[u8; 32], ImageError> {
+    use sha2::{Digest as _, Sha256};
+    let mut digest = Sha256::new();
+    let mut file = fs::File::open(squashfs).map_err(ImageError::io(squashfs))?;
+    std::io::copy(&mut file, &mut digest).map_err(ImageError::io(squashfs))?;
+    Ok(digest.finalize().into())
+}
+
+/// GRUB's modules as a folder, which `grub-mkimage` wants.
+fn grub_folder(boot: &Rootfs, platform: &str) -> Result<tempfile::TempDir, ImageError> {
+    let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
+    let start = format!("usr/lib/grub/{platform}/");
+    for (path, node) in boot.iter() {
+        if let (Some(name), Kind::File(content)) = (path.strip_prefix(&start), &node.kind)
+            && !name.contains('/')
+        {
+            let path = folder.path().join(name);
+            fs::write(&path, content.bytes()?).map_err(ImageError::io(&path))?;
+        }
+    }
+    Ok(folder)
+}
+
+/// GRUB for UEFI.
+fn grub_efi(modules: &Path, script: &str, prefix: &str, names: &[&str]) -> Result<Vec<u8>, ImageError> {
+    let mut all = vec!["fat"];
+    all.extend(names.iter().filter(|name| **name != "fat"));
+    grub_image(modules, "x86_64-efi", script, prefix, &all)
+}
+
+/// GRUB as one program: its core, these modules, and a script that it runs first.
+fn grub_image(
+    modules: &Path,
+    platform: &str,
+    script: &str,
+    prefix: &str,
+    names: &[&str],
+) -> Result<Vec<u8>, ImageError> {
+    let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
+    let (config, made) = (folder.path().join("config"), folder.path().join("image"));
+    fs::write(&config, script).map_err(ImageError::io(&config))?;
+    let mut command = tools::command("grub-mkimage")?;
+    command.args(["-O", platform, "-d"]).arg(modules).args(["-p", prefix, "-c"]).arg(&config).arg("-o").arg(&made);
+    command.args(names);
+    tools::run(command)?;
+    fs::read(&made).map_err(ImageError::io(&made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &[Step] = &[
+        Step::Kernel,
+        Step::Initrd,
+        Step::Root,
+        Step::Disk,
+        Step::Osmet,
+        Step::Rootfs,
+        Step::LiveInitrd,
+        Step::Iso,
+        Step::Minimal,
+    ];
+
+    #[test]
+    fn every_step_has_one_row_and_none_needs_itself() {
+        fn needs(step: Step, of: Step) -> bool {
+            artefact(step).of.iter().any(|part| *part == of || needs(*part, of))
+        }
+        for step in ALL {
+            assert_eq!(ARTEFACTS.iter().chain(INNER).filter(|artefact| artefact.step == *step).count(), 1, "{step:?}");
+            assert!(!needs(*step, *step), "{step:?}");
+        }
+        assert!(needs(Step::Iso, Step::Root) && !needs(Step::Disk, Step::Rootfs));
+    }
+
+    #[test]
+    fn what_an_artefact_is_made_of_decides_about_its_content() {
+        let (cache, manifest) = (Cache::at("/nowhere"), Manifest::built_in().unwrap());
+        let say = |_: &str| {};
+        let builder =
+            Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
+        let of = |change: fn(&mut Inputs)| -> Vec<String> {
+            let mut inputs = Inputs::default();
+            change(&mut inputs);
+            let work = Work { builder: &builder, installer: PathBuf::new(), inputs };
+            ALL.iter().map(|step| work.content(*step)).collect()
+        };
+        let changed = |change: fn(&mut Inputs)| -> Vec<Step> {
+            let (before, after) = (of(|_| {}), of(change));
+            (0..ALL.len()).filter(|index| before[*index] != after[*index]).map(|index| ALL[index]).collect()
+        };
+        use Step::{Disk, Initrd, Iso, LiveInitrd, Minimal, Osmet, Root, Rootfs};
+        assert_eq!(changed(|_| {}), []);
+        assert_eq!(changed(|inputs| inputs.kernel.push('x')), ALL);
+        assert_eq!(changed(|i| i.root.push('x')), [Root, Disk, Osmet, Rootfs, LiveInitrd, Iso, Minimal]);
+        assert_eq!(changed(|i| i.initrd.push('x')), [Initrd, Disk, Osmet, Rootfs, LiveInitrd, Iso, Minimal]);
+        assert_eq!(changed(|i| i.boot.push('x')), [Disk, Osmet, Rootfs, LiveInitrd, Iso, Minimal]);
+    }
+}
