@@ -213,6 +213,8 @@ fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
     let called = |ill: &Ill| if let Ill::Hostname(name) = ill { Some(name.clone()) } else { None };
     let hostname = site.ill(called, "it told another name").unwrap_or_else(|| plan.name.clone());
     let mut inventory = plan.profile.instantiate(plan.index, &hostname, &plan.addresses);
+    let other = |ill: &Ill| matches!(ill, Ill::Address(_)).then_some(());
+    let _ = site.ill(other, "it told another one's address");
     let cores = |ill: &Ill| if let Ill::Cores(n) = ill { Some(i64::from(*n)) } else { None };
     if let Some(cores) = site.ill(cores, "it told fewer cores") {
         inventory.cpu.get_or_insert_default().count = Some(cores);

@@ -442,6 +442,8 @@ pub enum ClusterEffect {
     NotePreparationTimeout,
     /// `progress.finalizing_stage_timed_out` becomes true; event `finalizing_stage_timed_out`.
     NoteFinalizingStageTimeout,
+    /// The present finalizing stage has its whole time again.
+    RestartFinalizingStage,
     /// Event `cluster_installation_failed`.
     TellFailure,
     /// Total and finalizing percentage become 100.
@@ -682,6 +684,9 @@ pub fn effects_of(rule: &ClusterRule) -> &'static [ClusterEffect] {
         (ClusterEvent::ResetCluster, _) => &[ForgetInstallation],
         (ClusterEvent::RefreshStatus, Ready) if asks(PreparationTimedOut) => &[NotePreparationTimeout],
         (ClusterEvent::RefreshStatus, Finalizing) if asks(FinalizingStageTimedOut) => &[NoteFinalizingStageTimeout],
+        (ClusterEvent::RefreshStatus, Finalizing) if rule.from == [InstallingPendingUserAction] => {
+            &[RestartFinalizingStage]
+        }
         (ClusterEvent::RefreshStatus, Installed) if rule.from != [Installed] => &[EndInstallation, CompleteProgress],
         (ClusterEvent::RefreshStatus, Error) if rule.from != [Error] => &[EndInstallation, TellFailure],
         (ClusterEvent::RefreshStatus, Error | Cancelled) if asks(LogsTimedOut) => &[NoteLogsTimeout],

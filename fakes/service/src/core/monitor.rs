@@ -488,6 +488,12 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
             c.controller_logs_started_at = Some(Timestamp::UNSET);
         }
         ClusterEffect::EndInstallation => c.install_completed_at = Some(now),
+        ClusterEffect::RestartFinalizingStage => {
+            if let Some(progress) = c.progress.as_mut() {
+                progress.finalizing_stage_started_at = Some(now);
+                progress.finalizing_stage_timed_out = Some(false);
+            }
+        }
         ClusterEffect::ForgetInstallation => {
             c.install_started_at = Some(Timestamp::UNSET);
             c.install_completed_at = Some(Timestamp::UNSET);
