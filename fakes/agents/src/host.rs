@@ -1225,7 +1225,7 @@ fn garble(site: &Site<'_>, answer: &mut Answer) {
             let Ok(mut inventory) = serde_json::from_str::<Inventory>(&answer.output) else { return };
             let missing = bytes.saturating_sub(answer.output.len());
             if let Some(cpu) = inventory.cpu.as_mut() {
-                cpu.flags.get_or_insert_default().extend((0..missing.div_ceil(12)).map(|n| format!("flag{n:08}")));
+                cpu.flags.get_or_insert_default().push("x".repeat(missing));
             }
             answer.output = serde_json::to_string(&inventory).unwrap_or_default();
         }
