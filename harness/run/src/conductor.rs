@@ -285,7 +285,7 @@ impl Conductor {
     /// One more look at everything before the history is closed.
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.closing = true;
-        // What goes wrong on purpose must not spoil the look at what came of it.
+        // The history says of every fault when it ended.
         self.faults.finish(&self.cast);
         self.settle(now);
         self.user.look_once_more(now);
@@ -427,6 +427,8 @@ impl Conductor {
     fn carry_out(&mut self, now: Timestamp, order: Order) {
         let (fault, hit) = match order {
             Order::Inject(fault, hit) => (fault, hit),
+            // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
+            Order::Undo(..) if self.closing => return,
             Order::Undo(fault, _) => return self.fleet.relieve(now, &fault.name),
         };
         let cluster = match &hit {
