@@ -1,13 +1,13 @@
 //! The language as its users meet it: what is shipped loads, what is wrong is refused with a message that helps.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_scenario::{
-    ActionTime, Catalogue, CatalogueError, Check, InstallMode, LoadError, MAX_BYTES, Scenario, SourceFile, Span,
-    Subject, Topology, load,
+    ActionTime, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, InstallMode, LoadError, MAX_BYTES,
+    ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, Topology, load,
 };
 
 fn folder() -> PathBuf {
@@ -142,6 +142,59 @@ fn the_committed_schema_is_the_derived_one() {
         committed == derived,
         "scenarios/schema.json is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it"
     );
+}
+
+/// The page about faults is made from the table of their kinds.
+#[test]
+fn the_page_about_faults_is_the_tables() {
+    use std::fmt::Write as _;
+    let form = |p: &ParamRow| match p.form {
+        ParamForm::Span => "duration".to_owned(),
+        ParamForm::Number(min, max) => format!("{min} to {max}"),
+        ParamForm::Text => "text".to_owned(),
+        ParamForm::Words(words) => words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "),
+        ParamForm::Address => "IP address".to_owned(),
+        ParamForm::Host => "name of a host".to_owned(),
+        ParamForm::Stage => "installation stage that the host reports itself".to_owned(),
+        ParamForm::FinalizingStage => "stage of finalizing".to_owned(),
+    };
+    let mut page = String::from(
+        "# Kinds of faults\n\nMade from the table in `harness/scenario/src/faults.rs`; a test keeps it so. How a scenario declares a \
+         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nHosts of `kind: vm` are not built yet: today each kind acts on simulated hosts.\n",
+    );
+    for place in FaultPlace::NAMES {
+        let rows: Vec<_> = FAULTS.iter().filter(|r| r.place.as_str() == *place).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            page,
+            "\n## {place}\n\n| inject | hits | lasts | with | hosts | what happens |\n| --- | --- | --- | --- | --- | --- |\n"
+        );
+        for row in rows {
+            let targets: Vec<&str> = row.targets.iter().map(|t| t.words()).collect();
+            let with: Vec<String> = row
+                .params
+                .iter()
+                .map(|p| {
+                    let default = p.default.map_or(", needed".to_owned(), |d| format!(", `{d}` without it"));
+                    format!("`{}` ({}{default}): {}", p.name, form(p), p.purpose)
+                })
+                .collect();
+            let hosts = match row.hosts {
+                FaultHosts::Simulated => "simulated",
+                FaultHosts::Any => "any",
+            };
+            let (kind, lasts, targets, with) = (row.kind, row.lasts, targets.join(", "), with.join("; "));
+            let _ = writeln!(page, "| `{kind}` | {targets} | {lasts} | {with} | {hosts} | {} |", row.purpose);
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
+    if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == page, "docs/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it");
 }
 
 /// The diagnostic of a refused file, in full.
