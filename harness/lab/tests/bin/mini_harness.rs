@@ -39,7 +39,8 @@ async fn container(image: String, port: u16, folder: PathBuf) -> Result<(), Faul
     let spec = Spec {
         what: "test".to_owned(),
         image,
-        env: Vec::new(),
+        // Without a password the image's program ends at once, and an ended container has no port.
+        env: vec![("POSTGRES_PASSWORD".to_owned(), "test".to_owned())],
         args: Vec::new(),
         port: 5432,
         host_port: Some(port),
