@@ -34,6 +34,11 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// No body.
+    pub fn empty(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Layout::default() }
+    }
+
     /// A short text.
     pub fn text(status: u16, text: &str) -> Self {
         let mut body = Layout::default();

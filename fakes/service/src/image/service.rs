@@ -122,7 +122,7 @@ impl ImageService {
     /// Answers a request that [`super::routes::route`] understood.
     pub async fn answer(&self, request: &Request, wanted: Wanted, service: &impl Service) -> Answer {
         if wanted == Wanted::Live {
-            return Reply { status: 200, headers: Vec::new(), body: Layout::default() }.into();
+            return Reply::empty(200).into();
         }
         // The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await.ok();
@@ -132,7 +132,7 @@ impl ImageService {
                 self.initrd(&id, &which, only_size, &credentials, service).await
             }
             Wanted::Artifact { artifact, which } => self.artifact(artifact, &which),
-            Wanted::Live => return Reply::text(200, "").into(),
+            Wanted::Live => return Reply::empty(200).into(),
         };
         match made {
             Ok((content, base)) => {
@@ -242,7 +242,10 @@ impl ImageService {
     }
 
     fn artifact(&self, artifact: Artifact, which: &Which) -> Result<(Content, Arc<BaseFile>), Refusal> {
-        let loaded = self.choose(which, OsImageKind::Full, 400)?;
+        let loaded = self.choose(which, OsImageKind::Full, 400).map_err(|(status, why)| match status {
+            400 => (status, format!("Failed to parse query parameters: {why}")),
+            _ => (status, why),
+        })?;
         let (path, file_name) = match artifact {
             Artifact::Kernel => (KERNEL, "vmlinuz"),
             Artifact::Rootfs => (ROOTFS, "rootfs.img"),

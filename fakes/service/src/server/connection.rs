@@ -261,6 +261,7 @@ async fn dispatch(context: &Context, request: Request) -> Response {
 async fn image(context: &Context, request: &Request, (_, wanted): Routed) -> Answer {
     match wanted {
         Ok(wanted) => context.images.answer(request, wanted, context).await,
+        Err(refused) if refused.why.is_empty() => Reply::empty(refused.status).into(),
         Err(refused) => Reply::text(refused.status, &refused.why).into(),
     }
 }

@@ -247,10 +247,11 @@ async fn refusals_say_what_to_do() {
     let id = made["id"].as_str().unwrap();
     let nobody = "0f0e0d0c-1111-2222-3333-444455556666";
     let other = "version for 4.99 x86_64, not found; there is 416.94 (4.16) x86_64";
+    let artifact = format!("Failed to parse query parameters: {other}");
     for (path, status, why) in [
         (format!("/byid/{id}/4.99/x86_64/full.iso"), 404, other),
         (format!("/images/{id}/pxe-initrd?version=4.99"), 400, other),
-        ("/boot-artifacts/kernel?version=4.99".to_owned(), 400, other),
+        ("/boot-artifacts/kernel?version=4.99".to_owned(), 400, artifact.as_str()),
         (format!("/byid/{nobody}/4.16/x86_64/full.iso"), 404, "the service answered 404"),
         (format!("/images/{nobody}/pxe-initrd?version=4.16"), 404, "the service answered 404"),
         (
@@ -265,6 +266,8 @@ async fn refusals_say_what_to_do() {
         assert_eq!(response.status, status, "{path}: {}", text(&response));
         assert!(text(&response).starts_with(why), "{path}: {}", text(&response));
     }
+    let posted = service.send(Request::new(Method::Post, "/boot-artifacts/kernel?version=4.16")).await;
+    assert_eq!((posted.status, posted.body.len()), (405, 0));
     // By the version of OpenShift or of the image.
     for version in ["4.16", "416.94"] {
         assert_eq!(service.get(&format!("/byid/{id}/{version}/x86_64/full.iso")).await.status, 200);
