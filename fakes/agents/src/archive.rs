@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// A `tar.gz` with these files.
-pub(crate) fn tar_gz(files: &[(&str, &str)]) -> Vec<u8> {
+pub fn tar_gz(files: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, content) in files {
         tar.extend_from_slice(&header(name, content.len()));

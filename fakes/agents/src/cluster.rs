@@ -9,6 +9,7 @@ use vlab_api::Timestamp;
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::fault::{ClusterIll, Ills};
+use crate::hands::Observed;
 use crate::rng::{Purpose, Stream};
 
 /// Something that happened inside the cluster.
@@ -111,6 +112,8 @@ pub struct ControlPlane {
     router_ca: Option<Timestamp>,
     olm_due: BTreeMap<String, Timestamp>,
     available: BTreeSet<String>,
+    /// It is a real cluster that is looked at: nothing here happens by itself but OLM operators.
+    observed: bool,
     wrong: Wrong,
 }
 
@@ -156,6 +159,7 @@ impl ControlPlane {
             olm_due: BTreeMap::new(),
             available: BTreeSet::new(),
             wrong: Wrong::default(),
+            observed: false,
         }
     }
 
@@ -337,6 +341,37 @@ impl ControlPlane {
         self.controller_ready
     }
 
+    /// What somebody who looks at a real cluster saw: takes the place of what was known.
+    pub fn observe(&mut self, now: Timestamp, seen: &Observed) -> Vec<Happening> {
+        self.observed = true;
+        self.phase = match (seen.bootkube_done, seen.etcd_bootstrap_done) {
+            (_, true) => Phase::Pivoted,
+            (true, false) => Phase::Bootstrapped,
+            (false, false) => Phase::Temporary,
+        };
+        self.nodes = seen
+            .nodes
+            .iter()
+            .map(|n| {
+                let node = Node {
+                    state: n.state,
+                    is_master: n.is_master,
+                    ignition_fetched: n.ignition_fetched,
+                    was_member: false,
+                    due: None,
+                };
+                (n.position, node)
+            })
+            .collect();
+        self.controller_runs = seen.controller_runs;
+        self.controller_ready |= seen.controller_ready;
+        self.available.extend(seen.operators.iter().cloned());
+        if seen.router_ca {
+            self.router_ca.get_or_insert(now);
+        }
+        Vec::new()
+    }
+
     /// An OLM operator's manifests were applied.
     pub fn apply_olm(&mut self, now: Timestamp, name: &str) {
         if !self.olm_due.contains_key(name) && !self.available.contains(name) {
@@ -361,6 +396,9 @@ impl ControlPlane {
 
     /// One thing that is due; `false` when there is none.
     fn step(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
+        if self.observed {
+            return self.step_rest(now, happened);
+        }
         self.release_waiting(now)
             || self.step_phase(now, happened)
             || self.step_nodes(now, happened)

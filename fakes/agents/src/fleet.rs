@@ -5,11 +5,13 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
+use vlab_api::types::InstallCmdRequest;
 use vlab_model::history::What;
 
 use crate::cluster::ControlPlane;
 use crate::controller::{Controller, State};
 use crate::fault::{ClusterIll, Ill};
+use crate::hands::{Observed, Ran, Work};
 use crate::host::{Agent, Host};
 use crate::network::Reachability;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
@@ -128,6 +130,51 @@ impl Fleet {
     /// inside clusters.
     pub fn take_observations(&mut self) -> Vec<(Timestamp, What)> {
         std::mem::take(&mut self.world.seen)
+    }
+
+    // --- real hands ------------------------------------------------------------------------------------------------
+
+    /// What is to be done on the machines since the last call, with the position of each host. Empty without
+    /// [`crate::Hands::Real`].
+    pub fn take_work(&mut self) -> Vec<(usize, Work)> {
+        std::mem::take(&mut self.world.work)
+    }
+
+    /// A step ran. `false`: that host has no such step (any more).
+    pub fn step_ran(&mut self, now: Timestamp, position: usize, serial: u32, ran: Ran) -> bool {
+        let mut known = false;
+        self.with_host(position, |h, w| known = h.step_ran(now, w, serial, ran));
+        self.run_due(now);
+        known
+    }
+
+    /// Starts the installer of a host, as the `install` step does on a simulated one. `Err` says why not.
+    pub fn install(&mut self, now: Timestamp, position: usize, request: &InstallCmdRequest) -> Result<(), String> {
+        let mut result = Err(format!("there is no host {position}"));
+        self.with_host(position, |h, w| result = h.begin_install(now, w, request));
+        self.run_due(now);
+        result
+    }
+
+    /// A job of the installer is done, with the gathered logs where it was that job; or it failed, with words for the
+    /// service.
+    pub fn job_done(&mut self, now: Timestamp, position: usize, token: u32, result: Result<Vec<u8>, String>) -> bool {
+        let known = self.with_host(position, |h, w| h.job_done(now, w, token, result));
+        self.run_due(now);
+        known
+    }
+
+    /// So much of the image was written, in percent.
+    pub fn job_progress(&mut self, now: Timestamp, position: usize, token: u32, percent: u32) -> bool {
+        let known = self.with_host(position, |h, w| h.job_progress(now, w, token, percent));
+        self.run_due(now);
+        known
+    }
+
+    /// What was seen of the real cluster at that position.
+    pub fn observe(&mut self, now: Timestamp, cluster: usize, seen: &Observed) {
+        self.world.plane(now, cluster, |plane| plane.observe(now, seen));
+        self.run_due(now);
     }
 
     // --- what a fault can do ---------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ use crate::archive::tar_gz;
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
 use crate::cluster::NodeState;
 use crate::fault::{Garble, Ill, Ills};
-use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, ON_ITS_WAY, Task, Writing};
+use crate::hands::{Ran, Work};
+use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
 use crate::rng::{Purpose as Dice, Stream};
 use crate::steps::{self, Answer, Effect, STEPS, Site};
@@ -283,6 +284,10 @@ impl Host {
 
     /// Down and up again.
     pub(crate) fn reboot(&mut self, now: Timestamp, w: &mut World) {
+        if w.has_real_hands() {
+            w.host_did(now, self.plan.host_id, "rebooting");
+            return self.work(w, Work::Reboot);
+        }
         self.go_down(now, w);
         self.powered = true;
         self.stuck = None;
@@ -295,6 +300,10 @@ impl Host {
     }
 
     fn boot(&mut self, now: Timestamp, w: &mut World) {
+        if w.has_real_hands() {
+            // This program runs: the machine is up.
+            return w.at(now, self.me(), self.epoch, Timer::Booted);
+        }
         let single = self.member_of.is_some_and(|(c, _)| w.clusters[c].plane.is_single_node());
         let span: fn(&HostTiming) -> Span = match (self.boots_disk(), single) {
             (false, _) => |t| t.boot_to_registration,
@@ -676,6 +685,11 @@ impl Host {
         if gathers && logs_cluster(&running).is_some() {
             self.logs_progress(now, w, LogsStage::Requested, LogsFor::Step(serial));
         }
+        if w.has_real_hands() {
+            let (step_type, args) = (running.step_type.to_string(), running.args.clone());
+            self.steps.push(running);
+            return self.work(w, Work::Step { serial, step_type, args });
+        }
         self.steps.push(running);
         let at = now + takes(&w.config.timing).at(self.durations.unit());
         w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
@@ -740,7 +754,8 @@ impl Host {
 
     fn finish_step(&mut self, now: Timestamp, w: &mut World, running: Running, mut answer: Answer, effect: Effect) {
         let succeeded = answer.exit_code == 0;
-        if effect == Effect::StartInstaller && succeeded && self.installer.is_none() {
+        // With real hands the installer is a program of its own, and whoever ran the step started it.
+        if effect == Effect::StartInstaller && succeeded && self.installer.is_none() && !w.has_real_hands() {
             match self.prepare_installer(w, &running) {
                 Ok(installer) => self.installer = Some(installer),
                 Err(problem) => {
@@ -825,7 +840,11 @@ impl Host {
         }
         let text = format!("{now} {} {} agent={}\n", self.plan.name, self.plan.host_id, self.version);
         let archive = tar_gz(&[("agent.log", &text), ("installer.log", &self.installer_log(now))]);
-        let request = ops::upload_logs(cluster, Some((self.plan.infra_env_id, self.plan.host_id)), &archive).request;
+        self.send_archive(now, w, cluster, whose, &archive);
+    }
+
+    fn send_archive(&mut self, now: Timestamp, w: &mut World, cluster: Uuid, whose: LogsFor, archive: &[u8]) {
+        let request = ops::upload_logs(cluster, Some((self.plan.infra_env_id, self.plan.host_id)), archive).request;
         self.call(now, w, Purpose::Logs(LogsStage::Upload, whose), request, &INSTALLER);
     }
 
@@ -842,6 +861,9 @@ impl Host {
             // The step itself waits for its own timer, the installer for the gathering.
             (LogsStage::Requested, LogsFor::Step(_)) => {}
             (LogsStage::Requested, LogsFor::Installer) => {
+                if w.has_real_hands() {
+                    return self.give_job(w, Job::GatherLogs);
+                }
                 let token = self.installer_token();
                 self.after(now, w, |t| t.log_gather, Timer::LogsGathered(token));
             }
@@ -861,11 +883,7 @@ impl Host {
     fn prepare_installer(&self, w: &World, running: &Running) -> Result<Box<Installer>, String> {
         let text = running.args.first().map_or("", String::as_str);
         let request: InstallCmdRequest = serde_json::from_str(text).map_err(|e| format!("install: {e}"))?;
-        let cluster = w
-            .cluster(request.cluster_id)
-            .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
-        let count = w.clusters[cluster].plan.control_plane_count;
-        Ok(Box::new(Installer::new(cluster, count, &request)))
+        installer_for(w, &request)
     }
 
     /// A new token: timers set before are void.
@@ -908,9 +926,12 @@ impl Host {
                     }
                     return self.tell_stage(now, w, Asked::Step, stage, info);
                 }
-                Task::Work(span) => {
+                Task::Work(job, span) => {
                     if let Some(i) = self.installer.as_mut() {
                         i.line += 1;
+                    }
+                    if w.has_real_hands() {
+                        return self.give_job(w, job);
                     }
                     let token = self.installer_token();
                     return self.after(now, w, span, Timer::Installer(token));
@@ -923,6 +944,15 @@ impl Host {
                         }
                     };
                     return self.ask(now, w, Asked::Needed(file), request);
+                }
+                Task::StartBootkube if w.has_real_hands() => {
+                    if !w.clusters[cluster].plane.is_single_node() {
+                        w.at(now + w.config.timing.mcs_log_poll, self.me(), self.epoch, Timer::Nodes);
+                    }
+                    if let Some(i) = self.installer.as_mut() {
+                        i.line += 1;
+                    }
+                    return self.give_job(w, Job::StartBootkube);
                 }
                 Task::StartBootkube => {
                     let position = self.position as usize;
@@ -1035,7 +1065,12 @@ impl Host {
                 self.installer_next_line(now, w);
             }
             Asked::Needed(file) => match outcome {
-                Ok(response) if response.is_success() => self.installer_next_line(now, w),
+                Ok(response) if response.is_success() => {
+                    if w.has_real_hands() {
+                        self.work(w, Work::Got(file, response.body));
+                    }
+                    self.installer_next_line(now, w);
+                }
                 other => {
                     let why = match other {
                         Ok(response) => format!("the service answered {}", response.status),
@@ -1080,6 +1115,9 @@ impl Host {
             installer.token += 1;
         }
         w.host_did(now, self.own_id, "installer-failed");
+        if w.has_real_hands() {
+            self.work(w, Work::Failed(text.to_owned()));
+        }
         self.tell_stage(now, w, Asked::Told, HostStage::Failed, text);
     }
 
@@ -1087,6 +1125,12 @@ impl Host {
 
     fn start_writing(&mut self, now: Timestamp, w: &mut World) {
         self.disk_boots = false;
+        if w.has_real_hands() {
+            if let Some(i) = self.installer.as_mut() {
+                i.writing = Some(Writing { began: now, takes: Duration::ZERO, done: false });
+            }
+            return self.give_job(w, Job::WriteImage);
+        }
         if let Some((cluster, _)) = self.member_of {
             let position = self.position as usize;
             w.plane(now, cluster, |p| {
@@ -1145,6 +1189,91 @@ impl Host {
             installer.writing = None;
         }
         self.tell_stage(now, w, Asked::Step, HostStage::WritingImageToDisk, "100%");
+    }
+
+    // --- real hands ------------------------------------------------------------------------------------------------
+
+    fn work(&self, w: &mut World, work: Work) {
+        w.work.push((self.position as usize, work));
+    }
+
+    /// A step was run by real hands; `false` when nobody waits for it any more.
+    pub(crate) fn step_ran(&mut self, now: Timestamp, w: &mut World, serial: u32, ran: Ran) -> bool {
+        let Some(at) = self.steps.iter().position(|s| s.serial == serial) else { return false };
+        let effect = self.steps[at].kind.map_or(Effect::None, |k| STEPS[k].effect);
+        if effect == Effect::GatherLogs
+            && ran.answer.exit_code == 0
+            && let Some(cluster) = logs_cluster(&self.steps[at])
+        {
+            self.send_archive(now, w, cluster, LogsFor::Step(serial), &ran.archive);
+            return true;
+        }
+        let running = self.take_step(at);
+        self.finish_step(now, w, running, ran.answer, effect);
+        true
+    }
+
+    /// The installer starts, in whatever program this is.
+    pub(crate) fn begin_install(
+        &mut self,
+        now: Timestamp,
+        w: &mut World,
+        request: &InstallCmdRequest,
+    ) -> Result<(), String> {
+        if self.installer.is_some() {
+            return Err("the installer runs already".into());
+        }
+        self.installer = Some(installer_for(w, request)?);
+        w.host_did(now, self.plan.host_id, "installer-started");
+        self.installer_goes_on(now, w);
+        Ok(())
+    }
+
+    fn give_job(&mut self, w: &mut World, job: Job) {
+        let token = self.installer_token();
+        if let Some(installer) = self.installer.as_mut() {
+            installer.job = Some(job);
+        }
+        self.work(w, Work::Job { token, job });
+    }
+
+    fn has_token(&self, token: u32) -> bool {
+        self.installer.as_ref().is_some_and(|i| i.token == token && !i.dead)
+    }
+
+    /// A job was done by real hands.
+    pub(crate) fn job_done(&mut self, now: Timestamp, w: &mut World, token: u32, result: Result<Vec<u8>, String>) {
+        if !self.has_token(token) {
+            return;
+        }
+        let Some(installer) = self.installer.as_mut() else { return };
+        let cluster = installer.cluster_id;
+        match (result, installer.job.take()) {
+            (_, None) => {}
+            (Err(problem), _) => self.fail(now, w, &problem),
+            (Ok(archive), Some(Job::GatherLogs)) => {
+                self.send_archive(now, w, cluster, LogsFor::Installer, &archive);
+            }
+            (Ok(_), Some(Job::WriteImage)) => {
+                if let Some(writing) = installer.writing.as_mut() {
+                    writing.done = true;
+                }
+                self.disk_boots = true;
+                if !self.percentage_is_out() {
+                    self.finish_writing(now, w);
+                }
+            }
+            (Ok(_), Some(_)) => self.installer_goes_on(now, w),
+        }
+    }
+
+    /// So much of the image was written.
+    pub(crate) fn job_progress(&mut self, now: Timestamp, w: &mut World, token: u32, percent: u32) {
+        let writing = self.installer.as_ref().is_some_and(|i| i.writing.is_some());
+        // One report at a time, and 100 % is told when the whole image is there.
+        if self.has_token(token) && writing && percent < 100 && !self.percentage_is_out() {
+            self.tell_stage(now, w, Asked::Percentage, HostStage::WritingImageToDisk, &format!("{percent}%"));
+        }
     }
 
     // --- the bootstrap reports other hosts -------------------------------------------------------------------------
@@ -1230,6 +1359,15 @@ fn garble(site: &Site<'_>, answer: &mut Answer) {
             answer.output = serde_json::to_string(&inventory).unwrap_or_default();
         }
     }
+}
+
+/// An installer for that request.
+fn installer_for(w: &World, request: &InstallCmdRequest) -> Result<Box<Installer>, String> {
+    let cluster = w
+        .cluster(request.cluster_id)
+        .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
+    let count = w.clusters[cluster].plan.control_plane_count;
+    Ok(Box::new(Installer::new(cluster, count, request)))
 }
 
 /// Factor between two waits of the back-off.

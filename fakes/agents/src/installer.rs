@@ -47,13 +47,32 @@ pub enum Condition {
     Controller,
 }
 
+/// What the installer does with its own hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Job {
+    /// Disks are formatted and the installation disk is cleaned.
+    CleanDisks,
+    /// The bootstrap lays out its files.
+    PrepareBootstrap,
+    /// bootkube is started.
+    StartBootkube,
+    /// The host's ignition is put together.
+    PrepareIgnition,
+    /// The image is written to the disk.
+    WriteImage,
+    /// Boot order and cleaning up.
+    BeforeReboot,
+    /// Logs are gathered.
+    GatherLogs,
+}
+
 /// A line of a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
     /// Tells the service the stage.
     Report(HostStage, Info),
     /// Takes time.
-    Work(fn(&HostTiming) -> Span),
+    Work(Job, fn(&HostTiming) -> Span),
     /// Downloads a file; without it the installation fails.
     Download(File),
     /// Starts bootkube.
@@ -80,16 +99,16 @@ use Task::*;
 /// The bootstrap of a multi-node cluster.
 pub const BOOTSTRAP: &[Task] = &[
     Report(StartingInstallation, Info::Role),
-    Work(|t| t.disk_cleanup),
+    Work(Job::CleanDisks, |t| t.disk_cleanup),
     Download(File::BootstrapIgnition),
-    Work(|t| t.bootstrap_preparation),
+    Work(Job::PrepareBootstrap, |t| t.bootstrap_preparation),
     StartBootkube,
     Report(Installing, Info::NodeRole),
     Download(File::HostIgnition),
-    Work(|t| t.ignition_download),
+    Work(Job::PrepareIgnition, |t| t.ignition_download),
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
-    Work(|t| t.before_reboot),
+    Work(Job::BeforeReboot, |t| t.before_reboot),
     Report(WaitingForControlPlane, Info::Words("masters are joining")),
     WaitFor(MastersReady),
     Report(WaitingForBootkube, Info::Empty),
@@ -107,13 +126,13 @@ pub const BOOTSTRAP: &[Task] = &[
 /// Any other master, and arbiters.
 pub const MASTER: &[Task] = &[
     Report(StartingInstallation, Info::Role),
-    Work(|t| t.disk_cleanup),
+    Work(Job::CleanDisks, |t| t.disk_cleanup),
     Report(Installing, Info::Role),
     Download(File::HostIgnition),
-    Work(|t| t.ignition_download),
+    Work(Job::PrepareIgnition, |t| t.ignition_download),
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
-    Work(|t| t.before_reboot),
+    Work(Job::BeforeReboot, |t| t.before_reboot),
     SendLogs,
     Report(Rebooting, Info::Empty),
     Shutdown { delayed: true },
@@ -122,15 +141,15 @@ pub const MASTER: &[Task] = &[
 /// Workers, day-2 ones included.
 pub const WORKER: &[Task] = &[
     Report(StartingInstallation, Info::Role),
-    Work(|t| t.disk_cleanup),
+    Work(Job::CleanDisks, |t| t.disk_cleanup),
     Report(Installing, Info::Role),
     Download(File::HostIgnition),
-    Work(|t| t.ignition_download),
+    Work(Job::PrepareIgnition, |t| t.ignition_download),
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
     Report(WaitingForControlPlane, Info::Empty),
     WaitFor(MastersDone),
-    Work(|t| t.before_reboot),
+    Work(Job::BeforeReboot, |t| t.before_reboot),
     SendLogs,
     Report(Rebooting, Info::Empty),
     Shutdown { delayed: true },
@@ -139,18 +158,18 @@ pub const WORKER: &[Task] = &[
 /// The only node of a cluster: it bootstraps in place.
 pub const SINGLE_NODE: &[Task] = &[
     Report(StartingInstallation, Info::Role),
-    Work(|t| t.disk_cleanup),
+    Work(Job::CleanDisks, |t| t.disk_cleanup),
     Download(File::BootstrapIgnition),
-    Work(|t| t.bootstrap_preparation),
+    Work(Job::PrepareBootstrap, |t| t.bootstrap_preparation),
     StartBootkube,
     Report(Installing, Info::NodeRole),
     Report(WaitingForBootkube, Info::Empty),
     WaitFor(Bootkube),
     Download(File::HostIgnition),
-    Work(|t| t.ignition_download),
+    Work(Job::PrepareIgnition, |t| t.ignition_download),
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
-    Work(|t| t.before_reboot),
+    Work(Job::BeforeReboot, |t| t.before_reboot),
     SendLogs,
     Report(Rebooting, Info::Empty),
     Shutdown { delayed: false },
@@ -198,6 +217,8 @@ pub(crate) struct Installer {
     /// It failed and only its container is left.
     pub(crate) dead: bool,
     pub(crate) writing: Option<Writing>,
+    /// What real hands are doing for it.
+    pub(crate) job: Option<Job>,
     /// Known after the first question.
     pub(crate) day2: Option<bool>,
     /// Nodes whose fetching of the ignition, and whose joining, was reported.
@@ -226,6 +247,7 @@ impl Installer {
             token: 0,
             dead: false,
             writing: None,
+            job: None,
             day2: None,
             reported_ignition: BTreeSet::new(),
             reported_joined: BTreeSet::new(),

@@ -5,16 +5,18 @@
 //! * [`profile`] is what machines are made of. [`plan`] is what a fleet is told.
 //! * [`fleet`] is many hosts as one actor; [`host`] one of them; [`steps`] what an agent answers.
 //! * [`installer`] holds the scripts of the roles; [`cluster`] is the inside of a cluster; [`controller`] runs in it.
+//! * [`hands`] is how the same hosts do their work on real machines. [`archive`] packs logs.
 //! * [`calls`] says which requests are tried again. [`network`] is who reaches whom.
 //! * [`fault`] is what can be wrong with hosts, with the network between them and with the inside of a cluster.
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
 
-mod archive;
+pub mod archive;
 pub mod calls;
 pub mod cluster;
 pub mod controller;
 pub mod fault;
 pub mod fleet;
+pub mod hands;
 pub mod host;
 pub mod ingress;
 pub mod installer;
@@ -27,6 +29,7 @@ mod world;
 
 pub use fault::{ClusterIll, Garble, Ill};
 pub use fleet::{ConnectionUse, Fleet};
+pub use hands::{Hands, Observed, ObservedNode, Ran, Work};
 pub use host::Agent;
 pub use network::Reachability;
 pub use plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 
+use crate::hands::Hands;
 use crate::profile::{HardwareProfile, HostAddresses};
 use vlab_model::settings::HostTiming;
 
@@ -28,6 +29,8 @@ pub struct FleetConfig {
     pub secret_key: Arc<str>,
     /// Note every step given and answered in the observations. Thousands of polling hosts make a long list of them.
     pub observe_steps: bool,
+    /// Who does the work of the hosts.
+    pub hands: Hands,
 }
 
 impl FleetConfig {
@@ -41,6 +44,7 @@ impl FleetConfig {
             agent_version: agent_version.into(),
             secret_key: "".into(),
             observe_steps: true,
+            hands: Hands::Simulated,
         }
     }
 }

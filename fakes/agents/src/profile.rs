@@ -67,7 +67,7 @@ fn no_tpm() -> String {
 
 /// Maker, product and serial number. In every pattern of a profile a run of `#` becomes the host's index with leading
 /// zeroes (decimal in serial numbers, hexadecimal in world-wide names).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VendorProfile {
     /// As the firmware spells it.
@@ -82,7 +82,7 @@ pub struct VendorProfile {
 }
 
 /// Processors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuProfile {
     /// Logical processors.
@@ -100,7 +100,7 @@ pub struct CpuProfile {
 }
 
 /// Main memory, in bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryProfile {
     /// What is plugged in.

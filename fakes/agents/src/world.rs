@@ -12,6 +12,7 @@ use vlab_model::history::What;
 
 use crate::cluster::{ControlPlane, Happening};
 use crate::fault::{ClusterIll, Ills, Told};
+use crate::hands::{Hands, Work};
 use crate::network::Network;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
 
@@ -105,6 +106,8 @@ pub(crate) struct World {
     pub(crate) sends: Vec<Send>,
     pub(crate) seen: Vec<(Timestamp, What)>,
     told: Told,
+    /// What real hands are to do: position of the host, and what.
+    pub(crate) work: Vec<(usize, Work)>,
 }
 
 impl World {
@@ -122,6 +125,7 @@ impl World {
             sends: Vec::new(),
             seen: Vec::new(),
             told: Told::default(),
+            work: Vec::new(),
         }
     }
 
@@ -160,6 +164,10 @@ impl World {
 
     pub(crate) fn saw(&mut self, now: Timestamp, what: What) {
         self.seen.push((now, what));
+    }
+
+    pub(crate) fn has_real_hands(&self) -> bool {
+        self.config.hands == Hands::Real
     }
 
     pub(crate) fn host_did(&mut self, now: Timestamp, host: Uuid, what: impl Into<String>) {

@@ -1,0 +1,195 @@
+//! The controller inside the cluster: that of `vlab_agents`, looking at the real cluster. It runs on the master that holds its lease.
+//! It plays the operators, too: nothing of them runs on lab machines, and their objects say so.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use vlab_agents::{Fleet, FleetConfig, Hands, HostPlan, Observed};
+use vlab_api::Timestamp;
+use vlab_api::client::Client as Service;
+use vlab_api::ops;
+
+use super::api::condition;
+use super::facts::Facts;
+use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
+use crate::install::{NEVER, plan};
+use crate::machine::NodeConfig;
+use crate::say;
+use crate::shell::{Event, Events, drive, find_service};
+
+/// How long a lease is good without being renewed, and how often it is renewed.
+const LEASE: Duration = Duration::from_secs(20);
+const RENEW: Duration = Duration::from_secs(4);
+const NAMESPACE: &str = "/api/v1/namespaces/assisted-installer";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/assisted-installer/leases";
+const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
+/// Operators that every lab cluster has.
+const BUILTIN: [&str; 4] = ["authentication", "console", "etcd", "ingress"];
+
+/// Takes part in the question of who runs the controller, and runs it when it is us.
+pub async fn when_it_is_our_turn(facts: Facts, name: String, config: NodeConfig, client: Client) {
+    let mut running: Option<tokio::task::JoinHandle<()>> = None;
+    loop {
+        match hold(&client, &name, Timestamp::now()).await {
+            Ok(true) if running.as_ref().is_none_or(|r| r.is_finished()) => {
+                if running.is_none() {
+                    say::moment("controller", "started", &json!({ "node": name }));
+                    running = Some(tokio::spawn(run(facts.clone(), config.clone(), client.clone())));
+                }
+            }
+            Ok(true) | Err(_) => {}
+            Ok(false) => {
+                if let Some(task) = running.take() {
+                    say::note("controller", "another node holds the lease now");
+                    task.abort();
+                }
+            }
+        }
+        tokio::time::sleep(RENEW).await;
+    }
+}
+
+/// Tries to hold the lease: ours already, nobody's, or of somebody who has not renewed it.
+///
+/// # Errors
+/// When the API does not answer.
+pub async fn hold(client: &Client, name: &str, now: Timestamp) -> io::Result<bool> {
+    let spec = json!({ "holderIdentity": name, "renewTime": now, "leaseDurationSeconds": LEASE.as_secs() });
+    if client.create(LEASES, &json!({ "metadata": { "name": "controller" }, "spec": spec })).await? {
+        return Ok(true);
+    }
+    let lease = client.get(&format!("{LEASES}/controller")).await?;
+    let renewed: Option<Timestamp> = serde_json::from_value(lease["spec"]["renewTime"].clone()).ok();
+    let ours = lease["spec"]["holderIdentity"] == name;
+    if !ours && renewed.is_some_and(|at| now.since(at) < LEASE) {
+        return Ok(false);
+    }
+    // With the version that was read: who is slower loses.
+    let change = json!({ "metadata": { "resourceVersion": lease["metadata"]["resourceVersion"] }, "spec": spec });
+    let answer = client.send("PATCH", &format!("{LEASES}/controller"), Some(&change)).await?;
+    Ok(answer.is_success())
+}
+
+/// Runs the controller until it has told the service everything.
+async fn run(facts: Facts, config: NodeConfig, client: Client) {
+    let service = match find_service("controller", &facts.url).await {
+        Ok(service) => service,
+        Err(e) => return say::moment("controller", "failed", &json!({ "problem": e.to_string() })),
+    };
+    // The list of hosts is the service's; it answers when it answers.
+    let asking = Service::new(service.clone(), Duration::from_secs(30));
+    let cluster = loop {
+        match asking.call(ops::get_cluster(facts.cluster_id)).await {
+            Ok(cluster) => break cluster,
+            Err(e) => say::note("controller", &format!("cannot read the cluster: {e}; trying again")),
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    };
+    let hosts = cluster.hosts.clone().unwrap_or_default();
+    let mut fleet_config = FleetConfig::new(config.seed, config.timing.clone(), "");
+    fleet_config.hands = Hands::Real;
+    fleet_config.secret_key = facts.token.clone().into();
+    if let Ok(pem) = vlab_agents::ingress::make_ingress_pem() {
+        fleet_config.ingress_pem = pem.into();
+    }
+    let pem = fleet_config.ingress_pem.to_string();
+    let never = Timestamp::from_secs(NEVER);
+    let plans = hosts.iter().zip(0u32..).map(|(h, index)| {
+        HostPlan::real(index, h.id.to_string(), h.id, h.infra_env_id.unwrap_or(facts.infra_env_id), never)
+    });
+    let fleet = Fleet::new(fleet_config, vec![plan(&cluster, facts.control_plane_count)], plans.collect());
+    let (events, incoming) = mpsc::unbounded_channel();
+    let timing = config.timing.clone();
+    let available_after = timing.operators_available.at(0.5);
+    let looking = Looking { client, hosts, facts, events: events.clone(), available_after, pem };
+    tokio::spawn(looking.run(timing.controller_loop.min(Duration::from_secs(2)).max(Duration::from_millis(300))));
+    drive("controller", fleet, service, events, incoming, timing.request_timeout, |_, _, _| {}).await;
+}
+
+struct Looking {
+    client: Client,
+    hosts: Vec<vlab_api::types::Host>,
+    facts: Facts,
+    events: Events,
+    available_after: Duration,
+    pem: String,
+}
+
+impl Looking {
+    /// Looks again and again, and tells the core.
+    async fn run(self, every: Duration) {
+        let mut all_ready_since: Option<Timestamp> = None;
+        let mut said_ready = false;
+        loop {
+            match self.look(&mut all_ready_since).await {
+                Ok(mut seen) => {
+                    if !said_ready {
+                        said_ready = self.say_ready().await;
+                    }
+                    seen.controller_ready = said_ready;
+                    if self.events.send(Event::Observed(0, seen)).is_err() {
+                        return;
+                    }
+                }
+                Err(e) => say::note("controller", &e.to_string()),
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    async fn say_ready(&self) -> bool {
+        let event = json!({ "metadata": { "name": "assisted-controller-is-ready" }, "reason": CONTROLLER_READY,
+            "message": "the controller talks to the service", "type": "Normal" });
+        self.client.create(&format!("{NAMESPACE}/events"), &event).await.is_ok()
+    }
+
+    async fn look(&self, all_ready_since: &mut Option<Timestamp>) -> io::Result<Observed> {
+        let nodes = self.client.get("/api/v1/nodes").await?;
+        let ready = items(&nodes).iter().filter(|n| is_master(n) && condition(n, "Ready") == "True").count();
+        let expected = usize::try_from(self.facts.control_plane_count).unwrap_or(3);
+        let now = Timestamp::now();
+        if ready >= expected {
+            let since = *all_ready_since.get_or_insert(now);
+            if now.since(since) >= self.available_after {
+                self.play_operators().await?;
+            }
+        }
+        let operators = self.client.get(OPERATORS).await?;
+        let available = items(&operators).iter().filter(|o| condition(o, "Available") == "True");
+        let mut available: Vec<String> =
+            available.filter_map(|o| o["metadata"]["name"].as_str().map(str::to_owned)).collect();
+        // The version is there when all operators are.
+        if BUILTIN.iter().all(|b| available.iter().any(|a| a == b)) {
+            available.push("cvo".into());
+        }
+        let certificate =
+            self.client.get("/api/v1/namespaces/openshift-config-managed/configmaps/default-ingress-cert").await;
+        Ok(Observed {
+            nodes: match_nodes(&self.hosts, items(&nodes), &[]),
+            bootkube_done: true,
+            etcd_bootstrap_done: true,
+            controller_runs: true,
+            controller_ready: false,
+            operators: available,
+            router_ca: certificate.is_ok(),
+        })
+    }
+
+    /// Nothing of the operators runs here: their objects are made, and say that they are only objects.
+    async fn play_operators(&self) -> io::Result<()> {
+        for name in BUILTIN {
+            let conditions: Vec<Value> = [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")]
+                .map(|(kind, status)| json!({ "type": kind, "status": status, "reason": "PlayedByTheLab" }))
+                .to_vec();
+            let object = json!({ "metadata": { "name": name }, "status": { "conditions": conditions } });
+            if self.client.create(OPERATORS, &object).await? {
+                say::moment("controller", "operator-played", &json!({ "name": name }));
+            }
+        }
+        let certificate =
+            json!({ "metadata": { "name": "default-ingress-cert" }, "data": { "ca-bundle.crt": self.pem } });
+        self.client.create("/api/v1/namespaces/openshift-config-managed/configmaps", &certificate).await.map(drop)
+    }
+}

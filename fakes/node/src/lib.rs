@@ -1,0 +1,41 @@
+//! What runs inside lab machines: the discovery agent, the installer, and a control plane small enough for a virtual machine of
+//! half a gigabyte. One program of many names, `vlab-node`.
+//!
+//! The agent's protocol, the installer's script and the controller's loops are those of `vlab-agents`, the simulated hosts: this
+//! crate gives them real hands ([`vlab_agents::Hands::Real`]) and a real clock.
+//!
+//! # What is real, what is not
+//!
+//! | part | real | simulated, and said so |
+//! | --- | --- | --- |
+//! | inventory | processors, memory, disks, interfaces, addresses, routes, firmware, TPM of this machine | hardware that the scenario declares on top (`overlay`); GPUs and management controllers are not looked for |
+//! | connectivity | ARP and neighbour solicitation, echo requests with times, losses and full-size unfragmented packets | – |
+//! | names, clocks | questions to the machine's name servers; chrony's own state, or SNTP | – |
+//! | free addresses, virtual IPs | ARP over the whole network | leases of virtual IPs by DHCP: refused with the reason |
+//! | disk speed | synced writes to the disk itself, what was there is written back | – |
+//! | container images | – | nothing is pulled; images stand for programs of the lab |
+//! | agent upgrade | – | the version's name changes, the program does not |
+//! | reclaiming a host | – | refused with the reason |
+//! | installation | Ignition configs of the service, coreos-installer with its progress, logs, reboot | cleaning LVM and RAID, changing the boot order: not done |
+//! | etcd | the real one: temporary member, joins, quorum, removal of the bootstrap's member; snapshot and restore on a single node | no TLS between members inside the lab's network |
+//! | API, machine-config server | TLS, certificate requests, nodes, what Ignition fetches | a small server of our own, without watches; whoever has a certificate may do everything |
+//! | virtual addresses | keepalived and haproxy where they are on the machine | – |
+//! | operators | – | their objects are made by the controller and say so |
+//!
+//! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
+//! * [`steps`] does what the service asks. [`shell`] drives the core. [`agent`] puts them together.
+//! * [`install`] is the installer, [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
+//! * [`podman`] stands in for the program of that name. [`say`] is how all of them speak to the harness.
+
+pub mod agent;
+pub mod cluster;
+pub mod ignition;
+pub mod install;
+pub mod inventory;
+pub mod machine;
+pub mod md5;
+pub mod net;
+pub mod podman;
+pub mod say;
+pub mod shell;
+pub mod steps;
