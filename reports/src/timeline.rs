@@ -384,8 +384,17 @@ impl<'a> Reader<'a> {
                 self.row(row("fault", "warning", host.or(*cluster), name, Cow::Owned(words.join(": "))));
             }
             What::Note { text } => self.row(row("note", "info", None, "", Cow::Borrowed(text))),
+            What::Machine { machine, did, detail } => {
+                let bad = matches!(detail.as_str(), "failed" | "crashed" | "panicked" | "ioerror") || did == "io-error";
+                let text = if detail.is_empty() { did.clone() } else { format!("{did}: {detail}") };
+                self.row(row("machine", if bad { "warning" } else { "info" }, None, machine, Cow::Owned(text)));
+            }
+            What::Console { machine, line, finding: Some(finding) } => {
+                let text = Cow::Owned(format!("{finding}: {line}"));
+                self.row(row("console", "warning", None, machine, text));
+            }
             // Too many for a page; they are in the history.
-            What::Step { .. } | What::ClusterProgress { .. } => {}
+            What::Step { .. } | What::ClusterProgress { .. } | What::Console { finding: None, .. } => {}
         }
     }
 

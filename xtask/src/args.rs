@@ -12,6 +12,11 @@ pub(crate) enum Doer {
         /// Whether PostgreSQL must be there.
         setup: bool,
     },
+    /// The same with its helper for virtual machines, after the set-up of what those need.
+    Machines {
+        /// The verb of `vlab`.
+        verb: &'static str,
+    },
     /// Format, lints, tests.
     Test,
     /// Only the set-up.
@@ -64,6 +69,18 @@ pub(crate) const VERBS: &[Verb] = &[
         usage: "doctor [options of `vlab doctor`]",
         what: "tell what this machine has, what works, and how to get the rest",
         doer: vlab("doctor"),
+    },
+    Verb {
+        name: "spawn",
+        usage: "spawn --iso <file> [options of `vlab spawn`]",
+        what: "boot a medium in a virtual machine and show its console",
+        doer: Doer::Machines { verb: "spawn" },
+    },
+    Verb {
+        name: "console",
+        usage: "console <host>",
+        what: "sit down at the console of a virtual machine that runs",
+        doer: vlab("console"),
     },
     Verb { name: "list", usage: "list [options of `vlab list`]", what: "list the scenarios", doer: vlab("list") },
     Verb {
@@ -169,6 +186,10 @@ pub(crate) fn help(verb: Option<&Verb>) -> String {
                     if setup {
                         text += no_setup;
                     }
+                    text += &format!("  -h, --help   this; all options: cargo xtask vlab {name} --help\n");
+                }
+                Doer::Machines { verb: name } => {
+                    text += no_setup;
                     text += &format!("  -h, --help   this; all options: cargo xtask vlab {name} --help\n");
                 }
                 Doer::Test | Doer::Setup => {

@@ -38,6 +38,7 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         Doer::Vlab { setup: false, .. } => None,
         Doer::Images => makes_media(args).then_some(Purpose::Images),
         Doer::Vlab { setup: true, .. } => Some(Purpose::Run),
+        Doer::Machines { .. } => Some(Purpose::Machines),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
     };
     let done = match purpose.map(|purpose| setup::ensure(purpose, may_install)) {
@@ -49,7 +50,10 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         }
     };
     match verb.doer {
-        Doer::Vlab { verb, .. } => vlab(verb, args),
+        // The doctor examines the helper, too, where it can be built.
+        Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, can_build_machines()),
+        Doer::Vlab { verb, .. } => vlab(verb, args, false),
+        Doer::Machines { verb } => vlab(verb, args, true),
         Doer::Test => test(args, may_install),
         Doer::Images => images(args),
         Doer::Setup if !args.is_empty() => containers(may_install),
@@ -99,8 +103,8 @@ fn images(args: &[OsString]) -> ExitCode {
 }
 
 /// Builds `vlab` (cargo decides whether there is anything to do) and becomes it.
-fn vlab(verb: &str, args: &[OsString]) -> ExitCode {
-    let binary = match build_vlab() {
+fn vlab(verb: &str, args: &[OsString], with_machines: bool) -> ExitCode {
+    let binary = match build_vlab(with_machines) {
         Ok(binary) => binary,
         Err(code) => return code,
     };
@@ -118,8 +122,13 @@ fn vlab(verb: &str, args: &[OsString]) -> ExitCode {
     ExitCode::from(INTERNAL)
 }
 
-fn build_vlab() -> Result<PathBuf, ExitCode> {
-    build_binary("vlab", &["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"])
+fn build_vlab(with_machines: bool) -> Result<PathBuf, ExitCode> {
+    let mut args = vec!["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"];
+    // The helper links libvirt and is only built where it is needed.
+    if with_machines {
+        args.extend(["--package", "vlab-machines", "--bin", "vlab-machines"]);
+    }
+    build_binary("vlab", &args)
 }
 
 fn build_binary(name: &str, args: &[&str]) -> Result<PathBuf, ExitCode> {
@@ -142,6 +151,14 @@ fn build_binary(name: &str, args: &[&str]) -> Result<PathBuf, ExitCode> {
             Err(ExitCode::from(INTERNAL))
         }
     }
+}
+
+/// Are libvirt's header and library there, so that the helper for virtual machines can be built?
+fn can_build_machines() -> bool {
+    let architecture = format!("/usr/lib/{}-linux-gnu/pkgconfig", std::env::consts::ARCH);
+    [architecture.as_str(), "/usr/lib64/pkgconfig", "/usr/lib/pkgconfig"]
+        .iter()
+        .any(|dir| Path::new(dir).join("libvirt.pc").is_file())
 }
 
 /// The path of a program in cargo's messages, one JSON object a line.

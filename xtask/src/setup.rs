@@ -11,14 +11,28 @@ use crate::say;
 /// For whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Running scenarios.
+    /// Running scenarios with simulated hosts.
     Run,
-    /// The project's own tests (and running scenarios: tests do that too).
+    /// Virtual machines and the lab network (and running scenarios).
+    Machines,
+    /// The project's own tests, which do all of that.
     Test,
     /// Running the service in containers.
     Containers,
     /// Building the media of virtual machines.
     Images,
+}
+
+impl Purpose {
+    /// Is what `of` needs needed for this purpose, too?
+    fn includes(self, of: Self) -> bool {
+        match (self, of) {
+            (Self::Containers | Self::Images, _) => self == of,
+            // An engine that already runs (or none) is the user's business: it is installed only when asked for.
+            (Self::Test, _) => of != Self::Containers,
+            (Self::Run | Self::Machines, _) => of == Self::Run || self == of,
+        }
+    }
 }
 
 /// Where a tool comes from.
@@ -48,6 +62,73 @@ const TOOLS: &[Tool] = &[
         purpose: Purpose::Run,
         source: Source::Apt("postgresql"),
         there: |machine| machine.database_url || machine.postgres(),
+    },
+    Tool {
+        name: "QEMU",
+        why: "runs the virtual machines",
+        purpose: Purpose::Machines,
+        source: Source::Apt(QEMU_PACKAGE),
+        there: |machine| machine.system_program("qemu-system-x86_64"),
+    },
+    Tool {
+        name: "qemu-img",
+        why: "makes the disks of virtual machines",
+        purpose: Purpose::Machines,
+        source: Source::Apt(QEMU_IMG_PACKAGE),
+        there: |machine| machine.system_program("qemu-img"),
+    },
+    Tool {
+        name: "libvirt with its QEMU driver",
+        why: "defines and watches the virtual machines; its embedded driver needs no daemon",
+        purpose: Purpose::Machines,
+        source: Source::Apt("libvirt-daemon"),
+        there: |machine| machine.library("libvirt/connection-driver/libvirt_driver_qemu.so"),
+    },
+    Tool {
+        name: "libvirt's header and library",
+        why: "`vlab-machines`, which speaks with libvirt, is built against it",
+        purpose: Purpose::Machines,
+        source: Source::Apt("libvirt-dev"),
+        there: |machine| machine.library("pkgconfig/libvirt.pc"),
+    },
+    Tool {
+        name: "OVMF",
+        why: "the firmware of virtual machines that boot by UEFI",
+        purpose: Purpose::Machines,
+        source: Source::Apt("ovmf"),
+        there: |machine| {
+            ["usr/share/OVMF/OVMF_CODE_4M.fd", "usr/share/OVMF/OVMF_CODE.fd", "usr/share/edk2/ovmf/OVMF_CODE.fd"]
+                .iter()
+                .any(|path| machine.root.join(path).is_file())
+        },
+    },
+    Tool {
+        name: "swtpm",
+        why: "the TPM of virtual machines",
+        purpose: Purpose::Machines,
+        source: Source::Apt("swtpm"),
+        there: |machine| machine.system_program("swtpm"),
+    },
+    Tool {
+        name: "dnsmasq",
+        why: "DHCP and DNS in the lab network",
+        purpose: Purpose::Machines,
+        source: Source::Apt("dnsmasq-base"),
+        there: |machine| machine.system_program("dnsmasq"),
+    },
+    Tool {
+        name: "ip and tc",
+        why: "make the lab network",
+        purpose: Purpose::Machines,
+        source: Source::Apt("iproute2"),
+        there: |machine| machine.system_program("ip") && machine.system_program("tc"),
+    },
+    Tool {
+        name: "nft",
+        why: "cuts and disturbs links of the lab network",
+        purpose: Purpose::Machines,
+        source: Source::Apt("nftables"),
+        there: |machine| machine.system_program("nft"),
     },
     Tool {
         name: "chromium",
@@ -177,6 +258,9 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+const QEMU_IMG_PACKAGE: &str = "qemu-utils";
+
 /// Where to look: the parts of the environment that matter, so that tests can give others.
 struct Machine {
     root: PathBuf,
@@ -207,6 +291,12 @@ impl Machine {
         self.path.iter().any(|dir| dir.join(name).is_file())
     }
 
+    /// A file where libraries are: Debian has a folder for each architecture, others have not.
+    fn library(&self, file: &str) -> bool {
+        let architecture = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        [architecture.as_str(), "usr/lib64", "usr/lib"].iter().any(|dir| self.root.join(dir).join(file).is_file())
+    }
+
     /// A program that may be where only administrators look.
     fn system_program(&self, name: &str) -> bool {
         self.program(name) || ["usr/sbin", "sbin"].iter().any(|dir| self.root.join(dir).join(name).is_file())
@@ -228,14 +318,7 @@ impl Machine {
     }
 
     fn missing(&self, purpose: Purpose) -> Vec<&'static Tool> {
-        TOOLS
-            .iter()
-            .filter(|tool| {
-                let tests = purpose == Purpose::Test && matches!(tool.purpose, Purpose::Run | Purpose::Images);
-                tool.purpose == purpose || tests
-            })
-            .filter(|tool| !(tool.there)(self))
-            .collect()
+        TOOLS.iter().filter(|tool| purpose.includes(tool.purpose)).filter(|tool| !(tool.there)(self)).collect()
     }
 }
 
@@ -378,13 +461,19 @@ const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/vlab.conf"
 
 fn plan(missing: &[&Tool], root: Root, terminal: bool) -> Vec<Step> {
     let mut steps = Vec::new();
-    let packages: Vec<&str> = missing
+    let mut packages: Vec<&'static str> = missing
         .iter()
         .filter_map(|tool| match tool.source {
             Source::Apt(package) => Some(package),
             Source::Cargo(_) | Source::Rustup(_) => None,
         })
         .collect();
+    // Where `qemu-utils` came from a newer release than the one that is installed from, apt removes it to install QEMU,
+    // and refuses to install both at once. So QEMU first, and then what fits to it, even if it was there before.
+    let qemu = packages.contains(&QEMU_PACKAGE);
+    if qemu {
+        packages.retain(|package| *package != QEMU_IMG_PACKAGE);
+    }
     let as_root: &[&str] = match (root, terminal) {
         (Root::Already, _) => &[],
         (Root::Sudo | Root::No, true) => &["sudo"],
@@ -407,9 +496,13 @@ fn plan(missing: &[&Tool], root: Root, terminal: bool) -> Vec<Step> {
         step(false, as_root, &["apt-get", "update", "-q"]);
         let install =
             ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-q", "-y", "--no-install-recommends"];
-        let install: Vec<&str> = install.into_iter().chain(packages.iter().copied()).collect();
+        let with =
+            |packages: &[&'static str]| install.iter().copied().chain(packages.iter().copied()).collect::<Vec<_>>();
         // Not `must`: the line after it is to be removed in any case. What is still missing is seen at the end.
-        step(false, as_root, &install);
+        step(false, as_root, &with(&packages));
+        if qemu {
+            step(false, as_root, &with(&[QEMU_IMG_PACKAGE]));
+        }
         if database {
             step(false, as_root, &["rm", "-f", NO_MAIN_CLUSTER]);
         }
@@ -482,6 +575,28 @@ mod tests {
     }
 
     #[test]
+    fn qemu_comes_before_the_tools_that_fit_to_it() {
+        let ends = |names: &[&str]| {
+            let lines = lines(&plan(&tools(names), Root::Already, true));
+            let last_words =
+                |line: &String| line.split_once("--no-install-recommends ").map(|(_, rest)| rest.to_owned());
+            lines.iter().filter_map(last_words).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(&["QEMU", "qemu-img", "nft"]), ["qemu-system-x86 nftables", "qemu-utils"]);
+        // It was there, and the installation of QEMU may have removed it.
+        assert_eq!(ends(&["QEMU"]), ["qemu-system-x86", "qemu-utils"]);
+        assert_eq!(ends(&["qemu-img"]), ["qemu-utils"]);
+    }
+
+    #[test]
+    fn simulated_hosts_need_no_machines_and_machines_need_no_browser() {
+        assert!(Purpose::Machines.includes(Purpose::Run) && Purpose::Test.includes(Purpose::Machines));
+        assert!(!Purpose::Run.includes(Purpose::Machines) && !Purpose::Machines.includes(Purpose::Images));
+        assert!(Purpose::Test.includes(Purpose::Images) && !Purpose::Images.includes(Purpose::Run));
+        assert!(!Purpose::Test.includes(Purpose::Containers) && Purpose::Containers.includes(Purpose::Containers));
+    }
+
+    #[test]
     fn what_is_missing_depends_on_the_purpose() {
         let root = std::env::temp_dir().join(format!("xtask-setup-{}", std::process::id()));
         let machine = empty_machine(&root);
@@ -518,6 +633,17 @@ mod tests {
             put(&format!("usr/include/{name}"));
         }
         assert_eq!(names(&machine.missing(Purpose::Images)), [] as [&str; 0]);
+        for name in ["qemu-system-x86_64", "qemu-img", "swtpm", "dnsmasq", "ip", "tc", "nft"] {
+            put(&format!("usr/sbin/{name}"));
+        }
+        put("usr/share/OVMF/OVMF_CODE_4M.fd");
+        assert_eq!(
+            names(&machine.missing(Purpose::Machines)),
+            ["libvirt with its QEMU driver", "libvirt's header and library"]
+        );
+        put("usr/lib64/libvirt/connection-driver/libvirt_driver_qemu.so");
+        put("usr/lib64/pkgconfig/libvirt.pc");
+        assert_eq!(names(&machine.missing(Purpose::Machines)), [] as [&str; 0]);
         assert_eq!(names(&machine.missing(Purpose::Test)), ["cargo-nextest"]);
         fs::remove_dir_all(&root).unwrap();
     }

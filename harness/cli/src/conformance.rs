@@ -21,7 +21,7 @@ use vlab_scenario::SourceFile;
 
 use crate::run::{enter_for_containers, interrupted, runs_folder};
 use crate::say;
-use crate::tools::{catalogue, ensure_set_up, print};
+use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
 /// The suite's name where a scenario's would stand.
 pub(crate) const NAME: &str = "conformance";
@@ -125,7 +125,7 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
         return code;
     }
     if prepared.target.needs_postgres_here()
-        && let Err(code) = ensure_set_up(!args.no_setup)
+        && let Err(code) = ensure_set_up(Setup::Run, !args.no_setup)
     {
         return code;
     }

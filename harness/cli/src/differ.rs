@@ -14,7 +14,7 @@ use vlab_scenario::Catalogue;
 
 use crate::run::{self, Running, runs_folder};
 use crate::say;
-use crate::tools::{catalogue, ensure_set_up, print};
+use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
 /// Two rounds of a monitor under the `real` profile: what is not further apart than this has no order.
 const TOGETHER: Duration = Duration::from_secs(20);
@@ -210,7 +210,7 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
     if let Err(code) = run::enter_for_containers([&args.against]) {
         return code;
     }
-    if let Err(code) = ensure_set_up(!args.no_setup) {
+    if let Err(code) = ensure_set_up(Setup::Run, !args.no_setup) {
         return code;
     }
     let running = Running {

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod differ;
+mod machines;
 mod run;
 mod service;
 mod tools;
@@ -51,6 +52,12 @@ enum Verb {
     Diff(differ::DiffArgs),
     /// Run scenarios on the simulated service and on another one, and compare the histories.
     Differential(differ::DifferentialArgs),
+    /// Boot a medium in a virtual machine and show its console until it stops or Ctrl-C ends it.
+    Spawn(machines::SpawnArgs),
+    /// Sit down at the console of a virtual machine that runs (Ctrl-] leaves).
+    Console(machines::ConsoleArgs),
+    /// List the virtual machines that run.
+    Machines(machines::MachinesArgs),
     /// Tell what this machine has, what works, and how to get the rest.
     Doctor(tools::DoctorArgs),
     /// Install what runs need and is missing.
@@ -64,6 +71,10 @@ fn main() -> ExitCode {
     // Before any thread starts: the supervisor is a fork of a small single-threaded program.
     if args.get(1).is_some_and(|verb| verb == vlab_lab::supervisor::VERB) {
         return vlab_lab::supervisor::supervise_main(&args[2..]);
+    }
+    // Before any thread starts: only such a process can enter a user namespace.
+    if args.get(1).is_some_and(|verb| verb == vlab_lab::network::namespace::VERB) {
+        return vlab_lab::network::namespace::in_namespace_main(&args[2..]);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -95,6 +106,9 @@ fn main() -> ExitCode {
             Verb::Check(args) => run::check(&args),
             Verb::Diff(args) => differ::diff(&args),
             Verb::Differential(args) => differ::differential(args).await,
+            Verb::Spawn(args) => machines::spawn(args).await,
+            Verb::Console(args) => machines::console(args).await,
+            Verb::Machines(args) => machines::list(&args),
             Verb::Doctor(args) => tools::doctor(args).await,
             Verb::Setup(args) => tools::set_up(&args),
             Verb::Gc(args) => tools::gc(&args),

@@ -19,7 +19,7 @@ use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_scenario::{Catalogue, SourceFile};
 
-use crate::tools::{catalogue, ensure_set_up, load, print, tagged};
+use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tagged};
 use crate::{conformance, say};
 
 const TARGETS: &str = "\
@@ -189,7 +189,7 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         return code;
     }
     if ready.iter().any(|(prepared, _)| prepared.target.needs_postgres_here())
-        && let Err(code) = ensure_set_up(!options.no_setup)
+        && let Err(code) = ensure_set_up(Setup::Run, !options.no_setup)
     {
         return code;
     }

@@ -163,7 +163,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
                 Needed::ToRun => "",
                 Needed::ToTest => " (tests only)",
                 Needed::ForSome => " (some runs)",
-                Needed::Later => " (not needed yet)",
+                Needed::ForMachines => " (virtual machines)",
             };
             print(&format!("{:width$}  {state:8}{later}  {}: {}\n", f.name, f.why, f.detail));
             if let Some(fix) = f.fix {
@@ -174,6 +174,10 @@ pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
     if examination.can_run() {
         if !args.json {
             print("runs with simulated hosts can start on this machine\n");
+            print(match examination.lacking(Needed::ForMachines).next() {
+                None => "virtual machines can start on this machine\n",
+                Some(_) => "virtual machines cannot all start on this machine: see above\n",
+            });
         }
         exit::PASSED
     } else {
@@ -189,6 +193,9 @@ pub(crate) struct SetupArgs {
     /// Docker Engine, and start it.
     #[arg(long)]
     containers: bool,
+    /// What virtual machines and the lab network need, too.
+    #[arg(long, conflicts_with = "containers")]
+    machines: bool,
 }
 
 pub(crate) fn set_up(args: &SetupArgs) -> u8 {
@@ -205,7 +212,8 @@ pub(crate) fn set_up(args: &SetupArgs) -> u8 {
             }
         };
     }
-    match ensure_set_up(!args.no_setup) {
+    let purpose = if args.machines { Setup::Machines } else { Setup::Run };
+    match ensure_set_up(purpose, !args.no_setup) {
         Ok(done) => {
             say(done);
             exit::PASSED
@@ -214,9 +222,22 @@ pub(crate) fn set_up(args: &SetupArgs) -> u8 {
     }
 }
 
+/// For what something is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setup {
+    /// Runs with simulated hosts.
+    Run,
+    /// Virtual machines, too.
+    Machines,
+}
+
 /// What a run needs is there afterwards, or a message and the exit code.
-pub(crate) fn ensure_set_up(may_install: bool) -> Result<&'static str, u8> {
-    match setup::ensure(setup::Purpose::Run, may_install) {
+pub(crate) fn ensure_set_up(purpose: Setup, may_install: bool) -> Result<&'static str, u8> {
+    let purpose = match purpose {
+        Setup::Run => setup::Purpose::Run,
+        Setup::Machines => setup::Purpose::Machines,
+    };
+    match setup::ensure(purpose, may_install) {
         Ok(setup::Done::WasThere) => Ok("everything is there"),
         Ok(setup::Done::Installed) => Ok("set up"),
         Err(why) => {

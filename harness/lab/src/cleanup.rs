@@ -12,6 +12,7 @@ use serde::Serialize;
 use vlab_engine::{Engine, Thing};
 
 use crate::ledger::{LedgerError, MARK, Resource, Snapshot};
+use crate::network::namespace;
 use crate::postgres::{drop_left_behind, remains};
 use crate::proc::{self, ProcessId};
 use crate::process::nix_pid;
@@ -92,8 +93,19 @@ pub(crate) fn settle_all(ledger: &Path, by: &str, budget: Duration) -> Result<Ve
 
 fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Outcome {
     let result = match resource {
-        Resource::Process { .. } | Resource::PostgresCluster { .. } if !same_boot => Ok(None),
-        Resource::Process { process, pgid, .. } => kill(*process, *pgid, mark, end),
+        Resource::Process { .. }
+        | Resource::Machine { .. }
+        | Resource::NetworkNamespace { .. }
+        | Resource::PostgresCluster { .. }
+            if !same_boot =>
+        {
+            Ok(None)
+        }
+        Resource::Process { process, pgid, .. } | Resource::Machine { process, pgid, .. } => {
+            kill(*process, *pgid, mark, end)
+        }
+        Resource::NetworkNamespace { name } => namespace::remove_named(name),
+        Resource::Memory { .. } => Ok(None),
         Resource::PostgresCluster { data_dir } => remains::remove(data_dir, end),
         Resource::Directory { path } => remove_directory(path),
         Resource::File { path } => remove_if(path, |kind| kind.is_file() || kind.is_symlink(), "a file"),
@@ -142,7 +154,12 @@ fn remove_from_engine(address: &str, thing: &str, name: &str) -> Result<Option<S
 
 /// Ends a process, its group, and whatever bears its mark. A process with the right number and another start time is
 /// somebody else and is left alone.
-fn kill(process: Option<ProcessId>, pgid: Option<u32>, mark: &str, end: Instant) -> Result<Option<String>, String> {
+pub(crate) fn kill(
+    process: Option<ProcessId>,
+    pgid: Option<u32>,
+    mark: &str,
+    end: Instant,
+) -> Result<Option<String>, String> {
     let mut killed: Vec<ProcessId> = Vec::new();
     if let Some(process) = process.filter(|process| process.is_alive()) {
         // While the leader is there the number of its group cannot be another's.

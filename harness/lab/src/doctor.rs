@@ -7,20 +7,20 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::io::{Read as _, Seek as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{self, Signal};
 use serde::Serialize;
 
+use crate::ledger::Ledger;
+use crate::machines::memory::available;
+use crate::machines::{Accel, MachineError, Machines, MachinesOptions, find_ovmf, probe};
+use crate::network::{Form, NetworkError, namespace, permits};
 use crate::postgres::{PgCluster, PgError, PgOptions};
-use crate::process::nix_pid;
-use crate::spawn::{self, Birth};
-use crate::wait;
+use crate::try_out::{Tried, TryError, in_path, try_out};
 
 /// Sockets of one simulated host when hosts and service run on this machine: both ends of its connection.
 const FILES_PER_HOST: u64 = 2;
@@ -56,8 +56,8 @@ pub enum Needed {
     ToTest,
     /// For some kinds of runs only, which say so when it is not there.
     ForSome,
-    /// Not needed yet: for runs with virtual machines.
-    Later,
+    /// Only for virtual machines and their network.
+    ForMachines,
 }
 
 /// What was found.
@@ -119,7 +119,7 @@ impl fmt::Display for Examination {
                 State::Unusable => "UNUSABLE",
             };
             let later = match finding.needed {
-                Needed::Later => " (not needed yet)",
+                Needed::ForMachines => " (for virtual machines)",
                 Needed::ForSome => " (for some runs)",
                 Needed::ToRun | Needed::ToTest => "",
             };
@@ -143,6 +143,7 @@ type Verdict = (State, String);
 enum Check {
     Blocking(fn(&Context) -> Verdict),
     Postgres,
+    Machines,
 }
 
 struct Need {
@@ -205,33 +206,48 @@ const NEEDS: &[Need] = &[
         fix: "`cargo xtask setup` (Debian: apt-get install chromium)",
     },
     Need {
-        name: "user namespaces",
-        why: "the lab network of an unprivileged user",
-        needed: Needed::Later,
-        check: Check::Blocking(user_namespaces),
-        fix: "sysctl kernel.unprivileged_userns_clone=1 (and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
-    },
-    Need {
-        name: "kvm",
-        why: "virtual machines at full speed",
-        needed: Needed::Later,
-        check: Check::Blocking(kvm),
-        fix: "Debian: apt-get install qemu-system-x86 qemu-utils; load kvm_intel or kvm_amd, with nested virtualisation in a \
-              virtual machine; join the group kvm",
+        name: "acceleration",
+        why: "virtual machines run under KVM, or under TCG where KVM does not work",
+        needed: Needed::ForMachines,
+        check: Check::Blocking(acceleration),
+        fix: "`vlab setup --machines` (Debian: apt-get install qemu-system-x86)",
     },
     Need {
         name: "libvirt",
         why: "defines and watches the virtual machines",
-        needed: Needed::Later,
-        check: Check::Blocking(libvirt),
-        fix: "Debian: apt-get install libvirt-clients libvirt-daemon",
+        needed: Needed::ForMachines,
+        check: Check::Machines,
+        fix: "`vlab setup --machines` (Debian: apt-get install libvirt-daemon libvirt-dev), then \
+              `cargo build -p vlab-machines` where `vlab` was built",
     },
     Need {
         name: "qemu-img",
         why: "makes the disks of virtual machines",
-        needed: Needed::Later,
+        needed: Needed::ForMachines,
         check: Check::Blocking(qemu_img),
-        fix: "Debian: apt-get install qemu-utils",
+        fix: "`vlab setup --machines` (Debian: apt-get install qemu-utils)",
+    },
+    Need {
+        name: "ovmf",
+        why: "the firmware of virtual machines that boot by UEFI",
+        needed: Needed::ForMachines,
+        check: Check::Blocking(ovmf),
+        fix: "`vlab setup --machines` (Debian: apt-get install ovmf)",
+    },
+    Need {
+        name: "swtpm",
+        why: "the TPM of virtual machines that have one",
+        needed: Needed::ForMachines,
+        check: Check::Blocking(swtpm),
+        fix: "`vlab setup --machines` (Debian: apt-get install swtpm)",
+    },
+    Need {
+        name: "lab network",
+        why: "bridge, taps, DHCP and DNS for virtual machines, in a network namespace",
+        needed: Needed::ForMachines,
+        check: Check::Blocking(lab_network),
+        fix: "`vlab setup --machines` (Debian: apt-get install iproute2 nftables dnsmasq-base); without root: sysctl \
+              kernel.unprivileged_userns_clone=1 (and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
     },
     Need {
         name: "container engine",
@@ -263,6 +279,7 @@ pub async fn examine_one(name: &str, context: Context) -> Option<Finding> {
 async fn look(need: &Need, context: &Context) -> Finding {
     let (state, detail) = match need.check {
         Check::Postgres => postgres().await,
+        Check::Machines => libvirt().await,
         Check::Blocking(check) => {
             let context = context.clone();
             let checked = tokio::task::spawn_blocking(move || check(&context)).await;
@@ -347,22 +364,11 @@ fn nearest_existing(dir: &Path) -> PathBuf {
 
 fn memory(context: &Context) -> Verdict {
     let needed = BYTES_OF_HARNESS + u64::from(context.hosts) * BYTES_PER_HOST;
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let Some(available) = kib_line(&meminfo, "MemAvailable:") else {
+    let Some(available) = available() else {
         return (State::Unusable, "/proc/meminfo does not say what is available".to_owned());
     };
-    // A container may get less than the machine has.
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
-    let available = group.map_or(available, |group| group.min(available));
     let detail = format!("{} available, {} needed for {} hosts", bytes(available), bytes(needed), context.hosts);
     (if available >= needed { State::Found } else { State::Unusable }, detail)
-}
-
-fn kib_line(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 fn open_files(context: &Context) -> Verdict {
@@ -396,14 +402,16 @@ fn ports(context: &Context) -> Verdict {
 }
 
 fn nextest(_: &Context) -> Verdict {
-    try_out("cargo", ["nextest", "--version"], 20, |tried| match tried.status.success() {
+    try_it("cargo", ["nextest", "--version"], 20, |tried| match tried.status.success() {
         true => Ok(tried.stdout.lines().next().unwrap_or_default().to_owned()),
         false => Err((State::Missing, "cargo knows no `nextest`".to_owned())),
     })
 }
 
 fn chromium(_: &Context) -> Verdict {
-    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| in_path(name)) else {
+    let Some(browser) =
+        ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| in_path(name).is_some())
+    else {
         return (State::Missing, "neither chromium nor google-chrome is in PATH".to_owned());
     };
     let profile = match tempfile::tempdir() {
@@ -416,57 +424,81 @@ fn chromium(_: &Context) -> Verdict {
     // Root has no sandbox of its own there.
     let args =
         ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &profile_arg, "--dump-dom", page];
-    try_out(browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
+    try_it(browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
         true => Ok(format!("{browser} draws a page")),
         false => Err((State::Unusable, format!("{browser} draws nothing ({}): {}", tried.status, tried.last_words()))),
     })
 }
 
-fn user_namespaces(_: &Context) -> Verdict {
-    try_out("unshare", ["--user", "--map-root-user", "--net", "true"], 5, |tried| match tried.status.success() {
-        true => Ok("one with a network of its own was made".to_owned()),
-        false => Err((State::Unusable, tried.last_words())),
-    })
-}
-
-/// `/dev/kvm` that opens is no proof: a machine must run. The boot sector writes one number to QEMU's exit port.
-fn kvm(_: &Context) -> Verdict {
-    const SAYS: u8 = 0x21;
-    // mov al, SAYS; out 0xf4, al; cli; hlt
-    const CODE: [u8; 6] = [0xb0, SAYS, 0xe6, 0xf4, 0xfa, 0xf4];
-    if !Path::new("/dev/kvm").exists() {
-        return (State::Missing, "there is no /dev/kvm".to_owned());
+/// Which one machines get, and why not the better one.
+fn acceleration(_: &Context) -> Verdict {
+    match probe::probe() {
+        Ok(found) => (State::Found, found.why),
+        Err(error) if probe::qemu().is_none() => (State::Missing, error.to_string()),
+        Err(error) => (State::Unusable, error.to_string()),
     }
-    let mut sector = [0_u8; 512];
-    sector[..CODE.len()].copy_from_slice(&CODE);
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    let disk = tempfile::NamedTempFile::new().and_then(|file| fs::write(file.path(), sector).map(|()| file));
-    let disk = match disk {
-        Ok(disk) => disk,
+}
+
+/// The helper connects to the embedded driver, which asks QEMU what it can do.
+async fn libvirt() -> Verdict {
+    let (folder, id) = match (tempfile::tempdir(), format!("doctor-{}", std::process::id())) {
+        (Ok(folder), id) => (folder, id),
+        (Err(error), _) => return (State::Unusable, error.to_string()),
+    };
+    let ledger = match Ledger::create(&folder.path().join("ledgers"), &id) {
+        Ok(ledger) => Arc::new(ledger),
         Err(error) => return (State::Unusable, error.to_string()),
     };
-    let drive = format!("format=raw,file={}", disk.path().display());
-    let args = ["-accel", "kvm", "-m", "32", "-nodefaults", "-display", "none", "-no-reboot"];
-    let args = args.into_iter().chain(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x01", "-drive", &drive]);
-    // QEMU ends with (value << 1) | 1.
-    try_out("qemu-system-x86_64", args, 15, |tried| match tried.status.code() {
-        Some(code) if code == i32::from(SAYS) << 1 | 1 => {
-            Ok(format!("a machine booted under KVM in {} ms", tried.took.as_millis()))
+    let mut options = MachinesOptions::new(&ledger, Accel::Tcg, folder.path());
+    options.scratch = folder.path().to_path_buf();
+    let machines = match Machines::start(options).await {
+        Ok(machines) => machines,
+        Err(error @ (MachineError::NoHelper(_) | MachineError::NoLibvirt { .. })) => {
+            return (State::Missing, error.to_string());
         }
-        _ => Err((State::Unusable, format!("no machine boots under KVM ({}): {}", tried.status, tried.last_words()))),
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    let versions = machines.versions().clone();
+    match machines.stop().await {
+        Ok(()) => (State::Found, format!("libvirt {} (embedded driver) with QEMU {}", versions.libvirt, versions.qemu)),
+        Err(error) => (State::Unusable, error.to_string()),
+    }
+}
+
+fn ovmf(_: &Context) -> Verdict {
+    match find_ovmf() {
+        Some((code, _)) => (State::Found, code.display().to_string()),
+        None => (State::Missing, "no OVMF_CODE_4M.fd in its usual places".to_owned()),
+    }
+}
+
+fn swtpm(_: &Context) -> Verdict {
+    try_it("swtpm", ["socket", "--print-capabilities"], 5, |tried| match tried.status.success() {
+        true => Ok("tells what it can".to_owned()),
+        false => Err((State::Unusable, tried.last_words())),
     })
 }
 
-fn libvirt(_: &Context) -> Verdict {
-    let root = match tempfile::tempdir() {
-        Ok(root) => root,
-        Err(error) => return (State::Unusable, error.to_string()),
+/// Makes the network itself, in the form of this user; root is told about the other form, too.
+fn lab_network(_: &Context) -> Verdict {
+    if let Err(error) = namespace::find("dnsmasq") {
+        return (State::Missing, error.to_string());
+    }
+    let (mine, helper) = (Form::of_this_user(), Path::new("/proc/self/exe"));
+    let said = |form| match permits(form, helper) {
+        Ok(()) => Ok(format!("{form}: works")),
+        Err(error) => Err(error),
     };
-    let uri = format!("qemu:///embed?root={}", root.path().display());
-    try_out("virsh", ["-q", "-c", &uri, "version"], 15, |tried| match tried.status.success() {
-        true => Ok(tried.stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()),
-        false => Err((State::Unusable, tried.last_words())),
-    })
+    let other = match mine {
+        // Only root can have it.
+        Form::User => String::new(),
+        Form::Named => said(Form::User).map_or_else(|error| format!("; {error}"), |works| format!("; {works}")),
+    };
+    match said(mine) {
+        Ok(works) => (State::Found, format!("{works}{other}")),
+        Err(error @ NetworkError::Missing { .. }) => (State::Missing, error.to_string()),
+        Err(error) => (State::Unusable, format!("{error}{other}")),
+    }
 }
 
 fn qemu_img(_: &Context) -> Verdict {
@@ -476,7 +508,7 @@ fn qemu_img(_: &Context) -> Verdict {
     };
     let disk = dir.path().join("disk.qcow2");
     let args = ["create".as_ref(), "-q".as_ref(), "-f".as_ref(), "qcow2".as_ref(), disk.as_os_str(), "1G".as_ref()];
-    try_out::<&OsStr>("qemu-img", args, 5, |tried| match tried.status.success() && disk.is_file() {
+    try_it::<&OsStr>("qemu-img", args, 5, |tried| match tried.status.success() && disk.is_file() {
         true => Ok("makes a qcow2 disk".to_owned()),
         false => Err((State::Unusable, tried.last_words())),
     })
@@ -496,67 +528,18 @@ fn engine(_: &Context) -> Verdict {
     }
 }
 
-/// What a tried program said.
-struct Tried {
-    status: ExitStatus,
-    stdout: String,
-    stderr: String,
-    took: Duration,
-}
-
-impl Tried {
-    fn last_words(&self) -> String {
-        let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
-        last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| "without a word".to_owned())
-    }
-}
-
-/// Runs a program for at most `seconds`, then kills it with its group, and lets `judge` read what came of it.
-fn try_out<A: AsRef<OsStr>>(
+/// Runs a program for at most `seconds` and lets `judge` read what came of it.
+fn try_it<A: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = A>,
     seconds: u64,
     judge: impl Fn(&Tried) -> Result<String, Verdict>,
 ) -> Verdict {
-    if !in_path(program) {
-        return (State::Missing, format!("there is no `{program}` in PATH"));
+    match try_out(program, args, Duration::from_secs(seconds)) {
+        Ok(tried) => judge(&tried).map_or_else(|verdict| verdict, |detail| (State::Found, detail)),
+        Err(TryError::Missing(why)) => (State::Missing, why),
+        Err(TryError::Failed(why)) => (State::Unusable, why),
     }
-    let tried = || -> std::io::Result<Option<Tried>> {
-        // Files and not pipes: a grandchild that keeps a pipe open would keep us.
-        let (mut out, mut err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let started = Instant::now();
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let mut child = spawn::spawn(command, Birth { new_session: false, death_signal: Some(Signal::SIGKILL) })?;
-        let mut status = None;
-        wait::until_blocking(started + Duration::from_secs(seconds), || {
-            status = child.try_wait().ok().flatten();
-            status.is_some()
-        });
-        let took = started.elapsed();
-        if status.is_none() {
-            let _ = signal::killpg(nix_pid(child.id()), Signal::SIGKILL);
-            child.wait()?;
-        }
-        let text = |file: &mut fs::File| -> std::io::Result<String> {
-            let mut bytes = Vec::new();
-            file.rewind()?;
-            file.take(64 * 1024).read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let (stdout, stderr) = (text(&mut out)?, text(&mut err)?);
-        Ok(status.map(|status| Tried { status, stdout, stderr, took }))
-    };
-    match tried() {
-        Ok(Some(tried)) => judge(&tried).map_or_else(|verdict| verdict, |detail| (State::Found, detail)),
-        Ok(None) => (State::Unusable, format!("`{program}` does not end within {seconds} s")),
-        Err(error) => (State::Unusable, format!("`{program}`: {error}")),
-    }
-}
-
-fn in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// For people: `1.5 GiB`, `200 MiB`.
@@ -568,6 +551,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Instant;
 
     use super::*;
 
@@ -602,12 +586,12 @@ mod tests {
             true => Ok(tried.stdout.trim().to_owned()),
             false => Err((State::Unusable, tried.last_words())),
         };
-        assert_eq!(try_out("no-such-program", ["x"], 5, judge).0, State::Missing);
-        assert_eq!(try_out("sh", ["-c", "echo fine"], 5, judge), (State::Found, "fine".to_owned()));
-        let broken = try_out("sh", ["-c", "echo why >&2; exit 3"], 5, judge);
+        assert_eq!(try_it("no-such-program", ["x"], 5, judge).0, State::Missing);
+        assert_eq!(try_it("sh", ["-c", "echo fine"], 5, judge), (State::Found, "fine".to_owned()));
+        let broken = try_it("sh", ["-c", "echo why >&2; exit 3"], 5, judge);
         assert_eq!(broken, (State::Unusable, "why".to_owned()));
         let started = Instant::now();
-        let slow = try_out("sh", ["-c", "sleep 60 & wait"], 1, judge);
+        let slow = try_it("sh", ["-c", "sleep 60 & wait"], 1, judge);
         assert_eq!(slow, (State::Unusable, "`sh` does not end within 1 s".to_owned()));
         assert!(started.elapsed() < Duration::from_secs(30));
     }
@@ -627,12 +611,12 @@ mod tests {
             text.lines().last().unwrap().to_owned()
         };
         assert_eq!(last(vec![finding(Needed::ToRun, State::Found)]), "ready for runs and for the tests");
-        assert_eq!(last(vec![finding(Needed::Later, State::Missing)]), "ready for runs and for the tests");
+        assert_eq!(last(vec![finding(Needed::ForSome, State::Missing)]), "ready for runs and for the tests");
         let tests = last(vec![finding(Needed::ToTest, State::Unusable)]);
         assert_eq!(tests, "ready for runs; the project's own tests need more");
         assert_eq!(last(vec![finding(Needed::ToRun, State::Unusable)]), "NOT ready: see above");
-        let text = Examination { findings: vec![finding(Needed::Later, State::Missing)] }.to_string();
-        assert!(text.contains("MISSING   x                z (not needed yet)\n"), "{text}");
+        let text = Examination { findings: vec![finding(Needed::ForSome, State::Missing)] }.to_string();
+        assert!(text.contains("MISSING   x                z (for some runs)\n"), "{text}");
         assert!(text.contains("fix: do it"), "{text}");
     }
 

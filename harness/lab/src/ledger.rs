@@ -77,6 +77,32 @@ pub enum Resource {
         /// Its name.
         name: String,
     },
+    /// A virtual machine: its QEMU, which is nobody's child. Who it is follows by [`Ledger::identify`]; until then, and
+    /// after a reset, it is found by its [`MARK`].
+    Machine {
+        /// Name of the host.
+        name: String,
+        /// Its folder: sockets, disks. An entry of its own, or inside of one.
+        directory: PathBuf,
+        /// What its console has said; stays.
+        console: PathBuf,
+        /// Its QEMU; `None` until it is born.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process: Option<ProcessId>,
+        /// Its process group; `None` until it is born.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pgid: Option<u32>,
+    },
+    /// A network namespace with a name (`ip netns`). What is in it (bridge, taps, rules) goes with it.
+    NetworkNamespace {
+        /// Its name.
+        name: String,
+    },
+    /// Memory that is promised to machines; nothing to remove, but others must not count on it.
+    Memory {
+        /// How much.
+        bytes: u64,
+    },
     /// Written by another version of this program: kept as it is, reported, not touched.
     #[serde(untagged)]
     Unknown(serde_json::Value),
@@ -93,6 +119,10 @@ impl std::fmt::Display for Resource {
             Self::PostgresCluster { data_dir } => write!(f, "PostgreSQL server in {}", data_dir.display()),
             Self::Database { server, name } => write!(f, "database {name} on {server}"),
             Self::Engine { engine, thing, name } => write!(f, "{thing} {name} of {engine}"),
+            Self::Machine { name, process: Some(id), .. } => write!(f, "machine {name} (QEMU {})", id.pid),
+            Self::Machine { name, process: None, .. } => write!(f, "machine {name}"),
+            Self::NetworkNamespace { name } => write!(f, "network namespace {name}"),
+            Self::Memory { bytes } => write!(f, "{} MiB of memory for machines", bytes >> 20),
             Self::Unknown(value) => match value.get("kind").and_then(serde_json::Value::as_str) {
                 Some(kind) => write!(f, "`{kind}` of another version"),
                 None => write!(f, "entry of another version"),
@@ -300,7 +330,9 @@ fn mark(run: &str, token: Token) -> String {
 }
 
 fn identify(open: &mut BTreeMap<Token, Resource>, token: Token, id: ProcessId, group: u32) {
-    if let Some(Resource::Process { process, pgid, .. }) = open.get_mut(&token) {
+    if let Some(Resource::Process { process, pgid, .. } | Resource::Machine { process, pgid, .. }) =
+        open.get_mut(&token)
+    {
         *process = Some(id);
         *pgid = Some(group);
     }

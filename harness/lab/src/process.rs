@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -17,12 +18,13 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Token};
+use crate::network::namespace::Namespace;
 use crate::proc::{self, ProcessId};
 use crate::spawn::{self, Birth};
 use crate::wait::{self, Timeout};
 
 /// A program to start.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Program {
     /// For people and for the ledger: `service`, `postgres` …
     pub what: String,
@@ -44,6 +46,12 @@ pub struct Program {
     pub death_signal: Option<Signal>,
     /// Where to write it down.
     pub ledger: Option<Arc<Ledger>>,
+    /// The network namespace that it runs in; ours when `None`.
+    pub namespace: Option<Arc<Namespace>>,
+    /// Its stdin; nothing when `None`.
+    pub stdin: Option<OwnedFd>,
+    /// Its stdout; the log file when `None`.
+    pub stdout: Option<OwnedFd>,
 }
 
 impl Program {
@@ -61,6 +69,9 @@ impl Program {
             log_file: log_file.into(),
             death_signal: Some(Signal::SIGKILL),
             ledger: None,
+            namespace: None,
+            stdin: None,
+            stdout: None,
         }
     }
 
@@ -75,6 +86,13 @@ impl Program {
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// In this network namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: Option<Arc<Namespace>>) -> Self {
+        self.namespace = namespace;
         self
     }
 
@@ -162,14 +180,17 @@ impl Child {
     /// # Errors
     /// See [`ProcessError`].
     pub fn spawn(program: Program) -> Result<Self, ProcessError> {
-        let Program { what, executable, args, env, env_remove, directory, user, log_file, death_signal, ledger } =
-            program;
+        let Program { what, executable, args, env, env_remove, directory, user, .. } = program;
+        let Program { log_file, death_signal, ledger, namespace, stdin, stdout, .. } = program;
         let log_error = |error| ProcessError::Log { what: what.clone(), path: log_file.clone(), error };
         let log = OpenOptions::new().append(true).create(true).open(&log_file).map_err(log_error)?;
         let log_twin = log.try_clone().map_err(log_error)?;
 
         let mut command = Command::new(&executable);
-        command.args(&args).stdin(Stdio::null()).stdout(log).stderr(log_twin);
+        command.args(&args).stderr(log_twin);
+        command
+            .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(stdout.map_or_else(|| log.into(), Stdio::from));
         for name in &env_remove {
             command.env_remove(name);
         }
@@ -188,7 +209,8 @@ impl Child {
             }
             None => None,
         };
-        let spawned = spawn::spawn(command, Birth { new_session: false, death_signal });
+        let entry_point = namespace.as_ref().map(|namespace| namespace.entry());
+        let spawned = spawn::spawn(command, Birth { new_session: false, death_signal, entry: entry_point });
         let mut child = match spawned {
             Ok(child) => child,
             Err(error) => {
@@ -330,6 +352,14 @@ impl Child {
                 log: log(),
             }),
             Err(timeout) => Err(ProcessError::NotReady { timeout, log_file, log: log() }),
+        }
+    }
+
+    /// Crosses it out of the ledger if it has ended, without waiting for its last owner.
+    pub(crate) fn cross_out(&self) -> Result<(), LedgerError> {
+        match &self.entry {
+            Some((ledger, token)) if self.ended().is_some() => ledger.release(*token),
+            _ => Ok(()),
         }
     }
 

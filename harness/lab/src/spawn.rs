@@ -2,11 +2,15 @@
 //! async-signal-safe calls are allowed.
 
 use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::sync::mpsc;
 
+use nix::errno::Errno;
+use nix::libc;
+use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd;
@@ -18,6 +22,17 @@ pub(crate) struct Birth {
     pub(crate) new_session: bool,
     /// The signal that the kernel sends it when this process dies.
     pub(crate) death_signal: Option<Signal>,
+    /// The namespaces that it enters.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// Namespaces to enter. The numbers must stay open until the program has started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// A user namespace of ours: it is entered first, and all rights in it are kept when the program starts.
+    pub(crate) user: Option<RawFd>,
+    /// A network namespace.
+    pub(crate) net: RawFd,
 }
 
 type Job = (Command, Birth, mpsc::Sender<io::Result<Child>>);
@@ -52,22 +67,79 @@ fn fork_exec(mut command: Command, birth: Birth) -> io::Result<Child> {
         command.process_group(0);
     }
     #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-    // SAFETY: the closure only makes the system calls setsid, prctl and getppid, all async-signal-safe; it allocates
-    // nothing and takes no lock. std runs it after the change of user, which would have reset the death signal.
+    // SAFETY: the closure only makes the system calls setsid, setns, capget, capset, prctl and getppid, all
+    // async-signal-safe; it allocates nothing and takes no lock. std runs it after the change of user, which would have reset the death signal.
     unsafe {
         command.pre_exec(move || {
             if birth.new_session {
                 unistd::setsid()?;
             }
+            if let Some(entry) = birth.entry {
+                enter(entry)?;
+            }
+            // After the change of namespace, which resets it.
             if let Some(signal) = birth.death_signal {
                 prctl::set_pdeathsig(signal)?;
                 // The parent may have died before the line above: then nobody will ever send the signal.
                 if unistd::getppid() != parent {
-                    return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
             }
             Ok(())
         });
     }
     command.spawn()
+}
+
+/// Runs between fork and exec: system calls only.
+fn enter(entry: Entry) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "numbers and not owners, because nothing may be allocated or dropped here")]
+    // SAFETY: `Entry` promises that they are open; this process is a copy of the one that has them open.
+    let (user, net) =
+        unsafe { (entry.user.map(|user| BorrowedFd::borrow_raw(user)), BorrowedFd::borrow_raw(entry.net)) };
+    if let Some(user) = user {
+        setns(user, CloneFlags::CLONE_NEWUSER)?;
+    }
+    setns(net, CloneFlags::CLONE_NEWNET)?;
+    if user.is_some() {
+        keep_rights()?;
+    }
+    Ok(())
+}
+
+/// Who enters a user namespace has all rights in it, and an ordinary user loses them at exec. Ambient rights stay, for this
+/// program and for those that it starts.
+pub(crate) fn keep_rights() -> io::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Rights {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    // _LINUX_CAPABILITY_VERSION_3; 0 is this process.
+    let mut header = Header { version: 0x2008_0522, pid: 0 };
+    let mut rights = [Rights { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    #[expect(unsafe_code, reason = "capget, capset and ambient rights have no wrapper in libc or nix")]
+    // SAFETY: both structures have the layout that version 3 of the call has, two of the second one; they live on the
+    // stack for the time of the calls. prctl takes numbers only.
+    unsafe {
+        Errno::result(libc::syscall(libc::SYS_capget, &raw mut header, rights.as_mut_ptr()))?;
+        for part in &mut rights {
+            part.inheritable = part.permitted;
+        }
+        Errno::result(libc::syscall(libc::SYS_capset, &raw mut header, rights.as_ptr()))?;
+        for right in 0..64_u32 {
+            if rights[(right / 32) as usize].permitted & (1 << (right % 32)) != 0 {
+                let raise = libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong;
+                Errno::result(libc::prctl(libc::PR_CAP_AMBIENT, raise, libc::c_ulong::from(right), 0, 0))?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -253,6 +253,25 @@ pub enum What {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
     },
+    /// A machine's serial console said a line. Before the host is registered nobody knows its id: machines are named.
+    Console {
+        /// Name of the host in the scenario.
+        machine: String,
+        /// The line, without control sequences.
+        line: String,
+        /// Id of the console check that it fails ([`crate::console::CHECKS`]).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        finding: Option<String>,
+    },
+    /// Something happened to a virtual machine: as the hypervisor reports it, or by the harness's own hand.
+    Machine {
+        /// Name of the host in the scenario.
+        machine: String,
+        /// For example `started`, `stopped`, `rebooted`, `io-error`.
+        did: String,
+        /// For example `failed` (its QEMU was killed), `shutdown`.
+        detail: String,
+    },
     /// A line of text worth keeping, for example a service that was restarted.
     Note {
         /// Text.

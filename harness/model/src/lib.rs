@@ -10,6 +10,7 @@
 //! * [`history`] is what a run observes; [`invariant`] checks it.
 
 pub mod cluster;
+pub mod console;
 pub mod disks;
 pub mod history;
 pub mod host;

@@ -173,6 +173,8 @@ fn hostile() -> (RunResult, Vec<Observation>) {
         What::HostDid { host, what: text() },
         What::InCluster { cluster, host: Some(host), what: text() },
         What::Note { text: text() },
+        What::Machine { machine: text(), did: text(), detail: text() },
+        What::Console { machine: text(), line: text(), finding: Some(text()) },
         What::Operator { cluster, name: text(), status: None },
         What::Validation { subject: host, is_cluster: false, id: text(), from: None, to: None, message: text() },
         What::RunFinished { verdict: text() },

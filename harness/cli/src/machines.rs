@@ -1,0 +1,299 @@
+//! The verbs for people who look into virtual machines: spawn, console, machines.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use uuid::Uuid;
+use vlab_lab::ledger::{self, Ledger};
+use vlab_lab::machines::{
+    BootOrder, Bus, DiskSpec, Firmware, Known, MachineSpec, Machines, MachinesOptions, NicSpec, Plug, known, probe,
+};
+use vlab_lab::process::last_lines;
+use vlab_lab::supervisor::Supervisor;
+use vlab_model::console::{Classifier, plain};
+use vlab_reports::result::exit;
+
+use crate::say;
+use crate::tools::{Setup, ensure_set_up, print};
+
+#[derive(clap::Args)]
+pub(crate) struct SpawnArgs {
+    /// A bootable medium for the CD drive.
+    #[arg(long, value_name = "FILE")]
+    iso: Option<PathBuf>,
+    /// A disk image (raw or qcow2). It is only read; what the machine writes is gone with it.
+    #[arg(long, value_name = "FILE")]
+    disk: Option<PathBuf>,
+    /// Size of the disk in GiB; without an image it is empty. Takes only what is written to it.
+    #[arg(long, value_name = "GIB")]
+    disk_size: Option<u64>,
+    /// Memory in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    memory: u64,
+    /// Processors.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    cpus: u32,
+    /// `bios` or `uefi`.
+    #[arg(long, default_value = "bios")]
+    firmware: Firmware,
+    /// With a TPM 2.0.
+    #[arg(long)]
+    tpm: bool,
+    /// Try the CD before the disk.
+    #[arg(long)]
+    cd_first: bool,
+    /// Name of the machine.
+    #[arg(long, default_value = "spawned")]
+    name: String,
+    /// Console checks to leave out, by id.
+    #[arg(long, value_name = "CHECK")]
+    without_check: Vec<String>,
+    /// Install nothing.
+    #[arg(long)]
+    no_setup: bool,
+}
+
+pub(crate) async fn spawn(args: SpawnArgs) -> u8 {
+    if args.iso.is_none() && args.disk.is_none() {
+        say("nothing to boot: give --iso, --disk, or both");
+        return exit::USAGE;
+    }
+    for file in args.iso.iter().chain(&args.disk) {
+        if let Err(error) = std::fs::File::open(file) {
+            say(&format!("{}: {error}", file.display()));
+            return exit::USAGE;
+        }
+    }
+    let classifier = match Classifier::without(&args.without_check) {
+        Ok(classifier) => classifier,
+        Err(error) => {
+            say(&error.to_string());
+            return exit::USAGE;
+        }
+    };
+    if let Err(code) = ensure_set_up(Setup::Machines, !args.no_setup) {
+        return code;
+    }
+    match run(args, &classifier).await {
+        Ok(()) => exit::PASSED,
+        Err(error) => {
+            say(&error.to_string());
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
+type Fault = Box<dyn std::error::Error>;
+
+async fn run(args: SpawnArgs, classifier: &Classifier) -> Result<(), Fault> {
+    let id = format!("spawn-{}", std::process::id());
+    let folder = crate::run::runs_folder().join(&id);
+    std::fs::create_dir_all(&folder)?;
+    let ledger = Arc::new(Ledger::create(&ledger::registry(), &id)?);
+    let supervisor = Supervisor::spawn(&ledger, &folder.join("supervisor.log"))?;
+    let shown = show(args, classifier, &ledger, &folder).await;
+    let left = ledger.close()?;
+    if left.is_empty() {
+        supervisor.dismiss()?;
+    }
+    shown
+}
+
+async fn show(
+    args: SpawnArgs,
+    classifier: &Classifier,
+    ledger: &Arc<Ledger>,
+    folder: &std::path::Path,
+) -> Result<(), Fault> {
+    let found = tokio::task::spawn_blocking(probe::probe).await??;
+    say(&found.why);
+    let machines = Machines::start(MachinesOptions::new(ledger, found.accel, folder)).await?;
+    let shown = watch(args, classifier, &machines).await;
+    machines.stop().await?;
+    shown
+}
+
+async fn watch(args: SpawnArgs, classifier: &Classifier, machines: &Machines) -> Result<(), Fault> {
+    let mut events = machines.events();
+    let machine = machines.create(spec(args)?).await?;
+    say(&format!("the console is also in {}", machine.console_log().display()));
+    say(&format!("`vlab console {}` is its keyboard; Ctrl-C switches it off", machine.name()));
+    let mut console = machine.console()?;
+    let show = |line: &str| {
+        print(&format!("{}\n", plain(line)));
+        if let Some(check) = classifier.classify(line) {
+            say(&format!("console check `{}`: {}", check.id, check.description));
+        }
+    };
+    loop {
+        tokio::select! {
+            line = console.next_line() => show(&line?),
+            event = events.recv() => {
+                let Ok(event) = event else { continue };
+                let (did, why) = event.words();
+                say(&format!("{} {did} {why}", event.machine));
+                if did == "stopped" {
+                    console.drain()?.iter().for_each(|line| show(line));
+                    return Ok(());
+                }
+            }
+            status = machines.failed() => return Err(format!("the program that runs the machine has ended: {status}").into()),
+            _ = tokio::signal::ctrl_c() => {
+                say("switching it off");
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn spec(args: SpawnArgs) -> Result<MachineSpec, Fault> {
+    // Looks at a machine are not repeated: its id may be as good as random.
+    let id = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
+    let disk = DiskSpec {
+        name: "vda".to_owned(),
+        bus: Bus::Virtio,
+        size_bytes: args.disk_size.or(args.disk.is_none().then_some(120)).map(|gib| gib << 30),
+        serial: "LABD000001".to_owned(),
+        base: args.disk,
+    };
+    let mac = "52:54:00:76:6c:01".to_owned();
+    Ok(MachineSpec {
+        cpus: args.cpus,
+        firmware: args.firmware,
+        tpm: args.tpm,
+        boot: if args.cd_first { BootOrder::CdFirst } else { BootOrder::DiskFirst },
+        cdrom: args.iso.map(std::path::absolute).transpose()?,
+        disks: vec![disk],
+        nics: vec![NicSpec { mac, plug: Plug::User }],
+        ..MachineSpec::new(&args.name, Uuid::from_u128(id), args.memory)
+    })
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ConsoleArgs {
+    /// Name of the host.
+    host: String,
+    /// Id of its run, when several have a host of that name.
+    #[arg(long)]
+    run: Option<String>,
+}
+
+pub(crate) async fn console(args: ConsoleArgs) -> u8 {
+    let all = known(&ledger::registry());
+    let of_run = |known: &&Known| args.run.as_ref().is_none_or(|run| *run == known.run);
+    let found: Vec<&Known> = all.iter().filter(|known| known.name == args.host).filter(of_run).collect();
+    let machine = match found[..] {
+        [machine] => machine,
+        [] => {
+            let names: Vec<String> = all.iter().map(|known| format!("{} (run {})", known.name, known.run)).collect();
+            let others = if names.is_empty() { "none runs".to_owned() } else { names.join(", ") };
+            say(&format!("there is no virtual machine `{}`: {others}", args.host));
+            return exit::USAGE;
+        }
+        _ => {
+            let runs: Vec<&str> = found.iter().map(|known| known.run.as_str()).collect();
+            say(&format!("several runs have a `{}`: choose one with --run: {}", args.host, runs.join(", ")));
+            return exit::USAGE;
+        }
+    };
+    for line in last_lines(&machine.console_log, 20) {
+        print(&format!("{}\n", plain(&line)));
+    }
+    match sit_down(machine).await {
+        Ok(()) => exit::PASSED,
+        Err(error) => {
+            say(&format!("{}: {error}", machine.console_socket.display()));
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
+/// The key that leaves, as `virsh console` and telnet have it: Ctrl-].
+const LEAVE: u8 = 0x1d;
+
+async fn sit_down(machine: &Known) -> std::io::Result<()> {
+    let stream = tokio::net::UnixStream::connect(&machine.console_socket).await?;
+    let (mut from_guest, mut to_guest) = stream.into_split();
+    let _raw = Raw::enter();
+    if std::io::stdin().is_terminal() {
+        say("connected; Ctrl-] leaves\r");
+    }
+    let (sender, mut keys) = tokio::sync::mpsc::channel::<Vec<u8>>(16);
+    // A thread: reading a terminal cannot be given up, and the end of this program ends it.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while let Ok(count @ 1..) = std::io::stdin().read(&mut buffer) {
+            if sender.blocking_send(buffer[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    let mut buffer = [0; 4096];
+    let mut listening = true;
+    loop {
+        tokio::select! {
+            count = from_guest.read(&mut buffer) => match count? {
+                0 => return Ok(()),
+                count => {
+                    let mut stdout = std::io::stdout();
+                    stdout.write_all(&buffer[..count])?;
+                    stdout.flush()?;
+                }
+            },
+            typed = keys.recv(), if listening => match typed {
+                Some(typed) if typed.contains(&LEAVE) => return Ok(()),
+                Some(typed) => to_guest.write_all(&typed).await?,
+                None => listening = false,
+            },
+        }
+    }
+}
+
+/// The terminal passes every key on. Put back as it was at the end.
+struct Raw(Termios);
+
+impl Raw {
+    fn enter() -> Option<Self> {
+        let before = tcgetattr(std::io::stdin()).ok()?;
+        let mut raw = before.clone();
+        cfmakeraw(&mut raw);
+        tcsetattr(std::io::stdin(), SetArg::TCSANOW, &raw).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(std::io::stdin(), SetArg::TCSANOW, &self.0);
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct MachinesArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn list(args: &MachinesArgs) -> u8 {
+    let all = known(&ledger::registry());
+    if args.json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|m| serde_json::json!({"run": m.run, "name": m.name, "console_log": m.console_log, "console_socket": m.console_socket}))
+            .collect();
+        print(&format!("{}\n", serde_json::to_string_pretty(&rows).unwrap_or_default()));
+        return exit::PASSED;
+    }
+    for machine in &all {
+        print(&format!("{}  run {}  {}\n", machine.name, machine.run, machine.console_log.display()));
+    }
+    if all.is_empty() {
+        say("no virtual machine runs");
+    }
+    exit::PASSED
+}

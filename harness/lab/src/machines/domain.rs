@@ -1,0 +1,589 @@
+//! What a machine is, and the libvirt domain that makes it so: a pure function from one to the other.
+//!
+//! Choices that are the same for all machines, with their reasons: disks are virtio with `cache=unsafe` (a machine of a test
+//! lives for minutes, and flushing costs more than everything else); NICs have no boot ROM (`rom enabled='no'`: network
+//! boot would be tried for seconds before the disk); the translation cache is 64 MiB under TCG (the default takes 545 MB of
+//! the host for each machine, this one 320 MB, at the same speed); the console is a unix socket for people and at the same
+//! time a log file that never depends on a reader.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Translation cache under TCG, in MiB.
+pub const TB_CACHE_MIB: u64 = 64;
+
+/// A machine as a scenario describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// Name of the host; letters, digits, `-` and `.`.
+    pub name: String,
+    /// SMBIOS system UUID: the id under which the agent registers.
+    pub uuid: Uuid,
+    /// SMBIOS system manufacturer, product and serial number.
+    pub vendor: Vendor,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// BIOS or UEFI.
+    pub firmware: Firmware,
+    /// With a TPM 2.0 (swtpm).
+    pub tpm: bool,
+    /// What is tried first.
+    pub boot: BootOrder,
+    /// The medium in the CD drive. Without one there is no drive.
+    pub cdrom: Option<PathBuf>,
+    /// Disks, in the order in which they are tried at boot.
+    pub disks: Vec<DiskSpec>,
+    /// Network interfaces.
+    pub nics: Vec<NicSpec>,
+}
+
+impl MachineSpec {
+    /// One processor, BIOS, no disk, no network.
+    #[must_use]
+    pub fn new(name: &str, uuid: Uuid, memory_mib: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            uuid,
+            vendor: Vendor::default(),
+            cpus: 1,
+            memory_mib,
+            firmware: Firmware::Bios,
+            tpm: false,
+            boot: BootOrder::DiskFirst,
+            cdrom: None,
+            disks: Vec::new(),
+            nics: Vec::new(),
+        }
+    }
+}
+
+/// Who made the machine, as the guest reads it from SMBIOS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vendor {
+    /// Manufacturer.
+    pub manufacturer: String,
+    /// Product name.
+    pub product: String,
+    /// Serial number.
+    pub serial: String,
+}
+
+impl Default for Vendor {
+    fn default() -> Self {
+        Self { manufacturer: "Lab".to_owned(), product: "Lab machine".to_owned(), serial: String::new() }
+    }
+}
+
+/// The firmware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Firmware {
+    /// SeaBIOS.
+    Bios,
+    /// OVMF, without secure boot.
+    Uefi,
+}
+
+impl std::str::FromStr for Firmware {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "bios" => Ok(Self::Bios),
+            "uefi" => Ok(Self::Uefi),
+            _ => Err(format!("`{word}` is no firmware: bios or uefi")),
+        }
+    }
+}
+
+/// What is tried first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootOrder {
+    /// The disk, then the CD: an empty disk falls through to the CD, and after the installation the disk boots.
+    DiskFirst,
+    /// The CD, then the disk: the wrong order, with which an installed host boots the discovery image again.
+    CdFirst,
+}
+
+/// How a disk is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bus {
+    /// `vda`, …
+    Virtio,
+    /// `sda`, … through AHCI.
+    Sata,
+}
+
+/// A disk. Its file is made in the machine's folder, as sparse as it is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// Name in the guest: `vda`, `sdb`.
+    pub name: String,
+    /// How it is attached.
+    pub bus: Bus,
+    /// Size in bytes that the guest sees; `None`: that of `base`.
+    pub size_bytes: Option<u64>,
+    /// Serial number; at most 20 characters are seen through virtio.
+    pub serial: String,
+    /// An image under it that is only read (raw or qcow2); what the guest writes goes above it.
+    pub base: Option<PathBuf>,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicSpec {
+    /// MAC address, `52:54:00:…`.
+    pub mac: String,
+    /// What it is plugged into.
+    pub plug: Plug,
+}
+
+/// What a NIC is plugged into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plug {
+    /// A tap that is already there, in the network namespace in which the machine is started.
+    Tap(String),
+    /// QEMU's own user-mode network: the guest reaches this machine as 10.0.2.2. For single machines that people look at.
+    User,
+}
+
+/// What runs the guest's processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// Hardware.
+    Kvm,
+    /// QEMU's translation.
+    Tcg,
+}
+
+/// What the lab adds to a [`MachineSpec`] to place it on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Name of the domain in libvirt.
+    pub domain: String,
+    /// What runs it.
+    pub accel: Accel,
+    /// The machine's folder: disks, sockets, firmware variables.
+    pub directory: PathBuf,
+    /// All that the first serial port says.
+    pub console_log: PathBuf,
+    /// QEMU.
+    pub emulator: PathBuf,
+    /// OVMF's code; needed for UEFI.
+    pub ovmf_code: Option<PathBuf>,
+    /// Environment of QEMU: how the ledger finds it.
+    pub env: Vec<(String, String)>,
+}
+
+impl Placement {
+    /// The file of a disk.
+    #[must_use]
+    pub fn disk(&self, disk: &DiskSpec) -> PathBuf {
+        self.directory.join(format!("{}.qcow2", disk.name))
+    }
+
+    /// The first serial port, for one person at a time.
+    #[must_use]
+    pub fn console_socket(&self) -> PathBuf {
+        console_socket(&self.directory)
+    }
+
+    /// The TPM's socket.
+    #[must_use]
+    pub fn tpm_socket(&self) -> PathBuf {
+        self.directory.join("tpm.sock")
+    }
+
+    /// The variables of the UEFI firmware.
+    #[must_use]
+    pub fn nvram(&self) -> PathBuf {
+        self.directory.join("nvram.fd")
+    }
+}
+
+/// In a machine's folder.
+#[must_use]
+pub fn console_socket(directory: &Path) -> PathBuf {
+    directory.join("console.sock")
+}
+
+/// What cannot be made into a domain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A name that libvirt, a path or QEMU would not take.
+    #[error("machine `{0}`: a name has letters, digits, `-` and `.` only")]
+    Name(String),
+    /// UEFI without firmware.
+    #[error("machine `{0}` boots by UEFI, and OVMF is not installed (Debian: apt-get install ovmf)")]
+    NoOvmf(String),
+    /// No processors or no memory.
+    #[error("machine `{name}`: {what}")]
+    Size {
+        /// Which.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Two devices with the same name or address.
+    #[error("machine `{name}`: two of {what}")]
+    Twice {
+        /// Which.
+        name: String,
+        /// Of what.
+        what: String,
+    },
+    /// Not a MAC address of one interface.
+    #[error("machine `{name}`: `{mac}` is no MAC address of one interface")]
+    Mac {
+        /// Which.
+        name: String,
+        /// As given.
+        mac: String,
+    },
+}
+
+/// Is what is asked for possible at all?
+///
+/// # Errors
+/// What is not.
+pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
+    let name = || spec.name.clone();
+    let plain = |text: &str| {
+        !text.is_empty()
+            && !text.starts_with(['-', '.'])
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
+    };
+    if !plain(&spec.name) || spec.name.len() > 63 {
+        return Err(SpecError::Name(name()));
+    }
+    if spec.cpus == 0 || spec.memory_mib < 16 {
+        let what = format!("{} processors and {} MiB of memory are too little", spec.cpus, spec.memory_mib);
+        return Err(SpecError::Size { name: name(), what });
+    }
+    for (place, disk) in spec.disks.iter().enumerate() {
+        if !plain(&disk.name) || spec.disks[..place].iter().any(|other| other.name == disk.name) {
+            return Err(SpecError::Twice { name: name(), what: format!("disk `{}` (or it is no name)", disk.name) });
+        }
+        if disk.size_bytes.is_none() && disk.base.is_none() {
+            let what = format!("disk `{}` has neither a size nor an image", disk.name);
+            return Err(SpecError::Size { name: name(), what });
+        }
+    }
+    for (place, nic) in spec.nics.iter().enumerate() {
+        let bytes: Vec<Option<u8>> = nic.mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        // The lowest bit of the first byte means "many".
+        let one = bytes.len() == 6 && bytes.iter().all(Option::is_some) && bytes[0].is_some_and(|first| first & 1 == 0);
+        if !one || nic.mac.len() != 17 {
+            return Err(SpecError::Mac { name: name(), mac: nic.mac.clone() });
+        }
+        if spec.nics[..place].iter().any(|other| other.mac.eq_ignore_ascii_case(&nic.mac)) {
+            return Err(SpecError::Twice { name: name(), what: format!("MAC {}", nic.mac) });
+        }
+    }
+    Ok(())
+}
+
+/// The domain.
+///
+/// # Errors
+/// See [`check`]; and UEFI without OVMF.
+pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, SpecError> {
+    check(spec)?;
+    let mut xml = Xml::default();
+    let kind = match placement.accel {
+        Accel::Kvm => "kvm",
+        Accel::Tcg => "qemu",
+    };
+    xml.open(&format!("domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'"));
+    xml.text("name", &placement.domain);
+    xml.text("uuid", &spec.uuid.to_string());
+    xml.line(&format!("<memory unit='MiB'>{}</memory>", spec.memory_mib));
+    xml.line(&format!("<vcpu>{}</vcpu>", spec.cpus));
+    xml.open("sysinfo type='smbios'");
+    xml.open("system");
+    let vendor = &spec.vendor;
+    let entries = [("manufacturer", &vendor.manufacturer), ("product", &vendor.product), ("serial", &vendor.serial)];
+    for (entry, value) in entries.into_iter().filter(|(_, value)| !value.is_empty()) {
+        xml.line(&format!("<entry name='{entry}'>{}</entry>", escape(value)));
+    }
+    xml.line(&format!("<entry name='uuid'>{}</entry>", spec.uuid));
+    xml.close("system");
+    xml.close("sysinfo");
+    xml.open("os");
+    xml.line("<type arch='x86_64' machine='q35'>hvm</type>");
+    if spec.firmware == Firmware::Uefi {
+        let code = placement.ovmf_code.as_ref().ok_or_else(|| SpecError::NoOvmf(spec.name.clone()))?;
+        xml.line(&format!("<loader readonly='yes' type='pflash'>{}</loader>", path(code)));
+        xml.line(&format!("<nvram>{}</nvram>", path(&placement.nvram())));
+    }
+    xml.line("<smbios mode='sysinfo'/>");
+    xml.close("os");
+    xml.open("features");
+    xml.line("<acpi/>");
+    xml.line("<apic/>");
+    if placement.accel == Accel::Tcg {
+        xml.line(&format!("<tcg><tb-cache unit='MiB'>{TB_CACHE_MIB}</tb-cache></tcg>"));
+    }
+    xml.close("features");
+    xml.line(match placement.accel {
+        Accel::Kvm => "<cpu mode='host-passthrough' migratable='off'/>",
+        Accel::Tcg => "<cpu mode='maximum'/>",
+    });
+    xml.line("<clock offset='utc'/>");
+    xml.line("<on_poweroff>destroy</on_poweroff>");
+    xml.line("<on_reboot>restart</on_reboot>");
+    xml.line("<on_crash>destroy</on_crash>");
+    devices(&mut xml, spec, placement);
+    if spec.tpm || !placement.env.is_empty() {
+        xml.open("qemu:commandline");
+        if spec.tpm {
+            // Not libvirt's <tpm>: it would start a swtpm of its own, which no ledger knows.
+            let chardev = format!("socket,id=chrtpm,path={}", placement.tpm_socket().display());
+            for argument in
+                ["-chardev", &chardev, "-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
+            {
+                xml.line(&format!("<qemu:arg value='{}'/>", escape(argument)));
+            }
+        }
+        for (name, value) in &placement.env {
+            xml.line(&format!("<qemu:env name='{}' value='{}'/>", escape(name), escape(value)));
+        }
+        xml.close("qemu:commandline");
+    }
+    xml.close("domain");
+    Ok(xml.out)
+}
+
+fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
+    xml.open("devices");
+    xml.line(&format!("<emulator>{}</emulator>", path(&placement.emulator)));
+    let cd = usize::from(spec.cdrom.is_some());
+    let (cd_order, first_disk) = match spec.boot {
+        BootOrder::DiskFirst => (spec.disks.len() + 1, 1),
+        BootOrder::CdFirst => (1, 1 + cd),
+    };
+    for (place, disk) in spec.disks.iter().enumerate() {
+        xml.open("disk type='file' device='disk'");
+        // Errors are the guest's to see, as they are with a real disk; libvirt's default would stop the machine.
+        xml.line("<driver name='qemu' type='qcow2' cache='unsafe' discard='unmap' error_policy='report' rerror_policy='report'/>");
+        xml.line(&format!("<source file='{}'/>", path(&placement.disk(disk))));
+        let bus = match disk.bus {
+            Bus::Virtio => "virtio",
+            Bus::Sata => "sata",
+        };
+        xml.line(&format!("<target dev='{}' bus='{bus}'/>", escape(&disk.name)));
+        if !disk.serial.is_empty() {
+            xml.text("serial", &disk.serial);
+        }
+        xml.line(&format!("<boot order='{}'/>", first_disk + place));
+        xml.line(&format!("<alias name='{}'/>", escape(&disk_alias(&disk.name))));
+        xml.close("disk");
+    }
+    if let Some(medium) = &spec.cdrom {
+        for line in cdrom_xml(Some(medium), Some(cd_order)).lines() {
+            xml.line(line);
+        }
+    }
+    for nic in &spec.nics {
+        for line in nic_xml(nic, true).lines() {
+            xml.line(line);
+        }
+    }
+    xml.open("serial type='unix'");
+    xml.line(&format!("<source mode='bind' path='{}'/>", path(&placement.console_socket())));
+    xml.line(&format!("<log file='{}' append='on'/>", path(&placement.console_log)));
+    xml.line("<target port='0'/>");
+    xml.close("serial");
+    // For screenshots, and because boot loaders want a screen.
+    xml.line("<video><model type='vga' vram='8192'/></video>");
+    xml.line("<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>");
+    xml.line("<memballoon model='none'/>");
+    xml.close("devices");
+}
+
+/// Under which name QEMU knows a disk.
+#[must_use]
+pub fn disk_alias(disk: &str) -> String {
+    format!("ua-{disk}")
+}
+
+/// The CD drive with a medium, or empty.
+pub(crate) fn cdrom_xml(medium: Option<&Path>, order: Option<usize>) -> String {
+    let mut xml = Xml::default();
+    xml.open("disk type='file' device='cdrom'");
+    xml.line("<driver name='qemu' type='raw'/>");
+    if let Some(medium) = medium {
+        xml.line(&format!("<source file='{}'/>", path(medium)));
+    }
+    xml.line("<target dev='sdz' bus='sata'/>");
+    xml.line("<readonly/>");
+    if let Some(order) = order {
+        xml.line(&format!("<boot order='{order}'/>"));
+    }
+    xml.line("<alias name='ua-cdrom'/>");
+    xml.line("<address type='drive' controller='0' bus='0' target='0' unit='5'/>");
+    xml.close("disk");
+    xml.out
+}
+
+/// A NIC with its cable in or out.
+pub(crate) fn nic_xml(nic: &NicSpec, up: bool) -> String {
+    let mut xml = Xml::default();
+    match &nic.plug {
+        Plug::Tap(tap) => {
+            xml.open("interface type='ethernet'");
+            xml.line(&format!("<target dev='{}' managed='no'/>", escape(tap)));
+        }
+        Plug::User => xml.open("interface type='user'"),
+    }
+    xml.line(&format!("<mac address='{}'/>", escape(&nic.mac.to_lowercase())));
+    xml.line("<model type='virtio'/>");
+    xml.line("<rom enabled='no'/>");
+    xml.line(if up { "<link state='up'/>" } else { "<link state='down'/>" });
+    xml.close("interface");
+    xml.out
+}
+
+#[derive(Default)]
+struct Xml {
+    out: String,
+    depth: usize,
+}
+
+impl Xml {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{:width$}{text}", "", width = self.depth * 2);
+    }
+
+    fn open(&mut self, tag: &str) {
+        self.line(&format!("<{tag}>"));
+        self.depth += 1;
+    }
+
+    fn close(&mut self, tag: &str) {
+        self.depth -= 1;
+        self.line(&format!("</{tag}>"));
+    }
+
+    fn text(&mut self, tag: &str, text: &str) {
+        self.line(&format!("<{tag}>{}</{tag}>", escape(text)));
+    }
+}
+
+fn path(path: &Path) -> String {
+    escape(&path.to_string_lossy())
+}
+
+/// For text and for attributes in either quotes. What XML cannot hold at all becomes a blank.
+fn escape(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&apos;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn placement(accel: Accel) -> Placement {
+        Placement {
+            domain: "run1-master-0".into(),
+            accel,
+            directory: "/run/lab/master-0".into(),
+            console_log: "/runs/one/consoles/master-0.log".into(),
+            emulator: "/usr/bin/qemu-system-x86_64".into(),
+            ovmf_code: Some("/usr/share/OVMF/OVMF_CODE_4M.fd".into()),
+            env: vec![("VLAB_LEDGER_MARK".into(), "run1:7".into())],
+        }
+    }
+
+    fn full() -> MachineSpec {
+        let uuid = Uuid::from_u128(0x1234_5678_9abc_4def_8000_0000_0000_0001);
+        MachineSpec {
+            vendor: Vendor { manufacturer: "A & B".into(), product: "<R650>".into(), serial: "O'Neil\"1".into() },
+            cpus: 4,
+            firmware: Firmware::Uefi,
+            tpm: true,
+            cdrom: Some("/images/discovery one.iso".into()),
+            disks: vec![
+                DiskSpec {
+                    name: "vda".into(),
+                    bus: Bus::Virtio,
+                    size_bytes: Some(120 << 30),
+                    serial: "LABD000001".into(),
+                    base: None,
+                },
+                DiskSpec {
+                    name: "sda".into(),
+                    bus: Bus::Sata,
+                    size_bytes: None,
+                    serial: String::new(),
+                    base: Some("/images/base.qcow2".into()),
+                },
+            ],
+            nics: vec![
+                NicSpec { mac: "52:54:00:AA:00:11".into(), plug: Plug::Tap("tap0".into()) },
+                NicSpec { mac: "52:54:00:aa:00:12".into(), plug: Plug::User },
+            ],
+            ..MachineSpec::new("master-0", uuid, 1024)
+        }
+    }
+
+    #[test]
+    fn everything_at_once() {
+        insta::assert_snapshot!(domain_xml(&full(), &placement(Accel::Tcg)).unwrap());
+    }
+
+    #[test]
+    fn as_little_as_possible_under_kvm() {
+        let spec = MachineSpec::new("tiny", Uuid::nil(), 32);
+        insta::assert_snapshot!(domain_xml(&spec, &Placement { env: vec![], ..placement(Accel::Kvm) }).unwrap());
+    }
+
+    #[rstest]
+    #[case(BootOrder::DiskFirst, ["<boot order='1'/>", "<boot order='2'/>", "<boot order='3'/>"])]
+    #[case(BootOrder::CdFirst, ["<boot order='2'/>", "<boot order='3'/>", "<boot order='1'/>"])]
+    fn disks_come_before_the_cd_unless_the_order_is_wrong(#[case] boot: BootOrder, #[case] expected: [&str; 3]) {
+        let xml = domain_xml(&MachineSpec { boot, ..full() }, &placement(Accel::Tcg)).unwrap();
+        let orders: Vec<&str> = xml.lines().map(str::trim).filter(|line| line.starts_with("<boot order")).collect();
+        assert_eq!(orders, expected);
+    }
+
+    #[rstest]
+    #[case::no_name(MachineSpec { name: String::new(), ..full() })]
+    #[case::path(MachineSpec { name: "../x".into(), ..full() })]
+    #[case::quote(MachineSpec { name: "a'b".into(), ..full() })]
+    #[case::no_cpu(MachineSpec { cpus: 0, ..full() })]
+    #[case::no_memory(MachineSpec { memory_mib: 8, ..full() })]
+    #[case::same_disk(MachineSpec { disks: vec![full().disks[0].clone(), full().disks[0].clone()], ..full() })]
+    #[case::no_size(MachineSpec { disks: vec![DiskSpec { size_bytes: None, ..full().disks[0].clone() }], ..full() })]
+    #[case::same_mac(MachineSpec { nics: vec![full().nics[0].clone(), full().nics[0].clone()], ..full() })]
+    #[case::multicast(MachineSpec { nics: vec![NicSpec { mac: "01:00:5e:00:00:01".into(), plug: Plug::User }], ..full() })]
+    #[case::no_mac(MachineSpec { nics: vec![NicSpec { mac: "52:54:00:aa:00".into(), plug: Plug::User }], ..full() })]
+    fn what_cannot_be_is_refused(#[case] spec: MachineSpec) {
+        assert!(domain_xml(&spec, &placement(Accel::Tcg)).is_err());
+    }
+
+    #[test]
+    fn uefi_without_ovmf_says_which_package() {
+        let error = domain_xml(&full(), &Placement { ovmf_code: None, ..placement(Accel::Tcg) }).unwrap_err();
+        assert!(error.to_string().contains("apt-get install ovmf"), "{error}");
+    }
+}

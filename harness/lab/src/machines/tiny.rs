@@ -1,0 +1,112 @@
+//! Machines without an operating system: boot sectors made here, byte by byte, that say something on the serial port and
+//! then do one thing. They prove in a second what a real system would need half a minute for: that a machine runs, that
+//! its console is read, that a disk error reaches the guest.
+
+/// What the guest does after it has said its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing, for ever, without using the processor.
+    Stay,
+    /// Switches the machine off (q35 and pc under SeaBIOS: ACPI's power management port is at 0x604).
+    PowerOff,
+    /// Writes [`DEBUG_EXIT`] to port 0xf4, where `isa-debug-exit` ends QEMU with [`DEBUG_EXIT_STATUS`].
+    DebugExit,
+    /// Reads the first sector of its disk again and again, 18 times a second at most: `r` on the serial port for each read
+    /// that worked, `E` for each that did not.
+    ReadForever,
+    /// Sends back every byte that comes in on the serial port.
+    Echo,
+}
+
+/// What [`Then::DebugExit`] writes.
+pub const DEBUG_EXIT: u8 = 0x21;
+
+/// QEMU's exit status then: `(value << 1) | 1`.
+pub const DEBUG_EXIT_STATUS: i32 = ((DEBUG_EXIT as i32) << 1) | 1;
+
+/// Where the text begins in the sector, and where the parameters of the disk read are.
+const TEXT: usize = 0x100;
+const PACKET: usize = 0x1e0;
+
+/// Longest text in bytes.
+pub const TEXT_MAX: usize = PACKET - TEXT - 1;
+
+/// 16-bit code, loaded by the BIOS at 0x7c00. The jump at [`AFTER`] goes to the part that [`Then`] names.
+#[rustfmt::skip]
+const CODE: [u8; 0x71] = [
+    // 00: cli; ax = ds = es = ss = 0; sp = 0x7c00
+    0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c,
+    // 0c: keep the number of the boot drive at 0x7df0; si = text
+    0x88, 0x16, 0xf0, 0x7d, 0xbe, 0x00, 0x7d,
+    // 13: next byte of the text; none: go on (patched); say it; again
+    0xac, 0x84, 0xc0, 0x74, 0x00, 0xe8, 0x02, 0x00, 0xeb, 0xf6,
+    // 1d: say al: wait until the port is ready (0x3fd bit 5), out 0x3f8
+    0x88, 0xc3, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x20, 0x74, 0xfb, 0x88, 0xd8, 0xba, 0xf8, 0x03, 0xee, 0xc3,
+    // 2e stay: sti; hlt; again
+    0xfb, 0xf4, 0xeb, 0xfd,
+    // 32 power off: out 0x604, 0x2000; hlt; again
+    0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xf4, 0xeb, 0xfd,
+    // 3c debug exit: out 0xf4, DEBUG_EXIT; cli; hlt
+    0xb0, DEBUG_EXIT, 0xe6, 0xf4, 0xfa, 0xf4,
+    // 42 read for ever: sti; int 13h, ah = 42h with the packet at 0x7de0, whose count (which an error sets to 0) is set
+    // to 1 each time; say `r` or `E`; wait for an interrupt; again
+    0xfb, 0xb4, 0x42, 0x8a, 0x16, 0xf0, 0x7d, 0xbe, 0xe0, 0x7d, 0xc7, 0x06, 0xe2, 0x7d, 0x01, 0x00, 0xcd, 0x13,
+    0xb0, b'r', 0x73, 0x02, 0xb0, b'E', 0xe8, 0xc0, 0xff, 0xf4, 0xeb, 0xe3,
+    // 60 echo: wait for a byte (0x3fd bit 0), take it, say it, again
+    0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xf8, 0xba, 0xf8, 0x03, 0xec, 0xe8, 0xae, 0xff, 0xeb, 0xef,
+];
+
+/// The displacement of the jump that is taken at the end of the text, and the place that it counts from.
+const AFTER: usize = 0x17;
+
+/// Parameters of the read: 16 bytes, one sector, to 0000:8000, sector 0.
+const READ: [u8; 16] = [16, 0, 1, 0, 0x00, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A boot sector that says `text` (at most [`TEXT_MAX`] bytes are said) on the first serial port.
+#[must_use]
+pub fn boot_sector(text: &str, then: Then) -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[..CODE.len()].copy_from_slice(&CODE);
+    sector[AFTER] = match then {
+        Then::Stay => 0x2e,
+        Then::PowerOff => 0x32,
+        Then::DebugExit => 0x3c,
+        Then::ReadForever => 0x42,
+        Then::Echo => 0x60,
+    } - (AFTER as u8 + 1);
+    for (place, byte) in sector[TEXT..TEXT + TEXT_MAX].iter_mut().zip(text.bytes()) {
+        *place = byte;
+    }
+    sector[PACKET..PACKET + READ.len()].copy_from_slice(&READ);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_begins_where_the_jump_goes() {
+        for (then, first) in [
+            (Then::Stay, 0xfb),
+            (Then::PowerOff, 0xba),
+            (Then::DebugExit, 0xb0),
+            (Then::ReadForever, 0xfb),
+            (Then::Echo, 0xba),
+        ] {
+            let sector = boot_sector("", then);
+            let target = AFTER + 1 + usize::from(sector[AFTER]);
+            assert_eq!(sector[target], first, "{then:?}");
+            // What stands before a part never runs into it: a jump, a return or a halt.
+            assert!([0xfd, 0xc3, 0xf4, 0xe3].contains(&sector[target - 1]), "{then:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_and_ends() {
+        let sector = boot_sector(&"x".repeat(1000), Then::Stay);
+        assert_eq!(sector[TEXT..].iter().position(|byte| *byte == 0), Some(TEXT_MAX));
+        assert_eq!(sector[510..], [0x55, 0xaa]);
+    }
+}

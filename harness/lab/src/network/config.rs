@@ -1,0 +1,367 @@
+//! What a lab network is, and the texts that make it so: pure functions from a [`NetworkSpec`] to the input of `ip`,
+//! dnsmasq and nftables.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use super::namespace::NetworkError;
+
+/// Name of the bridge inside of the namespace.
+pub const BRIDGE: &str = "lab0";
+
+/// A lab network as a run wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkSpec {
+    /// Domain of the hosts: `<cluster>.<base domain>`.
+    pub domain: String,
+    /// Addresses of the gateway with the networks that they are in: one for IPv4, one for IPv6, or both.
+    pub gateways: Vec<IpNet>,
+    /// The hosts, one tap for each. [`Tap`] numbers them in this order.
+    pub hosts: Vec<NetworkHost>,
+    /// Names beside those of the hosts.
+    pub names: Vec<DnsName>,
+    /// Do hosts get their addresses by DHCP? Without it they must know them (static configuration); DNS answers all the
+    /// same.
+    pub dhcp: bool,
+}
+
+/// A host's place in the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkHost {
+    /// Name of the host.
+    pub name: String,
+    /// MAC address of the interface that is in this network.
+    pub mac: String,
+    /// Its addresses, at most one of each family; none: DHCP chooses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A name that DNS answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsName {
+    /// The whole name, without a dot at its end.
+    pub name: String,
+    /// All names below it, too (`*.apps`).
+    pub wildcard: bool,
+    /// What it means.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl NetworkSpec {
+    /// The network of a cluster: `api`, `api-int` and `*.apps` mean its VIPs, or the node itself when there are none. The
+    /// gateway is the first address of each network, DHCP is on.
+    #[must_use]
+    pub fn for_cluster(
+        cluster: &str,
+        base_domain: &str,
+        networks: &[IpNet],
+        api: &[IpAddr],
+        ingress: &[IpAddr],
+        hosts: Vec<NetworkHost>,
+    ) -> Self {
+        let domain = format!("{cluster}.{base_domain}");
+        let name = |short: &str, wildcard: bool, addresses: &[IpAddr]| DnsName {
+            name: format!("{short}.{domain}"),
+            wildcard,
+            addresses: addresses.to_vec(),
+        };
+        let names = vec![name("api", false, api), name("api-int", false, api), name("apps", true, ingress)];
+        let gateways = networks
+            .iter()
+            .filter_map(|network| {
+                // `hosts()` of an IPv6 network begins with its zeroth address, which belongs to all routers.
+                let first = network.hosts().find(|address| *address != network.network())?;
+                IpNet::new(first, network.prefix_len()).ok()
+            })
+            .collect();
+        Self { domain, gateways, hosts, names, dhcp: true }
+    }
+
+    /// Is it possible?
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check(&self) -> Result<(), NetworkError> {
+        let wrong = |why: String| Err(NetworkError::Spec(why));
+        let word = |text: &str| {
+            !text.is_empty()
+                && text.split('.').all(|part| !part.is_empty())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
+        };
+        if self.gateways.is_empty() {
+            return wrong("a lab network needs an address for its gateway".into());
+        }
+        for (place, gateway) in self.gateways.iter().enumerate() {
+            let other = |other: &IpNet| other.addr().is_ipv4() == gateway.addr().is_ipv4();
+            if self.gateways[..place].iter().any(other) {
+                return wrong(format!("{gateway}: a lab network has one network of each family"));
+            }
+        }
+        for name in self
+            .names
+            .iter()
+            .map(|name| &name.name)
+            .chain(self.hosts.iter().map(|host| &host.name))
+            .chain([&self.domain])
+        {
+            if !word(name) {
+                return wrong(format!("`{name}` is no name for DNS"));
+            }
+        }
+        for (place, host) in self.hosts.iter().enumerate() {
+            let mac = host.mac.len() == 17
+                && host.mac.split(':').all(|byte| byte.len() == 2 && u8::from_str_radix(byte, 16).is_ok());
+            if !mac {
+                return wrong(format!("host {}: `{}` is no MAC address", host.name, host.mac));
+            }
+            if self.hosts[..place]
+                .iter()
+                .any(|other| other.mac.eq_ignore_ascii_case(&host.mac) || other.name == host.name)
+            {
+                return wrong(format!("host {} or its MAC {} is there twice", host.name, host.mac));
+            }
+            for address in &host.addresses {
+                if !self.gateways.iter().any(|gateway| gateway.contains(address)) {
+                    return wrong(format!("host {}: {address} is in none of the lab's networks", host.name));
+                }
+                if self.gateways.iter().any(|gateway| gateway.addr() == *address) {
+                    return wrong(format!("host {}: {address} is the gateway's", host.name));
+                }
+                if self.hosts[..place].iter().any(|other| other.addresses.contains(address)) {
+                    return wrong(format!("host {}: {address} is another host's", host.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tap of the host with this place in [`NetworkSpec::hosts`].
+#[must_use]
+pub fn tap(place: usize) -> String {
+    format!("tap{place}")
+}
+
+/// Input of `ip -batch`: bridge, addresses, taps. `owner` is the user who may open the taps without rights over the
+/// network.
+#[must_use]
+pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
+    let mut text = String::new();
+    // Without spanning tree a port forwards at once.
+    let _ = writeln!(text, "link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0");
+    for gateway in &spec.gateways {
+        // An IPv6 address that is still being looked for elsewhere cannot be listened on.
+        let nodad = if gateway.addr().is_ipv6() { " nodad" } else { "" };
+        let _ = writeln!(text, "address add {gateway} dev {BRIDGE}{nodad}");
+    }
+    let _ = writeln!(text, "link set {BRIDGE} up");
+    for place in 0..spec.hosts.len() {
+        let tap = tap(place);
+        let _ = writeln!(text, "tuntap add dev {tap} mode tap user {owner}");
+        let _ = writeln!(text, "link set dev {tap} master {BRIDGE} up");
+    }
+    text
+}
+
+/// dnsmasq's configuration. It answers DNS and DHCP on the bridge and asks nobody else.
+#[must_use]
+pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String {
+    let mut text = String::new();
+    let file = |name: &str| directory.join(name).display().to_string();
+    for line in ["keep-in-foreground", "log-facility=-", "no-resolv", "no-hosts", "no-poll", "bind-interfaces"] {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "user={user}");
+    let _ = writeln!(text, "interface={BRIDGE}");
+    let _ = writeln!(text, "pid-file={}", file("dnsmasq.pid"));
+    let _ = writeln!(text, "domain={}", spec.domain);
+    // Names of this domain that nobody has are unknown, and not somebody else's to know.
+    let _ = writeln!(text, "local=/{}/", spec.domain);
+    for name in &spec.names {
+        for address in &name.addresses {
+            let _ = match name.wildcard {
+                true => writeln!(text, "address=/{}/{address}", name.name),
+                false => writeln!(text, "host-record={},{address}", name.name),
+            };
+        }
+    }
+    for host in spec.hosts.iter().filter(|host| !host.addresses.is_empty()) {
+        let addresses: Vec<String> = host.addresses.iter().map(IpAddr::to_string).collect();
+        let _ = writeln!(text, "host-record={}.{},{}", host.name, spec.domain, addresses.join(","));
+    }
+    if !spec.dhcp {
+        return text;
+    }
+    let _ = writeln!(text, "log-dhcp");
+    let _ = writeln!(text, "dhcp-leasefile={}", file("leases"));
+    let _ = writeln!(text, "dhcp-authoritative");
+    // Nobody else is there who could have an address already; looking for one takes seconds.
+    let _ = writeln!(text, "no-ping");
+    for gateway in &spec.gateways {
+        let address = gateway.addr();
+        match gateway {
+            IpNet::V4(net) => {
+                let (low, high) = free_range(net);
+                let _ = writeln!(text, "dhcp-range={low},{high},{},12h", net.netmask());
+                let _ = writeln!(text, "dhcp-option=option:router,{address}");
+                let _ = writeln!(text, "dhcp-option=option:dns-server,{address}");
+                let _ = writeln!(text, "dhcp-option=option:ntp-server,{address}");
+            }
+            IpNet::V6(net) => {
+                // Addresses by DHCPv6; the route comes by router advertisement, as IPv6 wants it.
+                let base = u128::from(net.network());
+                let low = std::net::Ipv6Addr::from(base | 0x1000);
+                let high = std::net::Ipv6Addr::from(base | 0x1fff);
+                let _ = writeln!(text, "enable-ra");
+                let _ = writeln!(text, "ra-param={BRIDGE},10,600");
+                let _ = writeln!(text, "dhcp-range={low},{high},{},12h", net.prefix_len());
+                let _ = writeln!(text, "dhcp-option=option6:dns-server,[{address}]");
+                let _ = writeln!(text, "dhcp-option=option6:ntp-server,[{address}]");
+            }
+        }
+    }
+    for host in &spec.hosts {
+        let addresses = host.addresses.iter().map(|address| match address {
+            IpAddr::V4(address) => format!(",{address}"),
+            IpAddr::V6(address) => format!(",[{address}]"),
+        });
+        let _ = writeln!(text, "dhcp-host={}{},{}", host.mac.to_lowercase(), addresses.collect::<String>(), host.name);
+    }
+    text
+}
+
+/// Addresses that DHCP may give to whom it does not know: the upper half of the network, less its very end.
+fn free_range(net: &ipnet::Ipv4Net) -> (std::net::Ipv4Addr, std::net::Ipv4Addr) {
+    let (first, last) = (u32::from(net.network()), u32::from(net.broadcast()));
+    let low = first + (last - first) / 2 + 1;
+    (low.into(), last.saturating_sub(2).max(low).into())
+}
+
+/// Between whom frames are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// The host with this place in [`NetworkSpec::hosts`].
+    Host(usize),
+    /// The gateway: DHCP, DNS, the service.
+    Gateway,
+}
+
+/// Frames that are lost in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Sender.
+    pub from: Peer,
+    /// Receiver.
+    pub to: Peer,
+    /// How many of a hundred; 100 is a cut.
+    pub percent: u8,
+}
+
+/// Input of `nft -f`: replaces all rules at once, so that there is no moment with half of them.
+#[must_use]
+pub fn nft_rules(losses: &[Loss]) -> String {
+    let mut text = String::from("table bridge vlab\ndelete table bridge vlab\ntable bridge vlab {\n");
+    // To the gateway is `input`, from it `output`, between hosts `forward`.
+    let hook = |loss: &Loss| match (loss.from, loss.to) {
+        (Peer::Host(_), Peer::Host(_)) => Some("forward"),
+        (Peer::Host(_), Peer::Gateway) => Some("input"),
+        (Peer::Gateway, Peer::Host(_)) => Some("output"),
+        (Peer::Gateway, Peer::Gateway) => None,
+    };
+    for chain in ["forward", "input", "output"] {
+        let _ = writeln!(text, "  chain lab-{chain} {{\n    type filter hook {chain} priority 0; policy accept;");
+        for loss in losses.iter().filter(|loss| hook(loss) == Some(chain) && loss.percent > 0) {
+            let mut rule = String::new();
+            if let Peer::Host(place) = loss.from {
+                let _ = write!(rule, "iifname \"{}\" ", tap(place));
+            }
+            if let Peer::Host(place) = loss.to {
+                let _ = write!(rule, "oifname \"{}\" ", tap(place));
+            }
+            if loss.percent < 100 {
+                let _ = write!(rule, "numgen random mod 100 < {} ", loss.percent);
+            }
+            let _ = writeln!(text, "    {rule}counter drop");
+        }
+        text.push_str("  }\n");
+    }
+    text.push_str("}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn host(name: &str, mac: u8, addresses: &[&str]) -> NetworkHost {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        NetworkHost { name: name.into(), mac: format!("52:54:00:AA:00:{mac:02x}"), addresses }
+    }
+
+    fn dual() -> NetworkSpec {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        NetworkSpec::for_cluster(
+            "demo",
+            "lab.example",
+            &[net("192.168.126.0/24"), net("fd2e:6f44:5dd8::/64")],
+            &["192.168.126.5".parse().unwrap(), "fd2e:6f44:5dd8::5".parse().unwrap()],
+            &["192.168.126.6".parse().unwrap()],
+            vec![host("master-0", 0x11, &["192.168.126.11", "fd2e:6f44:5dd8::11"]), host("worker-0", 0x12, &[])],
+        )
+    }
+
+    #[test]
+    fn the_texts_of_a_dual_stack_network() {
+        let spec = dual();
+        spec.check().unwrap();
+        insta::assert_snapshot!("ip_batch", ip_batch(&spec, 1000));
+        insta::assert_snapshot!("dnsmasq_conf", dnsmasq_conf(&spec, Path::new("/run/lab"), "root"));
+    }
+
+    #[test]
+    fn without_dhcp_there_is_only_dns() {
+        let conf = dnsmasq_conf(&NetworkSpec { dhcp: false, ..dual() }, Path::new("/run/lab"), "root");
+        assert!(!conf.contains("dhcp") && conf.contains("host-record=api.demo.lab.example,192.168.126.5"), "{conf}");
+    }
+
+    #[test]
+    fn faults_are_rules_between_ports() {
+        let cut = |from, to, percent| Loss { from, to, percent };
+        insta::assert_snapshot!(nft_rules(&[
+            cut(Peer::Host(0), Peer::Host(1), 100),
+            cut(Peer::Host(1), Peer::Gateway, 30),
+            cut(Peer::Gateway, Peer::Host(1), 100),
+            cut(Peer::Host(2), Peer::Host(0), 0),
+        ]));
+    }
+
+    #[rstest]
+    #[case::no_gateway(NetworkSpec { gateways: vec![], ..dual() })]
+    #[case::two_of_a_family(NetworkSpec { gateways: vec!["10.0.0.1/24".parse().unwrap(), "10.0.1.1/24".parse().unwrap()], ..dual() })]
+    #[case::strange_name(NetworkSpec { names: vec![DnsName { name: "a/b".into(), wildcard: true, addresses: vec![] }], ..dual() })]
+    #[case::line_break(NetworkSpec { domain: "a\nb".into(), ..dual() })]
+    #[case::no_mac(NetworkSpec { hosts: vec![NetworkHost { mac: "x".into(), ..host("a", 1, &[]) }], ..dual() })]
+    #[case::same_mac(NetworkSpec { hosts: vec![host("a", 1, &[]), host("b", 1, &[])], ..dual() })]
+    #[case::foreign(NetworkSpec { hosts: vec![host("a", 1, &["10.9.9.9"])], ..dual() })]
+    #[case::gateways_own(NetworkSpec { hosts: vec![host("a", 1, &["192.168.126.1"])], ..dual() })]
+    #[case::same_address(NetworkSpec { hosts: vec![host("a", 1, &["192.168.126.9"]), host("b", 2, &["192.168.126.9"])], ..dual() })]
+    fn what_cannot_be_is_refused(#[case] spec: NetworkSpec) {
+        assert!(spec.check().is_err(), "{spec:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn dhcp_gives_out_addresses_of_the_network_and_never_the_gateway(a: u32, prefix in 20_u8..=29) {
+            let net = ipnet::Ipv4Net::new(a.into(), prefix).unwrap().trunc();
+            let (low, high) = free_range(&net);
+            prop_assert!(net.contains(&low) && net.contains(&high) && low <= high);
+            prop_assert!(high < net.broadcast() && low > net.hosts().next().unwrap());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The lab network of a run: one network namespace with a bridge, a tap for each host, and a dnsmasq for DHCP and DNS.
+//! Nothing on the host's own network changes, so runs go side by side with the same addresses.
+//!
+//! What others do with it:
+//!
+//! * machines are plugged into [`Network::tap`] and started in [`Network::namespace`] (see [`crate::machines`]);
+//! * the gateway listens with [`Network::listen`] on an address of [`Network::gateways`] and forwards to wherever the service
+//!   is; [`Network::forward`] does just that for a service on this machine's loopback;
+//! * the fault engine calls [`Network::set_loss`], [`Network::cut`], [`Network::set_link`], [`Network::set_rate`] and
+//!   [`Network::heal`];
+//! * whoever watches the run waits for [`Network::failed`]: a lab whose dnsmasq has died is inconclusive, and the product
+//!   is not to blame.
+//!
+//! Everything is in the ledger first: the namespace (or the process that holds it), dnsmasq, the folder.
+
+pub mod config;
+pub mod namespace;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::ledger::Ledger;
+use crate::process::{Child, Program};
+
+pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer};
+pub use namespace::{Form, Namespace, NetworkError};
+
+/// How long dnsmasq may take until it answers.
+const READY: Duration = Duration::from_secs(10);
+
+/// Where and how a network is made.
+#[derive(Debug, Clone)]
+pub struct NetworkOptions {
+    /// Name of the namespace; the run's id makes it one of its own.
+    pub name: String,
+    /// The form; see [`Form::of_this_user`].
+    pub form: Form,
+    /// A folder of the run for configuration, leases and logs.
+    pub folder: PathBuf,
+    /// A binary that calls [`namespace::in_namespace_main`] for [`namespace::VERB`]; `vlab` does.
+    pub helper: PathBuf,
+    /// Where everything is written down.
+    pub ledger: Option<Arc<Ledger>>,
+}
+
+impl NetworkOptions {
+    /// As this user can, with this program as the helper.
+    #[must_use]
+    pub fn new(run: &str, folder: &Path) -> Self {
+        Self {
+            name: format!("vlab-{run}"),
+            form: Form::of_this_user(),
+            folder: folder.to_path_buf(),
+            // Not the path of the binary: that may have been rebuilt or removed since.
+            helper: PathBuf::from("/proc/self/exe"),
+            ledger: None,
+        }
+    }
+}
+
+/// A lab network. Dropping it ends dnsmasq and removes the namespace; what still runs inside keeps a network without
+/// services until it ends.
+#[derive(Debug)]
+pub struct Network {
+    spec: NetworkSpec,
+    folder: PathBuf,
+    losses: Mutex<BTreeMap<(Peer, Peer), u8>>,
+    // Fields are dropped in this order.
+    dnsmasq: Child,
+    namespace: Arc<Namespace>,
+}
+
+impl Network {
+    /// Makes it; when this returns, DHCP and DNS answer.
+    ///
+    /// # Errors
+    /// The spec is impossible, a program is missing, or the system does not permit it.
+    pub async fn start(spec: NetworkSpec, options: NetworkOptions) -> Result<Self, NetworkError> {
+        spec.check()?;
+        let dnsmasq = namespace::find("dnsmasq")?;
+        let NetworkOptions { name, form, folder, helper, ledger } = options;
+        let made = {
+            let (spec, folder, ledger) = (spec.clone(), folder.clone(), ledger.clone());
+            tokio::task::spawn_blocking(move || {
+                let namespace = Namespace::create(&name, form, &folder, &helper, ledger.as_ref())?;
+                let owner = nix::unistd::geteuid().as_raw();
+                namespace.ip("make the bridge and the taps", &config::ip_batch(&spec, owner))?;
+                Ok::<_, NetworkError>(namespace)
+            })
+        };
+        let namespace = made.await.map_err(|error| NetworkError::Spec(error.to_string()))??;
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+        // Only root changes its user at the start, and must not: the files are root's.
+        let user = user.map_or_else(|| "root".to_owned(), |user| user.name);
+        let conf = folder.join("dnsmasq.conf");
+        std::fs::write(&conf, config::dnsmasq_conf(&spec, &folder, &user))
+            .map_err(|error| NetworkError::Io { path: conf.clone(), error })?;
+        let log = folder.join("dnsmasq.log");
+        let program = Program::new("dnsmasq", dnsmasq, &log)
+            .args([format!("--conf-file={}", conf.display())])
+            .namespace(Some(Arc::clone(&namespace)))
+            .ledger(ledger);
+        let dnsmasq = Child::spawn(program)?;
+        // It says so after its sockets are open; asking it would need a socket in its network for each question.
+        let started = || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            std::future::ready(Ok(text.contains(" started, version ").then_some(())))
+        };
+        dnsmasq.wait_ready("it answers DHCP and DNS", READY, Duration::from_millis(2), started).await?;
+        Ok(Self { spec, folder, losses: Mutex::default(), dnsmasq, namespace })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn spec(&self) -> &NetworkSpec {
+        &self.spec
+    }
+
+    /// The namespace, for programs that shall run in it.
+    #[must_use]
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.namespace
+    }
+
+    /// Addresses of the gateway.
+    pub fn gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.spec.gateways.iter().map(ipnet::IpNet::addr)
+    }
+
+    /// The tap of a host; `None` when the network has no such host.
+    #[must_use]
+    pub fn tap(&self, host: &str) -> Option<String> {
+        self.place(host).map(config::tap)
+    }
+
+    fn place(&self, host: &str) -> Option<usize> {
+        self.spec.hosts.iter().position(|known| known.name == host)
+    }
+
+    fn peer(&self, host: &str) -> Result<usize, NetworkError> {
+        let known = || self.spec.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.place(host).ok_or_else(|| NetworkError::Spec(format!("no host `{host}` in the lab network: {}", known())))
+    }
+
+    /// A peer by the name of its host; `gateway` is the gateway.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub fn peer_of(&self, name: &str) -> Result<Peer, NetworkError> {
+        if name == "gateway" { Ok(Peer::Gateway) } else { self.peer(name).map(Peer::Host) }
+    }
+
+    /// A TCP listener that hosts reach, on an address of the gateway.
+    ///
+    /// # Errors
+    /// The port is taken, or the address is not one of the gateway's.
+    pub fn listen(&self, address: SocketAddr) -> Result<std::net::TcpListener, NetworkError> {
+        self.namespace.listen(address)
+    }
+
+    /// Listens on `port` of every address of the gateway and carries each connection to `to`, in the host's own network.
+    /// Ends when it is dropped.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn forward(&self, port: u16, to: SocketAddr) -> Result<Forward, NetworkError> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for address in self.gateways().map(|address| SocketAddr::new(address, port)) {
+            let listener = self.listen(address)?;
+            let error = |error| NetworkError::Listen { address, error };
+            listener.set_nonblocking(true).map_err(error)?;
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(error)?;
+            tasks.spawn(async move {
+                let mut carried = tokio::task::JoinSet::new();
+                loop {
+                    tokio::select! {
+                        accepted = listener.accept() => if let Ok((near, _)) = accepted {
+                            carried.spawn(carry(near, to));
+                        },
+                        Some(_) = carried.join_next(), if !carried.is_empty() => {}
+                    }
+                }
+            });
+        }
+        Ok(Forward { _tasks: tasks })
+    }
+
+    /// How many of a hundred frames from one peer to another are lost; 0 heals that direction, 100 cuts it.
+    ///
+    /// # Errors
+    /// nftables refuses.
+    pub async fn set_loss(&self, from: Peer, to: Peer, percent: u8) -> Result<(), NetworkError> {
+        let rules = {
+            let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+            match percent {
+                0 => losses.remove(&(from, to)),
+                _ => losses.insert((from, to), percent.min(100)),
+            };
+            let losses: Vec<Loss> =
+                losses.iter().map(|((from, to), percent)| Loss { from: *from, to: *to, percent: *percent }).collect();
+            config::nft_rules(&losses)
+        };
+        self.tool("nft", vec!["-f".into(), "-".into()], rules, "lose frames").await
+    }
+
+    /// Nothing passes between two peers in either direction.
+    ///
+    /// # Errors
+    /// nftables refuses.
+    pub async fn cut(&self, one: Peer, other: Peer) -> Result<(), NetworkError> {
+        self.set_loss(one, other, 100).await?;
+        self.set_loss(other, one, 100).await
+    }
+
+    /// No frame is lost any more (links that are down and limited rates stay as they are).
+    ///
+    /// # Errors
+    /// nftables refuses.
+    pub async fn heal(&self) -> Result<(), NetworkError> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tool("nft", vec!["-f".into(), "-".into()], config::nft_rules(&[]), "stop losing frames").await
+    }
+
+    /// The lab's end of a host's cable. The guest does not notice that its link is down; for that there is
+    /// [`crate::machines::Machine::set_link`].
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub async fn set_link(&self, host: &str, up: bool) -> Result<(), NetworkError> {
+        let tap = config::tap(self.peer(host)?);
+        let args = ["link", "set", "dev", &tap, if up { "up" } else { "down" }].map(str::to_owned).to_vec();
+        self.tool("ip", args, String::new(), "change a link").await
+    }
+
+    /// Limits what a host receives to so many kilobits a second; `None` takes the limit away.
+    ///
+    /// # Errors
+    /// There is no such host, or the kernel has no token bucket filter.
+    pub async fn set_rate(&self, host: &str, kilobits: Option<u32>) -> Result<(), NetworkError> {
+        let tap = config::tap(self.peer(host)?);
+        let words = match kilobits {
+            Some(rate) => format!("qdisc replace dev {tap} root tbf rate {rate}kbit burst 32kb latency 400ms"),
+            None => format!("qdisc replace dev {tap} root pfifo_fast"),
+        };
+        self.tool("tc", words.split(' ').map(str::to_owned).collect(), String::new(), "limit a link").await
+    }
+
+    /// Delays what a host receives; zero takes the delay away. Not every kernel can.
+    ///
+    /// # Errors
+    /// There is no such host, or the kernel has no `netem`.
+    pub async fn set_delay(&self, host: &str, delay: Duration) -> Result<(), NetworkError> {
+        let tap = config::tap(self.peer(host)?);
+        let words = match delay.is_zero() {
+            false => format!("qdisc replace dev {tap} root netem delay {}ms", delay.as_millis()),
+            true => format!("qdisc replace dev {tap} root pfifo_fast"),
+        };
+        self.tool("tc", words.split(' ').map(str::to_owned).collect(), String::new(), "delay a link (sch_netem)").await
+    }
+
+    async fn tool(
+        &self,
+        program: &'static str,
+        args: Vec<String>,
+        input: String,
+        what: &'static str,
+    ) -> Result<(), NetworkError> {
+        let namespace = Arc::clone(&self.namespace);
+        let done = tokio::task::spawn_blocking(move || {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            namespace.tool(program, &args, &input, what)
+        });
+        done.await.map_err(|error| NetworkError::Spec(error.to_string()))?
+    }
+
+    /// Waits until dnsmasq has ended, which it only does when something is wrong; says how.
+    pub async fn failed(&self) -> ExitStatus {
+        self.dnsmasq.wait().await
+    }
+
+    /// dnsmasq, for the fault engine and for tests.
+    #[must_use]
+    pub fn dnsmasq(&self) -> &Child {
+        &self.dnsmasq
+    }
+
+    /// What dnsmasq has given out: MAC, address, name, in the order of its file.
+    #[must_use]
+    pub fn leases(&self) -> Vec<(String, IpAddr, String)> {
+        let text = std::fs::read_to_string(self.folder.join("leases")).unwrap_or_default();
+        let lease = |line: &str| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            Some(((*fields.get(1)?).to_owned(), fields.get(2)?.parse().ok()?, (*fields.get(3)?).to_owned()))
+        };
+        text.lines().filter_map(lease).collect()
+    }
+
+    /// Ends dnsmasq and removes the namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be removed.
+    pub async fn stop(self) -> Result<(), NetworkError> {
+        self.dnsmasq.stop(Duration::from_secs(1)).await;
+        self.namespace.remove()
+    }
+}
+
+/// Connections from the lab network to a service of the host.
+#[derive(Debug)]
+pub struct Forward {
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+async fn carry(mut near: tokio::net::TcpStream, to: SocketAddr) {
+    // A service that is not there: the host's connection is closed, as it would be without us.
+    if let Ok(mut far) = tokio::net::TcpStream::connect(to).await {
+        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+    }
+}
+
+/// Does this machine permit this form of the lab network? Makes one to know: a namespace, a bridge, a tap, an address, rules.
+///
+/// # Errors
+/// It does not, or a program is missing.
+pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
+    let io = |error| NetworkError::Io { path: std::env::temp_dir(), error };
+    let folder = tempfile::tempdir().map_err(io)?;
+    let host = NetworkHost { name: "probe".into(), mac: "52:54:00:00:00:01".into(), addresses: Vec::new() };
+    let address =
+        ipnet::IpNet::new(IpAddr::from([192, 0, 2, 1]), 24).map_err(|error| NetworkError::Spec(error.to_string()))?;
+    let spec =
+        NetworkSpec { domain: "probe".into(), gateways: vec![address], hosts: vec![host], names: vec![], dhcp: false };
+    let namespace =
+        Namespace::create(&format!("vlab-probe-{}", std::process::id()), form, folder.path(), helper, None)?;
+    let made = namespace.ip("make a bridge and a tap", &config::ip_batch(&spec, nix::unistd::geteuid().as_raw()));
+    made.map_err(|error| match error {
+        NetworkError::Tool { why, .. } => {
+            let tun = "; taps need a /dev/net/tun that this user can open, and bridges the module `bridge`";
+            NetworkError::NotPermitted { form, why: format!("{why}{tun}") }
+        }
+        other => other,
+    })?;
+    namespace.tool("nft", &["-f", "-"], &config::nft_rules(&[]), "make rules for the bridge")
+}
