@@ -67,8 +67,23 @@ fn drops_forwarded() -> bool {
     rules.is_ok_and(|rules| rules.stdout.starts_with(b"-P FORWARD DROP"))
 }
 
+/// Removes the folders of engines whose starter was killed, so that nobody removed them.
+fn remove_dead() {
+    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix("vlab-engine-")).and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+            && let Err(error) = fs::remove_dir_all(entry.path())
+        {
+            say(&format!("{} is left of a test that was killed: {error}", entry.path().display()));
+        }
+    }
+}
+
 impl Private {
     fn start(target: &Path) -> Result<Self, String> {
+        remove_dead();
         let images = target.join("vlab").join("engine");
         fs::create_dir_all(&images).map_err(|error| format!("{}: {error}", images.display()))?;
         // Short: names of sockets are.
