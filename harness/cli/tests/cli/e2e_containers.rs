@@ -227,7 +227,7 @@ fn an_image_that_is_not_there_is_told_with_similar_names() {
 #[test]
 fn a_service_that_ends_at_its_start_shows_its_last_fifty_lines() {
     let Some(engine) = engine() else { return };
-    let script = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo \"line $i.\" >&2; done; command -v oc; exit 7";
+    let script = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo \"line $i.\" >&2; done; command -v oc >&2; exit 7";
     let image = shell_image(&engine, "vlab-test-ends", script, false);
     let bench = Bench::new();
     let said = bench.vlab(&["scenario", "sno", "--service", &format!("container:{image}"), "--quiet"]).ends_with(3);
