@@ -2,7 +2,6 @@
 //! program of the container image.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_model::settings::{SettingError, Settings};
@@ -28,8 +27,8 @@ fn is_stage_timeout(name: &str) -> bool {
     (name.starts_with("HOST_STAGE_") || name.starts_with("FINALIZING_STAGE_")) && name.ends_with("_TIMEOUT")
 }
 
-/// SIGINT and SIGTERM cancel `stop`; a second one ends the process with `interrupted`.
-pub fn stop_on_signals(stop: CancellationToken, interrupted: i32) {
+/// The first SIGINT or SIGTERM calls `asked`; a second one ends the process with the exit code `interrupted`.
+pub fn stop_on_signals(interrupted: i32, asked: impl FnOnce() + Send + 'static) {
     use tokio::signal::unix::{SignalKind, signal};
     tokio::spawn(async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -40,12 +39,12 @@ pub fn stop_on_signals(stop: CancellationToken, interrupted: i32) {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        stop.cancel();
-        // In-flight requests have their time; somebody who asks twice has none.
+        asked();
         tokio::select! {
-            _ = interrupt.recv() => std::process::exit(interrupted),
-            () = tokio::time::sleep(Duration::from_secs(30)) => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        std::process::exit(interrupted);
     });
 }
 
@@ -80,7 +79,10 @@ pub async fn run_under_real_environment() -> Result<(), String> {
         image_service_url: variable("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
     };
     let stop = CancellationToken::new();
-    stop_on_signals(stop.clone(), 130);
+    stop_on_signals(130, {
+        let stop = stop.clone();
+        move || stop.cancel()
+    });
     let listen = Listen::Address(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
     let (ready, listens) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {

@@ -19,7 +19,7 @@ use vlab_run::rundir;
 use vlab_run::target::Target as Service;
 use vlab_scenario::SourceFile;
 
-use crate::run::{enter_for_containers, interrupted, runs_folder};
+use crate::run::{LabArgs, enter_for_containers, interrupted};
 use crate::say;
 use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
@@ -71,22 +71,8 @@ pub(crate) struct ConformanceArgs {
     /// OpenShift version of the clusters that are made; the service's default without it.
     #[arg(long, value_name = "VERSION")]
     openshift_version: Option<String>,
-    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
-    #[arg(long)]
-    real_tools: bool,
-    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
-    /// Docker's registry.
-    #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
-    postgres_image: Option<String>,
-    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    ready_within: Option<u64>,
-    /// Folder in which the folder of the run is made.
-    #[arg(long, env = "VLAB_RUNS")]
-    output_dir: Option<PathBuf>,
-    /// Install nothing that is missing.
-    #[arg(long)]
-    no_setup: bool,
+    #[command(flatten)]
+    lab: LabArgs,
     /// Say nothing about single checks that pass or are skipped.
     #[arg(long, short)]
     quiet: bool,
@@ -125,27 +111,14 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
         return code;
     }
     if prepared.target.needs_postgres_here()
-        && let Err(code) = ensure_set_up(Setup::Run, !args.no_setup)
+        && let Err(code) = ensure_set_up(Setup::Run, !args.lab.no_setup)
     {
         return code;
     }
     let _ = vlab_lab::doctor::raise_open_files();
-    let vlab = match std::env::current_exe() {
-        Ok(vlab) => vlab,
-        Err(error) => {
-            say(&format!("cannot find my own program file: {error}"));
-            return exit::INTERNAL;
-        }
-    };
-    let options = RealOptions {
-        vlab,
-        runs: args.output_dir.clone().unwrap_or_else(runs_folder),
-        scenario_text: text.into_bytes(),
-        interrupted: interrupted(),
-        live: false,
-        real_tools: args.real_tools,
-        ready_within: args.ready_within.map(std::time::Duration::from_secs),
-        disturbances: Vec::new(),
+    let options = match args.lab.options(text.into_bytes(), interrupted(), false) {
+        Ok(options) => options,
+        Err(code) => return code,
     };
     if !prepared.target.is_owned() {
         say("only what the checks make themselves is changed and removed: clusters, infra-envs and hosts named vc-…");
@@ -178,7 +151,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
         seed: None,
         time_profile: Some(profile.to_owned()),
         service: Some(args.service.clone()),
-        postgres_image: args.postgres_image.clone().filter(|image| !image.is_empty()),
+        postgres_image: args.lab.postgres_image(),
     };
     let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| e.to_string())?;
     Ok((prepared, text))

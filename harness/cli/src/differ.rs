@@ -1,8 +1,10 @@
 //! The verbs that compare runs: `diff` two that were made, `differential` makes them first.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, same_parts, show};
 use vlab_model::history::{Observation, RunInfo, What};
 use vlab_reports::result::{RunResult, Verdict, exit};
@@ -12,7 +14,7 @@ use vlab_run::rundir;
 use vlab_run::target::Target;
 use vlab_scenario::Catalogue;
 
-use crate::run::{self, Running, runs_folder};
+use crate::run::{self, LabArgs, runs_folder};
 use crate::say;
 use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
@@ -78,15 +80,15 @@ pub(crate) struct DifferentialArgs {
     /// Every place and every word, also when it is more than one screen.
     #[arg(long)]
     all: bool,
-    /// With `process`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
-    #[arg(long)]
-    real_tools: bool,
-    /// Folder in which the folder of each run is made.
-    #[arg(long, env = "VLAB_RUNS")]
-    output_dir: Option<PathBuf>,
-    /// Install nothing that is missing.
-    #[arg(long)]
-    no_setup: bool,
+    #[command(flatten)]
+    lab: LabArgs,
+}
+
+/// What the runs of a comparison have in common.
+struct Running {
+    lab: LabArgs,
+    /// Cancelled by Ctrl-C.
+    interrupted: CancellationToken,
 }
 
 /// A history, from a run or from a file.
@@ -190,7 +192,7 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
                 seed,
                 time_profile: args.time_profile.clone(),
                 service: Some(service.clone()),
-                postgres_image: None,
+                postgres_image: args.lab.postgres_image(),
             };
             let pair = run::read(&catalogue, name, &choices(&Target::Simulated, seed)).and_then(|ours| {
                 // The seed that the first one drew is the other one's, too.
@@ -210,14 +212,10 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
     if let Err(code) = run::enter_for_containers([&args.against]) {
         return code;
     }
-    if let Err(code) = ensure_set_up(Setup::Run, !args.no_setup) {
+    if let Err(code) = ensure_set_up(Setup::Run, !args.lab.no_setup) {
         return code;
     }
-    let running = Running {
-        runs: args.output_dir.clone().unwrap_or_else(runs_folder),
-        real_tools: args.real_tools,
-        interrupted: run::interrupted(),
-    };
+    let running = Running { lab: args.lab.clone(), interrupted: run::interrupted() };
     let mut pairs: Vec<Pair> = Vec::new();
     let mut lost = 0;
     for (ours, theirs) in ready {
@@ -263,7 +261,10 @@ async fn one_run(
         return Err(format!("{name}: not run"));
     }
     let target = prepared.target.to_string();
-    let options = running.options(text).map_err(|_| "cannot find my own program file".to_owned())?;
+    let options = running
+        .lab
+        .options(text, running.interrupted.clone(), std::io::stderr().is_terminal())
+        .map_err(|_| "cannot find my own program file".to_owned())?;
     let outcome = Box::pin(real::run(&prepared, options)).await;
     let result = outcome.result;
     let dir = outcome.dir.ok_or_else(|| format!("{name} on {target}: no folder for the run"))?;

@@ -18,6 +18,7 @@ use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_scenario::{Catalogue, SourceFile};
+use vlab_service::program::stop_on_signals;
 
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tagged};
 use crate::{conformance, say};
@@ -73,25 +74,67 @@ struct Options {
     /// runs already; it is not touched)
     #[arg(long, value_name = "TARGET")]
     service: Option<Target>,
-    /// With `process` and `container`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
-    #[arg(long)]
-    real_tools: bool,
-    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
-    /// Docker's registry.
-    #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
-    postgres_image: Option<String>,
-    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    ready_within: Option<u64>,
-    /// Folder in which the folder of each run is made.
-    #[arg(long, env = "VLAB_RUNS")]
-    output_dir: Option<PathBuf>,
-    /// Install nothing that is missing.
-    #[arg(long)]
-    no_setup: bool,
+    #[command(flatten)]
+    lab: LabArgs,
     /// No progress on the terminal.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// How the lab is made, whatever is done in it.
+#[derive(clap::Args, Clone)]
+pub(crate) struct LabArgs {
+    /// With `process` and `container`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
+    #[arg(long)]
+    pub(crate) real_tools: bool,
+    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
+    /// Docker's registry.
+    #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
+    pub(crate) postgres_image: Option<String>,
+    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) ready_within: Option<u64>,
+    /// Folder in which the folder of each run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    pub(crate) output_dir: Option<PathBuf>,
+    /// Install nothing that is missing.
+    #[arg(long)]
+    pub(crate) no_setup: bool,
+}
+
+impl LabArgs {
+    /// PostgreSQL's image, when one was named: an empty variable of the environment names none.
+    pub(crate) fn postgres_image(&self) -> Option<String> {
+        self.postgres_image.clone().filter(|image| !image.is_empty())
+    }
+
+    /// Folder of the runs.
+    pub(crate) fn runs(&self) -> PathBuf {
+        self.output_dir.clone().unwrap_or_else(runs_folder)
+    }
+
+    /// The options of one run, or the exit code.
+    pub(crate) fn options(
+        &self,
+        scenario_text: Vec<u8>,
+        interrupted: CancellationToken,
+        live: bool,
+    ) -> Result<RealOptions, u8> {
+        let vlab = std::env::current_exe().map_err(|error| {
+            say(&format!("cannot find my own program file: {error}"));
+            exit::INTERNAL
+        })?;
+        Ok(RealOptions {
+            vlab,
+            runs: self.runs(),
+            scenario_text,
+            interrupted,
+            live,
+            real_tools: self.real_tools,
+            ready_within: self.ready_within.map(std::time::Duration::from_secs),
+            disturbances: Vec::new(),
+        })
+    }
 }
 
 #[derive(clap::Args)]
@@ -173,7 +216,7 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         seed: options.seed,
         time_profile: options.time_profile.clone(),
         service: options.service.clone(),
-        postgres_image: options.postgres_image.clone().filter(|image| !image.is_empty()),
+        postgres_image: options.lab.postgres_image(),
     };
     let mut ready = Vec::new();
     for name in names {
@@ -189,7 +232,7 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         return code;
     }
     if ready.iter().any(|(prepared, _)| prepared.target.needs_postgres_here())
-        && let Err(code) = ensure_set_up(Setup::Run, !options.no_setup)
+        && let Err(code) = ensure_set_up(Setup::Run, !options.lab.no_setup)
     {
         return code;
     }
@@ -200,10 +243,11 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         if interrupted.is_cancelled() {
             break;
         }
-        let outcome = match real_options(options, text, interrupted.clone()) {
-            Ok(real_options) => Box::pin(real::run(&prepared, real_options)).await,
-            Err(code) => return code,
-        };
+        let outcome =
+            match options.lab.options(text, interrupted.clone(), !options.quiet && std::io::stderr().is_terminal()) {
+                Ok(real_options) => Box::pin(real::run(&prepared, real_options)).await,
+                Err(code) => return code,
+            };
         show(&outcome.result, outcome.dir.as_deref());
         codes.push(outcome.result.exit_code);
     }
@@ -237,51 +281,6 @@ fn combine(codes: &[u8]) -> u8 {
     order.into_iter().find(|code| codes.contains(code)).unwrap_or(exit::PASSED)
 }
 
-/// What the runs of a comparison have in common.
-pub(crate) struct Running {
-    /// Folder of the runs.
-    pub(crate) runs: PathBuf,
-    /// See [`RealOptions::real_tools`].
-    pub(crate) real_tools: bool,
-    /// Cancelled by Ctrl-C.
-    pub(crate) interrupted: CancellationToken,
-}
-
-impl Running {
-    /// The options of one run, or the exit code.
-    pub(crate) fn options(&self, scenario_text: Vec<u8>) -> Result<RealOptions, u8> {
-        let options = Options {
-            seed: None,
-            time_profile: None,
-            service: None,
-            real_tools: self.real_tools,
-            postgres_image: None,
-            ready_within: None,
-            output_dir: Some(self.runs.clone()),
-            no_setup: true,
-            quiet: false,
-        };
-        real_options(&options, scenario_text, self.interrupted.clone())
-    }
-}
-
-fn real_options(options: &Options, scenario_text: Vec<u8>, interrupted: CancellationToken) -> Result<RealOptions, u8> {
-    let vlab = std::env::current_exe().map_err(|error| {
-        say(&format!("cannot find my own program file: {error}"));
-        exit::INTERNAL
-    })?;
-    Ok(RealOptions {
-        vlab,
-        runs: options.output_dir.clone().unwrap_or_else(runs_folder),
-        scenario_text,
-        interrupted,
-        live: !options.quiet && std::io::stderr().is_terminal(),
-        real_tools: options.real_tools,
-        ready_within: options.ready_within.map(std::time::Duration::from_secs),
-        disturbances: Vec::new(),
-    })
-}
-
 /// Reads a scenario and makes it ready to run.
 pub(crate) fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), String> {
     let (scenario, text) = load(catalogue, name)?;
@@ -293,23 +292,9 @@ pub(crate) fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Resu
 pub(crate) fn interrupted() -> CancellationToken {
     let token = CancellationToken::new();
     let ours = token.clone();
-    tokio::spawn(async move {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            return;
-        };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+    stop_on_signals(i32::from(exit::INTERRUPTED), move || {
         say("stopping; once more stops at once");
         ours.cancel();
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        std::process::exit(i32::from(exit::INTERRUPTED));
     });
     token
 }
@@ -555,7 +540,7 @@ mod tests {
         use clap::Parser as _;
         let parsed = Parsed::try_parse_from(["vlab"].iter().chain(args)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(parsed.args.options.service, expected);
-        assert!(!parsed.args.options.real_tools);
+        assert!(!parsed.args.options.lab.real_tools);
     }
 
     #[rstest]

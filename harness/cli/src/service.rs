@@ -70,7 +70,10 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
         image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
     };
     let stop = CancellationToken::new();
-    stop_on_signals(stop.clone(), i32::from(exit::INTERRUPTED));
+    stop_on_signals(i32::from(exit::INTERRUPTED), {
+        let stop = stop.clone();
+        move || stop.cancel()
+    });
     let (ready, listens) = tokio::sync::oneshot::channel();
     tokio::spawn(announce(listens, args.address_file));
     let served = match &args.postgres {

@@ -134,22 +134,27 @@ impl Clock {
     }
 }
 
-/// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
-pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
+/// A run that has a folder and nothing else yet.
+struct Opened {
+    clock: Clock,
+    result: RunResult,
+    dir: RunDir,
+}
+
+/// Starts the clock of a run and makes its folder; what it comes to without one is the error.
+fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcome>> {
     let clock = Clock::start();
     let started_at = clock.now();
     let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
-    let redactor = Redactor::new(prepared.secrets());
     let mut result = RunResult {
         version: RESULT_VERSION,
         run: prepared.info(&run_id, false, BTreeMap::new()),
         started_at,
-        how_to_repeat: prepared.how_to_repeat("scenario"),
         environment: environment(),
         ..RunResult::default()
     };
     let started = Started {
-        run_id: run_id.clone(),
+        run_id,
         scenario: prepared.scenario.name.clone(),
         seed: prepared.seed,
         time_profile: prepared.time_profile.clone(),
@@ -158,14 +163,24 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         at: started_at,
         vlab_version: VERSION.to_owned(),
     };
-    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
-        Ok(dir) => dir,
+    match RunDir::create(&options.runs, &started, &options.scenario_text) {
+        Ok(dir) => Ok(Opened { clock, result, dir }),
         Err(error) => {
             result.finished_at = clock.now();
             result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            return Outcome { dir: None, result };
+            Err(Box::new(Outcome { dir: None, result }))
         }
+    }
+}
+
+/// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
+pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
+    let Opened { clock, mut result, dir } = match open(prepared, &options) {
+        Ok(opened) => opened,
+        Err(outcome) => return *outcome,
     };
+    result.how_to_repeat = prepared.how_to_repeat("scenario");
+    let redactor = Redactor::new(prepared.secrets());
     // A service that runs already has its PostgreSQL, one in a container gets it in another one.
     let mut needs = prepared.scenario.needs.clone();
     needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
@@ -237,33 +252,9 @@ pub async fn with_service<T, W>(prepared: &Prepared, options: &RealOptions, work
 where
     W: AsyncFnOnce(Hosted) -> T,
 {
-    let clock = Clock::start();
-    let started_at = clock.now();
-    let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
-    let mut result = RunResult {
-        version: RESULT_VERSION,
-        run: prepared.info(&run_id, false, BTreeMap::new()),
-        started_at,
-        environment: environment(),
-        ..RunResult::default()
-    };
-    let started = Started {
-        run_id: run_id.clone(),
-        scenario: prepared.scenario.name.clone(),
-        seed: prepared.seed,
-        time_profile: prepared.time_profile.clone(),
-        service: prepared.target.to_string(),
-        pid: std::process::id(),
-        at: started_at,
-        vlab_version: VERSION.to_owned(),
-    };
-    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
-        Ok(dir) => dir,
-        Err(error) => {
-            result.finished_at = clock.now();
-            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            return (Outcome { dir: None, result }, None);
-        }
+    let Opened { clock, mut result, dir } = match open(prepared, options) {
+        Ok(opened) => opened,
+        Err(outcome) => return (*outcome, None),
     };
     let mut bench = Bench {
         prepared,

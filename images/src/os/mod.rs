@@ -3,7 +3,7 @@
 //! It is Debian, laid out as CoreOS: the same ISO layout, the same place for Ignition's configuration, the same partitions, the
 //! same arguments of the kernel. Ignition, coreos-installer, systemd, NetworkManager, etcd, keepalived, haproxy and GRUB in it
 //! are the real ones. There is no SELinux, no ostree and no container runtime (`podman` is a stand-in, see
-//! `images/os/root/usr/bin/podman`).
+//! `usr/bin/podman` of `images/os/root`).
 //!
 //! One artefact is one file ([`ARTEFACTS`]). Everything that decides about its bytes goes into its *content*, a checksum; the
 //! same content is not built twice.

@@ -2,8 +2,8 @@
 
 use vlab_api::types::{ImageType, InfraEnv};
 
-use super::ArtifactError;
 use super::ignition::{Builder, data_url_percent, merge_override};
+use super::{ArtifactError, HOME};
 
 /// What [`discovery_ignition`] needs.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +39,9 @@ ConditionSecurity=selinux
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/bin/checkmodule -M -m -o /root/assisted.mod /root/assisted.te
-ExecStart=/usr/bin/semodule_package -o /root/assisted.pp -m /root/assisted.mod
-ExecStart=/usr/sbin/semodule -i /root/assisted.pp
+ExecStart=/usr/bin/checkmodule -M -m -o %h/assisted.mod %h/assisted.te
+ExecStart=/usr/bin/semodule_package -o %h/assisted.pp -m %h/assisted.mod
+ExecStart=/usr/sbin/semodule -i %h/assisted.pp
 
 [Install]
 WantedBy=multi-user.target
@@ -111,7 +111,7 @@ WantedBy=multi-user.target
 const PULL_SCRIPT: &str = "\
 #!/bin/bash
 # Pulls the agent's image ($1) unless it is there, and keeps trying: the unit's start timeout ends it.
-until podman image exists \"$1\" || podman pull --authfile /root/.docker/config.json \"$1\"; do
+until podman image exists \"$1\" || podman pull --authfile ~root/.docker/config.json \"$1\"; do
     echo \"pulling $1 failed, trying again\" >&2
     sleep 5
 done
@@ -162,8 +162,8 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
         .file("/usr/local/bin/agent-fix-bz1964591", 0o755, FIX_SCRIPT)
         .file("/usr/local/bin/agent-pull-image", 0o755, PULL_SCRIPT)
         .file("/etc/motd", 0o644, MOTD)
-        .file_from("/root/.docker/config.json", 0o644, data_url_percent(input.pull_secret))
-        .file("/root/assisted.te", 0o644, SELINUX_MODULE)
+        .file_from(&format!("{HOME}/.docker/config.json"), 0o644, data_url_percent(input.pull_secret))
+        .file(&format!("{HOME}/assisted.te"), 0o644, SELINUX_MODULE)
         .file("/etc/NetworkManager/conf.d/01-ipv6.conf", 0o644, "[connection]\nipv6.dhcp-iaid=mac\nipv6.dhcp-duid=ll\n")
         .file("/etc/multipath.conf", 0o644, MULTIPATH_CONF)
         .file("/usr/local/bin/oci-eval-user-data.sh", 0o755, OCI_SCRIPT);

@@ -25,6 +25,9 @@ pub use discovery::{DiscoveryInput, discovery_ignition};
 pub use ignition::merge_override;
 pub use kubeconfig::{merge_ingress_cert, parse_ca};
 
+/// Home of the user root on a CoreOS host, which is where podman looks for its credentials.
+const HOME: &str = "/root";
+
 /// A file that the service keeps for a cluster and hands out again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
@@ -412,7 +415,7 @@ fn bootstrap(
 
     let mut ignition = Builder::new(IGNITION)
         .core_user(cluster.ssh_public_key.as_deref())
-        .file("/root/.docker/config.json", 0o600, input.pull_secret)
+        .file(&format!("{HOME}/.docker/config.json"), 0o600, input.pull_secret)
         .file(
             "/etc/motd",
             0o644,

@@ -130,7 +130,9 @@ fn outline(bytes: &[u8]) -> String {
     }
     for file in list("/storage/files") {
         let content = decode(file["contents"]["source"].as_str().unwrap());
-        writeln!(out, "--- {} {:04o}", file["path"].as_str().unwrap(), file["mode"].as_i64().unwrap()).unwrap();
+        let path = file["path"].as_str().unwrap();
+        let path = path.strip_prefix(super::HOME).map_or(path.to_owned(), |below| format!("~root{below}"));
+        writeln!(out, "--- {path} {:04o}", file["mode"].as_i64().unwrap()).unwrap();
         writeln!(out, "{}", content.trim_end()).unwrap();
     }
     for unit in list("/systemd/units") {
