@@ -9,6 +9,7 @@
 //! * [`rootfs`]: a tree of files that is assembled in memory; what packages bring stays in the cache and is only pointed to;
 //! * [`archive`]: such a tree as a tar archive, the same bytes every time;
 //! * [`container`]: archives as an image that `docker load` and `podman load` take;
+//! * [`programs`]: static programs of this project;
 //! * [`recipes`]: which images there are and what is in them;
 //! * [`cpio`]: a tree as an initrd;
 //! * [`tools`]: programs of this machine that make file systems;
@@ -21,6 +22,7 @@ pub mod cpio;
 pub mod manifest;
 pub mod os;
 pub mod packages;
+pub mod programs;
 pub mod recipes;
 pub mod rootfs;
 pub mod tools;

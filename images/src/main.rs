@@ -2,15 +2,16 @@
 //! OS are files.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use vlab_engine::Engine;
 use vlab_images::ImageError;
 use vlab_images::cache::Cache;
 use vlab_images::manifest::{Manifest, with_lock};
-use vlab_images::os::{ARTEFACTS, Builder, Made};
+use vlab_images::os::{ARTEFACTS, Builder, Made, named_installer};
 use vlab_images::packages;
+use vlab_images::programs::workspace;
 use vlab_images::recipes::{Built, Kitchen, RECIPES, Recipe};
 
 const USAGE: &str = "\
@@ -25,8 +26,9 @@ Options:
   --no-load                build only: no engine is needed
   --load                   loading is a must: no engine is an error
   --service-program FILE   a static vlab-service instead of one built from the sources
+  --node-program FILE      a static vlab-node instead of one built from the sources
   --overlay FOLDER         put its files over the lab OS (may be given several times)
-  --coreos-installer FILE  this one instead of one built from its crate
+  --coreos-installer FILE  this one instead of one built from its crate (also: variable VLAB_COREOS_INSTALLER)
   --update                 look up today's versions of all packages and write them into images/images.yaml
   --json                   what was built, as JSON
   --help
@@ -41,6 +43,7 @@ struct Args {
     update: bool,
     json: bool,
     service_program: Option<PathBuf>,
+    node_program: Option<PathBuf>,
     overlays: Vec<PathBuf>,
     coreos_installer: Option<PathBuf>,
 }
@@ -59,6 +62,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
             "--service-program" => {
                 args.service_program = Some(words.next().ok_or("--service-program needs a file")?.into());
             }
+            "--node-program" => args.node_program = Some(words.next().ok_or("--node-program needs a file")?.into()),
             "--overlay" => args.overlays.push(words.next().ok_or("--overlay needs a folder")?.into()),
             "--coreos-installer" => {
                 args.coreos_installer = Some(words.next().ok_or("--coreos-installer needs a file")?.into());
@@ -106,12 +110,6 @@ fn main() -> ExitCode {
 
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// The project's sources, when this program was built from them and they are still there.
-fn workspace() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    here.join("images/images.yaml").is_file().then(|| here.to_owned())
 }
 
 fn work(args: &Args) -> Result<(), String> {
@@ -177,8 +175,9 @@ fn work(args: &Args) -> Result<(), String> {
     let builder = Builder {
         cache: &cache,
         manifest: &manifest,
+        node: args.node_program.clone(),
         overlays: args.overlays.clone(),
-        coreos_installer: args.coreos_installer.clone(),
+        coreos_installer: args.coreos_installer.clone().or_else(named_installer),
         say: &|what| eprintln!("images: {what}"),
     };
     let media = |name: &str| asked(name) && !(args.load && args.images.is_empty());

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -16,18 +15,14 @@ use crate::ImageError;
 use crate::cache::{Cache, sha256, sha256_file};
 use crate::container::{self, Start};
 use crate::manifest::Manifest;
-use crate::packages;
 use crate::rootfs::Rootfs;
+use crate::{packages, programs};
 
 /// Raise it when the builder itself changes what images look like.
 const FORM: u32 = 1;
 
 /// The label with the checksum of what an image is made of.
 pub const LABEL_CONTENT: &str = "vlab.content";
-
-/// Target of our static program. Not musl: this one needs nothing but what every build of Rust needs, and its allocator is
-/// the one that the figures of the README were measured with.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What recipes work with.
 #[derive(Debug)]
@@ -156,15 +151,9 @@ fn users(tree: &mut Rootfs, users: &[(&str, u32, u32, &str)]) {
 }
 
 fn service(kitchen: &Kitchen<'_>) -> Result<Ingredients, ImageError> {
-    let program = match (&kitchen.service_program, &kitchen.workspace) {
-        (Some(program), _) => program.clone(),
-        (None, Some(workspace)) => service_program(kitchen.cache, workspace)?,
-        (None, None) => {
-            return Err(ImageError::Program {
-                program: "vlab-service".to_owned(),
-                problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
-            });
-        }
+    let program = match &kitchen.service_program {
+        Some(program) => program.clone(),
+        None => programs::program(kitchen.cache, kitchen.workspace.as_deref(), "vlab-service")?,
     };
     let content = sha256(format!("{FORM} vlab-service {}", sha256_file(&program)?).as_bytes());
     Ok(Ingredients { content, assemble: Assemble::Service { program } })
@@ -180,84 +169,6 @@ fn service_tree(program: &Path, start: &mut Start) -> Result<Rootfs, ImageError>
     start.directory = "/".to_owned();
     start.ports = vec![8090];
     Ok(tree)
-}
-
-/// The service as a static program. Built again only when a source of the project changed: asking cargo would cost more than
-/// everything else of a build that has nothing to do.
-fn service_program(cache: &Cache, workspace: &Path) -> Result<PathBuf, ImageError> {
-    let sources = sources(workspace)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
-    let target = target.join("images");
-    let path = cache.filled("programs", &format!("vlab-service-{}", &sources[..16]), |into| {
-        let cargo_home = std::env::var("CARGO_HOME")
-            .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
-            .unwrap_or_default();
-        // Paths of this machine would be in the program (in messages of panics) and make other bytes elsewhere.
-        let flags = [
-            "-Ctarget-feature=+crt-static".to_owned(),
-            format!("--remap-path-prefix={cargo_home}=/cargo"),
-            format!("--remap-path-prefix={}=/vlab", workspace.display()),
-        ];
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .args(["build", "--locked", "--profile", "image", "--package", "vlab-service", "--bin", "vlab-service"])
-            .args(["--target", TARGET, "--target-dir"])
-            .arg(&target)
-            .current_dir(workspace)
-            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-            .env_remove("RUSTFLAGS")
-            .stdin(Stdio::null())
-            .stdout(std::io::stderr());
-        // What cargo tells a program that it runs must not reach the next cargo.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
-                command.env_remove(name);
-            }
-        }
-        let failed = |problem: String| ImageError::Program { program: "cargo build".to_owned(), problem };
-        match command.status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(failed(status.to_string())),
-            Err(error) => return Err(failed(error.to_string())),
-        }
-        let program = target.join(TARGET).join("image").join("vlab-service");
-        fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
-    })?;
-    Ok(path)
-}
-
-/// Checksum of the project's sources and of the compiler's version.
-fn sources(workspace: &Path) -> Result<String, ImageError> {
-    let mut files = BTreeMap::new();
-    for name in ["Cargo.toml", "Cargo.lock"] {
-        files.insert(PathBuf::from(name), sha256_file(&workspace.join(name))?);
-    }
-    for folder in ["harness", "fakes"] {
-        collect(workspace, &workspace.join(folder), &mut files)?;
-    }
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let version = Command::new(rustc).arg("-vV").current_dir(workspace).output().map(|out| out.stdout);
-    let mut all = format!("{FORM} {}\n", String::from_utf8_lossy(&version.unwrap_or_default()));
-    for (path, sum) in files {
-        all += &format!("{} {sum}\n", path.display());
-    }
-    Ok(sha256(all.as_bytes()))
-}
-
-fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> Result<(), ImageError> {
-    for entry in fs::read_dir(folder).map_err(ImageError::io(folder))? {
-        let path = entry.map_err(ImageError::io(folder))?.path();
-        let name = path.file_name().unwrap_or_default();
-        if path.is_dir() {
-            if name != "tests" && name != "target" {
-                collect(root, &path, into)?;
-            }
-        } else {
-            let shown = path.strip_prefix(root).unwrap_or(&path).to_owned();
-            into.insert(shown, sha256_file(&path)?);
-        }
-    }
-    Ok(())
 }
 
 const POSTGRES_START: &str = include_str!("../files/vlab-postgres-start");

@@ -199,6 +199,9 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
         let images = ["run", "--quiet", "--package", "vlab-images", "--bin", "vlab-images", "--locked", "--", "--load"];
         steps.push(images.map(OsStr::new).to_vec());
     }
+    // Tests look at them, and machines boot from them.
+    let media = ["run", "--quiet", "--package", "vlab-images", "--bin", "vlab-images", "--locked", "--", "lab"];
+    steps.push(media.map(OsStr::new).to_vec());
     steps.push(nextest);
     steps.push(["test", "--doc", "--workspace", "--locked"].map(OsStr::new).to_vec());
     let mut first_failure = None;

@@ -138,6 +138,20 @@ const TOOLS: &[Tool] = &[
         there: |machine| ["chromium", "chromium-browser", "google-chrome"].iter().any(|name| machine.program(name)),
     },
     Tool {
+        name: "etcd",
+        why: "tests pivot a real one",
+        purpose: Purpose::Test,
+        source: Source::Apt(ETCD_PACKAGE),
+        there: |machine| machine.program("etcd"),
+    },
+    Tool {
+        name: "etcdctl",
+        why: "tests save and restore what etcd keeps",
+        purpose: Purpose::Test,
+        source: Source::Apt("etcd-client"),
+        there: |machine| machine.program("etcdctl"),
+    },
+    Tool {
         name: "Docker Engine",
         why: "runs the service and PostgreSQL as containers",
         purpose: Purpose::Containers,
@@ -259,6 +273,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+const ETCD_PACKAGE: &str = "etcd-server";
 const QEMU_IMG_PACKAGE: &str = "qemu-utils";
 
 /// Where to look: the parts of the environment that matter, so that tests can give others.
@@ -459,6 +474,9 @@ pub(crate) enum Done {
 /// user installs later is the user's business.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/vlab.conf";
 
+/// The package starts a server, now and at each boot; the tests only want the program. Where there is no systemd nothing started.
+const NO_ETCD_SERVICE: &str = "systemctl disable --now etcd.service 2> /dev/null || true";
+
 fn plan(missing: &[&Tool], root: Root, terminal: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut packages: Vec<&'static str> = missing
@@ -506,6 +524,9 @@ fn plan(missing: &[&Tool], root: Root, terminal: bool) -> Vec<Step> {
         if database {
             step(false, as_root, &["rm", "-f", NO_MAIN_CLUSTER]);
         }
+        if packages.contains(&ETCD_PACKAGE) {
+            step(false, as_root, &["sh", "-c", NO_ETCD_SERVICE]);
+        }
     }
     for tool in missing {
         match tool.source {
@@ -548,6 +569,13 @@ mod tests {
         assert_eq!(lines[1], "apt-get update -q");
         assert!(lines[2].ends_with("apt-get install -q -y --no-install-recommends postgresql chromium"), "{lines:?}");
         assert_eq!(lines[3], format!("rm -f {NO_MAIN_CLUSTER}"));
+    }
+
+    #[test]
+    fn etcd_is_installed_without_a_server_of_its_own() {
+        let lines = lines(&plan(&tools(&["etcd", "etcdctl"]), Root::Already, true));
+        assert!(lines[1].ends_with("etcd-server etcd-client"), "{lines:?}");
+        assert_eq!(lines[2], format!("sh -c {NO_ETCD_SERVICE}"));
     }
 
     #[test]
@@ -621,8 +649,18 @@ mod tests {
         assert_eq!(names(&machine.missing(Purpose::Run)), [] as [&str; 0]);
         let elsewhere = Machine { pg_bin: Some(root.join("nowhere")), ..empty_machine(&root) };
         assert_eq!(names(&elsewhere.missing(Purpose::Run)), ["PostgreSQL server"], "what is named is what counts");
-        for name in ["google-chrome", "cargo-fmt", "cargo-clippy", "pkg-config", "mksquashfs", "xorriso", "mcopy", "xz"]
-        {
+        for name in [
+            "google-chrome",
+            "cargo-fmt",
+            "cargo-clippy",
+            "pkg-config",
+            "mksquashfs",
+            "xorriso",
+            "mcopy",
+            "xz",
+            "etcd",
+            "etcdctl",
+        ] {
             put(&format!("bin/{name}"));
         }
         for name in ["mkfs.vfat", "debugfs", "sgdisk", "grub-mkimage", "depmod"] {

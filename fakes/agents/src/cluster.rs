@@ -29,6 +29,8 @@ pub enum Happening {
     ControllerReady,
     /// An operator is available.
     OperatorAvailable(String),
+    /// The service took the controller's word that the installation is complete.
+    InstallationCompleted,
     /// bootkube failed and is started again.
     BootkubeFailed,
 }
@@ -44,6 +46,7 @@ impl Happening {
             Happening::EtcdBootstrapDone => "etcd-bootstrap-done".into(),
             Happening::ControllerReady => "controller-ready".into(),
             Happening::OperatorAvailable(name) => format!("operator-available:{name}"),
+            Happening::InstallationCompleted => "installation-completed".into(),
             Happening::BootkubeFailed => "bootkube-failed".into(),
         }
     }

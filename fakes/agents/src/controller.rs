@@ -12,7 +12,7 @@ use vlab_api::types::*;
 
 use crate::archive::tar_gz;
 use crate::calls::{CONTROLLER, Calls, Outcome, Verdict};
-use crate::cluster::NodeState;
+use crate::cluster::{Happening, NodeState};
 use crate::fault::ClusterIll;
 use crate::installer::{ClusterBrief, HostBrief, ON_ITS_WAY};
 use crate::rng::{Purpose as Dice, Stream};
@@ -267,6 +267,7 @@ impl Controller {
             Purpose::Manifests { last: true } if ok => self.next_step(now, w),
             Purpose::Manifests { last: true } => self.again(now, w, t.controller_olm_poll, Timer::FinalizingLoop),
             Purpose::Complete if ok => {
+                w.plane(now, self.cluster as usize, |_| vec![Happening::InstallationCompleted]);
                 self.work_ended = true;
                 self.leave_when_done(now, w);
             }

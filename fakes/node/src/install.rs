@@ -141,6 +141,9 @@ const INSTALL_FOLDER: &str = "/opt/install-dir";
 /// Tells bootkube, and through it the controller, about the service.
 pub const SERVICE_FILE: &str = "/opt/openshift/vlab-service.json";
 
+/// On the installed system of the host that was the bootstrap.
+pub const WAS_BOOTSTRAP: &str = "/etc/vlab/was-bootstrap";
+
 /// What the jobs need, shared between their threads.
 struct Hand {
     root: Root,
@@ -213,6 +216,7 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
             let (hand, progress) = (Arc::clone(&hand), events.clone());
             in_background(events, move || {
                 let told = move |percent| {
+                    say::moment("installer", "image-written", &json!({ "percent": percent }));
                     let _ = progress.send(Event::Progress(position, token, percent));
                 };
                 Event::Done(position, token, hand.job(job, &told))
@@ -384,6 +388,10 @@ impl Hand {
             config = ignition::put(&config, vec![entry], vec![]).map_err(|e| format!("the host's ignition: {e}"))?;
         }
         ignition::layout(&config).map_err(|e| format!("the host's ignition: {e}"))?;
+        if self.request.role == HostRole::Bootstrap {
+            let entry = ignition::file(WAS_BOOTSTRAP, 0o644, b"");
+            config = ignition::put(&config, vec![entry], vec![]).map_err(|e| format!("the host's ignition: {e}"))?;
+        }
         let path = self.host_ignition_path();
         fs::create_dir_all(self.root.path(INSTALL_FOLDER)).map_err(|e| format!("{INSTALL_FOLDER}: {e}"))?;
         fs::write(self.root.path(&path), config).map_err(|e| format!("{path}: {e}"))?;

@@ -3,16 +3,22 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Name that begins every line.
 pub const PREFIX: &str = "vlab-node:";
+
+/// The longest record that `/dev/kmsg` takes, less what the kernel adds.
+const LONGEST: usize = 960;
 
 /// Says that something happened: part (`agent`, `installer`, `pivot`, `controller`, ...), moment in words joined by `-`, details.
 pub fn moment(part: &str, what: &str, details: &Value) {
     let line = line(part, what, details);
     eprintln!("{line}");
     // Standard error of a unit goes to the journal; the console is another file. Nobody has to have one.
+    // The kernel takes no longer line.
+    let line =
+        if line.len() > LONGEST { self::line(part, what, &json!({ "bytes left out": line.len() })) } else { line };
     if std::env::var_os("VLAB_NODE_CONSOLE").is_none_or(|v| v != "no")
         && let Ok(mut console) = std::fs::OpenOptions::new().write(true).open("/dev/kmsg")
     {
@@ -40,8 +46,6 @@ pub fn read(line: &str) -> Option<(&str, &str, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
@@ -122,7 +123,11 @@ fn take_inventory(site: &Site, _: &[String]) -> Outcome {
 pub fn inventory_of(site: &Site) -> std::io::Result<Inventory> {
     let mut taken = inventory::take(&site.root, &link::addresses()?);
     let changed = inventory::lay_over(&mut taken, &site.config.overlay);
-    if !changed.is_empty() {
+    // The service asks again and again; a change of the change is said again.
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if *said != changed {
+        said.clone_from(&changed);
         say::moment("agent", "hardware-overlay", &json!({ "declared, not there": changed }));
     }
     Ok(taken)

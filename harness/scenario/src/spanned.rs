@@ -341,8 +341,14 @@ const DEEDS_OF_HOSTS: &[&str] = &[
     "booted-installed-os",
     "node-ready",
 ];
-const DEEDS_OF_CLUSTERS: &[&str] =
-    &["bootkube-started", "temporary-control-plane-up", "bootkube-done", "etcd-bootstrap-done", "controller-ready"];
+const DEEDS_OF_CLUSTERS: &[&str] = &[
+    "bootkube-started",
+    "temporary-control-plane-up",
+    "bootkube-done",
+    "etcd-bootstrap-done",
+    "controller-ready",
+    "installation-completed",
+];
 
 impl Scalar for Deed {
     fn read(text: &str) -> Result<Self, Complaint> {

@@ -42,7 +42,6 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/systemd/system/chronyd.service" 0o644,
     "etc/systemd/system/serial-getty@.service.d/vlab.conf" 0o644,
     "etc/systemd/system/ssh@.service.d/vlab.conf" 0o644,
-    "usr/bin/podman" 0o755,
     "usr/lib/systemd/system-preset/99-default.preset" 0o644,
     "usr/lib/systemd/system/coreos-osmet.service" 0o644,
     "usr/libexec/vlab/no-selinux" 0o755,

@@ -52,12 +52,7 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, say: &dyn Fn(&str)) -
         for (name, value) in PROFILE {
             command.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
         }
-        // What cargo tells a program that it runs must not reach the next cargo.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
-                command.env_remove(name);
-            }
-        }
+        crate::programs::without_cargo(&mut command);
         let status = command.status().map_err(|error| failed(error.to_string()))?;
         if !status.success() {
             return Err(failed(status.to_string()));

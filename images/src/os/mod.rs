@@ -2,8 +2,8 @@
 //!
 //! It is Debian, laid out as CoreOS: the same ISO layout, the same place for Ignition's configuration, the same partitions, the
 //! same arguments of the kernel. Ignition, coreos-installer, systemd, NetworkManager, etcd, keepalived, haproxy and GRUB in it
-//! are the real ones. There is no SELinux, no ostree and no container runtime (`podman` is a stand-in, see
-//! `usr/bin/podman` of `images/os/root`).
+//! are the real ones. There is no SELinux, no ostree and no container runtime: `podman` is a stand-in, one of the names of
+//! `vlab-node`, which is agent, installer and control plane of lab machines.
 //!
 //! One artefact is one file ([`ARTEFACTS`]). Everything that decides about its bytes goes into its *content*, a checksum; the
 //! same content is not built twice.
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Cache, sha256, sha256_file};
 use crate::manifest::Manifest;
 use crate::rootfs::{Kind, Rootfs};
-use crate::{ImageError, packages, tools};
+use crate::{ImageError, packages, programs, tools};
 
 /// Raise it when the builder itself changes what artefacts look like.
 const FORM: u32 = 1;
@@ -155,12 +155,38 @@ pub struct Builder<'a> {
     pub cache: &'a Cache,
     /// Packages and versions.
     pub manifest: &'a Manifest,
-    /// Folders whose files are put over the root file system, in this order: programs of the nodes come in here.
+    /// `vlab-node` as a static program, instead of building it from the sources of this project.
+    pub node: Option<PathBuf>,
+    /// Folders whose files are put over the root file system, in this order: other agents and installers come in here.
     pub overlays: Vec<PathBuf>,
     /// coreos-installer, instead of building it.
     pub coreos_installer: Option<PathBuf>,
     /// Is told what is being done.
     pub say: &'a dyn Fn(&str),
+}
+
+/// coreos-installer that the variable `VLAB_COREOS_INSTALLER` names.
+#[must_use]
+pub fn named_installer() -> Option<PathBuf> {
+    std::env::var_os("VLAB_COREOS_INSTALLER").map(PathBuf::from)
+}
+
+/// The artefact `name` of this user's cache as the sources of this project make it today. What is missing is built, and `say` is told
+/// what is being done; when nothing changed it takes a moment.
+///
+/// # Errors
+/// Those of [`Builder::make`].
+pub fn current(name: &str, say: &dyn Fn(&str)) -> Result<Made, ImageError> {
+    let (cache, manifest) = (Cache::of_this_user(), Manifest::built_in()?);
+    let builder = Builder {
+        cache: &cache,
+        manifest: &manifest,
+        node: None,
+        overlays: Vec::new(),
+        coreos_installer: named_installer(),
+        say,
+    };
+    builder.make(name)
 }
 
 impl std::fmt::Debug for Builder<'_> {
@@ -180,9 +206,17 @@ impl Builder<'_> {
             .find(|artefact| artefact.name == name)
             .ok_or_else(|| ImageError::Tree(format!("there is no artefact {name}")))?;
         let installer = installer::program(self.cache, self.coreos_installer.as_deref(), self.say)?;
+        let node = match &self.node {
+            Some(program) => program.clone(),
+            None => {
+                let workspace = programs::workspace();
+                programs::program(self.cache, workspace.as_deref(), "vlab-node")?
+            }
+        };
         let mut root = self.manifest_content("os")?;
         root += &files::content(files::ROOT, &[files::LINKS, files::MASK, files::MODULES, files::PRUNE]);
         root += &sha256_file(&installer)?;
+        root += &sha256_file(&node)?;
         for overlay in &self.overlays {
             root += &root::overlay_content(overlay)?;
         }
@@ -193,7 +227,7 @@ impl Builder<'_> {
             initrd,
             root,
         };
-        Work { builder: self, installer, inputs }.make(artefact.step)
+        Work { builder: self, installer, node, inputs }.make(artefact.step)
     }
 
     fn manifest_content(&self, set: &str) -> Result<String, ImageError> {
@@ -218,6 +252,7 @@ struct Inputs {
 struct Work<'a> {
     builder: &'a Builder<'a>,
     installer: PathBuf,
+    node: PathBuf,
     inputs: Inputs,
 }
 
@@ -315,7 +350,8 @@ impl Work<'_> {
             Step::Kernel => put(&kernel()?.image.bytes()?),
             Step::Initrd => put(&initrd::packed(&initrd::tree(cache, manifest, &kernel()?)?)?),
             Step::Root => {
-                let tree = root::tree(cache, manifest, &kernel()?, &self.installer, &self.builder.overlays)?;
+                let programs = root::Programs { installer: &self.installer, node: &self.node };
+                let tree = root::tree(cache, manifest, &kernel()?, programs, &self.builder.overlays)?;
                 root::squashfs(&tree, into)
             }
             Step::Disk => self.with_disk(|parts| parts.write(into)),
@@ -476,12 +512,18 @@ mod tests {
     fn what_an_artefact_is_made_of_decides_about_its_content() {
         let (cache, manifest) = (Cache::at("/nowhere"), Manifest::built_in().unwrap());
         let say = |_: &str| {};
-        let builder =
-            Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
+        let builder = Builder {
+            cache: &cache,
+            manifest: &manifest,
+            node: None,
+            overlays: Vec::new(),
+            coreos_installer: None,
+            say: &say,
+        };
         let of = |change: fn(&mut Inputs)| -> Vec<String> {
             let mut inputs = Inputs::default();
             change(&mut inputs);
-            let work = Work { builder: &builder, installer: PathBuf::new(), inputs };
+            let work = Work { builder: &builder, installer: PathBuf::new(), node: PathBuf::new(), inputs };
             ALL.iter().map(|step| work.content(*step)).collect()
         };
         let changed = |change: fn(&mut Inputs)| -> Vec<Step> {

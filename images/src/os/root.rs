@@ -43,12 +43,21 @@ const FOLDERS: &[(&str, u32, u64, u64)] = &[
 /// Certificates of authorities: one file for programs of Debian, the same under the name that Red Hat's have.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 
+/// Programs that no package brings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Programs<'a> {
+    /// coreos-installer.
+    pub(super) installer: &'a Path,
+    /// `vlab-node`; the names under which it is called are in `links.txt`.
+    pub(super) node: &'a Path,
+}
+
 /// The tree.
 pub(super) fn tree(
     cache: &Cache,
     manifest: &Manifest,
     kernel: &Kernel,
-    installer: &Path,
+    programs: Programs<'_>,
     overlays: &[PathBuf],
 ) -> Result<Rootfs, ImageError> {
     let mut tree = Rootfs::merged_usr();
@@ -73,7 +82,8 @@ pub(super) fn tree(
     }
     // Empty: the initrd gives each machine its own.
     tree.file("etc/machine-id", 0o644, "");
-    tree.file_from("usr/bin/coreos-installer", 0o755, installer)?;
+    tree.file_from("usr/bin/coreos-installer", 0o755, programs.installer)?;
+    tree.file_from("usr/lib/vlab/vlab-node", 0o755, programs.node)?;
     for unit in files::lines(files::MASK) {
         tree.symlink(&format!("etc/systemd/system/{unit}"), "/dev/null");
     }

@@ -74,6 +74,7 @@ pub async fn bootkube(args: BootkubeArgs) -> Result<(), String> {
 async fn run(args: BootkubeArgs) -> io::Result<()> {
     let config = NodeConfig::load().map_err(io::Error::other)?;
     let own = own_address(args.ip)?;
+    say::moment("pivot", "bootkube-started", &json!({ "address": own }));
     let file = |name: &str| args.assets.join(name);
     let mut facts = Facts::read(&file("vlab-service.json"))?;
     let mut names = vec![format!("api.{}", facts.domain), format!("api-int.{}", facts.domain), "localhost".to_owned()];

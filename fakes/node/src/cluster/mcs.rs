@@ -33,8 +33,6 @@ Type=simple
 ExecStart=/usr/local/bin/vlab-node node
 Restart=always
 RestartSec=2
-StandardOutput=journal+console
-StandardError=journal+console
 
 [Install]
 WantedBy=multi-user.target

@@ -22,6 +22,7 @@ use super::serve::serve_api;
 use super::store::Store;
 use super::watch::{API_PORT, Client, addresses, is_master, items, server};
 use super::{bootkube, controller, mcs, vip};
+use crate::install::WAS_BOOTSTRAP;
 use crate::machine::{NodeConfig, Root};
 use crate::net::http::Credentials;
 use crate::say;
@@ -162,7 +163,12 @@ impl Node {
             return Err(e);
         }
         let members = own.members().await.map_or(0, |m| m.len());
-        let word = if matches!(begin, Begin::Join(_)) { "etcd-member-joined" } else { "etcd-member-back" };
+        let bootstrap_was_here = Root::of_this_machine().has(WAS_BOOTSTRAP);
+        let word = match begin {
+            Begin::Join(_) if bootstrap_was_here => "bootstrap-rejoined",
+            Begin::Join(_) => "etcd-member-joined",
+            Begin::New | Begin::Again => "etcd-member-back",
+        };
         say::moment("pivot", word, &json!({ "name": self.member_name(), "members": members }));
         Ok(child)
     }

@@ -1,0 +1,112 @@
+//! Programs of this project that go into images: static, so that they run on whatever is there, and the same bytes for the same
+//! sources. Kept in the cache; built again only when a source of the project changed, because asking cargo would cost more than
+//! everything else of a build that has nothing to do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::ImageError;
+use crate::cache::{Cache, sha256, sha256_file};
+
+/// Raise it when programs are built in another way.
+const FORM: u32 = 1;
+
+/// Target of our static programs. Not musl: this one needs nothing but what every build of Rust needs, and its allocator is
+/// the one that the figures of the README were measured with.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The project's sources, when this program was built from them and they are still there.
+#[must_use]
+pub fn workspace() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    here.join("images/images.yaml").is_file().then(|| here.to_owned())
+}
+
+/// The static program of the crate `name`.
+///
+/// # Errors
+/// There are no sources; cargo fails.
+pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Result<PathBuf, ImageError> {
+    let workspace = workspace.ok_or_else(|| ImageError::Program {
+        program: name.to_owned(),
+        problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
+    })?;
+    let sources = sources(workspace)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    let target = target.join("images");
+    cache.filled("programs", &format!("{name}-{}", &sources[..16]), |into| {
+        let cargo_home = std::env::var("CARGO_HOME")
+            .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
+            .unwrap_or_default();
+        // Paths of this machine would be in the program (in messages of panics) and make other bytes elsewhere.
+        let flags = [
+            "-Ctarget-feature=+crt-static".to_owned(),
+            format!("--remap-path-prefix={cargo_home}=/cargo"),
+            format!("--remap-path-prefix={}=/vlab", workspace.display()),
+        ];
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(["build", "--locked", "--profile", "image", "--package", name, "--bin", name])
+            .args(["--target", TARGET, "--target-dir"])
+            .arg(&target)
+            .current_dir(workspace)
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+            .env_remove("RUSTFLAGS")
+            .stdin(Stdio::null())
+            .stdout(std::io::stderr());
+        without_cargo(&mut command);
+        let failed = |problem: String| ImageError::Program { program: format!("cargo build of {name}"), problem };
+        match command.status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(failed(status.to_string())),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        let program = target.join(TARGET).join("image").join(name);
+        fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
+    })
+}
+
+/// What cargo tells a program that it runs must not reach the next cargo.
+pub(crate) fn without_cargo(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Checksum of the project's sources and of the compiler's version.
+fn sources(workspace: &Path) -> Result<String, ImageError> {
+    let mut files = BTreeMap::new();
+    for name in ["Cargo.toml", "Cargo.lock"] {
+        files.insert(PathBuf::from(name), sha256_file(&workspace.join(name))?);
+    }
+    for folder in ["harness", "fakes"] {
+        collect(workspace, &workspace.join(folder), &mut files)?;
+    }
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("-vV").current_dir(workspace).output().map(|out| out.stdout);
+    let mut all = format!("{FORM} {}\n", String::from_utf8_lossy(&version.unwrap_or_default()));
+    for (path, sum) in files {
+        all += &format!("{} {sum}\n", path.display());
+    }
+    Ok(sha256(all.as_bytes()))
+}
+
+fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> Result<(), ImageError> {
+    for entry in fs::read_dir(folder).map_err(ImageError::io(folder))? {
+        let path = entry.map_err(ImageError::io(folder))?.path();
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() {
+            if name != "tests" && name != "target" {
+                collect(root, &path, into)?;
+            }
+        } else {
+            let shown = path.strip_prefix(root).unwrap_or(&path).to_owned();
+            into.insert(shown, sha256_file(&path)?);
+        }
+    }
+    Ok(())
+}
