@@ -92,10 +92,16 @@ impl Resolver {
             return Ok(Found { addresses: from_hosts, canonical: None });
         }
         for candidate in self.candidates(name) {
-            let mut found = self.ask(&candidate, TYPE_A)?;
-            let six = self.ask(&candidate, TYPE_AAAA)?;
-            found.addresses.extend(six.addresses);
-            found.canonical = found.canonical.or(six.canonical);
+            // A server that knows one family may refuse the question for the other: only two failures are one.
+            let found = match (self.ask(&candidate, TYPE_A), self.ask(&candidate, TYPE_AAAA)) {
+                (Ok(mut four), Ok(six)) => {
+                    four.addresses.extend(six.addresses);
+                    four.canonical = four.canonical.or(six.canonical);
+                    four
+                }
+                (Ok(found), Err(_)) | (Err(_), Ok(found)) => found,
+                (Err(problem), Err(_)) => return Err(problem),
+            };
             if !found.addresses.is_empty() || found.canonical.is_some() {
                 return Ok(found);
             }
@@ -245,6 +251,32 @@ mod tests {
         assert_eq!(read(&bytes, 7), Some(Ok(Found::default())));
         bytes[3] = 2;
         assert_eq!(read(&bytes, 7), Some(Err(2)));
+    }
+
+    /// dnsmasq without a server behind it answers so for a name of which it knows the IPv4 address only.
+    #[test]
+    fn a_refused_question_for_the_other_family_is_no_failure() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let server = socket.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut asked = [0; 512];
+                let (length, from) = socket.recv_from(&mut asked).unwrap();
+                let id = u16::from_be_bytes([asked[0], asked[1]]);
+                let mut said = answer(id);
+                if asked[length - 3] == TYPE_AAAA as u8 {
+                    said = query(id, "www.lab.test", TYPE_AAAA);
+                    said[2] |= 0x80;
+                    said[3] = 5;
+                }
+                socket.send_to(&said, from).unwrap();
+            }
+        });
+        let resolver =
+            Resolver { servers: vec![server], dots: 1, patience: Duration::from_secs(20), ..Resolver::default() };
+        let found = resolver.lookup("www.lab.test.").unwrap();
+        assert_eq!(found.addresses, [IpAddr::from([192, 0, 2, 80])]);
+        answering.join().unwrap();
     }
 
     #[rstest]
