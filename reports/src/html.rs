@@ -1013,8 +1013,8 @@ impl Page<'_> {
         if !r.files.is_empty() {
             out.push_str("<dl class=\"pairs\">");
             for file in r.files.iter().take(200) {
-                let _ =
-                    write!(out, "<dt><code>{}</code></dt><dd>{}</dd>", self.text(&file.path), self.text(&file.what));
+                let (path, what) = (self.text(&file.path), self.text(&file.what));
+                let _ = write!(out, "<dt><a href=\"{path}\"><code>{path}</code></a></dt><dd>{what}</dd>");
             }
             out.push_str("</dl>");
         }

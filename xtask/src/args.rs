@@ -5,13 +5,14 @@ use std::ffi::OsString;
 /// Who does the work of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doer {
-    /// The `vlab` binary under this verb, after the set-up of what a run needs when `setup` is true.
+    /// The `vlab` binary under this verb.
     Vlab {
         /// The verb of `vlab`; empty: the arguments are passed as they are.
         verb: &'static str,
-        /// Whether PostgreSQL must be there.
-        setup: bool,
     },
+    /// Runs: `vlab scenario` after the set-up of what it needs, and with the helper for virtual machines where those are
+    /// wanted.
+    Scenario,
     /// The same with its helper for virtual machines, after the set-up of what those need.
     Machines {
         /// The verb of `vlab`.
@@ -35,7 +36,7 @@ pub(crate) struct Verb {
 }
 
 const fn vlab(verb: &'static str) -> Doer {
-    Doer::Vlab { verb, setup: false }
+    Doer::Vlab { verb }
 }
 
 /// All verbs, in the order of the help.
@@ -44,7 +45,7 @@ pub(crate) const VERBS: &[Verb] = &[
         name: "scenario",
         usage: "scenario <name|path>... [options of `vlab scenario`]",
         what: "run scenarios against a real PostgreSQL and judge them",
-        doer: Doer::Vlab { verb: "scenario", setup: true },
+        doer: Doer::Scenario,
     },
     Verb {
         name: "test",
@@ -173,6 +174,44 @@ pub(crate) fn parse(args: &[OsString]) -> Action {
     Action::Do { verb, may_install, args: passed }
 }
 
+/// Do these arguments of `scenario` want virtual machines? `chosen` is the environment's answer (`VLAB_HOSTS`), `text` gives the
+/// text of a scenario by its name or path, and of all of them without one.
+pub(crate) fn wants_machines(args: &[OsString], chosen: Option<&str>, text: impl Fn(Option<&str>) -> String) -> Wish {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let option = words.iter().enumerate().find_map(|(place, word)| match *word {
+        "--hosts" => words.get(place + 1).copied(),
+        word => word.strip_prefix("--hosts="),
+    });
+    match option.or(chosen) {
+        Some("vm") => return Wish::Must,
+        Some(_) => return Wish::No,
+        None => {}
+    }
+    // Values of other options are no names of scenarios, and nobody has a text for them.
+    let named = words.iter().filter(|word| !word.starts_with('-')).map(|word| text(Some(word)));
+    let all = words.iter().any(|word| word.starts_with("--tag")).then(|| text(None));
+    let has = |kind: &str| {
+        let line = |line: &str| line.split('#').next().is_some_and(|line| line.contains(&format!("kind: {kind}")));
+        named.clone().chain(all.clone()).any(|text| text.lines().any(line))
+    };
+    match (has("vm"), has("auto")) {
+        (true, _) => Wish::Must,
+        (false, true) => Wish::May,
+        _ => Wish::No,
+    }
+}
+
+/// Are virtual machines wanted?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// No.
+    No,
+    /// Where they can be had.
+    May,
+    /// Nothing else will do.
+    Must,
+}
+
 /// The help text.
 pub(crate) fn help(verb: Option<&Verb>) -> String {
     let no_setup = "  --no-setup   install nothing; when something is missing, say what and stop with code 3\n";
@@ -182,11 +221,12 @@ pub(crate) fn help(verb: Option<&Verb>) -> String {
             match verb.doer {
                 Doer::Vlab { verb: "", .. } => {}
                 Doer::Images => text += "  -h, --help   all options\n",
-                Doer::Vlab { verb: name, setup } => {
-                    if setup {
-                        text += no_setup;
-                    }
+                Doer::Vlab { verb: name } => {
                     text += &format!("  -h, --help   this; all options: cargo xtask vlab {name} --help\n");
+                }
+                Doer::Scenario => {
+                    text += no_setup;
+                    text += "  -h, --help   this; all options: cargo xtask vlab scenario --help\n";
                 }
                 Doer::Machines { verb: name } => {
                     text += no_setup;
@@ -311,6 +351,30 @@ mod tests {
         }
         assert_eq!(parse(&[]), Action::Wrong("which verb?".to_owned()));
         assert_eq!(parse(&words("setup now")), Action::Wrong("`setup` takes no `now`".to_owned()));
+    }
+
+    #[test]
+    fn machines_are_wanted_where_hosts_may_be_some() {
+        let text = |name: Option<&str>| match name {
+            Some("sno") => "hosts:\n  - kind: auto\n".to_owned(),
+            Some("vm") => "hosts: [{kind: vm}]\n".to_owned(),
+            Some("plain") => "hosts:\n  # kind: auto\n  - name: x\n".to_owned(),
+            Some(_) => String::new(),
+            None => "kind: auto".to_owned(),
+        };
+        for (line, chosen, wish) in [
+            ("sno", None, Wish::May),
+            ("sno", Some("sim"), Wish::No),
+            ("sno", Some("vm"), Wish::Must),
+            ("sno --hosts sim", Some("vm"), Wish::No),
+            ("plain --hosts=vm", None, Wish::Must),
+            ("plain --seed 7", None, Wish::No),
+            ("plain sno", None, Wish::May),
+            ("sno vm", None, Wish::Must),
+            ("--tag smoke", None, Wish::May),
+        ] {
+            assert_eq!(wants_machines(&words(line), chosen, text), wish, "{line} {chosen:?}");
+        }
     }
 
     #[test]

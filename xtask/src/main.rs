@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use args::{Action, Doer, Verb};
+use args::{Action, Doer, Verb, Wish};
 use setup::{Done, Purpose};
 
 /// Exit codes of the project: wrong usage, and a lab that lacks something.
@@ -35,9 +35,9 @@ fn main() -> ExitCode {
 
 fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     let purpose = match verb.doer {
-        Doer::Vlab { setup: false, .. } => None,
+        // That decides by itself what is needed.
+        Doer::Scenario | Doer::Vlab { .. } => None,
         Doer::Images => makes_media(args).then_some(Purpose::Images),
-        Doer::Vlab { setup: true, .. } => Some(Purpose::Run),
         Doer::Machines { .. } => Some(Purpose::Machines),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
     };
@@ -52,7 +52,8 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     match verb.doer {
         // The doctor examines the helper, too, where it can be built.
         Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, can_build_machines()),
-        Doer::Vlab { verb, .. } => vlab(verb, args, false),
+        Doer::Vlab { verb } => vlab(verb, args, false),
+        Doer::Scenario => scenario(may_install, args),
         Doer::Machines { verb } => vlab(verb, args, true),
         Doer::Test => test(args, may_install),
         Doer::Images => images(args),
@@ -65,6 +66,57 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
             ExitCode::SUCCESS
         }
     }
+}
+
+/// Sets up what runs need, then runs. Where virtual machines are only one of two ways, what they need may be missing: `vlab` then
+/// says that hosts are simulated, and why.
+fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
+    let chosen = std::env::var("VLAB_HOSTS").ok();
+    let wish = args::wants_machines(args, chosen.as_deref(), scenario_text);
+    let complain = |why: String| {
+        say(&why);
+        ExitCode::from(INCONCLUSIVE)
+    };
+    if let Err(why) = setup::ensure(Purpose::Run, may_install) {
+        return complain(why);
+    }
+    if wish != Wish::No {
+        // Both at once: their media are built where they are run.
+        let done = setup::ensure(Purpose::Machines, may_install).and_then(|_| setup::ensure(Purpose::Images, may_install));
+        match done {
+            Err(why) if wish == Wish::Must => return complain(why),
+            Err(why) => say(&why),
+            Ok(_) => {}
+        }
+    }
+    let mut args = args.to_vec();
+    if !may_install {
+        args.push("--no-setup".into());
+    }
+    vlab("scenario", &args, wish != Wish::No && can_build_machines())
+}
+
+/// The text of a scenario by its path or its name in the catalogue; of all of the catalogue without one. Empty when there is
+/// none: `vlab` says so.
+fn scenario_text(name: Option<&str>) -> String {
+    fn below(folder: &Path, name: Option<&str>, text: &mut String) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let wanted = || name.is_none_or(|name| path.file_stem() == Some(OsStr::new(name)));
+            if path.is_dir() {
+                below(&path, name, text);
+            } else if path.extension() == Some(OsStr::new("yaml")) && wanted() {
+                text.push_str(&std::fs::read_to_string(&path).unwrap_or_default());
+            }
+        }
+    }
+    if let Some(text) = name.and_then(|name| std::fs::read_to_string(name).ok()) {
+        return text;
+    }
+    let mut text = String::new();
+    let catalogue = std::env::var_os("VLAB_SCENARIOS").map_or_else(|| root().join("scenarios"), PathBuf::from);
+    below(&catalogue, name, &mut text);
+    text
 }
 
 /// `setup --containers`: an engine that runs.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::http::{Method, Request, Response, TransportError};
@@ -198,6 +199,75 @@ impl HttpConnection {
         });
         self.opened += 1;
         Ok(sender)
+    }
+}
+
+/// Why a file could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// The service.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// It answered something else.
+    #[error("GET {path} answered {status}: {words}")]
+    Refused {
+        /// The path.
+        path: String,
+        /// HTTP status.
+        status: u16,
+        /// Beginning of the answer.
+        words: String,
+    },
+    /// What is fetched cannot be kept.
+    #[error("cannot write what is fetched: {0}")]
+    Write(#[from] std::io::Error),
+    /// The answer ended before its announced end.
+    #[error("GET {path} ended after {got} of {wanted} bytes")]
+    Short {
+        /// The path.
+        path: String,
+        /// What came.
+        got: u64,
+        /// What was announced.
+        wanted: u64,
+    },
+}
+
+/// Fetches a file into `into`, piece by piece, however long it is; how long it was. Each piece may take `patience`.
+///
+/// # Errors
+/// [`DownloadError`]; what came until then is in `into`.
+pub async fn download(
+    endpoint: &Endpoint,
+    path: &str,
+    into: &mut (impl AsyncWrite + Unpin),
+    patience: Duration,
+) -> Result<u64, DownloadError> {
+    let late = |_| TransportError::Timeout(patience);
+    let mut connection = HttpConnection::new(endpoint.clone());
+    let mut sender = tokio::time::timeout(patience, connection.open()).await.map_err(late)??;
+    let request = to_hyper(&Request::new(Method::Get, path), &endpoint.authority)
+        .map_err(|e| TransportError::Lost(e.to_string()))?;
+    let lost = |e: hyper::Error| TransportError::Lost(describe(&e));
+    let answer = tokio::time::timeout(patience, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
+    let (parts, mut body) = answer.into_parts();
+    if !parts.status.is_success() {
+        let told = tokio::time::timeout(patience, body.collect()).await.map_err(late)?.map_err(lost)?.to_bytes();
+        let words = String::from_utf8_lossy(&told[..told.len().min(300)]).into_owned();
+        return Err(DownloadError::Refused { path: path.to_owned(), status: parts.status.as_u16(), words });
+    }
+    let mut got = 0;
+    while let Some(frame) = tokio::time::timeout(patience, body.frame()).await.map_err(late)? {
+        if let Ok(piece) = frame.map_err(lost)?.into_data() {
+            into.write_all(&piece).await?;
+            got += piece.len() as u64;
+        }
+    }
+    into.flush().await?;
+    let announced = parts.headers.get("content-length").and_then(|v| v.to_str().ok()?.parse().ok());
+    match announced {
+        Some(wanted) if wanted != got => Err(DownloadError::Short { path: path.to_owned(), got, wanted }),
+        _ => Ok(got),
     }
 }
 

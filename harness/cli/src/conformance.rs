@@ -152,6 +152,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
         time_profile: Some(profile.to_owned()),
         service: Some(args.service.clone()),
         postgres_image: args.lab.postgres_image(),
+        ..Choices::default()
     };
     let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| e.to_string())?;
     Ok((prepared, text))

@@ -10,14 +10,15 @@ use vlab_reports::console::{self, Style};
 use vlab_reports::result::{RESULT_VERSION, RunResult, Verdict, exit};
 use vlab_reports::{Redactor, write_all};
 use vlab_run::conductor::Ending;
-use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
 use vlab_run::real::{self, RealOptions, find_run};
 use vlab_run::rundir::{self, RunDir};
 use vlab_run::simulate::{self as virtual_time, as_lines};
 use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
-use vlab_scenario::{Catalogue, SourceFile};
+use vlab_run::vm::Ability;
+use vlab_scenario::{Catalogue, HostKind, Scenario, SourceFile};
 use vlab_service::program::stop_on_signals;
 
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tagged};
@@ -74,11 +75,33 @@ struct Options {
     /// runs already; it is not touched)
     #[arg(long, value_name = "TARGET")]
     service: Option<Target>,
+    /// What hosts are, instead of what the scenario says: `vm` (virtual machines that boot the discovery image) or `sim`
+    /// (simulated, in seconds). Hosts of `kind: auto` are virtual machines where this machine can run some.
+    #[arg(long, env = "VLAB_HOSTS", value_name = "KIND")]
+    hosts: Option<Hosts>,
     #[command(flatten)]
     lab: LabArgs,
     /// No progress on the terminal.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// `--hosts`.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Hosts {
+    /// Simulated.
+    Sim,
+    /// Virtual machines.
+    Vm,
+}
+
+impl From<Hosts> for HostKind {
+    fn from(hosts: Hosts) -> Self {
+        match hosts {
+            Hosts::Sim => Self::Simulated,
+            Hosts::Vm => Self::Vm,
+        }
+    }
 }
 
 /// How the lab is made, whatever is done in it.
@@ -132,6 +155,8 @@ impl LabArgs {
             live,
             real_tools: self.real_tools,
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
+            ability: None,
+            tell: say,
             disturbances: Vec::new(),
         })
     }
@@ -212,18 +237,36 @@ pub(crate) async fn test(args: TestArgs) -> u8 {
 
 async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> u8 {
     // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-    let choices = Choices {
+    let mut choices = Choices {
         seed: options.seed,
         time_profile: options.time_profile.clone(),
         service: options.service.clone(),
         postgres_image: options.lab.postgres_image(),
+        hosts: options.hosts.map(HostKind::from),
+        auto: None,
     };
-    let mut ready = Vec::new();
+    let mut loaded = Vec::new();
     for name in names {
-        match read(catalogue, name, &choices) {
-            Ok(prepared) => ready.push(prepared),
+        match load(catalogue, name) {
+            Ok(scenario) => loaded.push(scenario),
             Err(text) => {
                 eprintln!("{text}");
+                return exit::USAGE;
+            }
+        }
+    }
+    let interrupted = interrupted();
+    let (ability, auto) = match machines(&loaded, options, &interrupted).await {
+        Ok(decided) => decided,
+        Err(code) => return code,
+    };
+    choices.auto = auto;
+    let mut ready = Vec::new();
+    for (scenario, text) in loaded {
+        match prepare_hosts(scenario, catalogue, &choices) {
+            Ok(prepared) => ready.push((prepared, text)),
+            Err(error) => {
+                eprintln!("{error}");
                 return exit::USAGE;
             }
         }
@@ -237,17 +280,23 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         return code;
     }
     let _ = vlab_lab::doctor::raise_open_files();
-    let interrupted = interrupted();
     let mut codes = Vec::new();
     for (prepared, text) in ready {
         if interrupted.is_cancelled() {
             break;
         }
-        let outcome =
-            match options.lab.options(text, interrupted.clone(), !options.quiet && std::io::stderr().is_terminal()) {
-                Ok(real_options) => Box::pin(real::run(&prepared, real_options)).await,
-                Err(code) => return code,
-            };
+        if let Some(why) = &prepared.hosts_why {
+            let hosts = if prepared.has(HostKind::Vm) { "virtual machines" } else { "SIMULATED" };
+            say(&format!("{}: its hosts are {hosts}: {why}", prepared.scenario.name));
+        }
+        let live = !options.quiet && std::io::stderr().is_terminal();
+        let outcome = match options.lab.options(text, interrupted.clone(), live) {
+            Ok(real_options) => {
+                let real_options = RealOptions { ability: ability.clone(), ..real_options };
+                Box::pin(real::run(&prepared, real_options)).await
+            }
+            Err(code) => return code,
+        };
         show(&outcome.result, outcome.dir.as_deref());
         codes.push(outcome.result.exit_code);
     }
@@ -261,6 +310,76 @@ async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> 
         print(&format!("{passed} of {} scenarios passed\n", names.len()));
     }
     combine(&codes)
+}
+
+/// What hosts of `kind: auto` become here, and why.
+type Auto = Option<(HostKind, String)>;
+
+/// Finds out about virtual machines, where scenarios ask for some: what this place can do, and what hosts of `kind: auto` become.
+/// Where nothing but virtual machines will do, the run itself says why there are none.
+async fn machines(
+    loaded: &[(Scenario, Vec<u8>)],
+    options: &Options,
+    interrupted: &CancellationToken,
+) -> Result<(Option<Ability>, Auto), u8> {
+    let any = |kind: HostKind| loaded.iter().any(|(scenario, _)| scenario.hosts.iter().any(|host| host.kind == kind));
+    let (must, may) = match options.hosts {
+        Some(Hosts::Sim) => (false, false),
+        Some(Hosts::Vm) => (true, false),
+        None => (any(HostKind::Vm), any(HostKind::Auto)),
+    };
+    if !must && !may {
+        return Ok((None, None));
+    }
+    let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
+    if !must && options.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
+        return simulated("virtual machines boot images of the simulated service's own image service so far".to_owned());
+    }
+    match ensure_set_up(Setup::Machines, !options.lab.no_setup) {
+        Err(code) if must => return Err(code),
+        Err(_) => return simulated("what virtual machines need is not installed (see above)".to_owned()),
+        Ok(_) => {}
+    }
+    let runs = options.lab.runs();
+    let found = tokio::select! {
+        found = vlab_run::vm::ability(&runs) => found,
+        () = interrupted.cancelled() => return Err(exit::INCONCLUSIVE),
+    };
+    match found {
+        Ok(ability) => {
+            // Where it is left open, media that cannot be built are a reason, too; else the run says so itself.
+            if !must && let Err(why) = lab_images(loaded, interrupted).await? {
+                return simulated(format!("the lab's images cannot be built: {why}"));
+            }
+            let why = format!("this machine can run them with {}", ability.acceleration.why);
+            Ok((Some(ability), Some((HostKind::Vm, why))))
+        }
+        Err(why) => simulated(format!("this machine cannot run virtual machines: {why}")),
+    }
+}
+
+/// Builds the medium that virtual machines boot, unless the scenarios bring their own.
+async fn lab_images(loaded: &[(Scenario, Vec<u8>)], interrupted: &CancellationToken) -> Result<Result<(), String>, u8> {
+    if loaded.iter().all(|(scenario, _)| scenario.infra_env.iso.is_some()) {
+        return Ok(Ok(()));
+    }
+    tokio::select! {
+        built = vlab_run::vm::lab_iso(say) => Ok(built.map(drop)),
+        () = interrupted.cancelled() => Err(exit::INCONCLUSIVE),
+    }
+}
+
+/// Prepares a scenario whose hosts may be virtual machines. One that leaves it open and has what cannot be done to machines is
+/// simulated.
+fn prepare_hosts(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
+    let open = choices.hosts.is_none() && scenario.hosts.iter().any(|host| host.kind == HostKind::Auto);
+    match prepare(scenario.clone(), catalogue, choices) {
+        Err(PrepareError::Unfit { why, .. }) if open => {
+            let choices = Choices { auto: Some((HostKind::Simulated, why)), ..choices.clone() };
+            prepare(scenario, catalogue, &choices)
+        }
+        other => other,
+    }
 }
 
 /// Containers need a program that was started for them: starts this one anew when one of the targets is in a container. Call
@@ -322,7 +441,8 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         seed: args.seed,
         time_profile: Some(args.time_profile.clone()),
         service: Some(Target::Simulated),
-        postgres_image: None,
+        hosts: Some(HostKind::Simulated),
+        ..Choices::default()
     };
     let (prepared, text) = match read(&catalogue, &args.scenario, &choices) {
         Ok(read) => read,
@@ -360,16 +480,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         return result.exit_code;
     }
     let runs = args.output_dir.unwrap_or_else(runs_folder);
-    let started = rundir::Started {
-        run_id,
-        scenario: prepared.scenario.name.clone(),
-        seed: prepared.seed,
-        time_profile: prepared.time_profile.clone(),
-        service: prepared.target.to_string(),
-        pid: std::process::id(),
-        at: vlab_api::Timestamp::now(),
-        vlab_version: vlab_run::prepare::VERSION.to_owned(),
-    };
+    let started = rundir::Started::of(&prepared, &run_id, vlab_api::Timestamp::now());
     let written = RunDir::create(&runs, &started, &text).and_then(|dir| {
         let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
         std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
@@ -422,8 +533,18 @@ fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
         "" => None,
         text => Some(text.parse().map_err(|e| complain(format!("{}: {e}", dir.file(rundir::STARTED).display())))?),
     };
-    let choices =
-        Choices { seed: Some(started.seed), time_profile: Some(started.time_profile), service, postgres_image: None };
+    let hosts = match started.hosts.as_str() {
+        "simulated" => Some(HostKind::Simulated),
+        "vm" => Some(HostKind::Vm),
+        _ => None,
+    };
+    let choices = Choices {
+        seed: Some(started.seed),
+        time_profile: Some(started.time_profile),
+        service,
+        hosts,
+        ..Choices::default()
+    };
     let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| complain(e.to_string()))?;
     let history = vlab_history::read(&dir.file(rundir::HISTORY)).map_err(|e| complain(e.to_string()))?;
     let result = match std::fs::read(dir.file(rundir::RESULT)) {

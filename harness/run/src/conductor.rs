@@ -18,9 +18,10 @@ use vlab_api::types::ClusterStatus;
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{Cluster, HostKind, InstallMode, Scenario, Span};
+use vlab_scenario::{Cluster, Host, HostKind, InstallMode, Scenario, Span};
 
 use crate::fault::hit::{Doing, Lookup, doing};
+use crate::fault::machine::{Deed, deed};
 use crate::fault::{Engine, Hit, Order, Stage};
 use crate::moment::{Cast, Tracker};
 use crate::user::{Ready, User, UserConfig};
@@ -53,6 +54,37 @@ pub struct Score {
     pub look_every: Duration,
     /// Put every step that was asked and answered into the history. Off for large fleets.
     pub record_steps: bool,
+    /// NTP source that the user names where the scenario names none: virtual machines know no other.
+    pub ntp_source: Option<String>,
+}
+
+/// What is to be done to virtual machines.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MachineOrder {
+    /// They are switched on, with the discovery image of their infra-env.
+    Boot {
+        /// The infra-env.
+        infra_env: Uuid,
+        /// Their cluster.
+        cluster: Option<Uuid>,
+        /// Where the image is, as the service says.
+        download_url: String,
+        /// Positions of the hosts in the scenario, and when each is switched on.
+        machines: Vec<(usize, Timestamp)>,
+    },
+    /// A fault begins, or ends.
+    Fault {
+        /// Its name.
+        name: String,
+        /// What it does.
+        deed: Deed,
+        /// The machines, by name. Of a link the first ones.
+        on: Vec<String>,
+        /// Of a link the second ones.
+        to: Vec<String>,
+        /// It ends: what was done is to be undone.
+        undo: bool,
+    },
 }
 
 /// Why a run ended.
@@ -86,6 +118,7 @@ pub struct Conductor {
     satisfied_at: Option<Timestamp>,
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
+    machine_orders: Vec<MachineOrder>,
     hosts_started: u32,
     closing: bool,
     /// Time as it was told last.
@@ -105,6 +138,7 @@ impl Conductor {
                 pull_secret: score.pull_secret.clone(),
                 look_every: score.look_every,
                 clock_scale: score.clock_scale,
+                ntp_source: score.ntp_source.clone(),
                 events_tell_states: score.state_source == Source::Poll,
             },
             &host_ids,
@@ -126,6 +160,7 @@ impl Conductor {
             satisfied_at: None,
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
+            machine_orders: Vec::new(),
             hosts_started: 0,
             closing: false,
             now: Timestamp::default(),
@@ -142,8 +177,8 @@ impl Conductor {
         self.note(now, Source::Harness, None, What::RunStarted(info));
         for host in self.score.scenario.clone().hosts.iter() {
             let kind = match host.kind {
-                HostKind::Simulated => "simulated",
                 HostKind::Vm => "vm",
+                HostKind::Simulated | HostKind::Auto => "simulated",
             };
             let what =
                 What::HostNamed { host: self.host_ids[host.index], name: host.name.clone(), kind: kind.to_owned() };
@@ -201,6 +236,11 @@ impl Conductor {
             send
         }));
         sends
+    }
+
+    /// What is to be done to virtual machines, since the last call.
+    pub fn take_machine_orders(&mut self) -> Vec<MachineOrder> {
+        std::mem::take(&mut self.machine_orders)
     }
 
     /// Is that a connection of the user (and not of a simulated host)?
@@ -368,8 +408,21 @@ impl Conductor {
     fn power_on(&mut self, now: Timestamp, ready: Ready) {
         let scenario = self.score.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
-        let members: Vec<_> = scenario.hosts_of(name).filter(|h| h.kind == HostKind::Simulated).collect();
-        if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
+        let (machines, members): (Vec<_>, Vec<_>) = scenario.hosts_of(name).partition(|h| h.kind == HostKind::Vm);
+        if !machines.is_empty() {
+            self.stage.hosts.extend(machines.iter().map(|host| host.name.clone()));
+            self.machine_orders.push(MachineOrder::Boot {
+                infra_env: ready.infra_env_id,
+                cluster: ready.cluster_id,
+                download_url: ready.download_url.clone(),
+                machines: machines
+                    .iter()
+                    .map(|host| (host.index, now + host.register_after.under(self.score.clock_scale)))
+                    .collect(),
+            });
+        }
+        // The inside of a cluster of machines is in these.
+        if let (Some(index), Some(cluster_id), true) = (ready.cluster, ready.cluster_id, machines.is_empty()) {
             let cluster = &scenario.clusters[index];
             let first = members.first().and_then(|h| self.address(h.index)).map(|a| a.addr());
             let api = if cluster.api_vips.is_empty() { first.into_iter().collect() } else { cluster.api_vips.clone() };
@@ -423,8 +476,11 @@ impl Conductor {
         }
     }
 
-    /// Does to the simulated hosts what the fault engine says.
+    /// Does to the hosts what the fault engine says.
     fn carry_out(&mut self, now: Timestamp, order: Order) {
+        if let Some(order) = self.order_for_machines(&order) {
+            return self.machine_orders.push(order);
+        }
         let (fault, hit) = match order {
             Order::Inject(fault, hit) => (fault, hit),
             // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
@@ -479,52 +535,38 @@ impl Conductor {
         }
     }
 
+    /// The same for virtual machines; `None` when simulated hosts are meant. What cannot be done to machines was refused when
+    /// the run was prepared.
+    fn order_for_machines(&self, order: &Order) -> Option<MachineOrder> {
+        let (fault, hit, undo) = match order {
+            Order::Inject(fault, hit) => (fault, hit, false),
+            Order::Undo(fault, hit) => (fault, hit, true),
+        };
+        let (on, to) = match hit {
+            Hit::Hosts(names) => (names.clone(), Vec::new()),
+            Hit::Link { from, to } => (from.clone(), to.clone()),
+            _ => return None,
+        };
+        let is_machine = |name: &String| self.score.scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm);
+        on.iter()
+            .any(is_machine)
+            .then(|| deed(fault))
+            .flatten()
+            .map(|deed| MachineOrder::Fault { name: fault.name.clone(), deed, on, to, undo })
+    }
+
     /// Positions of hosts in the fleet.
     fn positions(&self, names: &[String]) -> Vec<usize> {
         let ids = names.iter().filter_map(|n| self.score.scenario.host(n)).map(|h| self.host_ids[h.index]);
         ids.filter_map(|id| self.fleet.host_position(id)).collect()
     }
 
-    /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
     fn address(&self, index: usize) -> Option<IpNet> {
-        let scenario = &self.score.scenario;
-        let host = &scenario.hosts[index];
-        if host.address.is_some() {
-            return host.address;
-        }
-        match host.cluster.as_deref().and_then(|name| scenario.cluster(name)) {
-            Some(cluster) => {
-                let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
-                nth_address(cluster.machine_networks.first()?, position as u128 + 10)
-            }
-            None => {
-                let position = scenario.hosts_of(None).position(|h| h.index == index)?;
-                nth_address(&IpNet::from(POOL_NETWORK), position as u128 + 10)
-            }
-        }
+        address_of(&self.score.scenario, index)
     }
 
     fn profile(&self, index: usize) -> Option<Arc<HardwareProfile>> {
-        let host = &self.score.scenario.hosts[index];
-        let profile = self.score.profiles.get(&host.profile)?;
-        let overrides = &host.overrides;
-        if *overrides == vlab_scenario::Overrides::default() {
-            return Some(profile.clone());
-        }
-        let mut profile = HardwareProfile::clone(profile);
-        if let Some(cores) = overrides.cpu_cores {
-            profile.cpu.count = cores;
-        }
-        if let Some(mib) = overrides.memory_mib {
-            profile.memory.physical_bytes = mib << 20;
-            profile.memory.usable_bytes = mib << 20;
-        }
-        if let Some(gb) = overrides.disk_gb {
-            for disk in &mut profile.disks {
-                disk.size_bytes = gb * 1_000_000_000;
-            }
-        }
-        Some(Arc::new(profile))
+        declared_hardware(&self.score.profiles, &self.score.scenario.hosts[index])
     }
 }
 
@@ -551,6 +593,50 @@ impl Lookup for WhoIsWho<'_> {
     }
 }
 
+/// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
+pub(crate) fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
+    let host = &scenario.hosts[index];
+    if host.address.is_some() {
+        return host.address;
+    }
+    let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
+    nth_address(&network_of(scenario, host.cluster.as_deref())?, position as u128 + 10)
+}
+
+/// The first network of a cluster, or that of the pool.
+pub(crate) fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
+    match cluster.and_then(|name| scenario.cluster(name)) {
+        Some(cluster) => cluster.machine_networks.first().copied(),
+        None => Some(IpNet::from(POOL_NETWORK)),
+    }
+}
+
+/// What the host's hardware profile and what differs from it say together.
+pub(crate) fn declared_hardware(
+    profiles: &BTreeMap<String, Arc<HardwareProfile>>,
+    host: &Host,
+) -> Option<Arc<HardwareProfile>> {
+    let profile = profiles.get(&host.profile)?;
+    let overrides = &host.overrides;
+    if *overrides == vlab_scenario::Overrides::default() {
+        return Some(profile.clone());
+    }
+    let mut profile = HardwareProfile::clone(profile);
+    if let Some(cores) = overrides.cpu_cores {
+        profile.cpu.count = cores;
+    }
+    if let Some(mib) = overrides.memory_mib {
+        profile.memory.physical_bytes = mib << 20;
+        profile.memory.usable_bytes = mib << 20;
+    }
+    if let Some(gb) = overrides.disk_gb {
+        for disk in &mut profile.disks {
+            disk.size_bytes = gb * 1_000_000_000;
+        }
+    }
+    Some(Arc::new(profile))
+}
+
 /// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
 /// what they report.
 const POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 16) {
@@ -568,12 +654,12 @@ fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
 }
 
 /// The first address of the host's network.
-fn gateway(net: &IpNet) -> Option<IpAddr> {
+pub(crate) fn gateway(net: &IpNet) -> Option<IpAddr> {
     nth_address(&net.trunc(), 1).map(|n| n.addr())
 }
 
 /// Id of a host: the same for the same seed.
-fn host_id(seed: u64, index: u64) -> Uuid {
+pub(crate) fn host_id(seed: u64, index: u64) -> Uuid {
     // Streams of the hosts' own dice use the same seed with smaller stream numbers; this one is far above them.
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(1 << 62 | index);

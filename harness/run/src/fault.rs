@@ -1,9 +1,11 @@
 //! The fault engine: knows from the growing history when a fault begins and ends, and says what is to be done then. No I/O and
 //! no clock: in virtual time and in real time the same engine gives the same orders, and the same seed hits the same hosts.
 //!
-//! [`hit`] says what each kind does to simulated hosts and to the inside of their clusters.
+//! [`hit`] says what each kind does to simulated hosts and to the inside of their clusters, [`machine`] what it does to virtual
+//! machines.
 
 pub mod hit;
+pub mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,6 +5,7 @@
 //! * [`conductor`] brings user, simulated hosts and history together, without I/O: both ways to run use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes;
 //!   [`target`] is the service that it runs against.
+//! * [`vm`] is what a real run does with virtual machines.
 //! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
@@ -21,3 +22,4 @@ pub mod target;
 pub mod traffic;
 pub mod user;
 pub mod verdict;
+pub mod vm;

@@ -19,7 +19,8 @@ pub async fn unmet(needs: &[Need], runs: &Path) -> Option<String> {
     None
 }
 
-async fn lacking(need: &Need, runs: &Path) -> Option<String> {
+/// Why this place does not offer it; `None` when it does.
+pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
     let name = match need {
         // The run itself starts a server and says what is wrong with it; here only whether there is one to start.
         Need::Postgres => {

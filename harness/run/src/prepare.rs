@@ -19,6 +19,7 @@ use vlab_service::core::CoreConfig;
 
 use crate::conductor::Score;
 use crate::target::{OWNED, Target, TargetError};
+use crate::vm::plan::gateway_of;
 
 /// Version of the harness.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -43,6 +44,10 @@ pub struct Choices {
     pub service: Option<Target>,
     /// Image of PostgreSQL for a service in a container, instead of the scenario's or the usual one.
     pub postgres_image: Option<String>,
+    /// What all hosts are, instead of what the scenario says.
+    pub hosts: Option<HostKind>,
+    /// What hosts of `kind: auto` become, and why; without it they are simulated.
+    pub auto: Option<(HostKind, String)>,
 }
 
 /// Everything that a run needs to know.
@@ -70,6 +75,10 @@ pub struct Prepared {
     pub profiles: BTreeMap<String, Arc<HardwareProfile>>,
     /// Pull secret of the run: well-formed, and good for nothing.
     pub pull_secret: String,
+    /// Why its hosts are what they are, where the scenario leaves that open.
+    pub hosts_why: Option<String>,
+    /// Were its hosts chosen beside the scenario?
+    pub hosts_chosen: bool,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
 }
@@ -125,17 +134,12 @@ impl From<(&str, LoadError)> for PrepareError {
 ///
 /// # Errors
 /// [`PrepareError`]; nothing was started.
-pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
+pub fn prepare(mut scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
+    let hosts_why = settle_hosts(&mut scenario, choices);
     let of_scenario = Target::of_scenario(&scenario.service);
     let other_target = choices.service.is_some() && choices.service.as_ref() != of_scenario.as_ref().ok();
-    let mut not_built: Vec<String> = scenario.not_built.iter().map(|n| n.diagnostic.clone()).collect();
-    // The scenario room tells what of its language cannot run; this is asked again (as is the target below) so that a gap
-    // there cannot become a run that silently leaves something out.
-    if let (true, Some(host)) = (not_built.is_empty(), scenario.hosts.iter().find(|h| h.kind != HostKind::Simulated)) {
-        not_built.push(format!("host {}: hosts of kind {} are not built yet", host.name, host.kind));
-    }
-    if !not_built.is_empty() {
-        return Err(PrepareError::NotBuilt(not_built));
+    if !scenario.not_built.is_empty() && scenario.hosts.iter().any(|h| h.kind == HostKind::Vm) {
+        return Err(PrepareError::NotBuilt(scenario.not_built.iter().map(|n| n.diagnostic.clone()).collect()));
     }
     let mut target = match choices.service.clone() {
         Some(target) => target,
@@ -145,7 +149,7 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
         *postgres = Some(chosen.clone());
     }
     fits(&target, &scenario)?;
-    let time_profile = choices.time_profile.clone().unwrap_or_else(|| scenario.service.time_profile.clone());
+    let time_profile = time_profile(&scenario, choices);
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
     let in_profile = |e: SettingError| PrepareError::TimeProfile { name: time_profile.clone(), error: e.to_string() };
     let mut settings = profile.settings().map_err(in_profile)?;
@@ -180,6 +184,8 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
     };
     Ok(Prepared {
         scenario: Arc::new(scenario),
+        hosts_why,
+        hosts_chosen: choices.hosts.is_some(),
         called,
         seed,
         clock_scale: profile.clock_scale,
@@ -194,9 +200,44 @@ pub fn prepare(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> 
     })
 }
 
+/// Decides what each host is; why, where the scenario leaves it open.
+fn settle_hosts(scenario: &mut Scenario, choices: &Choices) -> Option<String> {
+    let mut why = None;
+    for host in &mut scenario.hosts {
+        host.kind = match (choices.hosts, host.kind, &choices.auto) {
+            (Some(chosen), ..) => chosen,
+            (None, HostKind::Auto, Some((kind, reason))) => {
+                why.get_or_insert_with(|| reason.clone());
+                *kind
+            }
+            (None, HostKind::Auto, None) => HostKind::Simulated,
+            (None, kind, _) => kind,
+        };
+    }
+    why
+}
+
+/// The time profile that counts. `fast`, the usual one, lets hosts work a thousand times faster than they can; virtual machines
+/// take the time they take, so with them `vm` stands in its place.
+fn time_profile(scenario: &Scenario, choices: &Choices) -> String {
+    if let Some(chosen) = &choices.time_profile {
+        return chosen.clone();
+    }
+    let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+    if machines && scenario.service.time_profile == "fast" { "vm".to_owned() } else { scenario.service.time_profile.clone() }
+}
+
 /// What a target cannot do must not be left out silently.
 fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
+    if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
+        if *target != Target::Simulated {
+            return unfit("virtual machines boot images of the simulated service's own image service so far".to_owned());
+        }
+        if let Some(why) = crate::fault::machine::unfit(scenario) {
+            return unfit(why);
+        }
+    }
     match target {
         Target::Simulated => Ok(()),
         Target::Process { .. } | Target::Container { .. } => {
@@ -236,6 +277,20 @@ fn pull_secret(seed: u64) -> String {
 }
 
 impl Prepared {
+    /// Has it hosts of that kind?
+    pub fn has(&self, kind: HostKind) -> bool {
+        self.scenario.hosts.iter().any(|host| host.kind == kind)
+    }
+
+    /// What its hosts are: `simulated`, `vm`, `mixed`.
+    pub fn hosts_word(&self) -> &'static str {
+        match (self.has(HostKind::Vm), self.has(HostKind::Simulated)) {
+            (true, true) => "mixed",
+            (true, false) => "vm",
+            _ => "simulated",
+        }
+    }
+
     /// The words of the run that must not be written anywhere.
     pub fn secrets(&self) -> Vec<String> {
         vec![self.pull_secret.clone()]
@@ -249,7 +304,7 @@ impl Prepared {
             scenario_path: self.scenario.path.clone(),
             seed: self.seed,
             service: self.target.to_string(),
-            hosts: "simulated".to_owned(),
+            hosts: self.hosts_word().to_owned(),
             time_profile: self.time_profile.clone(),
             virtual_time,
             vlab_version: VERSION.to_owned(),
@@ -279,6 +334,7 @@ impl Prepared {
                 Source::Database => LOOK_EVERY.div_f64(self.clock_scale.max(f64::MIN_POSITIVE)),
                 _ => POLL_EVERY,
             },
+            ntp_source: gateway_of(&self.scenario).map(|gateway| gateway.to_string()),
             // What the scenario itself looks at must be there.
             record_steps: self.scenario.mentions_steps()
                 || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),
@@ -297,7 +353,8 @@ impl Prepared {
 
     /// Command that repeats the run.
     pub fn how_to_repeat(&self, verb: &str) -> String {
-        let profile = if self.time_profile == self.scenario.service.time_profile {
+        let usual = time_profile(&self.scenario, &Choices::default());
+        let profile = if self.time_profile == usual {
             String::new()
         } else {
             format!(" --time-profile {}", self.time_profile)
@@ -312,7 +369,13 @@ impl Prepared {
             _ => String::new(),
         };
         let postgres = if verb == "simulate" { String::new() } else { postgres };
-        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}", self.called, self.seed)
+        // What was decided by what the machine can do must not be decided again elsewhere.
+        let hosts = match (verb, self.hosts_why.is_some() || self.hosts_chosen, self.has(HostKind::Vm)) {
+            ("simulate", ..) | (_, false, _) => "",
+            (_, true, true) => " --hosts vm",
+            (_, true, false) => " --hosts sim",
+        };
+        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}", self.called, self.seed)
     }
 }
 

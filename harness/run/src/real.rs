@@ -24,18 +24,20 @@ use vlab_reports::result::{
     CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, exit,
 };
 use vlab_reports::{Redactor, write_all};
-use vlab_scenario::{Moment, Need};
+use vlab_scenario::{HostKind, Moment, Need};
 
 use crate::conductor::{Conductor, Ending, Score};
 use crate::container::{self, Containers, Order};
 use crate::live::Live;
 use crate::moment::Tracker;
-use crate::prepare::{Prepared, VERSION};
+use crate::prepare::Prepared;
 use crate::rundir::{self, RunDir, Started};
 use crate::simulate::{ending_check, simulate};
-use crate::target::{self, Ground, Running, Scratch};
+use crate::target::{self, Ground, Inside, Running, Scratch};
 use crate::traffic::{Traffic, quantiles};
 use crate::verdict;
+use crate::vm::plan::{PlannedMachine, base_url, gateway_of, plan};
+use crate::vm::{self, News, VirtualLab, VmError};
 
 /// Name of the service's database.
 const DATABASE: &str = "assisted";
@@ -70,6 +72,10 @@ pub struct RealOptions {
     pub real_tools: bool,
     /// How long the service may take until it is ready, when not the usual time.
     pub ready_within: Option<Duration>,
+    /// What is known already of this place's virtual machines; else it is found out when they are wanted.
+    pub ability: Option<vm::Ability>,
+    /// Is told what takes long before the run begins.
+    pub tell: fn(&str),
     /// Things to kill on the way, for tests of what survives that.
     pub disturbances: Vec<Disturbance>,
 }
@@ -107,6 +113,12 @@ pub struct Outcome {
 struct LabError {
     what: &'static str,
     error: String,
+}
+
+impl From<VmError> for LabError {
+    fn from(VmError { what, error }: VmError) -> Self {
+        Self { what, error }
+    }
 }
 
 fn lab(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> LabError {
@@ -153,16 +165,10 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
         environment: environment(),
         ..RunResult::default()
     };
-    let started = Started {
-        run_id,
-        scenario: prepared.scenario.name.clone(),
-        seed: prepared.seed,
-        time_profile: prepared.time_profile.clone(),
-        service: prepared.target.to_string(),
-        pid: std::process::id(),
-        at: started_at,
-        vlab_version: VERSION.to_owned(),
-    };
+    if let Some(why) = &prepared.hosts_why {
+        result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_word()));
+    }
+    let started = Started::of(prepared, &run_id, started_at);
     match RunDir::create(&options.runs, &started, &options.scenario_text) {
         Ok(dir) => Ok(Opened { clock, result, dir }),
         Err(error) => {
@@ -190,7 +196,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         result.checks.push(check);
         result.finished_at = clock.now();
         result.cut_short(exit::INCONCLUSIVE, format!("skipped: {reason}"));
-        result.files = files(&dir);
+        result.files = files(&dir, prepared);
         if let Err(error) = write_all(dir.path(), &result, &[], &redactor) {
             result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
         }
@@ -204,6 +210,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         redactor: redactor.clone(),
         ledger: None,
         secrets: prepared.secrets(),
+        inside: None,
     };
     let history = Box::pin(bench.run(&mut result)).await;
     bench.clean_up(&mut result).await;
@@ -222,12 +229,8 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
     if interrupted {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
     }
-    for log in ["service.log", "postgresql.log", "supervisor.log"] {
-        if let Err(error) = dir.redact_log(log, &redactor) {
-            lab_check(&mut result, "logs", &error.to_string());
-        }
-    }
-    result.files = files(&dir);
+    redact_logs(&dir, prepared, &redactor, &mut result);
+    result.files = files(&dir, prepared);
     if let Err(error) = write_all(dir.path(), &result, &history, &redactor) {
         // The verdict is known all the same; that the reports are not there must not look like a pass.
         result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
@@ -264,6 +267,7 @@ where
         redactor: Redactor::new(prepared.secrets()),
         ledger: None,
         secrets: prepared.secrets(),
+        inside: None,
     };
     let mut done = None;
     match bench.set_up(&mut result).await {
@@ -293,13 +297,9 @@ where
     }
     bench.clean_up(&mut result).await;
     let redactor = Redactor::new(std::mem::take(&mut bench.secrets));
-    for log in ["service.log", "postgresql.log", "supervisor.log"] {
-        if let Err(error) = dir.redact_log(log, &redactor) {
-            lab_check(&mut result, "logs", &error.to_string());
-        }
-    }
+    redact_logs(&dir, prepared, &redactor, &mut result);
     result.finished_at = clock.now();
-    result.files = files(&dir);
+    result.files = files(&dir, prepared);
     (Outcome { dir: Some(dir.path().to_owned()), result }, done)
 }
 
@@ -335,23 +335,48 @@ fn environment() -> BTreeMap<String, String> {
     environment
 }
 
-fn files(dir: &RunDir) -> Vec<FileRef> {
-    [
+/// Logs of other programs are redacted once these have ended.
+fn redact_logs(dir: &RunDir, prepared: &Prepared, redactor: &Redactor, result: &mut RunResult) {
+    let consoles = machines_of(prepared).map(vm::console_file);
+    let logs = ["service.log", "postgresql.log", "supervisor.log", "machines.log"].map(str::to_owned);
+    for log in logs.into_iter().chain(consoles) {
+        if let Err(error) = dir.redact_log(&log, redactor) {
+            lab_check(result, "logs", &error.to_string());
+        }
+    }
+}
+
+/// Names of the hosts that are virtual machines.
+fn machines_of(prepared: &Prepared) -> impl Iterator<Item = &str> {
+    prepared.scenario.hosts.iter().filter(|host| host.kind == HostKind::Vm).map(|host| host.name.as_str())
+}
+
+fn files(dir: &RunDir, prepared: &Prepared) -> Vec<FileRef> {
+    let mut all: Vec<(String, String)> = [
         (rundir::STARTED, "start marker"),
         (rundir::SCENARIO, "the scenario as it was run"),
         (rundir::HISTORY, "everything that was observed, one observation a line"),
+    ]
+    .map(|(name, what)| (name.to_owned(), what.to_owned()))
+    .to_vec();
+    for host in machines_of(prepared) {
+        all.push((vm::console_file(host), format!("console of {host}")));
+        all.push((vm::screenshot_file(host), format!("screen of {host} at the end")));
+    }
+    let logs = [
         ("service.log", "log of the service under test"),
         ("postgresql.log", "log of PostgreSQL"),
+        ("machines.log", "log of the program that runs the machines"),
+        ("network/dnsmasq.log", "DHCP and DNS of the lab network"),
         ("supervisor.log", "what the supervisor did"),
         ("report.html", "this run as a page"),
         (rundir::RESULT, "the verdict in full"),
-    ]
-    .into_iter()
-    .filter(|(name, _)| {
-        matches!(*name, "report.html" | rundir::RESULT) || std::fs::metadata(dir.file(name)).is_ok_and(|m| m.len() > 0)
-    })
-    .map(|(name, what)| FileRef { path: name.to_owned(), what: what.to_owned() })
-    .collect()
+    ];
+    all.extend(logs.map(|(name, what)| (name.to_owned(), what.to_owned())));
+    let there = |name: &str| {
+        matches!(name, "report.html" | rundir::RESULT) || std::fs::metadata(dir.file(name)).is_ok_and(|m| m.len() > 0)
+    };
+    all.into_iter().filter(|(name, _)| there(name)).map(|(path, what)| FileRef { path, what }).collect()
 }
 
 struct Bench<'a> {
@@ -363,6 +388,8 @@ struct Bench<'a> {
     ledger: Option<(Arc<Ledger>, Supervisor)>,
     /// What must not stand in logs.
     secrets: Vec<String>,
+    /// How machines see the service, when there are some.
+    inside: Option<Inside>,
 }
 
 /// The parts of the lab that are up.
@@ -376,6 +403,8 @@ struct Lab {
     endpoint: Endpoint,
     scratch: Option<Scratch>,
     version: String,
+    /// Virtual machines and what they tell, when some hosts are such.
+    machines: Option<(VirtualLab, mpsc::UnboundedReceiver<News>)>,
 }
 
 /// The service's database.
@@ -462,6 +491,74 @@ impl Bench<'_> {
         let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"))
             .map_err(|e| lab("supervisor")(&e))?;
         self.ledger = Some((ledger.clone(), supervisor));
+        if self.prepared.has(HostKind::Vm) {
+            return Box::pin(self.set_up_with_machines(result, &run_id, &ledger)).await;
+        }
+        self.set_up_services(result, &run_id, &ledger, None).await
+    }
+
+    /// The machines' part of the lab, and then the rest. What cannot be had is found out before anything is made, as far as
+    /// that is possible.
+    async fn set_up_with_machines(
+        &mut self,
+        result: &mut RunResult,
+        run_id: &str,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Lab, LabError> {
+        let tell = self.options.tell;
+        let scenario = &self.prepared.scenario;
+        let ability = match self.options.ability.clone() {
+            Some(ability) => ability,
+            None => vm::ability(&self.options.runs).await.map_err(|why| lab("virtual machines")(&why))?,
+        };
+        let plan = plan(self.prepared).map_err(|e| lab("virtual machines")(&e))?;
+        result.environment.extend(about_machines(&plan.machines, &ability));
+        vm::fits(ledger, &plan, ability.acceleration.accel)?;
+        tell(&format!("virtual machines: {}", ability.acceleration.why));
+        let iso = match &scenario.infra_env.iso {
+            Some(iso) => std::path::absolute(iso).map_err(|e| lab("infra_env.iso")(&e))?,
+            None => tokio::select! {
+                built = vm::lab_iso(tell) => built.map_err(|why| lab("lab images")(&why))?,
+                () = self.options.interrupted.cancelled() => {
+                    return Err(LabError { what: "set-up", error: "interrupted".into() });
+                }
+            },
+        };
+        let gateway = gateway_of(scenario).ok_or_else(|| lab("lab network")(&"the machines' network has no gateway"))?;
+        let inside = Inside { base_url: base_url(gateway), iso };
+        let ground = vm::Ground {
+            prepared: self.prepared,
+            dir: self.dir.path(),
+            vlab: &self.options.vlab,
+            ledger,
+            ability: &ability,
+        };
+        let (mut machines, news) = VirtualLab::start(&ground, plan).await?;
+        result.run.versions.extend(machines.versions().map(|(name, version)| (name.to_owned(), version)));
+        let lab = match Box::pin(self.set_up_services(result, run_id, ledger, Some(inside))).await {
+            Ok(lab) => machines.connect(lab.endpoint.address()).map(|()| lab).map_err(LabError::from),
+            Err(error) => Err(error),
+        };
+        match lab {
+            Ok(lab) => Ok(Lab { machines: Some((machines, news)), ..lab }),
+            Err(error) => {
+                for problem in machines.stop().await {
+                    lab_check(result, problem.what, &problem.error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The service under test with its database.
+    async fn set_up_services(
+        &mut self,
+        result: &mut RunResult,
+        run_id: &str,
+        ledger: &Arc<Ledger>,
+        inside: Option<Inside>,
+    ) -> Result<Lab, LabError> {
+        self.inside = inside;
         if !self.prepared.target.is_owned() {
             let running = self.start_service(None, None, None).await?;
             return Ok(Lab {
@@ -471,10 +568,11 @@ impl Bench<'_> {
                 endpoint: running.endpoint,
                 scratch: None,
                 version: running.version,
+                machines: None,
             });
         }
         if let target::Target::Container { image, postgres } = &self.prepared.target {
-            return self.set_up_containers(result, &run_id, &ledger, image, postgres.as_deref()).await;
+            return self.set_up_containers(result, run_id, ledger, image, postgres.as_deref()).await;
         }
         let as_process = matches!(self.prepared.target, target::Target::Process { .. });
         let postgres = PgCluster::start(PgOptions {
@@ -491,7 +589,7 @@ impl Bench<'_> {
             return Err(LabError { what: "set-up", error: "interrupted".into() });
         }
         let mut scratch = None;
-        match self.set_up_service(&run_id, &ledger, &postgres, as_process, &mut scratch).await {
+        match self.set_up_service(run_id, ledger, &postgres, as_process, &mut scratch).await {
             Ok((conninfo, running)) => {
                 result.startup = running.ready.map(|ready| Startup {
                     service_ready_ms: ready.as_secs_f64() * 1e3,
@@ -504,6 +602,7 @@ impl Bench<'_> {
                     endpoint: running.endpoint,
                     scratch,
                     version: running.version,
+                    machines: None,
                 })
             }
             Err(error) => {
@@ -557,6 +656,7 @@ impl Bench<'_> {
             endpoint: containers.endpoint.clone(),
             scratch: None,
             version: containers.version.clone(),
+            machines: None,
             containers: Some(Box::new(containers)),
         })
     }
@@ -604,6 +704,7 @@ impl Bench<'_> {
             scratch,
             real_tools: self.options.real_tools,
             ready_within: self.options.ready_within,
+            inside: self.inside.as_ref(),
         };
         tokio::select! {
             running = self.prepared.target.start(&ground, again) => running.map_err(|e| lab("service")(&e)),
@@ -648,6 +749,12 @@ impl Bench<'_> {
         let mut disturbances: Vec<(Tracker, Target, bool)> =
             self.options.disturbances.iter().map(|d| (Tracker::new(d.moment.clone()), d.target, false)).collect();
         let mut seen = 0;
+        // Without machines nobody has any.
+        let (silent, nothing) = mpsc::unbounded_channel();
+        let (mut machines, mut news) = match lab.machines.take() {
+            Some((machines, news)) => (Some(machines), news),
+            None => (None, nothing),
+        };
 
         let begun = self.clock.now();
         conductor.start(begun);
@@ -668,6 +775,11 @@ impl Bench<'_> {
                 idle_since = Some(now);
                 traffic.restart_count();
                 memory.settle();
+            }
+            for order in conductor.take_machine_orders() {
+                if let Some(machines) = &mut machines {
+                    machines.carry_out(order, &lab.endpoint, now);
+                }
             }
             if let Some(target) = due(&mut disturbances, &mut seen, &mut conductor) {
                 if let Err(error) = self.disturb(&mut lab, target, &mut conductor).await {
@@ -703,6 +815,25 @@ impl Bench<'_> {
                     }
                 }
                 Some((at, found)) = changes.recv() => observe(&mut conductor, at, found),
+                Some(item) = news.recv() => {
+                    let now = self.clock.now();
+                    match item {
+                        News::Seen(source, what) => conductor.observe(now, source, None, what),
+                        News::Lost { machine, how } => {
+                            let after = now.since(begun).as_secs_f64();
+                            problem = Some(("machines", format!("{machine}: {how}, {after:.1} s after the start of the run")));
+                            break None;
+                        }
+                        News::Broken(VmError { what, error }) => {
+                            problem = Some((what, error));
+                            break None;
+                        }
+                    }
+                }
+                broken = ended_by_itself(machines.as_ref()) => {
+                    problem = Some((broken.what, broken.error));
+                    break None;
+                }
                 end = lab.ended() => {
                     let how = match end {
                         End::Service(how) => how,
@@ -743,6 +874,11 @@ impl Bench<'_> {
                 check.last_things = lab.postgres_log(20);
             }
         }
+        if let Some(machines) = &machines
+            && (problem.is_some() || !self.holds(ending.as_ref(), conductor.recorder().observations()))
+        {
+            machines.screenshots(self.dir.path()).await;
+        }
         if problem.is_none() {
             self.last_look(&mut conductor, &mut traffic, &mut answers, &mut changes).await;
         }
@@ -753,6 +889,18 @@ impl Bench<'_> {
         self.overhead(result, conductor.recorder().observations(), begun, ended, set_up, ending.as_ref());
 
         // The order matters: nobody may write to what is already gone.
+        if let Some(machines) = machines {
+            for VmError { what, error } in machines.stop().await {
+                lab_check(result, what, &error);
+            }
+            // What they said until their power was off.
+            drop(silent);
+            while let Ok(item) = news.try_recv() {
+                if let News::Seen(source, what) = item {
+                    conductor.observe(self.clock.now(), source, None, what);
+                }
+            }
+        }
         drop(traffic);
         drop(answers);
         stop_service(&mut lab, result).await;
@@ -769,6 +917,12 @@ impl Bench<'_> {
             );
         }
         conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" })
+    }
+
+    /// Did everything go well so far?
+    fn holds(&self, ending: Option<&Ending>, history: &[Observation]) -> bool {
+        let judgement = verdict::judge(&self.prepared.scenario, self.prepared.clock_scale, history);
+        ending == Some(&Ending::Complete) && judgement.checks.iter().all(|c| c.verdict != CheckVerdict::Failed)
     }
 
     /// Stops what is under the service, once that is gone.
@@ -973,6 +1127,7 @@ impl Bench<'_> {
             || hosts > SIMULATE_UP_TO
             || !self.options.disturbances.is_empty()
             || self.prepared.target != target::Target::Simulated
+            || self.prepared.has(HostKind::Vm)
         {
             return;
         }
@@ -1023,6 +1178,36 @@ impl Bench<'_> {
         }
         result.checks.push(check);
         let _ = std::io::stderr().flush();
+    }
+}
+
+/// What is known of the machines before they are there.
+fn about_machines(machines: &[PlannedMachine], ability: &vm::Ability) -> BTreeMap<String, String> {
+    let of = |words: &dyn Fn(&PlannedMachine) -> String| {
+        let words: Vec<String> = machines
+            .iter()
+            .map(|machine| (machine, words(machine)))
+            .filter(|(_, words)| !words.is_empty())
+            .map(|(machine, words)| format!("{}: {words}", machine.spec.name))
+            .collect();
+        words.join("; ")
+    };
+    let mut about = BTreeMap::from([
+        ("acceleration".to_owned(), ability.acceleration.why.clone()),
+        ("machines".to_owned(), of(&|machine| machine.is.clone())),
+    ]);
+    let declared = of(&|machine| machine.declared.join(", "));
+    if !declared.is_empty() {
+        about.insert("declared, not there".to_owned(), declared);
+    }
+    about
+}
+
+/// Ends when what machines need does; never, without machines.
+async fn ended_by_itself(machines: Option<&VirtualLab>) -> VmError {
+    match machines {
+        Some(machines) => machines.ended().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 use vlab_reports::{RedactingWriter, Redactor};
 
+use crate::prepare::{Prepared, VERSION};
+
 /// Name of the start marker.
 pub const STARTED: &str = "started.json";
 /// Name of the result, the end marker.
@@ -35,12 +37,32 @@ pub struct Started {
     /// Service under test, as on the command line; empty: the scenario's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub service: String,
+    /// What its hosts are: `simulated`, `vm`, `mixed`; empty in runs of before there was a choice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hosts: String,
     /// Process that runs it.
     pub pid: u32,
     /// When.
     pub at: Timestamp,
     /// Version of the harness.
     pub vlab_version: String,
+}
+
+impl Started {
+    /// The start marker of a run that begins now, in this process.
+    pub fn of(prepared: &Prepared, run_id: &str, at: Timestamp) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            scenario: prepared.scenario.name.clone(),
+            seed: prepared.seed,
+            time_profile: prepared.time_profile.clone(),
+            service: prepared.target.to_string(),
+            hosts: prepared.hosts_word().to_owned(),
+            pid: std::process::id(),
+            at,
+            vlab_version: VERSION.to_owned(),
+        }
+    }
 }
 
 /// The folder of a run.

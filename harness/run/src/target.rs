@@ -356,6 +356,17 @@ pub struct Ground<'a> {
     pub real_tools: bool,
     /// How long it may take until it is ready, when not the usual time.
     pub ready_within: Option<Duration>,
+    /// How machines see it, when hosts are virtual machines.
+    pub inside: Option<&'a Inside>,
+}
+
+/// How virtual machines see the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Where they reach it and its images.
+    pub base_url: String,
+    /// The live ISO that discovery images are made of.
+    pub iso: PathBuf,
 }
 
 impl Target {
@@ -388,6 +399,14 @@ async fn simulated(ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Run
         .ledger(ground.ledger.clone());
     for (name, value) in ground.prepared.settings.to_vars() {
         program = program.env(name, value);
+    }
+    if let Some(inside) = ground.inside {
+        let mut image = OsString::from("iso=");
+        image.push(&inside.iso);
+        program = program
+            .args(["--os-image".into(), image])
+            .env("SERVICE_BASE_URL", &inside.base_url)
+            .env("IMAGE_SERVICE_BASE_URL", &inside.base_url);
     }
     let begun = Instant::now();
     let child = Child::spawn(program)?;

@@ -43,6 +43,8 @@ pub struct UserConfig {
     pub look_every: Duration,
     /// How much faster than `real` the clockwork of the service runs.
     pub clock_scale: f64,
+    /// NTP source to name where the scenario names none.
+    pub ntp_source: Option<String>,
     /// States are known from looks and events alone: what events tell of the time between two looks becomes states, too.
     pub events_tell_states: bool,
 }
@@ -59,7 +61,7 @@ pub struct Seen {
 }
 
 /// An infra-env that hosts can now boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// Position of the cluster in the scenario; `None`: the pool.
     pub cluster: Option<usize>,
@@ -67,6 +69,8 @@ pub struct Ready {
     pub cluster_id: Option<Uuid>,
     /// The infra-env's id.
     pub infra_env_id: Uuid,
+    /// Where its discovery image is, as the service says; empty: there is none.
+    pub download_url: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -573,8 +577,10 @@ impl User {
             pull_secret: self.config.pull_secret.clone(),
             cpu_architecture: Some(shared.cpu_architecture.clone()),
             image_type: Some(shared.image_type),
-            additional_ntp_sources: (!shared.additional_ntp_sources.is_empty())
-                .then(|| shared.additional_ntp_sources.join(",")),
+            additional_ntp_sources: match shared.additional_ntp_sources.as_slice() {
+                [] => self.config.ntp_source.clone(),
+                named => Some(named.join(",")),
+            },
             kernel_arguments: (!shared.kernel_arguments.is_empty()).then(|| {
                 shared
                     .kernel_arguments
@@ -631,6 +637,7 @@ impl User {
                         cluster: (!pool).then_some(*index),
                         cluster_id: state.id,
                         infra_env_id: infra_env.id,
+                        download_url: infra_env.download_url.unwrap_or_default(),
                     });
                 })
             }

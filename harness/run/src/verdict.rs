@@ -9,6 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, Step};
+use vlab_model::console;
 use vlab_model::history::{Observation, Source, What};
 use vlab_model::invariant::{self, InvariantVerdict};
 use vlab_model::validation::ValidationStatus;
@@ -63,6 +64,7 @@ pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> 
     judgement.checks.extend(scenario.expect.iter().map(|e| judge.expectation(e)));
     judgement.checks.extend(judge.faults());
     judgement.checks.extend(judge.refused_actions());
+    judgement.checks.extend(judge.consoles());
     judgement.checks.extend(invariant::check_all(history).into_iter().map(invariant_check));
     judge.budgets(&mut judgement);
     judgement
@@ -713,6 +715,38 @@ impl Judge<'_> {
         self.scenario.faults.iter().map(check).collect()
     }
 
+    /// What the consoles of virtual machines must not say: one check for each machine.
+    fn consoles(&self) -> Vec<CheckResult> {
+        let mut found: BTreeMap<&str, Vec<(&str, &str, At)>> = BTreeMap::new();
+        for observation in self.history {
+            match &observation.what {
+                What::HostNamed { name, kind, .. } if kind == "vm" => {
+                    found.entry(name).or_default();
+                }
+                What::Console { machine, line, finding: Some(id) } => {
+                    let at = At { time: observation.at(), seq: observation.seq };
+                    found.entry(machine).or_default().push((id, line, at));
+                }
+                _ => {}
+            }
+        }
+        let check = |(machine, lines): (&str, Vec<(&str, &str, At)>)| {
+            let name = format!("the console of {machine} has nothing bad to say");
+            let mut check = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
+            check.expected = "no kernel panic, emergency shell, failed unit or other line of the console checks".to_owned();
+            let Some((id, line, at)) = lines.first() else { return check };
+            let means = console::CHECKS.iter().find(|c| c.id == *id).map_or("", |c| c.description);
+            check.verdict = CheckVerdict::Failed;
+            check.subject = Some(machine.to_owned());
+            check.seen = format!("{id} at {}: {line}", self.since_start(at.time));
+            check.message = format!("{id} ({means}) at {}: {line}", self.since_start(at.time));
+            check.last_things = lines.iter().take(LAST_THINGS).map(|(id, line, _)| format!("{id}: {line}")).collect();
+            (check.at, check.seq) = (Some(at.time), Some(at.seq));
+            check
+        };
+        found.into_iter().map(check).collect()
+    }
+
     fn budgets(&self, judgement: &mut Judgement) {
         let budgets = &self.scenario.budgets;
         let start = self.start();
@@ -788,6 +822,18 @@ impl Judge<'_> {
             if asked.is_some() || budgets.install.is_some() {
                 add("install to installed", Some(cluster.name.clone()), install, budgets.install);
             }
+        }
+        let machine_on = self.history.iter().find_map(|o| match &o.what {
+            What::Machine { did, .. } if did == "started" => Some(o.at()),
+            _ => None,
+        });
+        if let Some(machine_on) = machine_on {
+            for cluster in &self.scenario.clusters {
+                let installed = cluster_moment(&cluster.name, ClusterStatus::Installed).map(|t| t.since(machine_on));
+                add("first machine on to installed", Some(cluster.name.clone()), installed, None);
+            }
+            let registered = first_registration.map(|t| t.since(machine_on));
+            add("first machine on to first registration", None, registered, None);
         }
         let total = self.history.last().map(|o| o.harness_time.since(start));
         add("the whole run", None, total, Some(budgets.total));

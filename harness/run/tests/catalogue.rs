@@ -14,7 +14,7 @@ use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verd
 use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::simulate::{ending_check, simulate};
 use vlab_run::verdict::judge;
-use vlab_scenario::{Catalogue, Check, Expectation, Moment, Scenario, Seen};
+use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Scenario, Seen};
 
 /// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
 const UP_TO_HOSTS: usize = 100;
@@ -23,13 +23,20 @@ fn scenarios() -> Vec<(Catalogue, Scenario)> {
     let catalogue = Catalogue::discover().unwrap();
     let load = |name: String| {
         let scenario = vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
-        (scenario.hosts.len() <= UP_TO_HOSTS).then(|| (catalogue.clone(), scenario))
+        // What only a machine can do (boot from the wrong medium, say) has its own tests.
+        let machines_only = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+        (scenario.hosts.len() <= UP_TO_HOSTS && !machines_only).then(|| (catalogue.clone(), scenario))
     };
     catalogue.list().into_iter().filter_map(|entry| load(entry.name)).collect()
 }
 
 fn run(catalogue: &Catalogue, scenario: Scenario, seed: u64, time_profile: &str) -> (RunResult, Vec<Observation>) {
-    let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()), ..Choices::default() };
+    let choices = Choices {
+        seed: Some(seed),
+        time_profile: Some(time_profile.to_owned()),
+        hosts: Some(HostKind::Simulated),
+        ..Choices::default()
+    };
     let prepared: Prepared = prepare(scenario, catalogue, &choices).unwrap();
     let score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));

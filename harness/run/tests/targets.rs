@@ -267,6 +267,7 @@ async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Runn
         scratch: Some(scratch),
         real_tools: false,
         ready_within: None,
+        inside: None,
     };
     target.start(&ground, None).await
 }

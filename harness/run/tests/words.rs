@@ -112,7 +112,7 @@ fn prepared(text: &[u8]) -> Prepared {
     prepare(
         scenario,
         &catalogue,
-        &Choices { seed: Some(11), time_profile: Some("real".into()), service: None, postgres_image: None },
+        &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() },
     )
     .unwrap()
 }

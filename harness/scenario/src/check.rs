@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use vlab_api::types::{
     ClusterStatus, ClusterValidationId, HostRole, HostStage, HostStatus, HostValidationId, ImageType, PlatformType,
 };
+use vlab_model::console;
 use vlab_model::settings::{SettingError, Settings};
 
 use crate::catalogue::Catalogue;
@@ -259,6 +260,8 @@ impl Checker<'_> {
         }
 
         let (mut hosts, group_places) = self.groups(file, &names);
+        self.one_kind_in_a_cluster(&hosts, &group_places);
+        self.machines_in_one_network(&hosts, &group_places);
         let bound = self.bindings(file, &names, &hosts);
         let mut clusters = vec![];
         let mut places = vec![];
@@ -499,6 +502,7 @@ impl Checker<'_> {
             image_type: self.read_option(&file.image_type).unwrap_or(ImageType::MinimalIso),
             additional_ntp_sources: file.additional_ntp_sources.clone(),
             kernel_arguments: file.kernel_arguments.clone(),
+            iso: file.iso.as_ref().map(|path| path.text.clone().into()),
         }
     }
 
@@ -555,13 +559,7 @@ impl Checker<'_> {
             }
             let role = self.read_option(&group.role).map_or(HostRole::AutoAssign, |r| r.0);
             let kind = self.read_option(&group.kind).unwrap_or(HostKind::Simulated);
-            if let (HostKind::Vm, Some(text)) = (kind, &group.kind) {
-                self.not_built(
-                    &text.span,
-                    "hosts of kind vm",
-                    "this version runs `kind: simulated` only; the file itself is right",
-                );
-            }
+            let vm = self.vm(group.vm.as_ref());
             let profile = match &group.profile {
                 None => "standard".to_owned(),
                 Some(text) => {
@@ -634,6 +632,7 @@ impl Checker<'_> {
                     group: name.clone(),
                     index: hosts.len(),
                     kind,
+                    vm: vm.clone(),
                     role,
                     profile: profile.clone(),
                     overrides: overrides.clone(),
@@ -644,6 +643,67 @@ impl Checker<'_> {
             }
         }
         (hosts, places)
+    }
+
+    /// The inside of a cluster is either simulated or in its machines: its hosts must agree.
+    fn one_kind_in_a_cluster(&mut self, hosts: &[Host], group_places: &BTreeMap<String, Place>) {
+        let mut first: BTreeMap<&str, &Host> = BTreeMap::new();
+        let mut told = BTreeSet::new();
+        for host in hosts {
+            let Some(cluster) = host.cluster.as_deref() else { continue };
+            let before = *first.entry(cluster).or_insert(host);
+            if before.kind != host.kind && told.insert(host.group.as_str()) {
+                let place = group_places.get(&host.group).cloned().unwrap_or_default();
+                self.refuse(
+                    &place,
+                    format!(
+                        "the hosts of the cluster `{cluster}` are of two kinds: `{}` is `{}`, and `{}` is `{}`",
+                        before.group, before.kind, host.group, host.kind
+                    ),
+                    "of another kind",
+                    "give all groups of the cluster the same `kind`",
+                );
+            }
+        }
+    }
+
+    /// The lab network of a run is that of one cluster.
+    fn machines_in_one_network(&mut self, hosts: &[Host], group_places: &BTreeMap<String, Place>) {
+        let mut machines = hosts.iter().filter(|host| host.kind != HostKind::Simulated);
+        let Some(first) = machines.next() else { return };
+        if let Some(other) = machines.find(|host| host.cluster != first.cluster) {
+            let place = group_places.get(&other.group).cloned().unwrap_or_default();
+            let help = format!("leave `kind` out, or put them where `{}` is", first.group);
+            self.not_built(&place, "virtual machines in several clusters (or in the pool beside one)", &help);
+        }
+    }
+
+    fn vm(&mut self, file: Option<&VmFile>) -> Vm {
+        let mut vm = Vm::default();
+        let Some(file) = file else { return vm };
+        let number = |checks: &mut Self, value: &Option<At<i64>>, what: &str, min: i64, max: i64| {
+            value.as_ref().and_then(|n| checks.number(n, what, min, max))
+        };
+        if let Some(n) = number(self, &file.cpus, "the number of the machine's processors", 1, 256) {
+            vm.cpus = u32::try_from(n).unwrap_or(1);
+        }
+        if let Some(n) = number(self, &file.memory_mib, "the machine's memory in MiB", 64, 64 << 20) {
+            vm.memory_mib = n.unsigned_abs();
+        }
+        vm.disk_gb =
+            number(self, &file.disk_gb, "the size of the machine's disk in GB", 1, 1 << 20).map(i64::unsigned_abs);
+        vm.firmware = self.read_option(&file.firmware).unwrap_or(vm.firmware);
+        vm.tpm = file.tpm.unwrap_or(vm.tpm);
+        vm.boot_order = self.read_option(&file.boot_order).unwrap_or(vm.boot_order);
+        for id in &file.ignore_console {
+            let known = || console::CHECKS.iter().map(|check| check.id);
+            if known().any(|known| known == id.text) {
+                vm.ignore_console.push(id.text.clone());
+            } else {
+                self.unknown(&id.span, "console check", &id.text, known());
+            }
+        }
+        vm
     }
 
     /// Hosts of the pool that an action binds to a cluster later.

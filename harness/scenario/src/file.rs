@@ -21,7 +21,7 @@ use crate::spanned::{
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -115,6 +115,9 @@ pub(crate) struct InfraEnvFile {
     /// Kernel arguments to append.
     #[serde(default)]
     pub(crate) kernel_arguments: Vec<String>,
+    /// For virtual machines: the live ISO that discovery images are made of, a file. Without it that of the lab OS. RHCOS' goes in
+    /// here.
+    pub(crate) iso: Option<Text<Plain>>,
 }
 
 /// A cluster.
@@ -180,8 +183,13 @@ pub(crate) struct GroupFile {
     pub(crate) count: Option<At<i64>>,
     /// Role that the user gives: `auto` (without it, the service chooses), `master`, `worker`, `arbiter`.
     pub(crate) role: Option<Text<UserRole>>,
-    /// `simulated` (without it) or `vm`. Only `simulated` is built so far.
+    /// `simulated` (without it), `vm` (a virtual machine that boots the discovery image) or `auto` (a virtual machine where the
+    /// place of the run can run one, else simulated; the run says which). In virtual time all hosts are simulated. The hosts of a
+    /// cluster are of one kind.
     pub(crate) kind: Option<Text<HostKind>>,
+    /// The virtual machines of the group, where its hosts are some. What the hardware profile has more than the machine is
+    /// declared to the service, and the report says so.
+    pub(crate) vm: Option<VmFile>,
     /// Name of the hardware profile, `standard` without it.
     pub(crate) profile: Option<Text<Plain>>,
     /// Addresses. Without it, hosts of a cluster get free addresses of its machine network.
@@ -203,6 +211,28 @@ pub(crate) struct AddressesFile {
     pub(crate) first: Option<Text<IpAddr>>,
     /// The network they are of, where it is not the machine network. Without `first` they begin at its tenth address.
     pub(crate) network: Option<Text<IpNet>>,
+}
+
+/// What a virtual machine really has, beside what its hardware profile declares.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Vm")]
+pub(crate) struct VmFile {
+    /// Processors; 1 without it.
+    pub(crate) cpus: Option<At<i64>>,
+    /// Memory in MiB; 1024 without it.
+    pub(crate) memory_mib: Option<At<i64>>,
+    /// Size of its disk in GB (10^9 bytes); that of the profile's first disk without it. It takes only what is written to it.
+    pub(crate) disk_gb: Option<At<i64>>,
+    /// `bios` (without it) or `uefi`.
+    pub(crate) firmware: Option<Text<Firmware>>,
+    /// With a TPM 2.0. Without it: none.
+    pub(crate) tpm: Option<bool>,
+    /// `disk-first` (without it) or `cd-first`, with which an installed host boots the discovery image again.
+    pub(crate) boot_order: Option<Text<BootOrder>>,
+    /// Console checks that do not count, by id: `kernel-panic`, `unit-failed` and so on.
+    #[serde(default)]
+    pub(crate) ignore_console: Vec<Text<Plain>>,
 }
 
 /// What differs from the hardware profile.

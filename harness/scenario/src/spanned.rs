@@ -139,12 +139,12 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
-    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", InstallMode => "way to install",
+    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way to install",
     SequenceMode => "mode of a sequence", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
     FaultKind => "kind of fault", FaultPhase => "phase of a fault",
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -13,8 +14,8 @@ use vlab_model::validation::ValidationStatus;
 use crate::faults::ParamValue;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode, ServiceKind,
-    Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode,
+    ServiceKind, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -143,6 +144,8 @@ pub struct InfraEnv {
     pub additional_ntp_sources: Vec<String>,
     /// Kernel arguments to append.
     pub kernel_arguments: Vec<String>,
+    /// The live ISO that images of virtual machines are made of; `None`: that of the lab OS.
+    pub iso: Option<PathBuf>,
 }
 
 /// A cluster.
@@ -201,8 +204,10 @@ pub struct Host {
     pub group: String,
     /// Position among all hosts, from 0.
     pub index: usize,
-    /// Simulated or a machine.
+    /// Simulated or a machine. [`HostKind::Auto`] is decided when a run is prepared.
     pub kind: HostKind,
+    /// What the machine has, where the host is one.
+    pub vm: Vm,
     /// The role that the user sets; [`HostRole::AutoAssign`] leaves it to the service.
     pub role: HostRole,
     /// Name of the hardware profile.
@@ -215,6 +220,39 @@ pub struct Host {
     pub address: Option<IpNet>,
     /// When it starts, counted from the moment when hosts may come.
     pub register_after: Span,
+}
+
+/// What a virtual machine really has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Vm {
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Size of its disk in GB (10^9 bytes); `None`: that of the profile's first disk.
+    pub disk_gb: Option<u64>,
+    /// Firmware.
+    pub firmware: Firmware,
+    /// With a TPM 2.0.
+    pub tpm: bool,
+    /// What it tries first when it boots.
+    pub boot_order: BootOrder,
+    /// Ids of console checks that do not count.
+    pub ignore_console: Vec<String>,
+}
+
+impl Default for Vm {
+    fn default() -> Self {
+        Self {
+            cpus: 1,
+            memory_mib: 1024,
+            disk_gb: None,
+            firmware: Firmware::Bios,
+            tpm: false,
+            boot_order: BootOrder::DiskFirst,
+            ignore_console: Vec::new(),
+        }
+    }
 }
 
 /// What differs from the hardware profile.

@@ -67,6 +67,28 @@ words! {
         Simulated = "simulated",
         /// A virtual machine that boots the discovery image.
         Vm = "vm",
+        /// A virtual machine where this machine can run one, else simulated.
+        Auto = "auto",
+    }
+}
+
+words! {
+    /// Firmware of a virtual machine.
+    Firmware {
+        /// SeaBIOS.
+        Bios = "bios",
+        /// OVMF, without secure boot.
+        Uefi = "uefi",
+    }
+}
+
+words! {
+    /// What a virtual machine tries first when it boots.
+    BootOrder {
+        /// The disk: while it is empty, the discovery image boots; after the installation, the installed system.
+        DiskFirst = "disk-first",
+        /// The discovery image: the wrong order, with which an installed host comes back as one that is to be discovered.
+        CdFirst = "cd-first",
     }
 }
 

@@ -447,18 +447,61 @@ fn vips_can_be_set_later() {
     assert!(read(text).is_ok());
 }
 
+/// The base with its five hosts as virtual machines.
+fn machines(change: &[(&str, &str)]) -> String {
+    let kind = |role: &str| (format!("    role: {role}\n"), format!("    role: {role}\n    kind: vm\n"));
+    let (masters, workers) = (kind("master"), kind("worker"));
+    let mut all = vec![(masters.0.as_str(), masters.1.as_str()), (workers.0.as_str(), workers.1.as_str())];
+    all.extend(change);
+    base(&all)
+}
+
 #[test]
 fn what_is_not_built_yet_loads_and_says_so() {
-    let text = base(&[
-        ("    role: worker\n", "    role: worker\n    kind: vm\n"),
-        ("cluster:", "service: {kind: container, image: x}\ncluster:"),
-    ]);
+    let text = machines(&[("expect:", "  - {name: spare, kind: auto, cluster: none}\nexpect:")]);
     let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
     let what: Vec<_> = scenario.not_built.iter().map(|n| (n.what.as_str(), n.line)).collect();
-    assert_eq!(what, [("hosts of kind vm", 17)]);
+    assert_eq!(what, [("virtual machines in several clusters (or in the pool beside one)", 19)]);
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("not_built", scenario.not_built[0].diagnostic);
     });
+}
+
+#[test]
+fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
+    let vm = "    kind: vm\n    vm: {cpus: 2, memory_mib: 700, disk_gb: 20, firmware: uefi, tpm: true, boot_order: cd-first, ignore_console: [unit-failed]}\n";
+    let scenario = read(machines(&[("    kind: vm\n", vm)])).unwrap_or_else(|e| panic!("{e}"));
+    assert!(scenario.not_built.is_empty());
+    assert!(scenario.hosts.iter().all(|host| host.kind == HostKind::Vm));
+    let expected = Vm {
+        cpus: 2,
+        memory_mib: 700,
+        disk_gb: Some(20),
+        firmware: Firmware::Uefi,
+        tpm: true,
+        boot_order: BootOrder::CdFirst,
+        ignore_console: vec!["unit-failed".to_owned()],
+    };
+    assert_eq!(scenario.hosts[0].vm, expected);
+    assert_eq!(scenario.hosts[3].vm, Vm::default());
+}
+
+#[rstest]
+#[case("{cpus: 0}", "the number of the machine's processors is 0, must be 1 to 256")]
+#[case("{memory_mib: 1}", "the machine's memory in MiB is 1")]
+#[case("{firmware: grub}", "there is no firmware `grub`")]
+#[case("{boot_order: disk}", "there is no boot order `disk`")]
+#[case("{ignore_console: [kernel-panik]}", "there is no console check `kernel-panik`")]
+#[case("{iso: x}", "unknown key `iso`")]
+fn a_machine_that_cannot_be_is_refused(#[case] vm: &str, #[case] expected: &str) {
+    let error = read(machines(&[("    kind: vm\n", &format!("    kind: vm\n    vm: {vm}\n"))])).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn hosts_of_a_cluster_are_of_one_kind() {
+    let error = read(base(&[("    role: worker\n", "    role: worker\n    kind: vm\n")])).unwrap_err().to_string();
+    assert!(error.contains("of two kinds: `master` is `simulated`, and `worker` is `vm`"), "{error}");
 }
 
 #[rstest]

@@ -24,7 +24,7 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
     let prepared = prepare(
         scenario,
         &catalogue,
-        &Choices { seed: Some(3), time_profile: None, service: None, postgres_image: None },
+        &Choices { seed: Some(3), ..Choices::default() },
     )
     .unwrap();
     let options = RealOptions {
@@ -35,6 +35,8 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
         scenario_text: source.bytes.clone(),
         interrupted: CancellationToken::new(),
         live: false,
+        ability: None,
+        tell: |_| {},
         disturbances,
     };
     let outcome = Box::pin(run(&prepared, options)).await;

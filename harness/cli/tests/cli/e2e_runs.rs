@@ -79,7 +79,7 @@ fn no_secret_of_the_run_is_in_any_file_of_its_folder() {
     let prepared = prepare(
         scenario,
         &catalogue,
-        &Choices { seed: Some(99), time_profile: None, service: None, postgres_image: None },
+        &Choices { seed: Some(99), ..Choices::default() },
     )
     .unwrap();
     let pull_secret: serde_json::Value = serde_json::from_str(&prepared.pull_secret).unwrap();

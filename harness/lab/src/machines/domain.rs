@@ -40,6 +40,8 @@ pub struct MachineSpec {
     pub disks: Vec<DiskSpec>,
     /// Network interfaces.
     pub nics: Vec<NicSpec>,
+    /// Files that its firmware hands to the guest (QEMU's `fw_cfg`): name, such as `opt/vlab/node.json`, and content.
+    pub firmware_files: Vec<(String, Vec<u8>)>,
 }
 
 impl MachineSpec {
@@ -58,6 +60,7 @@ impl MachineSpec {
             cdrom: None,
             disks: Vec::new(),
             nics: Vec::new(),
+            firmware_files: Vec::new(),
         }
     }
 }
@@ -200,6 +203,12 @@ impl Placement {
         self.directory.join("tpm.sock")
     }
 
+    /// The file that holds the content of one of [`MachineSpec::firmware_files`], by its place there.
+    #[must_use]
+    pub fn firmware_file(&self, place: usize) -> PathBuf {
+        self.directory.join(format!("fw-cfg-{place}"))
+    }
+
     /// The variables of the UEFI firmware.
     #[must_use]
     pub fn nvram(&self) -> PathBuf {
@@ -275,6 +284,12 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
             return Err(SpecError::Size { name: name(), what });
         }
     }
+    for (place, (file, _)) in spec.firmware_files.iter().enumerate() {
+        // What QEMU leaves to its users; it takes 55 characters.
+        if !file.starts_with("opt/") || file.len() > 55 || spec.firmware_files[..place].iter().any(|(f, _)| f == file) {
+            return Err(SpecError::Twice { name: name(), what: format!("firmware file `{file}` (or it is no name)") });
+        }
+    }
     for (place, nic) in spec.nics.iter().enumerate() {
         let bytes: Vec<Option<u8>> = nic.mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
         // The lowest bit of the first byte means "many".
@@ -315,6 +330,14 @@ pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, S
     xml.line(&format!("<entry name='uuid'>{}</entry>", spec.uuid));
     xml.close("system");
     xml.close("sysinfo");
+    if !spec.firmware_files.is_empty() {
+        xml.open("sysinfo type='fwcfg'");
+        for (place, (name, _)) in spec.firmware_files.iter().enumerate() {
+            let file = path(&placement.firmware_file(place));
+            xml.line(&format!("<entry name='{}' file='{file}'/>", escape(name)));
+        }
+        xml.close("sysinfo");
+    }
     xml.open("os");
     xml.line("<type arch='x86_64' machine='q35'>hvm</type>");
     if spec.firmware == Firmware::Uefi {

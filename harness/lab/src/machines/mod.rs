@@ -669,6 +669,10 @@ impl Inner {
             for disk in &spec.disks {
                 make_disk(disk, &placement.disk(disk))?;
             }
+            for (place, (_, content)) in spec.firmware_files.iter().enumerate() {
+                let file = placement.firmware_file(place);
+                fs::write(&file, content).map_err(io_at(&file))?;
+            }
             if let Some((_, variables)) = &ovmf {
                 fs::copy(variables, placement.nvram()).map_err(io_at(variables))?;
             }

@@ -13,6 +13,7 @@
 //!
 //! Everything is in the ledger first: the namespace (or the process that holds it), dnsmasq, the folder.
 
+pub mod clock;
 pub mod config;
 pub mod namespace;
 
@@ -189,6 +190,26 @@ impl Network {
         Ok(Forward { _tasks: tasks })
     }
 
+    /// Answers NTP on every address of the gateway with this machine's time. Ends when it is dropped.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn tell_time(&self) -> Result<Forward, NetworkError> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for address in self.gateways().map(|address| SocketAddr::new(address, clock::PORT)) {
+            let error = |error| NetworkError::Listen { address, error };
+            let socket = self.namespace.udp(address)?;
+            socket.set_nonblocking(true).map_err(error)?;
+            let socket = tokio::net::UdpSocket::from_std(socket).map_err(error)?;
+            tasks.spawn(async move {
+                if let Err(error) = clock::serve(socket).await {
+                    tracing::warn!(%error, "the lab's clock has ended");
+                }
+            });
+        }
+        Ok(Forward { _tasks: tasks })
+    }
+
     /// How many of a hundred frames from one peer to another are lost; 0 heals that direction, 100 cuts it.
     ///
     /// # Errors
@@ -309,7 +330,7 @@ impl Network {
     }
 }
 
-/// Connections from the lab network to a service of the host.
+/// Something of the host that the lab network reaches.
 #[derive(Debug)]
 pub struct Forward {
     _tasks: tokio::task::JoinSet<()>,

@@ -1,0 +1,628 @@
+//! The virtual machines of a run: whether this place can run some, their network, their medium, what becomes of them and what
+//! they say.
+//!
+//! The conductor knows machines as hosts that are there; it tells what is to be done to them ([`MachineOrder`]), and learns what
+//! happened ([`News`]). What is planned is in [`plan`], without I/O.
+
+pub mod plan;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::transport::{Endpoint, download};
+use vlab_images::cache::Cache;
+use vlab_images::manifest::Manifest;
+use vlab_images::os::Builder;
+use vlab_lab::ledger::{Ledger, Resource, Token};
+use vlab_lab::machines::probe::{self, Acceleration};
+use vlab_lab::machines::{Accel, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory};
+use vlab_lab::network::{Forward, Network, NetworkOptions};
+use vlab_model::console::{Classifier, plain};
+use vlab_model::history::{Source, What};
+use vlab_node::say;
+use vlab_scenario::{FaultPhase, Need};
+
+use crate::conductor::MachineOrder;
+use crate::fault::machine::Deed;
+use crate::prepare::Prepared;
+use crate::vm::plan::{PORT, Plan, PlannedMachine};
+
+/// Lines of one console that the history keeps; of a machine that says more only what means something. The file has all.
+const LINES: usize = 20_000;
+/// How long a piece of the discovery image may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long readers of consoles may take to come to the end of what is there.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Something is wrong with the machines or what they need: the lab's fault, not the product's.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct VmError {
+    /// Which part.
+    pub what: &'static str,
+    /// What.
+    pub error: String,
+}
+
+fn wrong(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> VmError {
+    move |error| VmError { what, error: error.to_string() }
+}
+
+/// This place can run virtual machines.
+#[derive(Clone, Debug)]
+pub struct Ability {
+    /// What runs their processors.
+    pub acceleration: Acceleration,
+}
+
+/// Can this place run virtual machines? Examines it (a second or two): QEMU, libvirt with our helper, the lab network.
+///
+/// # Errors
+/// Why not, and what to do.
+pub async fn ability(runs: &Path) -> Result<Ability, String> {
+    vlab_lab::machines::find_helper().map_err(|error| error.to_string())?;
+    for need in [Need::Libvirt, Need::Netns] {
+        if let Some(reason) = crate::needs::lacking(&need, runs).await {
+            return Err(format!("{need}: {reason}"));
+        }
+    }
+    let probed = tokio::task::spawn_blocking(probe::probe).await.map_err(|panic| panic.to_string())?;
+    Ok(Ability { acceleration: probed.map_err(|error| error.to_string())? })
+}
+
+/// The lab's own live ISO, built when it is not there yet. `tell` is told what is being built.
+///
+/// # Errors
+/// It cannot be built here.
+pub async fn lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
+    // Minutes, the first time. A thread of its own, which nobody waits for when the program ends.
+    let (done, built) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = done.send(build_lab_iso(tell));
+    });
+    built.await.unwrap_or_else(|_| Err("building it has failed without a word".to_owned()))
+}
+
+fn build_lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
+    let manifest = Manifest::built_in().map_err(|error| error.to_string())?;
+    let cache = Cache::of_this_user();
+    let say = |what: &str| tell(&format!("images: {what}"));
+    let builder = Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
+    builder.make("lab-iso").map(|made| made.path).map_err(|error| error.to_string())
+}
+
+/// Would all machines of a plan fit into this machine's memory? Asked before anything is made.
+///
+/// # Errors
+/// The refusal, with all numbers.
+pub fn fits(ledger: &Arc<Ledger>, plan: &Plan, accel: Accel) -> Result<(), VmError> {
+    let wanted = plan.machines.iter().map(|machine| memory::need(&machine.spec, accel)).sum();
+    memory::reserve(ledger, wanted).map(drop).map_err(|error| wrong("memory")(&error))
+}
+
+/// What machines have to tell.
+#[derive(Debug)]
+pub enum News {
+    /// For the history.
+    Seen(Source, What),
+    /// A machine is gone although nobody asked for it.
+    Lost {
+        /// Name of the host.
+        machine: String,
+        /// How, for people.
+        how: String,
+    },
+    /// Something that the run cannot go on without does not work.
+    Broken(VmError),
+}
+
+/// What machines need around them.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// The run.
+    pub prepared: &'a Prepared,
+    /// Folder of the run.
+    pub dir: &'a Path,
+    /// The `vlab` program.
+    pub vlab: &'a Path,
+    /// Where everything is written down.
+    pub ledger: &'a Arc<Ledger>,
+    /// What the place can do.
+    pub ability: &'a Ability,
+}
+
+/// The machines that are on, by the name of their host.
+type Made = Arc<Mutex<BTreeMap<String, Arc<Machine>>>>;
+
+/// The machines of a run and their network.
+pub struct VirtualLab {
+    plan: Plan,
+    ids: BTreeMap<String, Uuid>,
+    classifiers: BTreeMap<String, Arc<Classifier>>,
+    ledger: Arc<Ledger>,
+    network: Arc<Network>,
+    reachable: Vec<Forward>,
+    machines: Machines,
+    made: Made,
+    media: (PathBuf, Token),
+    news: mpsc::UnboundedSender<News>,
+    /// Works that are given up at the end.
+    doing: JoinSet<()>,
+    /// Readers that come to the end of what is there.
+    reading: Arc<Mutex<JoinSet<()>>>,
+    over: CancellationToken,
+}
+
+impl VirtualLab {
+    /// Makes the network and the connection to libvirt, reserves the memory. Machines are switched on by
+    /// [`VirtualLab::carry_out`].
+    ///
+    /// # Errors
+    /// What cannot be had.
+    pub async fn start(ground: &Ground<'_>, plan: Plan) -> Result<(Self, mpsc::UnboundedReceiver<News>), VmError> {
+        let folder = ground.dir.join("network");
+        std::fs::create_dir_all(&folder).map_err(|e| wrong("lab network")(&format!("{}: {e}", folder.display())))?;
+        let mut options = NetworkOptions::new(ground.ledger.run(), &folder);
+        options.helper = ground.vlab.to_path_buf();
+        options.ledger = Some(Arc::clone(ground.ledger));
+        let network = Network::start(plan.network.clone(), options).await.map_err(|e| wrong("lab network")(&e))?;
+        let clock = network.tell_time().map_err(|e| wrong("lab network")(&e))?;
+        let mut options = MachinesOptions::new(ground.ledger, ground.ability.acceleration.accel, ground.dir);
+        options.namespace = Some(Arc::clone(network.namespace()));
+        let machines = Machines::start(options).await.map_err(|e| wrong("libvirt")(&e))?;
+        let specs: Vec<MachineSpec> = plan.machines.iter().map(|machine| machine.spec.clone()).collect();
+        machines.reserve(&specs).map_err(|e| wrong("memory")(&e))?;
+        // Gone at the end, unlike the rest of the run's folder: it is as large as a CD.
+        let media = std::path::absolute(ground.dir.join("media")).map_err(|e| wrong("media")(&e))?;
+        let entry =
+            ground.ledger.record(Resource::Directory { path: media.clone() }).map_err(|e| wrong("ledger")(&e))?;
+        std::fs::create_dir(&media).map_err(|e| wrong("media")(&format!("{}: {e}", media.display())))?;
+        let mut classifiers = BTreeMap::new();
+        let mut ids = BTreeMap::new();
+        for machine in &plan.machines {
+            let host = &ground.prepared.scenario.hosts[machine.index];
+            let classifier = Classifier::without(&host.vm.ignore_console).map_err(|e| wrong("console checks")(&e))?;
+            classifiers.insert(host.name.clone(), Arc::new(classifier));
+            ids.insert(host.name.clone(), machine.spec.uuid);
+        }
+        let (news, receiver) = mpsc::unbounded_channel();
+        let mut doing = JoinSet::new();
+        doing.spawn(tell_events(machines.events(), news.clone()));
+        let lab = Self {
+            plan,
+            ids,
+            classifiers,
+            ledger: Arc::clone(ground.ledger),
+            network: Arc::new(network),
+            reachable: vec![clock],
+            machines,
+            made: Made::default(),
+            media: (media, entry),
+            news,
+            doing,
+            reading: Arc::default(),
+            over: CancellationToken::new(),
+        };
+        Ok((lab, receiver))
+    }
+
+    /// Machines reach the service from now on.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn connect(&mut self, service: std::net::SocketAddr) -> Result<(), VmError> {
+        self.reachable.push(self.network.forward(PORT, service).map_err(|e| wrong("lab network")(&e))?);
+        Ok(())
+    }
+
+    /// What runs here, for the report.
+    pub fn versions(&self) -> [(&'static str, String); 2] {
+        let versions = self.machines.versions();
+        [("libvirt", versions.libvirt.clone()), ("qemu", versions.qemu.clone())]
+    }
+
+    /// Begins to do what the conductor wants. What comes of it is in the news.
+    pub fn carry_out(&mut self, order: MachineOrder, service: &Endpoint, now: Timestamp) {
+        match order {
+            MachineOrder::Boot { infra_env, cluster, download_url, machines } => {
+                let planned: Vec<(PlannedMachine, Duration)> = machines
+                    .into_iter()
+                    .filter_map(|(index, at)| {
+                        let planned = self.plan.machines.iter().find(|machine| machine.index == index)?;
+                        Some((planned.clone(), at.since(now)))
+                    })
+                    .collect();
+                let medium = self.media.0.join(format!("{infra_env}.iso"));
+                let (service, switch) = (service.clone(), self.switch(cluster));
+                self.doing.spawn(async move {
+                    match fetch(&service, &download_url, &medium).await {
+                        Ok(text) => switch.tell(What::Note { text }),
+                        Err(error) => return switch.broken(error),
+                    }
+                    let mut all = JoinSet::new();
+                    for (machine, wait) in planned {
+                        let (switch, medium) = (switch.clone(), medium.clone());
+                        all.spawn(async move {
+                            tokio::time::sleep(wait).await;
+                            switch.on(machine.spec, medium).await;
+                        });
+                    }
+                    // None is left when this one is given up.
+                    all.join_all().await;
+                });
+            }
+            MachineOrder::Fault { name, deed, on, to, undo } => {
+                let made = Arc::clone(&self.made);
+                let (network, news) = (Arc::clone(&self.network), self.news.clone());
+                let host = on.first().and_then(|name| self.ids.get(name)).copied();
+                let medium = self.medium();
+                self.doing.spawn(async move {
+                    let done = injure(&made, &network, deed, &on, &to, undo, medium).await;
+                    let what = match (done, undo) {
+                        (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off") },
+                        (Ok(()), false) => What::Fault {
+                            name,
+                            phase: FaultPhase::Effect.as_str().to_owned(),
+                            inject: String::new(),
+                            host,
+                            cluster: None,
+                            detail: deed.done().to_owned(),
+                        },
+                        (Err(why), _) => {
+                            What::Note { text: format!("the fault {name} could not be done to {}: {why}", on.join(", ")) }
+                        }
+                    };
+                    let _ = news.send(News::Seen(Source::Harness, what));
+                });
+            }
+        }
+    }
+
+    /// The discovery image, once it was fetched.
+    fn medium(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(&self.media.0).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "iso"))
+    }
+
+    fn switch(&self, cluster: Option<Uuid>) -> Switch {
+        Switch {
+            machines: self.machines.clone(),
+            made: Arc::clone(&self.made),
+            news: self.news.clone(),
+            reading: Arc::clone(&self.reading),
+            over: self.over.clone(),
+            cluster,
+            classifiers: self.classifiers.clone(),
+        }
+    }
+
+    /// Ends when something that machines need has ended by itself: what, and how.
+    pub async fn ended(&self) -> VmError {
+        tokio::select! {
+            status = self.network.failed() => VmError {
+                what: "dnsmasq",
+                error: format!("dnsmasq, which gives the machines addresses and names, ended by itself: {status}"),
+            },
+            status = self.machines.failed() => VmError {
+                what: "libvirt",
+                error: format!(
+                    "the program that runs the machines ended by itself: {status}\n{}",
+                    self.machines.helper().last_lines(20).join("\n")
+                ),
+            },
+        }
+    }
+
+    /// Makes a picture of the screen of every machine that is on, into the run's folder; names of the files.
+    pub async fn screenshots(&self, dir: &Path) -> Vec<String> {
+        let all: Vec<Arc<Machine>> =
+            self.made.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut names = Vec::new();
+        for machine in all {
+            let name = screenshot_file(machine.name());
+            match machine.screenshot(&dir.join(&name)).await {
+                Ok(()) => names.push(name),
+                // It is off: there is nothing to see.
+                Err(error) => tracing::debug!(%error, machine = machine.name(), "no screenshot"),
+            }
+        }
+        names
+    }
+
+    /// Switches everything off and removes it. The news that are still to come are in the channel when this returns.
+    pub async fn stop(mut self) -> Vec<VmError> {
+        let mut problems = Vec::new();
+        self.doing.shutdown().await;
+        if let Err(error) = self.machines.stop().await {
+            problems.push(wrong("libvirt")(&error));
+        }
+        self.over.cancel();
+        let mut reading = std::mem::take(&mut *self.reading.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = tokio::time::timeout(DRAIN, async { while reading.join_next().await.is_some() {} }).await;
+        self.reachable.clear();
+        // Nobody else has it any more; if somebody had, it would be removed with the last one.
+        if let Some(network) = Arc::into_inner(self.network)
+            && let Err(error) = network.stop().await
+        {
+            problems.push(wrong("lab network")(&error));
+        }
+        let (media, entry) = self.media;
+        match std::fs::remove_dir_all(&media) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                problems.push(wrong("media")(&format!("{}: {error}", media.display())));
+            }
+            _ => {
+                if let Err(error) = self.ledger.release(entry) {
+                    problems.push(wrong("ledger")(&error));
+                }
+            }
+        }
+        problems
+    }
+}
+
+/// Name of a host's console in the run's folder.
+pub fn console_file(host: &str) -> String {
+    format!("{host}.console.log")
+}
+
+/// Name of the picture of a host's screen in the run's folder.
+pub fn screenshot_file(host: &str) -> String {
+    format!("{host}.screen.png")
+}
+
+/// Fetches the discovery image; what was done, in words. The address is that of machines, and from here the service is
+/// elsewhere: only its path counts.
+async fn fetch(service: &Endpoint, url: &str, medium: &Path) -> Result<String, VmError> {
+    let path = url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+    let path = path.ok_or_else(|| wrong("discovery image")(&format!("the service names no image: {url:?}")))?;
+    let begun = Instant::now();
+    let written = async {
+        let mut file = tokio::fs::File::create(medium).await?;
+        let length = download(service, path, &mut file, PATIENCE).await?;
+        file.sync_data().await?;
+        Ok::<u64, vlab_api::transport::DownloadError>(length)
+    };
+    let length = written.await.map_err(|e| wrong("discovery image")(&e))?;
+    let name = path.split('?').next().unwrap_or_default();
+    Ok(format!("fetched {name}: {:.1} MB in {:.1} s", length as f64 / 1e6, begun.elapsed().as_secs_f64()))
+}
+
+/// What switches machines on.
+#[derive(Clone)]
+struct Switch {
+    machines: Machines,
+    made: Made,
+    news: mpsc::UnboundedSender<News>,
+    reading: Arc<Mutex<JoinSet<()>>>,
+    over: CancellationToken,
+    cluster: Option<Uuid>,
+    classifiers: BTreeMap<String, Arc<Classifier>>,
+}
+
+impl Switch {
+    fn tell(&self, what: What) {
+        let _ = self.news.send(News::Seen(Source::Harness, what));
+    }
+
+    fn broken(&self, error: VmError) {
+        let _ = self.news.send(News::Broken(error));
+    }
+
+    async fn on(&self, spec: MachineSpec, medium: PathBuf) {
+        let (name, id) = (spec.name.clone(), spec.uuid);
+        let begun = Instant::now();
+        let machine = match self.machines.create(MachineSpec { cdrom: Some(medium), ..spec }).await {
+            Ok(machine) => Arc::new(machine),
+            Err(error) => return self.broken(wrong("machines")(&error)),
+        };
+        let detail = format!("defined and started in {} ms", begun.elapsed().as_millis());
+        self.tell(What::Machine { machine: name.clone(), did: DEFINED.to_owned(), detail });
+        let mut console = match machine.console() {
+            Ok(console) => console,
+            Err(error) => return self.broken(wrong("consoles")(&format!("{}: {error}", name))),
+        };
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), machine);
+        let mut listener = Listener {
+            classifier: self.classifiers.get(&name).cloned().unwrap_or_default(),
+            machine: name,
+            host: id,
+            cluster: self.cluster,
+            lines: 0,
+        };
+        let (news, over) = (self.news.clone(), self.over.clone());
+        let read = async move {
+            loop {
+                let lines = tokio::select! {
+                    line = console.next_line() => line.map(|line| vec![line]),
+                    () = over.cancelled() => break,
+                };
+                match lines {
+                    Ok(lines) => listener.hear(&lines, &news),
+                    Err(error) => {
+                        let error = format!("the console of {} cannot be read any more: {error}", listener.machine);
+                        let _ = news.send(News::Broken(VmError { what: "consoles", error }));
+                        return;
+                    }
+                }
+            }
+            if let Ok(lines) = console.drain() {
+                listener.hear(&lines, &news);
+            }
+        };
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).spawn(read);
+    }
+}
+
+/// `did` of the harness' own hand: the machine was made. libvirt's `started` comes beside it.
+pub const DEFINED: &str = "defined";
+
+/// Makes observations of what a console says.
+struct Listener {
+    machine: String,
+    host: Uuid,
+    cluster: Option<Uuid>,
+    classifier: Arc<Classifier>,
+    lines: usize,
+}
+
+impl Listener {
+    fn hear(&mut self, lines: &[String], news: &mpsc::UnboundedSender<News>) {
+        for line in lines {
+            for what in self.means(line) {
+                let _ = news.send(News::Seen(Source::Console, what));
+            }
+        }
+    }
+
+    fn means(&mut self, line: &str) -> Vec<What> {
+        let line = plain(line).into_owned();
+        if line.trim().is_empty() {
+            return Vec::new();
+        }
+        let finding = self.classifier.classify(&line).map(|check| check.id.to_owned());
+        let moment = self.moment(&line);
+        self.lines += 1;
+        let kept = self.lines <= LINES || finding.is_some();
+        let mut all = Vec::new();
+        if kept {
+            all.push(What::Console { machine: self.machine.clone(), line, finding });
+        }
+        all.extend(moment);
+        all
+    }
+
+    /// What a program of the node says that it did: what happens on the host, and what happens inside its cluster.
+    fn moment(&self, line: &str) -> Option<What> {
+        let (part, what, _) = say::read(line)?;
+        let what = what.to_owned();
+        match (part, self.cluster) {
+            (_, _) if what == "note" => None,
+            ("agent" | "installer", _) | (_, None) => Some(What::HostDid { host: self.host, what }),
+            (_, Some(cluster)) => Some(What::InCluster { cluster, host: Some(self.host), what }),
+        }
+    }
+}
+
+/// Passes on what happens to machines.
+async fn tell_events(mut events: tokio::sync::broadcast::Receiver<MachineEvent>, news: mpsc::UnboundedSender<News>) {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(lost)) => {
+                let text = format!("{lost} events of machines were lost");
+                let _ = news.send(News::Seen(Source::Harness, What::Note { text }));
+                continue;
+            }
+            Err(RecvError::Closed) => return,
+        };
+        let (did, detail) = event.words();
+        let what = What::Machine { machine: event.machine.clone(), did: did.to_owned(), detail: detail.clone() };
+        let _ = news.send(News::Seen(Source::Harness, what));
+        if event.is_loss() {
+            let how = format!("its QEMU was killed or crashed ({did}, {detail})");
+            let _ = news.send(News::Lost { machine: event.machine, how });
+        }
+    }
+}
+
+/// Does a deed to machines, or undoes it.
+async fn injure(
+    made: &Made,
+    network: &Network,
+    deed: Deed,
+    on: &[String],
+    to: &[String],
+    undo: bool,
+    medium: Option<PathBuf>,
+) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let loss = |percent: u8| if undo { 0 } else { percent };
+    for name in on {
+        let machine = || {
+            let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.get(name).cloned().ok_or_else(|| format!("{name} was not switched on yet"))
+        };
+        match deed {
+            Deed::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e))?,
+            Deed::PowerCut => machine()?.power_off().await.map_err(|e| text(&e))?,
+            Deed::Reset => machine()?.reset().await.map_err(|e| text(&e))?,
+            Deed::CableOut => {
+                let machine = machine()?;
+                for nic in &machine.spec().nics {
+                    machine.set_link(&nic.mac, undo).await.map_err(|e| text(&e))?;
+                }
+            }
+            Deed::Eject if undo => machine()?.set_medium(medium.as_deref()).await.map_err(|e| text(&e))?,
+            Deed::Eject => machine()?.eject().await.map_err(|e| text(&e))?,
+            Deed::GatewayCut => {
+                let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
+                network.set_loss(host, gateway, loss(100)).await.map_err(|e| text(&e))?;
+                network.set_loss(gateway, host, loss(100)).await.map_err(|e| text(&e))?;
+            }
+            Deed::Loss { percent, one_way } => {
+                for other in to.iter().filter(|other| *other != name) {
+                    let (a, b) = (peer(network, name)?, peer(network, other)?);
+                    network.set_loss(a, b, loss(percent)).await.map_err(|e| text(&e))?;
+                    if !one_way {
+                        network.set_loss(b, a, loss(percent)).await.map_err(|e| text(&e))?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn peer(network: &Network, name: &str) -> Result<vlab_lab::network::Peer, String> {
+    network.peer_of(name).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(cluster: Option<Uuid>) -> Listener {
+        let classifier = Arc::new(Classifier::default());
+        Listener { machine: "m-0".into(), host: Uuid::from_u128(1), cluster, classifier, lines: 0 }
+    }
+
+    #[test]
+    fn lines_of_a_console_become_what_they_mean() {
+        let cluster = Uuid::from_u128(2);
+        let mut listener = listener(Some(cluster));
+        let line = |line: &str, finding: Option<&str>| What::Console {
+            machine: "m-0".into(),
+            line: line.into(),
+            finding: finding.map(Into::into),
+        };
+        assert_eq!(listener.means("  \r"), []);
+        assert_eq!(listener.means("\u{1b}[1mhello\u{1b}[0m"), [line("hello", None)]);
+        let panic = "[ 1.0] Kernel panic - not syncing: x";
+        assert_eq!(listener.means(panic), [line(panic, Some("kernel-panic"))]);
+        let said = "[   12.3] vlab-node: pivot bootkube-done {}";
+        let done = What::InCluster { cluster, host: Some(Uuid::from_u128(1)), what: "bootkube-done".into() };
+        assert_eq!(listener.means(said), [line(said, None), done]);
+        let said = "vlab-node: agent registered {\"a\": 1}";
+        let done = What::HostDid { host: Uuid::from_u128(1), what: "registered".into() };
+        assert_eq!(listener.means(said)[1..], [done]);
+        assert_eq!(listener.means("vlab-node: agent note \"x\"").len(), 1);
+    }
+
+    #[test]
+    fn a_console_that_never_ends_does_not_fill_the_history() {
+        let mut listener = listener(None);
+        listener.lines = LINES;
+        assert_eq!(listener.means("more"), []);
+        assert_eq!(listener.means("Kernel panic - not syncing: x").len(), 1);
+        assert_eq!(listener.means("vlab-node: node ready {}").len(), 1, "a moment is no line");
+    }
+}

@@ -1,0 +1,240 @@
+//! From a prepared run to the machines and the network that it needs. Pure: nothing is made.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use uuid::Uuid;
+use vlab_agents::HardwareProfile;
+use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
+use vlab_lab::network::{NetworkHost, NetworkSpec, config};
+use vlab_node::machine::{NodeConfig, Overlay};
+use vlab_scenario::{Host, HostKind, Scenario};
+
+use crate::conductor::{address_of, declared_hardware, gateway, host_id, network_of};
+use crate::prepare::Prepared;
+
+/// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
+pub const PORT: u16 = 8090;
+
+/// Where a machine finds its configuration; see `vlab_node::machine::CONFIG_FILE`.
+const NODE_CONFIG: &str = "opt/vlab/node.json";
+
+/// Name of the only disk.
+pub const DISK: &str = "vda";
+
+/// The machines of a run and their network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The network.
+    pub network: NetworkSpec,
+    /// The machines, in the order of the scenario.
+    pub machines: Vec<PlannedMachine>,
+}
+
+/// A machine of a run, without its medium.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedMachine {
+    /// Position of the host in the scenario.
+    pub index: usize,
+    /// The machine.
+    pub spec: MachineSpec,
+    /// What it is, for people.
+    pub is: String,
+    /// What is declared and not there, for people; empty: nothing.
+    pub declared: Vec<String>,
+}
+
+impl PlannedMachine {
+    /// Its MAC.
+    pub fn mac(&self) -> &str {
+        self.spec.nics.first().map_or("", |nic| nic.mac.as_str())
+    }
+}
+
+/// A scenario whose machines cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host}: {why}")]
+pub struct PlanError {
+    host: String,
+    why: String,
+}
+
+/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
+pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
+    let host = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
+    gateway(&network_of(scenario, host.cluster.as_deref())?)
+}
+
+/// Where machines reach the service.
+pub fn base_url(gateway: IpAddr) -> String {
+    format!("http://{}", SocketAddr::new(gateway, PORT))
+}
+
+/// The machines of a run.
+///
+/// # Errors
+/// A host without hardware, an address or a disk.
+pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
+    let scenario = &prepared.scenario;
+    let hosts: Vec<&Host> = scenario.hosts.iter().filter(|host| host.kind == HostKind::Vm).collect();
+    let mut machines = Vec::new();
+    let mut in_network = Vec::new();
+    for (place, host) in hosts.iter().enumerate() {
+        let wrong = |why: &str| PlanError { host: host.name.clone(), why: why.to_owned() };
+        let hardware =
+            declared_hardware(&prepared.profiles, host).ok_or_else(|| wrong("there is no such hardware profile"))?;
+        let machine = machine(prepared, host, &hardware, place).ok_or_else(|| wrong("its profile has no disk"))?;
+        let address = address_of(scenario, host.index).ok_or_else(|| wrong("it has no address"))?;
+        in_network.push(NetworkHost {
+            name: host.name.clone(),
+            mac: machine.mac().to_owned(),
+            addresses: vec![address.addr()],
+        });
+        machines.push(machine);
+    }
+    let cluster = hosts.first().and_then(|host| host.cluster.as_deref()).and_then(|name| scenario.cluster(name));
+    let network = match cluster {
+        Some(cluster) => {
+            // A single node is its own API and ingress.
+            let node: Vec<IpAddr> = in_network.iter().take(1).flat_map(|host| host.addresses.clone()).collect();
+            let or_node = |vips: &[IpAddr]| if vips.is_empty() { node.clone() } else { vips.to_vec() };
+            let (api, ingress) = (or_node(&cluster.api_vips), or_node(&cluster.ingress_vips));
+            let (name, domain) = (cluster.name.as_str(), cluster.base_domain.as_str());
+            NetworkSpec::for_cluster(name, domain, &cluster.machine_networks, &api, &ingress, in_network)
+        }
+        None => {
+            let networks: Vec<IpNet> = network_of(scenario, None).into_iter().collect();
+            NetworkSpec::for_cluster("pool", "lab.example", &networks, &[], &[], in_network)
+        }
+    };
+    Ok(Plan { network, machines })
+}
+
+fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: usize) -> Option<PlannedMachine> {
+    const GB: u64 = 1_000_000_000;
+    let vm = &host.vm;
+    let declared_disk = hardware.disks.first()?;
+    let disk = vm.disk_gb.map_or(declared_disk.size_bytes, |gb| gb * GB);
+    let index = u32::try_from(host.index).ok()?;
+    let declared_mib = hardware.memory.physical_bytes >> 20;
+    let mut overlay = Overlay::default();
+    let mut declared = Vec::new();
+    if hardware.cpu.count > vm.cpus {
+        overlay.cpus = Some(i64::from(hardware.cpu.count));
+        declared.push(format!("{} cores, {} there", hardware.cpu.count, vm.cpus));
+    }
+    if declared_mib > vm.memory_mib {
+        overlay.memory_mib = i64::try_from(declared_mib).ok();
+        declared.push(format!("{declared_mib} MiB of memory, {} there", vm.memory_mib));
+    }
+    if declared_disk.size_bytes > disk {
+        let gb = declared_disk.size_bytes.div_ceil(GB);
+        overlay.disk_gb = i64::try_from(gb).ok();
+        declared.push(format!("a disk of {gb} GB, {} there", disk / GB));
+    }
+    let config = NodeConfig { timing: prepared.timing.clone(), overlay, seed: prepared.seed, ..NodeConfig::default() };
+    let firmware = match vm.firmware {
+        vlab_scenario::Firmware::Bios => Firmware::Bios,
+        vlab_scenario::Firmware::Uefi => Firmware::Uefi,
+    };
+    let spec = MachineSpec {
+        vendor: Vendor {
+            manufacturer: hardware.vendor.manufacturer.clone(),
+            product: hardware.vendor.product_name.clone(),
+            serial: hardware.serial(index),
+        },
+        cpus: vm.cpus,
+        firmware,
+        tpm: vm.tpm,
+        boot: match vm.boot_order {
+            vlab_scenario::BootOrder::DiskFirst => BootOrder::DiskFirst,
+            vlab_scenario::BootOrder::CdFirst => BootOrder::CdFirst,
+        },
+        disks: vec![DiskSpec {
+            name: DISK.to_owned(),
+            bus: Bus::Virtio,
+            size_bytes: Some(disk),
+            serial: format!("LABD{index:06}"),
+            base: None,
+        }],
+        nics: vec![NicSpec { mac: hardware.mac(index, 0).to_string(), plug: Plug::Tap(config::tap(place)) }],
+        // Times and a few numbers: it can always be written.
+        firmware_files: vec![(NODE_CONFIG.to_owned(), serde_json::to_vec_pretty(&config).ok()?)],
+        ..MachineSpec::new(&host.name, machine_id(prepared, host), vm.memory_mib)
+    };
+    let is = format!(
+        "{} core{}, {} MiB, {} GB, {}{}",
+        vm.cpus,
+        if vm.cpus == 1 { "" } else { "s" },
+        vm.memory_mib,
+        disk / GB,
+        match firmware {
+            Firmware::Bios => "BIOS",
+            Firmware::Uefi => "UEFI",
+        },
+        if vm.tpm { ", TPM 2.0" } else { "" },
+    );
+    Some(PlannedMachine { index: host.index, spec, is, declared })
+}
+
+/// Id of the machine, which its agent takes for that of the host.
+fn machine_id(prepared: &Prepared, host: &Host) -> Uuid {
+    host_id(prepared.seed, host.index as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use vlab_scenario::{Catalogue, SourceFile};
+
+    use super::*;
+    use crate::prepare::{Choices, prepare};
+
+    fn prepared(hosts: &str) -> Prepared {
+        let text = format!("version: 1\nname: t\ncluster: {{topology: sno}}\nhosts:\n  - {hosts}\n");
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
+        prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap()
+    }
+
+    #[test]
+    fn what_the_profile_has_more_than_the_machine_is_declared() {
+        let plan = plan(&prepared("{name: node, kind: vm, profile: minimal-sno}")).unwrap();
+        let node = &plan.machines[0];
+        assert_eq!(node.is, "1 core, 1024 MiB, 128 GB, BIOS");
+        assert_eq!(node.declared, ["8 cores, 1 there", "16384 MiB of memory, 1024 there"]);
+        let (name, content) = &node.spec.firmware_files[0];
+        let config: NodeConfig = serde_json::from_slice(content).unwrap();
+        assert_eq!(name, "opt/vlab/node.json");
+        assert_eq!(config.overlay, Overlay { cpus: Some(8), memory_mib: Some(16384), ..Overlay::default() });
+        assert_eq!(node.spec.vendor.serial, "LAB-SNO-000000");
+        assert_eq!(node.mac(), "52:54:00:6c:00:00");
+        let place = &plan.network.hosts[0];
+        assert_eq!((place.mac.as_str(), place.addresses[0].to_string()), ("52:54:00:6c:00:00", "192.168.126.10".into()));
+        plan.network.check().unwrap();
+    }
+
+    #[test]
+    fn a_machine_that_has_what_is_declared_declares_nothing() {
+        let vm = "vm: {cpus: 8, memory_mib: 16384, disk_gb: 10, firmware: uefi, tpm: true}";
+        let plan = plan(&prepared(&format!("{{name: node, kind: vm, profile: minimal-sno, {vm}}}"))).unwrap();
+        assert_eq!(plan.machines[0].is, "8 cores, 16384 MiB, 10 GB, UEFI, TPM 2.0");
+        assert_eq!(plan.machines[0].declared, ["a disk of 129 GB, 10 there"]);
+    }
+
+    #[test]
+    fn a_single_node_is_its_own_api() {
+        let prepared = prepared("{name: node, kind: vm, addresses: {first: 192.168.126.30}}");
+        let plan = plan(&prepared).unwrap();
+        let names: Vec<_> = plan.network.names.iter().map(|n| (n.name.as_str(), n.addresses[0].to_string())).collect();
+        let node = "192.168.126.30".to_owned();
+        assert_eq!(
+            names,
+            [
+                ("api.t.lab.example", node.clone()),
+                ("api-int.t.lab.example", node.clone()),
+                ("apps.t.lab.example", node)
+            ]
+        );
+        assert_eq!(base_url(gateway_of(&prepared.scenario).unwrap()), "http://192.168.126.1:8090");
+    }
+}
