@@ -82,7 +82,8 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
     }
     if wish != Wish::No {
         // Both at once: their media are built where they are run.
-        let done = setup::ensure(Purpose::Machines, may_install).and_then(|_| setup::ensure(Purpose::Images, may_install));
+        let done =
+            setup::ensure(Purpose::Machines, may_install).and_then(|_| setup::ensure(Purpose::Images, may_install));
         match done {
             Err(why) if wish == Wish::Must => return complain(why),
             Err(why) => say(&why),

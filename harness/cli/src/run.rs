@@ -333,7 +333,9 @@ async fn machines(
     }
     let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
     if !must && options.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
-        return simulated("virtual machines boot images of the simulated service's own image service so far".to_owned());
+        return simulated(
+            "virtual machines boot images of the simulated service's own image service so far".to_owned(),
+        );
     }
     match ensure_set_up(Setup::Machines, !options.lab.no_setup) {
         Err(code) if must => return Err(code),

@@ -548,11 +548,13 @@ impl Conductor {
             _ => return None,
         };
         let is_machine = |name: &String| self.score.scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm);
-        on.iter()
-            .any(is_machine)
-            .then(|| deed(fault))
-            .flatten()
-            .map(|deed| MachineOrder::Fault { name: fault.name.clone(), deed, on, to, undo })
+        on.iter().any(is_machine).then(|| deed(fault)).flatten().map(|deed| MachineOrder::Fault {
+            name: fault.name.clone(),
+            deed,
+            on,
+            to,
+            undo,
+        })
     }
 
     /// Positions of hosts in the fleet.

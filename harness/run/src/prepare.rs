@@ -224,7 +224,11 @@ fn time_profile(scenario: &Scenario, choices: &Choices) -> String {
         return chosen.clone();
     }
     let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
-    if machines && scenario.service.time_profile == "fast" { "vm".to_owned() } else { scenario.service.time_profile.clone() }
+    if machines && scenario.service.time_profile == "fast" {
+        "vm".to_owned()
+    } else {
+        scenario.service.time_profile.clone()
+    }
 }
 
 /// What a target cannot do must not be left out silently.
@@ -232,7 +236,9 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
         if *target != Target::Simulated {
-            return unfit("virtual machines boot images of the simulated service's own image service so far".to_owned());
+            return unfit(
+                "virtual machines boot images of the simulated service's own image service so far".to_owned(),
+            );
         }
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
@@ -354,11 +360,8 @@ impl Prepared {
     /// Command that repeats the run.
     pub fn how_to_repeat(&self, verb: &str) -> String {
         let usual = time_profile(&self.scenario, &Choices::default());
-        let profile = if self.time_profile == usual {
-            String::new()
-        } else {
-            format!(" --time-profile {}", self.time_profile)
-        };
+        let profile =
+            if self.time_profile == usual { String::new() } else { format!(" --time-profile {}", self.time_profile) };
         // Virtual time knows only the simulated one.
         let service =
             if self.other_target && verb != "simulate" { format!(" --service {}", self.target) } else { String::new() };

@@ -524,7 +524,8 @@ impl Bench<'_> {
                 }
             },
         };
-        let gateway = gateway_of(scenario).ok_or_else(|| lab("lab network")(&"the machines' network has no gateway"))?;
+        let gateway =
+            gateway_of(scenario).ok_or_else(|| lab("lab network")(&"the machines' network has no gateway"))?;
         let inside = Inside { base_url: base_url(gateway), iso };
         let ground = vm::Ground {
             prepared: self.prepared,

@@ -187,6 +187,7 @@ mod tests {
             seed: 1,
             time_profile: "fast".into(),
             service: String::new(),
+            hosts: String::new(),
             pid: 1,
             at: Timestamp::from_secs(0),
             vlab_version: "0".into(),

@@ -733,7 +733,8 @@ impl Judge<'_> {
         let check = |(machine, lines): (&str, Vec<(&str, &str, At)>)| {
             let name = format!("the console of {machine} has nothing bad to say");
             let mut check = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
-            check.expected = "no kernel panic, emergency shell, failed unit or other line of the console checks".to_owned();
+            check.expected =
+                "no kernel panic, emergency shell, failed unit or other line of the console checks".to_owned();
             let Some((id, line, at)) = lines.first() else { return check };
             let means = console::CHECKS.iter().find(|c| c.id == *id).map_or("", |c| c.description);
             check.verdict = CheckVerdict::Failed;

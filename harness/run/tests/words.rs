@@ -109,12 +109,8 @@ fn prepared(text: &[u8]) -> Prepared {
     let catalogue = Catalogue::discover().unwrap();
     let source = SourceFile { name: "words.yaml".into(), path: None, bytes: text.to_vec() };
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{}", e.render(false)));
-    prepare(
-        scenario,
-        &catalogue,
-        &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() },
-    )
-    .unwrap()
+    prepare(scenario, &catalogue, &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() })
+        .unwrap()
 }
 
 fn history(prepared: &Prepared) -> Vec<Observation> {

@@ -21,7 +21,8 @@ use crate::spanned::{
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode,
+    ServiceKind, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.

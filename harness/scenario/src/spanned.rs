@@ -139,7 +139,8 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode,
+    ServiceKind, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 

@@ -14,8 +14,8 @@ use vlab_model::validation::ValidationStatus;
 use crate::faults::ParamValue;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, Quantity, RoleName, SequenceMode,
-    ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, Quantity, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_scenario::{
-    ActionTime, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, InstallMode, LoadError, MAX_BYTES,
-    ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, Topology, load,
+    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, Firmware, HostKind,
+    InstallMode, LoadError, MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, Topology, Vm, load,
 };
 
 fn folder() -> PathBuf {
@@ -160,7 +160,7 @@ fn the_page_about_faults_is_the_tables() {
     };
     let mut page = String::from(
         "# Kinds of faults\n\nMade from the table in `harness/scenario/src/faults.rs`; a test keeps it so. How a scenario declares a \
-         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nHosts of `kind: vm` are not built yet: today each kind acts on simulated hosts.\n",
+         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nTo virtual machines `crash`, `reboot`, `uplink-cut`, `disconnect`, `media-lost`, `partition` and `packet-loss` can be done so far.\n",
     );
     for place in FaultPlace::NAMES {
         let rows: Vec<_> = FAULTS.iter().filter(|r| r.place.as_str() == *place).collect();
@@ -489,12 +489,13 @@ fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
 #[rstest]
 #[case("{cpus: 0}", "the number of the machine's processors is 0, must be 1 to 256")]
 #[case("{memory_mib: 1}", "the machine's memory in MiB is 1")]
-#[case("{firmware: grub}", "there is no firmware `grub`")]
-#[case("{boot_order: disk}", "there is no boot order `disk`")]
+#[case("{firmware: grub}", "`grub` is no firmware")]
+#[case("{boot_order: disk}", "`disk` is no boot order")]
 #[case("{ignore_console: [kernel-panik]}", "there is no console check `kernel-panik`")]
 #[case("{iso: x}", "unknown key `iso`")]
 fn a_machine_that_cannot_be_is_refused(#[case] vm: &str, #[case] expected: &str) {
-    let error = read(machines(&[("    kind: vm\n", &format!("    kind: vm\n    vm: {vm}\n"))])).unwrap_err().to_string();
+    let error =
+        read(machines(&[("    kind: vm\n", &format!("    kind: vm\n    vm: {vm}\n"))])).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 

@@ -21,12 +21,7 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(scenario).unwrap();
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
-    let prepared = prepare(
-        scenario,
-        &catalogue,
-        &Choices { seed: Some(3), ..Choices::default() },
-    )
-    .unwrap();
+    let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(3), ..Choices::default() }).unwrap();
     let options = RealOptions {
         real_tools: false,
         ready_within: None,

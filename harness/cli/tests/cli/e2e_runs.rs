@@ -76,12 +76,7 @@ fn no_secret_of_the_run_is_in_any_file_of_its_folder() {
     assert_eq!(secrets.len(), 1, "the kubeadmin password was not to be had");
     let catalogue = Catalogue::discover().unwrap();
     let scenario = vlab_scenario::load(&catalogue.find("ha-3-2").unwrap(), &catalogue).unwrap();
-    let prepared = prepare(
-        scenario,
-        &catalogue,
-        &Choices { seed: Some(99), ..Choices::default() },
-    )
-    .unwrap();
+    let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(99), ..Choices::default() }).unwrap();
     let pull_secret: serde_json::Value = serde_json::from_str(&prepared.pull_secret).unwrap();
     let auth = pull_secret["auths"]["quay.io"]["auth"].as_str().unwrap();
     secrets.insert(auth.to_owned());

@@ -12,5 +12,7 @@ mod e2e_death;
 mod e2e_diff;
 mod e2e_disturbed;
 mod e2e_lab;
+mod e2e_machines;
 mod e2e_runs;
 mod verbs;
+mod vm_installs;

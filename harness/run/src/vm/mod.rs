@@ -94,7 +94,8 @@ fn build_lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
     let manifest = Manifest::built_in().map_err(|error| error.to_string())?;
     let cache = Cache::of_this_user();
     let say = |what: &str| tell(&format!("images: {what}"));
-    let builder = Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
+    let builder =
+        Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
     builder.make("lab-iso").map(|made| made.path).map_err(|error| error.to_string())
 }
 
@@ -275,9 +276,9 @@ impl VirtualLab {
                             cluster: None,
                             detail: deed.done().to_owned(),
                         },
-                        (Err(why), _) => {
-                            What::Note { text: format!("the fault {name} could not be done to {}: {why}", on.join(", ")) }
-                        }
+                        (Err(why), _) => What::Note {
+                            text: format!("the fault {name} could not be done to {}: {why}", on.join(", ")),
+                        },
                     };
                     let _ = news.send(News::Seen(Source::Harness, what));
                 });

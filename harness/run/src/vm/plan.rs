@@ -192,7 +192,8 @@ mod tests {
     fn prepared(hosts: &str) -> Prepared {
         let text = format!("version: 1\nname: t\ncluster: {{topology: sno}}\nhosts:\n  - {hosts}\n");
         let catalogue = Catalogue::embedded();
-        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
+        let scenario =
+            vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
         prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap()
     }
 
@@ -209,7 +210,10 @@ mod tests {
         assert_eq!(node.spec.vendor.serial, "LAB-SNO-000000");
         assert_eq!(node.mac(), "52:54:00:6c:00:00");
         let place = &plan.network.hosts[0];
-        assert_eq!((place.mac.as_str(), place.addresses[0].to_string()), ("52:54:00:6c:00:00", "192.168.126.10".into()));
+        assert_eq!(
+            (place.mac.as_str(), place.addresses[0].to_string()),
+            ("52:54:00:6c:00:00", "192.168.126.10".into())
+        );
         plan.network.check().unwrap();
     }
 

@@ -1,0 +1,58 @@
+//! Hosts that are virtual machines: what is refused before anything starts, and what happens where there are none. Whole
+//! installations on machines are in `vm_installs`.
+
+use crate::bench::Bench;
+
+/// A single node with so much memory.
+fn node(kind: &str, memory_mib: u64) -> String {
+    format!(
+        "version: 1\nname: t\nneeds: [postgres]\ncluster: {{topology: sno}}\n\
+         hosts: [{{name: node, kind: {kind}, vm: {{memory_mib: {memory_mib}}}}}]\n"
+    )
+}
+
+/// Can this machine run virtual machines? In CI it must.
+pub(crate) fn no_machines() -> bool {
+    let helper = std::path::Path::new(crate::bench::VLAB).with_file_name("vlab-machines");
+    let there = helper.is_file() && vlab_lab::machines::probe::qemu().is_some();
+    if !there {
+        assert!(std::env::var_os("CI").is_none(), "CI has no QEMU, or {} was not built", helper.display());
+        println!("skipped: no QEMU, or {} was not built", helper.display());
+    }
+    !there
+}
+
+#[test]
+fn e2e_machines_that_do_not_fit_are_refused_before_anything_starts() {
+    if no_machines() {
+        return;
+    }
+    let bench = Bench::new();
+    let file = bench.file("t.yaml", &node("vm", 32 << 20));
+    let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(3);
+    said.says(&["the machines need 33554", "MiB available", "inconclusive"]);
+    bench.nothing_is_left();
+    assert!(!bench.latest().join("postgresql.log").exists(), "PostgreSQL was started");
+}
+
+#[test]
+fn e2e_without_machines_open_hosts_are_simulated_loudly_and_others_say_why() {
+    let bench = Bench::new();
+    let file = bench.file("t.yaml", &node("auto", 1024));
+    let run = |hosts: &str| {
+        let mut command = bench.command(&["scenario", &file, "--no-setup", "--quiet"]);
+        command.env_remove("VLAB_HOSTS").env("VLAB_MACHINES", "/nowhere/vlab-machines");
+        if !hosts.is_empty() {
+            command.args(["--hosts", hosts]);
+        }
+        command.output().unwrap()
+    };
+    let open = run("");
+    let said = String::from_utf8_lossy(&open.stderr).into_owned();
+    assert_eq!(open.status.code(), Some(0), "{said}");
+    assert!(said.contains("t: its hosts are SIMULATED: "), "{said}");
+    let asked = run("vm");
+    let said = String::from_utf8_lossy(&asked.stdout).into_owned() + &String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(3), "{said}");
+    bench.nothing_is_left();
+}

@@ -1,0 +1,71 @@
+//! Whole installations on virtual machines, from their firmware to `installed`. Minutes each, one at a time; in CI, or where
+//! `VLAB_TEST_MACHINES` is set.
+
+use rstest::rstest;
+use vlab_model::history::What;
+use vlab_reports::result::CheckVerdict;
+
+use crate::bench::Bench;
+use crate::e2e_machines::no_machines;
+
+fn wanted() -> bool {
+    let wanted = ["CI", "VLAB_TEST_MACHINES"].iter().any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()));
+    if !wanted {
+        println!("skipped: it takes minutes; set VLAB_TEST_MACHINES=yes");
+    }
+    wanted && !no_machines()
+}
+
+#[rstest]
+#[case("sno", 1)]
+#[case("sno-uefi-minimal", 1)]
+#[case("ha-3-1", 4)]
+fn vm_installs(#[case] name: &str, #[case] machines: usize) {
+    if !wanted() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
+    let (result, history) = (bench.result(), bench.history());
+    assert_eq!(result.run.hosts, "vm");
+    assert!(result.environment["declared, not there"].contains("8 cores, 1 there"), "{:?}", result.environment);
+    let started = |o: &&_| matches!(&**o, What::Machine { did, .. } if did == "started");
+    assert_eq!(history.iter().map(|o| &o.what).filter(started).count(), machines);
+    // A console that says nothing proves nothing.
+    let lines = history.iter().filter(|o| matches!(o.what, What::Console { .. })).count();
+    assert!(lines > 50 * machines, "{lines} lines of consoles");
+    let consoles = result.checks.iter().filter(|c| c.name.starts_with("the console of ")).collect::<Vec<_>>();
+    assert!(consoles.len() == machines && consoles.iter().all(|c| c.verdict == CheckVerdict::Passed));
+    let page = std::fs::read_to_string(bench.latest().join("report.html")).unwrap();
+    for file in result.files.iter().filter(|file| file.path.ends_with(".console.log")) {
+        assert!(page.contains(&format!("<a href=\"{}\">", file.path)), "{} is not linked", file.path);
+    }
+    bench.nothing_is_left();
+}
+
+#[test]
+fn vm_whose_power_is_lost_ends_the_run_with_its_name() {
+    if !wanted() {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
+    bench.wait_for_history("\"did\":\"defined\"");
+    let qemu = bench.processes().into_iter().find(|(_, line)| line.contains("qemu-system"));
+    let (pid, _) = qemu.unwrap();
+    crate::bench::signal(pid, "KILL");
+    run.end(crate::bench::RUN).ends_with(3).says(&["node-0: its QEMU was killed or crashed", "after the start"]);
+    bench.nothing_is_left();
+}
+
+#[test]
+fn vm_that_outlives_its_harness_is_ended() {
+    if !wanted() {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
+    bench.wait_for_history("\"did\":\"defined\"");
+    run.signal("KILL");
+    bench.nothing_is_left();
+}
