@@ -17,9 +17,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::transport::{Endpoint, download};
-use vlab_images::cache::Cache;
-use vlab_images::manifest::Manifest;
-use vlab_images::os::Builder;
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{Accel, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory};
@@ -91,12 +88,8 @@ pub async fn lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
 }
 
 fn build_lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
-    let manifest = Manifest::built_in().map_err(|error| error.to_string())?;
-    let cache = Cache::of_this_user();
-    let say = |what: &str| tell(&format!("images: {what}"));
-    let builder =
-        Builder { cache: &cache, manifest: &manifest, overlays: Vec::new(), coreos_installer: None, say: &say };
-    builder.make("lab-iso").map(|made| made.path).map_err(|error| error.to_string())
+    let made = vlab_images::os::current("lab-iso", &|what| tell(&format!("images: {what}")));
+    made.map(|made| made.path).map_err(|error| error.to_string())
 }
 
 /// Would all machines of a plan fit into this machine's memory? Asked before anything is made.

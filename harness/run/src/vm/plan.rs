@@ -208,11 +208,11 @@ mod tests {
         assert_eq!(name, "opt/vlab/node.json");
         assert_eq!(config.overlay, Overlay { cpus: Some(8), memory_mib: Some(16384), ..Overlay::default() });
         assert_eq!(node.spec.vendor.serial, "LAB-SNO-000000");
-        assert_eq!(node.mac(), "52:54:00:6c:00:00");
+        assert_eq!(node.mac(), "52:54:00:00:00:00");
         let place = &plan.network.hosts[0];
         assert_eq!(
             (place.mac.as_str(), place.addresses[0].to_string()),
-            ("52:54:00:6c:00:00", "192.168.126.10".into())
+            ("52:54:00:00:00:00", "192.168.126.10".into())
         );
         plan.network.check().unwrap();
     }
