@@ -184,6 +184,9 @@ fn running() -> BTreeMap<String, Container> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(run_folder()).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.starts_with('.') {
+            continue;
+        }
         let container = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Container>(&b).ok());
         match container {
             Some(c) if started(c.pid) == Some(c.started) => {
@@ -197,10 +200,26 @@ fn running() -> BTreeMap<String, Container> {
     all
 }
 
-fn note_container(name: &str, image: &str, pid: u32) -> io::Result<()> {
+/// Takes a name for this process. Two that ask for it at the same moment do not both get it: the service asks for the installer
+/// again and again until it has started. `false`: somebody has it.
+fn take_name(name: &str, image: &str) -> io::Result<bool> {
     fs::create_dir_all(run_folder())?;
+    let lock = fs::File::create(run_folder().join(".lock"))?;
+    lock.lock()?;
+    if running().contains_key(name) {
+        return Ok(false);
+    }
+    pass_name(name, image, std::process::id())?;
+    Ok(true)
+}
+
+/// The name is that process's from now on.
+fn pass_name(name: &str, image: &str, pid: u32) -> io::Result<()> {
     let container = Container { pid, started: started(pid).unwrap_or(0), image: image.to_owned() };
-    fs::write(run_folder().join(name), serde_json::to_vec(&container).map_err(io::Error::other)?)
+    // Whole or not at all: who looks in between finds the name taken all the same.
+    let beside = run_folder().join(format!(".{name}"));
+    fs::write(&beside, serde_json::to_vec(&container).map_err(io::Error::other)?)?;
+    fs::rename(beside, run_folder().join(name))
 }
 
 /// Stops a container: asks its process to end. Fine when there is none.
@@ -265,12 +284,6 @@ pub fn podman(words: &[String]) -> i32 {
 
 fn run(words: &[String]) -> Result<i32, String> {
     let run = Run::parse(words)?;
-    if let Some(name) = &run.name
-        && running().contains_key(name)
-    {
-        // In podman's own words: the service knows them.
-        return Err(format!("Error: the container name \"{name}\" is already in use"));
-    }
     let folder = Path::new(IMAGES).join(image_name(&run.image));
     let mut wanted = run.entrypoint.iter().chain(&run.words);
     let program =
@@ -284,7 +297,12 @@ fn run(words: &[String]) -> Result<i32, String> {
             let (from, to) = (args[0].clone(), args[1].clone());
             let (from, _) =
                 stand_in(&folder, &from).ok_or_else(|| format!("Error: image {} has no {from}", run.image))?;
-            args = vec![from.display().to_string(), copy_target(&to, &run.words[1])];
+            let to = copy_target(&to, &run.words[1]);
+            if from == own {
+                // Ten megabytes that are there already: the other name is enough.
+                return name_it(&own, Path::new(&to)).map(|()| 0).map_err(|e| format!("Error: {to}: {e}"));
+            }
+            args = vec![from.display().to_string(), to];
             (PathBuf::from("/bin/cp"), Vec::new())
         }
         None if Path::new(program).is_absolute() && Path::new(program).is_file() => (program.into(), Vec::new()),
@@ -299,14 +317,28 @@ fn run(words: &[String]) -> Result<i32, String> {
         command.arg0("vlab-node");
     }
     command.args(verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
-    if run.detach || run.name.as_deref() == Some(steps::INSTALLER_CONTAINER) {
-        return start(command, &run);
+    // Without a name in the background it is called as its image.
+    let detached = run.detach || run.name.as_deref() == Some(steps::INSTALLER_CONTAINER);
+    let name = run.name.clone().or_else(|| detached.then(|| image_name(&run.image).to_owned()));
+    if let Some(name) = &name
+        && !take_name(name, &run.image).map_err(|e| format!("Error: {e}"))?
+    {
+        // In podman's own words: the service knows them.
+        return Err(format!("Error: the container name \"{name}\" is already in use"));
     }
-    if let Some(name) = &run.name {
-        // This process becomes the program: its number stays.
-        note_container(name, &run.image, std::process::id()).map_err(|e| format!("Error: {e}"))?;
+    if let Some(name) = name.filter(|_| detached) {
+        return start(command, &name, &run.image);
     }
+    // This process becomes the program: its number, and so its name, stays.
     Err(format!("Error: {}: {}", file.display(), command.exec()))
+}
+
+/// Makes `to` another name of a program; what was there is replaced.
+fn name_it(program: &Path, to: &Path) -> io::Result<()> {
+    match fs::remove_file(to) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => std::os::unix::fs::symlink(program, to),
+    }
 }
 
 /// A folder as the target gets the program's name, as `cp` does it by itself; the name is that of the image, not of ours.
@@ -318,9 +350,8 @@ fn copy_target(to: &str, from: &str) -> String {
 }
 
 /// Starts a program in the background, in a process group of its own, with its output in a file.
-fn start(mut command: Command, run: &Run) -> Result<i32, String> {
+fn start(mut command: Command, name: &str, image: &str) -> Result<i32, String> {
     let error = |e: io::Error| format!("Error: {e}");
-    let name = run.name.clone().unwrap_or_else(|| image_name(&run.image).to_owned());
     let folder = std::env::var_os("VLAB_NODE_LOG").map_or_else(|| steps::LOG_FOLDER.into(), PathBuf::from);
     fs::create_dir_all(&folder).map_err(error)?;
     let log =
@@ -333,7 +364,7 @@ fn start(mut command: Command, run: &Run) -> Result<i32, String> {
         .process_group(0)
         .spawn()
         .map_err(|e| format!("Error: {}: {e}", command.get_program().to_string_lossy()))?;
-    note_container(&name, &run.image, child.id()).map_err(error)?;
+    pass_name(name, image, child.id()).map_err(error)?;
     println!("{:064x}", child.id());
     Ok(0)
 }
@@ -373,6 +404,18 @@ mod tests {
         assert_eq!(image_name(&run.image), "installer");
         assert_eq!(run.words, words("installer --role master"));
         assert!(!run.detach);
+    }
+
+    #[test]
+    fn the_lab_s_own_program_is_not_copied_but_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, to) = (folder.path().join("vlab-node"), folder.path().join("agent"));
+        fs::write(&own, "program").unwrap();
+        for _ in 0..2 {
+            name_it(&own, &to).unwrap();
+            assert_eq!(fs::read_to_string(&to).unwrap(), "program");
+        }
+        assert!(name_it(&own, &folder.path().join("nowhere/agent")).is_err());
     }
 
     #[rstest]
