@@ -39,6 +39,7 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/sudoers.d/core" 0o440,
     "etc/systemd/journald.conf.d/vlab.conf" 0o644,
     "etc/systemd/system.conf.d/vlab.conf" 0o644,
+    "etc/systemd/system/NetworkManager.service.d/vlab.conf" 0o644,
     "etc/systemd/system/chronyd.service" 0o644,
     "etc/systemd/system/serial-getty@.service.d/vlab.conf" 0o644,
     "etc/systemd/system/ssh@.service.d/vlab.conf" 0o644,
