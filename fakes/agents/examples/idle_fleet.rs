@@ -33,6 +33,7 @@ fn plan(i: u32, profiles: &[Arc<HardwareProfile>]) -> Option<HostPlan> {
         cluster: None,
         profile: Arc::clone(profiles.get(i as usize % profiles.len())?),
         addresses: HostAddresses::single(address, None),
+        boot: None,
         start_at: Timestamp::from_secs(1_800_000_000),
     })
 }

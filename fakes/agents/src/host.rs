@@ -16,12 +16,14 @@ use vlab_model::history::What;
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::archive::tar_gz;
+use crate::boot::{self, Found};
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
 use crate::cluster::NodeState;
 use crate::fault::{Garble, Ill, Ills};
 use crate::hands::{Ran, Work};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
+use crate::profile::HardwareProfile;
 use crate::rng::{Purpose as Dice, Stream};
 use crate::steps::{self, Answer, Effect, STEPS, Site};
 use crate::world::{Timer, Who, World};
@@ -112,6 +114,12 @@ pub(crate) struct Host {
     powered: bool,
     /// The disk holds an installed system.
     disk_boots: bool,
+    /// That system got the network of the discovery image, too.
+    network_copied: bool,
+    /// Its own interfaces, without what a static network adds to them.
+    hardware: Arc<HardwareProfile>,
+    /// Its addresses do not reach the service.
+    cut_off: bool,
     /// Its own id; the plan's is another one while a fault says so.
     own_id: Uuid,
     /// Its own first address while a fault gives it another one.
@@ -162,6 +170,9 @@ impl Host {
             agent: Agent::Down,
             powered: false,
             disk_boots: false,
+            network_copied: false,
+            hardware: Arc::clone(&plan.profile),
+            cut_off: false,
             own_id: plan.host_id,
             own_address: None,
             ills: Ills::default(),
@@ -313,7 +324,38 @@ impl Host {
         self.after(now, w, span, Timer::Booted);
     }
 
+    /// Sets the machine's addresses as the system that it boots does: by the image's static networks, else by DHCP.
+    fn configure_network(&mut self, now: Timestamp, w: &mut World) {
+        let Some(boot) = self.plan.boot.clone() else { return };
+        let nics = &self.hardware.nics;
+        let nics: Vec<_> =
+            (0..nics.len()).map(|i| (nics[i].name.clone(), self.hardware.mac(self.plan.index, i))).collect();
+        let found = match self.boots_disk() && !self.network_copied {
+            true => Found::Nothing,
+            false => boot.image.network_of(&nics),
+        };
+        let (word, network) = match found {
+            Found::Connections(connections) => {
+                let made = boot::configured(&self.hardware, self.plan.index, &connections, &boot.leased);
+                ("static-network", Some(made))
+            }
+            Found::Failed(_) => ("static-network-failed", None),
+            Found::Nothing => ("no-static-network", None),
+        };
+        w.host_did(now, self.own_id, word);
+        (self.plan.profile, self.plan.addresses) = match network {
+            Some((profile, addresses)) => (Arc::new(profile), addresses),
+            None => (Arc::clone(&self.hardware), boot.leased.clone()),
+        };
+        self.cut_off = !boot.lab.iter().any(|address| self.plan.addresses.is_on_link(*address));
+        if self.cut_off {
+            w.host_did(now, self.own_id, "cut-off");
+        }
+        w.network.settle(self.position as usize, &self.plan);
+    }
+
     fn booted(&mut self, now: Timestamp, w: &mut World) {
+        self.configure_network(now, w);
         w.network.set_up(self.position as usize, !self.ills.has(Ill::cuts_uplink));
         self.strikes(now, w, |ill| *ill == Ill::NoAddress, "it got no address");
         if self.boots_disk() {
@@ -495,7 +537,7 @@ impl Host {
 
     fn dispatch(&mut self, now: Timestamp, w: &mut World, call: u32) {
         let Some(request) = self.calls.request(call) else { return };
-        if self.strikes(now, w, Ill::takes_offline, "what it sent did not arrive") {
+        if self.cut_off || self.strikes(now, w, Ill::takes_offline, "what it sent did not arrive") {
             let at = now + w.config.timing.request_timeout;
             w.at(at, self.me(), self.epoch, Timer::NoAnswer(call));
         } else {
@@ -702,7 +744,7 @@ impl Host {
         let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
         let World { network, clusters, open_dns, config, .. } = w;
         let of = self.plan.cluster.and_then(|c| clusters.get(c));
-        let dns = of.map_or(&*open_dns, |c| &c.plan.dns);
+        let dns = self.plan.names(of.map_or(&*open_dns, |c| &c.plan.dns));
         let healthy = Ills::default();
         let api_answers = |address| {
             let site = clusters.iter().find(|c| c.plan.api_vips.contains(&address));
@@ -712,7 +754,7 @@ impl Host {
             seed: config.seed,
             position: self.position as usize,
             plan: &self.plan,
-            dns,
+            dns: &dns,
             ills: &self.ills,
             dns_ills: of.map_or(&healthy, |c| &c.ills),
             struck: RefCell::default(),
@@ -1224,6 +1266,7 @@ impl Host {
             return Err("the installer runs already".into());
         }
         self.installer = Some(installer_for(w, request)?);
+        self.network_copied = request.installer_args.as_deref().is_some_and(|args| args.contains("--copy-network"));
         w.host_did(now, self.plan.host_id, "installer-started");
         self.installer_goes_on(now, w);
         Ok(())

@@ -2,7 +2,8 @@
 //! reboot and come back as nodes of a cluster; and the controller inside that cluster. Nothing here does I/O, reads a clock or
 //! rolls dice other than the run's own: a shell ([`vlab_api::actor`]) gives the time and carries the requests.
 //!
-//! * [`profile`] is what machines are made of. [`plan`] is what a fleet is told.
+//! * [`profile`] is what machines are made of. [`plan`] is what a fleet is told. [`boot`] is what a discovery image with static
+//!   networks makes of a machine's interfaces and addresses.
 //! * [`fleet`] is many hosts as one actor; [`host`] one of them; [`steps`] what an agent answers.
 //! * [`installer`] holds the scripts of the roles; [`cluster`] is the inside of a cluster; [`controller`] runs in it.
 //! * [`hands`] is how the same hosts do their work on real machines. [`archive`] packs logs.
@@ -11,6 +12,7 @@
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
 
 pub mod archive;
+pub mod boot;
 pub mod calls;
 pub mod cluster;
 pub mod controller;
@@ -27,6 +29,7 @@ pub mod rng;
 pub mod steps;
 mod world;
 
+pub use boot::{Boot, DiscoveryImage};
 pub use fault::{ClusterIll, Garble, Ill};
 pub use fleet::{ConnectionUse, Fleet};
 pub use hands::{Hands, Observed, ObservedNode, Ran, Work};

@@ -85,7 +85,19 @@ impl Network {
 
     /// One more machine, at the next position; not up yet.
     pub(crate) fn add(&mut self, plan: &HostPlan) {
-        let position = u32::try_from(self.stations.len()).unwrap_or(u32::MAX);
+        let position = self.stations.len();
+        self.stations.push(Station { host_id: plan.host_id, index: plan.index, segment: segment(plan), up: false });
+        self.give_addresses(position, plan);
+    }
+
+    /// The machine there has the addresses of that plan from now on, and no others.
+    pub(crate) fn settle(&mut self, position: usize, plan: &HostPlan) {
+        self.owners.retain(|(_, _, owner), _| *owner as usize != position);
+        self.give_addresses(position, plan);
+    }
+
+    fn give_addresses(&mut self, position: usize, plan: &HostPlan) {
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
         let segment = segment(plan);
         for (i, nic) in plan.addresses.nics.iter().enumerate() {
             let mac = nic.mac.unwrap_or_else(|| plan.profile.mac(plan.index, i));
@@ -98,7 +110,6 @@ impl Network {
         let gateways =
             plan.addresses.gateway_v4.map(IpAddr::V4).into_iter().chain(plan.addresses.gateway_v6.map(IpAddr::V6));
         self.gateways.extend(gateways.map(|g| (segment, g)));
-        self.stations.push(Station { host_id: plan.host_id, index: plan.index, segment, up: false });
         self.free.clear();
     }
 

@@ -1,5 +1,6 @@
 //! What a fleet is told: which clusters there are, which machines, and what the network between them looks like.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 
+use crate::boot::Boot;
 use crate::hands::Hands;
 use crate::profile::{HardwareProfile, HostAddresses};
 use vlab_model::settings::HostTiming;
@@ -80,6 +82,8 @@ pub struct DnsView {
     pub elsewhere: Option<IpAddr>,
     /// Hosts (names or addresses) that resolve but do not answer: registries, tang servers, NTP sources.
     pub down: BTreeSet<String>,
+    /// What is [`DnsView::elsewhere`] has an address but cannot be reached: there is no way out of the network.
+    pub shut_in: bool,
 }
 
 impl DnsView {
@@ -127,7 +131,9 @@ impl DnsView {
     /// Does somebody answer there? `host` is a name or an address, without a port.
     pub fn answers(&self, host: &str) -> bool {
         let host = host.trim_matches(['[', ']']);
-        !self.down.contains(&host.to_ascii_lowercase()) && !self.lookup(host).is_empty()
+        let found = self.lookup(host);
+        let outside = self.shut_in && found.iter().all(|a| Some(*a) == self.elsewhere);
+        !self.down.contains(&host.to_ascii_lowercase()) && !found.is_empty() && !outside
     }
 }
 
@@ -148,6 +154,23 @@ pub struct HostPlan {
     pub profile: Arc<HardwareProfile>,
     /// Addresses.
     pub addresses: HostAddresses,
+    /// The image that it boots, where that has static networks: the addresses then come from it.
+    pub boot: Option<Boot>,
     /// When it is switched on.
     pub start_at: Timestamp,
+}
+
+impl HostPlan {
+    /// What this host sees of the names that its cluster sees: a static network can lack a name server or a way out.
+    pub(crate) fn names<'a>(&self, of_cluster: &'a DnsView) -> Cow<'a, DnsView> {
+        let (Some(boot), Some(servers)) = (&self.boot, &self.addresses.dns) else { return Cow::Borrowed(of_cluster) };
+        let way_out = self.addresses.has_way_out(&boot.lab);
+        // In the lab's own network there is one name server; the others are outside.
+        let on_link = |server: &IpAddr| self.addresses.is_on_link(*server);
+        if servers.iter().any(|server| if on_link(server) { boot.lab.contains(server) } else { way_out }) {
+            Cow::Owned(DnsView { shut_in: !way_out, ..of_cluster.clone() })
+        } else {
+            Cow::Owned(DnsView::default())
+        }
+    }
 }

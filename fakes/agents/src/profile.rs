@@ -10,11 +10,8 @@ use serde::{Deserialize, Serialize};
 use vlab_api::types::{
     Boot, Cpu, Disk, DiskInstallationEligibility, DriveType, Interface, Inventory, IoPerf, Memory, Route, SystemVendor,
 };
-
-/// Most NICs that a profile can have: the low four bits of a MAC are the NIC's number.
-pub const MAX_NICS: usize = 16;
-/// Host indexes from here on repeat MAC addresses: 24 bits are free behind a vendor's prefix, four of them number the NIC.
-pub const MAX_HOSTS: u32 = 1 << 20;
+use vlab_model::mac::parse_prefix;
+pub use vlab_model::mac::{MAX_HOSTS, MAX_NICS, Mac};
 
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -230,6 +227,23 @@ pub struct HostAddresses {
     pub gateway_v4: Option<Ipv4Addr>,
     /// IPv6 default gateway.
     pub gateway_v6: Option<Ipv6Addr>,
+    /// Routes beside those to the default gateways and to the networks of the addresses.
+    pub routes: Vec<StaticRoute>,
+    /// Name servers; `None`: DHCP's.
+    pub dns: Option<Vec<IpAddr>>,
+}
+
+/// A route that somebody set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticRoute {
+    /// Name of the interface that it goes through.
+    pub interface: String,
+    /// Where it leads.
+    pub destination: IpNet,
+    /// The next hop; `None`: the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Among several routes the lowest one is taken.
+    pub metric: i64,
 }
 
 /// Addresses of a NIC.
@@ -256,45 +270,37 @@ impl HostAddresses {
             Some(IpAddr::V6(g)) => (None, Some(g)),
             None => (None, None),
         };
-        Self { nics: vec![nic], gateway_v4, gateway_v6 }
+        Self { nics: vec![nic], gateway_v4, gateway_v6, ..Self::default() }
+    }
+
+    /// Sets a default gateway; one that is there stays, unless `first`.
+    pub(crate) fn default_gateway(&mut self, gateway: Option<IpAddr>, first: bool) {
+        match gateway {
+            Some(IpAddr::V4(g)) if first || self.gateway_v4.is_none() => self.gateway_v4 = Some(g),
+            Some(IpAddr::V6(g)) if first || self.gateway_v6.is_none() => self.gateway_v6 = Some(g),
+            _ => {}
+        }
+    }
+
+    /// Is that address in one of its networks?
+    pub fn is_on_link(&self, address: IpAddr) -> bool {
+        self.all().any(|net| net.contains(&address))
+    }
+
+    /// Does a packet to an address outside of its networks leave through one of these gateways?
+    pub(crate) fn has_way_out(&self, gateways: &[IpAddr]) -> bool {
+        self.gateways().any(|g| gateways.contains(&g) && self.is_on_link(g))
+    }
+
+    /// The default gateways.
+    pub fn gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.gateway_v4.map(IpAddr::V4).into_iter().chain(self.gateway_v6.map(IpAddr::V6))
     }
 
     /// All addresses, IPv4 before IPv6 on each NIC.
     pub fn all(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.nics.iter().flat_map(|n| n.ipv4.iter().map(|a| IpNet::V4(*a)).chain(n.ipv6.iter().map(|a| IpNet::V6(*a))))
     }
-}
-
-/// A MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mac(pub [u8; 6]);
-
-impl std::fmt::Display for Mac {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl Mac {
-    /// MAC of NIC number `nic` of host number `index`: unique for indexes below [`MAX_HOSTS`] and NICs below [`MAX_NICS`].
-    ///
-    /// With a vendor's prefix the multicast bit of the first octet is cleared (a station's address must not have it);
-    /// without one the prefix `52:54:00` is used, which has the locally-administered bit.
-    pub fn of(prefix: Option<[u8; 3]>, index: u32, nic: usize) -> Self {
-        let [a, b, c] = prefix.unwrap_or([0x52, 0x54, 0x00]);
-        let nic = u32::try_from(nic % MAX_NICS).unwrap_or(0);
-        let [_, d, e, f] = (((index % MAX_HOSTS) << 4) | nic).to_be_bytes();
-        Mac([a & 0xfe, b, c, d, e, f])
-    }
-}
-
-/// `b4:96:91` as octets.
-fn parse_prefix(text: &str) -> Option<[u8; 3]> {
-    let mut parts = text.split(':');
-    let mut octet = || parts.next().filter(|p| p.len() == 2).and_then(|p| u8::from_str_radix(p, 16).ok());
-    let prefix = [octet()?, octet()?, octet()?];
-    parts.next().is_none().then_some(prefix)
 }
 
 /// Replaces the pattern's runs of `#` by digits of `number`, most significant first, zero-padded.
@@ -496,7 +502,9 @@ impl HardwareProfile {
                 IpAddr::V4(g) => a.ipv4.iter().any(|n| n.contains(&g)),
                 IpAddr::V6(g) => a.ipv6.iter().any(|n| n.contains(&g)),
             });
-            if let Some((nic, _)) = through.or_else(|| nics().next()) {
+            // A gateway outside of all networks: NetworkManager takes it for one on the link of the connection that names it.
+            let addressed = || nics().find(|(_, a)| !a.ipv4.is_empty() || !a.ipv6.is_empty());
+            if let Some((nic, _)) = through.or_else(addressed).or_else(|| nics().next()) {
                 routes.push(Route {
                     interface: Some(nic.name.clone()),
                     gateway: Some(gateway.to_string()),
@@ -524,6 +532,16 @@ impl HardwareProfile {
                     metric: Some(100),
                 });
             }
+        }
+        for route in &addresses.routes {
+            let family = if route.destination.addr().is_ipv4() { FAMILY_V4 } else { FAMILY_V6 };
+            routes.push(Route {
+                interface: Some(route.interface.clone()),
+                gateway: route.gateway.map(|g| g.to_string()),
+                destination: Some(route.destination.network().to_string()),
+                family: Some(family),
+                metric: Some(route.metric),
+            });
         }
         routes
     }
@@ -672,7 +690,7 @@ mod tests {
                 NicAddresses { ipv4: vec!["192.168.126.10/24".parse().unwrap()], ..NicAddresses::default() },
             ],
             gateway_v4: Some("192.168.126.1".parse().unwrap()),
-            gateway_v6: None,
+            ..HostAddresses::default()
         };
         let inventory = profile.instantiate(3, "master-0", &addresses);
         let routes = inventory.routes.unwrap();

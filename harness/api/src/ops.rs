@@ -247,6 +247,8 @@ calls! {
     get_image_url(infra_env: Uuid) = Get "/infra-envs/{infra_env}/downloads/image-url", "GetInfraEnvDownloadURL" => 200 json PresignedUrl;
     /// `discovery.ign`, `ipxe-script` or `static-network-config`.
     download_infra_env_file(infra_env: Uuid, file_name: &str) = Get "/infra-envs/{infra_env}/downloads/files?file_name={file_name}", "v2DownloadInfraEnvFiles" => 200 raw Vec<u8>;
+    /// What a minimal image has in its RAM disk: networks and proxy. Nothing (204) when there is neither.
+    download_minimal_initrd(infra_env: Uuid) = Get "/infra-envs/{infra_env}/downloads/minimal-initrd", "DownloadMinimalInitrd" => 200 raw Vec<u8>;
 
     /// A host makes itself known.
     register_host(infra_env: Uuid) = Post "/infra-envs/{infra_env}/hosts", "v2RegisterHost", body params: HostCreateParams => 201 json HostRegistrationResponse;

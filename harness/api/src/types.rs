@@ -830,8 +830,8 @@ wire! {
 wire! {
     /// `host_static_network_config` of the API.
     HostStaticNetworkConfig = "host_static_network_config" {
-        network_yaml: Option<String>,
         mac_interface_map: Option<Vec<MacInterfaceMapItem>>,
+        network_yaml: Option<String>,
     }
 }
 
@@ -1858,8 +1858,8 @@ wire! {
 wire! {
     /// `mac_interface_map-item` of the API.
     MacInterfaceMapItem = "mac_interface_map-item" {
-        mac_address: String,
         logical_nic_name: Option<String>,
+        mac_address: String,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod disks;
 pub mod history;
 pub mod host;
 pub mod invariant;
+pub mod mac;
 pub mod machine;
 pub mod network;
 pub mod progress;

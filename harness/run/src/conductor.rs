@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
-use vlab_agents::{ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
+use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::ClusterStatus;
@@ -453,7 +453,15 @@ impl Conductor {
                 .and_then(|l| l.ramp_per_second)
                 .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.score.clock_scale);
             self.hosts_started += 1;
-            let address = self.address(host.index);
+            let leased = match self.address(host.index) {
+                Some(net) => HostAddresses::single(net, gateway(&net)),
+                None => HostAddresses::default(),
+            };
+            let boot = ready.image.clone().map(|image| Boot {
+                image,
+                lab: leased.gateways().collect(),
+                leased: if host.dhcp { leased.clone() } else { HostAddresses::default() },
+            });
             self.stage.hosts.insert(host.name.clone());
             plans.push(HostPlan {
                 index: u32::try_from(host.index).unwrap_or(u32::MAX),
@@ -462,10 +470,9 @@ impl Conductor {
                 infra_env_id: ready.infra_env_id,
                 cluster: ready.cluster.and_then(|c| self.fleet_cluster.get(&c).copied()),
                 profile,
-                addresses: match address {
-                    Some(net) => HostAddresses::single(net, gateway(&net)),
-                    None => HostAddresses::default(),
-                },
+                // A static network is known only when the machine has booted.
+                addresses: if boot.is_some() { HostAddresses::default() } else { leased },
+                boot,
                 start_at: now
                     + host.register_after.under(self.score.clock_scale)
                     + Duration::from_secs_f64(gap.max(0.0)),

@@ -5,16 +5,19 @@
 //! those looks show goes into the history too, as polls and as events.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
+use vlab_agents::DiscoveryImage;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::ops::{self, Call, EventsQuery, Failure};
 use vlab_api::types::{
     ApiVip, BindHostParams, Cluster, ClusterCreateParams, ClusterNetwork, ClusterStatus, Event, FinalizingStage,
-    HostRole, HostStage, HostStatus, HostUpdateParams, InfraEnvCreateParams, IngressVip, KernelArgument,
-    MachineNetwork, OperatorStatus, Platform, ServiceNetwork, V2ClusterUpdateParams,
+    HostRole, HostStage, HostStaticNetworkConfig, HostStatus, HostUpdateParams, ImageType, InfraEnvCreateParams,
+    IngressVip, KernelArgument, MacInterfaceMapItem, MachineNetwork, OperatorStatus, Platform, ServiceNetwork,
+    V2ClusterUpdateParams,
 };
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Change, Merged, Told, told};
@@ -71,12 +74,15 @@ pub struct Ready {
     pub infra_env_id: Uuid,
     /// Where its discovery image is, as the service says; empty: there is none.
     pub download_url: String,
+    /// What is in its image, where it has static networks.
+    pub image: Option<Arc<DiscoveryImage>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Deed {
     CreateCluster(usize),
     CreateInfraEnv(usize),
+    FetchImage(usize),
     SetRole { host: usize },
     Install(usize),
     Action(usize, Option<usize>),
@@ -92,6 +98,7 @@ enum Look {
 struct ClusterState {
     id: Option<Uuid>,
     infra_env: Option<Uuid>,
+    download_url: String,
     status: ClusterStatus,
     asked_to_install: bool,
     facts: Option<ClusterFacts>,
@@ -427,6 +434,10 @@ impl User {
         let request = match &deed {
             Deed::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
             Deed::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
+            Deed::FetchImage(index) => self.infra_env(*index).map(|id| match scenario.infra_env.image_type {
+                ImageType::FullIso => ops::download_infra_env_file(id, "discovery.ign").request,
+                _ => ops::download_minimal_initrd(id).request,
+            }),
             Deed::SetRole { host } => self.host_address(*host).map(|(infra_env, id)| {
                 let params = HostUpdateParams {
                     host_role: Some(scenario.hosts[*host].role.as_str().to_owned()),
@@ -502,6 +513,28 @@ impl User {
             }
             ActionKind::BootDiscovery => return None,
         })
+    }
+
+    /// The infra-env of that cluster, or of the pool.
+    fn infra_env(&self, index: usize) -> Option<Uuid> {
+        if index == POOL { self.pool.infra_env } else { self.clusters[index].infra_env }
+    }
+
+    /// The static networks of that cluster's infra-env, or of the pool's.
+    fn networks(&self, index: usize) -> Vec<HostStaticNetworkConfig> {
+        let name = (index != POOL).then(|| self.scenario.clusters[index].name.as_str());
+        let hosts: Vec<&str> = self.scenario.hosts_of(name).map(|h| h.name.as_str()).collect();
+        let mapping = |(mac, name): &(String, String)| MacInterfaceMapItem {
+            mac_address: mac.clone(),
+            logical_nic_name: Some(name.clone()),
+        };
+        let networks = self.scenario.infra_env.networks_of(&hosts);
+        networks
+            .map(|n| HostStaticNetworkConfig {
+                network_yaml: Some(n.network_yaml.clone()),
+                mac_interface_map: Some(n.mac_interface_map.iter().map(mapping).collect()),
+            })
+            .collect()
     }
 
     /// The host's infra-env (the one it booted from) and id.
@@ -581,6 +614,7 @@ impl User {
                 [] => self.config.ntp_source.clone(),
                 named => Some(named.join(",")),
             },
+            static_network_config: Some(self.networks(index)).filter(|n| !n.is_empty()),
             kernel_arguments: (!shared.kernel_arguments.is_empty()).then(|| {
                 shared
                     .kernel_arguments
@@ -596,8 +630,12 @@ impl User {
     fn describe(&self, deed: &Deed) -> (String, Option<Uuid>, Option<u16>) {
         match deed {
             Deed::CreateCluster(index) => ("create-cluster".to_owned(), self.clusters[*index].id, None),
-            Deed::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, None),
-            Deed::CreateInfraEnv(index) => ("create-infra-env".to_owned(), self.clusters[*index].id, None),
+            Deed::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, self.scenario.infra_env.refused),
+            Deed::CreateInfraEnv(index) => {
+                ("create-infra-env".to_owned(), self.clusters[*index].id, self.scenario.infra_env.refused)
+            }
+            Deed::FetchImage(POOL) => ("fetch-image".to_owned(), None, None),
+            Deed::FetchImage(index) => ("fetch-image".to_owned(), self.clusters[*index].id, None),
             Deed::SetRole { host } => ("set-role".to_owned(), Some(self.hosts[*host].id), None),
             Deed::Install(index) => ("install".to_owned(), self.clusters[*index].id, None),
             Deed::Action(index, host) => {
@@ -630,17 +668,19 @@ impl User {
             }
             Deed::CreateInfraEnv(index) => {
                 read(ops::create_infra_env(&InfraEnvCreateParams::default()), reply).map(|infra_env| {
-                    let pool = *index == POOL;
-                    let state = if pool { &mut self.pool } else { &mut self.clusters[*index] };
+                    let state = if *index == POOL { &mut self.pool } else { &mut self.clusters[*index] };
                     state.infra_env = Some(infra_env.id);
-                    self.ready.push(Ready {
-                        cluster: (!pool).then_some(*index),
-                        cluster_id: state.id,
-                        infra_env_id: infra_env.id,
-                        download_url: infra_env.download_url.unwrap_or_default(),
-                    });
+                    state.download_url = infra_env.download_url.unwrap_or_default();
+                    // Who gives hosts static networks boots them from an image that has these. Without them all images
+                    // are alike, and nobody needs to look into one.
+                    if self.networks(*index).is_empty() {
+                        self.bootable(*index, None);
+                    } else {
+                        self.todo.push_front(Deed::FetchImage(*index));
+                    }
                 })
             }
+            Deed::FetchImage(index) => self.image_of(reply).map(|image| self.bootable(*index, Some(Arc::new(image)))),
             _ => match reply.result {
                 Ok(response) if response.is_success() => Ok(()),
                 Ok(response) => {
@@ -666,7 +706,10 @@ impl User {
             self.retry = Some((now + Duration::from_millis(500), deed));
             return;
         }
-        if let (Err(failure), Deed::CreateCluster(_) | Deed::CreateInfraEnv(_)) = (&outcome, &deed) {
+        if let (Err(failure), Deed::CreateCluster(_) | Deed::CreateInfraEnv(_) | Deed::FetchImage(_)) =
+            (&outcome, &deed)
+            && may_be_refused != Some(status)
+        {
             self.fatal.get_or_insert_with(|| format!("{action}: {failure}"));
         }
         if let (Ok(()), Deed::Action(index, None)) = (&outcome, &deed)
@@ -688,6 +731,32 @@ impl User {
             service_time: None,
             what: What::UserAction { action, subject, status, reason },
         });
+    }
+
+    /// Hosts of that cluster, or of the pool, can boot.
+    fn bootable(&mut self, index: usize, image: Option<Arc<DiscoveryImage>>) {
+        let Some(infra_env_id) = self.infra_env(index) else { return };
+        let cluster = (index != POOL).then_some(index);
+        let cluster_id = cluster.and_then(|c| self.clusters[c].id);
+        let state = if index == POOL { &self.pool } else { &self.clusters[index] };
+        let download_url = state.download_url.clone();
+        self.ready.push(Ready { cluster, cluster_id, infra_env_id, download_url, image });
+    }
+
+    /// What hosts find in the image of which this is the part that the infra-env makes.
+    fn image_of(&self, reply: Reply) -> Result<DiscoveryImage, Failure> {
+        let id = Uuid::nil();
+        let (operation, read_as, bytes) = match self.scenario.infra_env.image_type {
+            ImageType::FullIso => {
+                let call = ops::download_infra_env_file(id, "discovery.ign");
+                ("v2DownloadInfraEnvFiles", DiscoveryImage::from_ignition as fn(&[u8]) -> _, read(call, reply)?)
+            }
+            _ => {
+                let call = ops::download_minimal_initrd(id);
+                ("DownloadMinimalInitrd", DiscoveryImage::from_ram_disk as fn(&[u8]) -> _, read(call, reply)?)
+            }
+        };
+        read_as(&bytes).map_err(|e| Failure::Unreadable { operation, status: 200, error: e.to_string() })
     }
 
     fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {

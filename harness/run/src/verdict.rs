@@ -641,7 +641,8 @@ impl Judge<'_> {
         let good = |status: u16| (200..300).contains(&status);
         let mut told = BTreeSet::new();
         for (o, action, subject, status, reason) in &deeds {
-            let expected = self.scenario.actions.iter().find(|a| {
+            let of_image = self.scenario.infra_env.refused.filter(|_| action.as_str() == "create-infra-env");
+            let acts = self.scenario.actions.iter().find(|a| {
                 a.kind.as_str() == action.as_str()
                     && a.refused.is_some()
                     && subject.is_none_or(|s| {
@@ -649,12 +650,11 @@ impl Judge<'_> {
                             || a.cluster.as_ref().is_some_and(|c| self.cast.clusters.get(c) == Some(&s))
                     })
             });
+            let expected = acts.and_then(|a| a.refused).or(of_image);
             let later_done =
                 deeds.iter().any(|(later, a, s, st, _)| later.seq > o.seq && a == action && s == subject && good(*st));
             let wrong = match expected {
-                Some(a) => {
-                    (Some(*status) != a.refused).then(|| format!("refused with {}", a.refused.unwrap_or_default()))
-                }
+                Some(refused) => (*status != refused).then(|| format!("refused with {refused}")),
                 None => (!good(*status) && !later_done).then(|| "done".to_owned()),
             };
             let Some(wanted) = wrong else { continue };

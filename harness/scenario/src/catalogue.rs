@@ -249,7 +249,7 @@ impl Catalogue {
     }
 
     /// A file of the catalogue.
-    fn source(&self, path: &str) -> Result<SourceFile, LoadError> {
+    pub(crate) fn source(&self, path: &str) -> Result<SourceFile, LoadError> {
         match &self.root {
             Some(root) => SourceFile::read(&root.join(path)),
             None => match EMBEDDED.iter().find(|(p, _)| *p == path) {

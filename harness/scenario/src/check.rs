@@ -34,6 +34,8 @@ pub(crate) const MAX_HOSTS: usize = 20_000;
 
 type Place = Range<usize>;
 
+mod networks;
+
 /// Checks a file and resolves it. The scenario is there only when there are no problems.
 pub(crate) fn check(
     file: &ScenarioFile,
@@ -213,7 +215,7 @@ impl Checker<'_> {
         }
         let needs = self.read_all(&file.needs);
         let service = self.service(file.service.as_ref());
-        let infra_env = self.infra_env(file.infra_env.as_ref());
+        let mut infra_env = self.infra_env(file.infra_env.as_ref());
 
         let cluster_files: Vec<&At<ClusterFile>> = match (&file.cluster, &file.clusters) {
             (Some(one), Some(many)) => {
@@ -279,6 +281,7 @@ impl Checker<'_> {
             places.push(place);
         }
         self.addresses(file, &clusters, &places, &mut hosts, &bound);
+        (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
 
         let known = Known {
             clusters: &clusters,
@@ -503,6 +506,13 @@ impl Checker<'_> {
             additional_ntp_sources: file.additional_ntp_sources.clone(),
             kernel_arguments: file.kernel_arguments.clone(),
             iso: file.iso.as_ref().map(|path| path.text.clone().into()),
+            static_networks: vec![],
+            mistakes: vec![],
+            refused: file
+                .refused
+                .as_ref()
+                .and_then(|n| self.number(n, "the status of a refusal", 400, 599))
+                .and_then(|n| u16::try_from(n).ok()),
         }
     }
 
@@ -638,6 +648,7 @@ impl Checker<'_> {
                     overrides: overrides.clone(),
                     cluster: cluster.clone(),
                     address: None,
+                    dhcp: group.dhcp.unwrap_or(true),
                     register_after,
                 });
             }

@@ -21,8 +21,8 @@ use crate::spanned::{
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode,
-    ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -119,6 +119,40 @@ pub(crate) struct InfraEnvFile {
     /// For virtual machines: the live ISO that discovery images are made of, a file. Without it that of the lab OS. RHCOS' goes in
     /// here.
     pub(crate) iso: Option<Text<Plain>>,
+    /// Static networks as the API has them, one for each host. An infra-env gets those of its own hosts and those of none.
+    #[serde(default)]
+    pub(crate) static_network_config: Vec<At<StaticNetworkFile>>,
+    /// What is wrong with the static networks on purpose. Other mistakes in them are refused before the run.
+    #[serde(default)]
+    pub(crate) mistakes: Vec<Text<NetworkMistake>>,
+    /// The service must refuse to make the infra-env with this HTTP status. No host then boots.
+    pub(crate) refused: Option<At<i64>>,
+}
+
+/// The static network of a host: `network_yaml` and `mac_interface_map`, or a `resource`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "StaticNetwork")]
+pub(crate) struct StaticNetworkFile {
+    /// The network as nmstate takes it, with names of its own for interfaces.
+    pub(crate) network_yaml: Option<Text<Plain>>,
+    /// Which MAC is which of these names.
+    pub(crate) mac_interface_map: Option<Vec<At<MacMappingFile>>>,
+    /// File with `NMStateConfig` resources (`agent-install.openshift.io/v1beta1`), its path as seen from the scenario's file.
+    pub(crate) resource: Option<Text<Plain>>,
+}
+
+/// An interface by its MAC.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "MacMapping")]
+pub(crate) struct MacMappingFile {
+    /// The MAC, `52:54:00:00:00:10`.
+    pub(crate) mac_address: Option<Text<Plain>>,
+    /// Instead: the MAC of this NIC, `<host>/<NIC of its hardware profile>`.
+    pub(crate) nic: Option<Text<Plain>>,
+    /// Its name in the YAML.
+    pub(crate) logical_nic_name: Text<Plain>,
 }
 
 /// A cluster.
@@ -197,6 +231,8 @@ pub(crate) struct GroupFile {
     pub(crate) addresses: Option<At<AddressesFile>>,
     /// What differs from the hardware profile.
     pub(crate) overrides: Option<OverridesFile>,
+    /// Does DHCP give them addresses? True without it. Asked only for hosts whose infra-env has static networks.
+    pub(crate) dhcp: Option<bool>,
     /// They start so long after hosts may come.
     pub(crate) register_after: Option<Text<Span>>,
     /// Name of their cluster, or `none` for the pool. Not needed where there is one cluster.

@@ -139,15 +139,15 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, RoleName, SequenceMode,
-    ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
     Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way to install",
     SequenceMode => "mode of a sequence", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
-    FaultKind => "kind of fault", FaultPhase => "phase of a fault",
+    FaultKind => "kind of fault", FaultPhase => "phase of a fault", NetworkMistake => "mistake of a static network",
 }
 api_vocabulary! {
     FinalizingStage => "finalizing stage", HostStage => "installation stage", ImageType => "kind of image",
@@ -335,6 +335,10 @@ const DEEDS_OF_HOSTS: &[&str] = &[
     "agent-upgraded",
     "network-lost",
     "network-back",
+    "static-network",
+    "static-network-failed",
+    "no-static-network",
+    "cut-off",
     "installer-started",
     "installer-stopped",
     "installer-failed",

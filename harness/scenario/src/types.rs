@@ -14,8 +14,8 @@ use vlab_model::validation::ValidationStatus;
 use crate::faults::ParamValue;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, Quantity, RoleName,
-    SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, Quantity,
+    RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -146,6 +146,34 @@ pub struct InfraEnv {
     pub kernel_arguments: Vec<String>,
     /// The live ISO that images of virtual machines are made of; `None`: that of the lab OS.
     pub iso: Option<PathBuf>,
+    /// Static networks.
+    pub static_networks: Vec<StaticNetwork>,
+    /// What is wrong with them on purpose.
+    pub mistakes: Vec<NetworkMistake>,
+    /// The service must refuse to make the infra-env with this HTTP status.
+    pub refused: Option<u16>,
+}
+
+impl InfraEnv {
+    /// The static networks of an infra-env with these hosts: those that are theirs, and those that are nobody's.
+    pub fn networks_of<'a>(&'a self, hosts: &'a [&'a str]) -> impl Iterator<Item = &'a StaticNetwork> + 'a {
+        self.static_networks
+            .iter()
+            .filter(|n| n.hosts.is_empty() || n.hosts.iter().any(|h| hosts.contains(&h.as_str())))
+    }
+}
+
+/// The static network of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StaticNetwork {
+    /// As nmstate takes it.
+    pub network_yaml: String,
+    /// MACs and the names of their interfaces in the YAML.
+    pub mac_interface_map: Vec<(String, String)>,
+    /// Hosts that have one of these MACs.
+    pub hosts: Vec<String>,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
 }
 
 /// A cluster.
@@ -218,6 +246,8 @@ pub struct Host {
     pub cluster: Option<String>,
     /// Its address with the prefix length of its network; `None`: the profile's (DHCP) choice.
     pub address: Option<IpNet>,
+    /// Does DHCP give it an address?
+    pub dhcp: bool,
     /// When it starts, counted from the moment when hosts may come.
     pub register_after: Span,
 }

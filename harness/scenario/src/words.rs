@@ -47,6 +47,24 @@ words! {
 }
 
 words! {
+    /// What can be wrong with static networks on purpose.
+    NetworkMistake {
+        /// A MAC that no host has.
+        UnknownMac = "unknown-mac",
+        /// A MAC that is there twice.
+        DuplicateMac = "duplicate-mac",
+        /// An address that two hosts have.
+        DuplicateAddress = "duplicate-address",
+        /// A default gateway outside of all networks of the host.
+        GatewayOutside = "gateway-outside",
+        /// No YAML, or not of nmstate's form.
+        InvalidYaml = "invalid-yaml",
+        /// An interface in the YAML that no MAC stands for, or no MAC at all.
+        MissingInterface = "missing-interface",
+    }
+}
+
+words! {
     /// How the service under test is started.
     ServiceKind {
         /// The built-in one.

@@ -33,6 +33,7 @@ fn plan(i: usize) -> HostPlan {
             format!("192.168.126.{}/24", 10 + i).parse().unwrap(),
             Some("192.168.126.1".parse().unwrap()),
         ),
+        boot: None,
         start_at: Timestamp::from_secs(0),
     }
 }

@@ -348,6 +348,7 @@ pub fn host_plan(i: usize) -> HostPlan {
             format!("192.168.126.{}/24", 10 + i).parse().unwrap(),
             Some([192, 168, 126, 1].into()),
         ),
+        boot: None,
         start_at: START,
     }
 }

@@ -3,6 +3,7 @@
 use vlab_api::types::{ImageType, InfraEnv};
 
 use super::ignition::{Builder, data_url_percent, merge_override};
+use super::networks::{self, Maker};
 use super::{ArtifactError, HOME};
 
 /// What [`discovery_ignition`] needs.
@@ -22,6 +23,8 @@ pub struct DiscoveryInput<'a> {
     pub agent_timeout_start_secs: u64,
     /// Token for the agent, with authentication on.
     pub pull_secret_token: Option<&'a str>,
+    /// From this version of OpenShift on hosts make their connections themselves. `MIN_VERSION_FOR_NMSTATE_SERVICE`.
+    pub first_nmstate_version: &'a str,
 }
 
 /// Lets chrony answer `chronyc` in the agent's container: all that the agent needs of the policy.
@@ -140,14 +143,12 @@ systemctl try-restart chronyd.service
 /// The discovery ignition (version 3.1.0), the infra-env's override merged in.
 ///
 /// # Errors
-/// When the override is not an Ignition config, and for a full image with a static network, which is not built yet. Other
-/// images have their static networks in the RAM disk and not in the ignition.
+/// When the override is not an Ignition config, and when a static network cannot be made. Only full images have their static
+/// networks here; others have them in the RAM disk.
 pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, ArtifactError> {
     let infra_env = input.infra_env;
-    let full = infra_env.type_ == ImageType::FullIso;
-    if full && infra_env.static_network_config.as_deref().is_some_and(|c| !c.is_empty()) {
-        return Err(ArtifactError::NotBuilt("a discovery ignition with a static network configuration"));
-    }
+    let static_networks =
+        infra_env.static_network_config.as_deref().filter(|c| !c.is_empty() && infra_env.type_ == ImageType::FullIso);
     let set = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
     let proxy = infra_env.proxy.clone().unwrap_or_default();
     let proxy: Vec<(&str, String)> =
@@ -198,6 +199,16 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
                 sources.join(" ")
             ),
         );
+    }
+    if let Some(stored) = static_networks {
+        let maker = Maker::of(infra_env.openshift_version.as_deref(), input.first_nmstate_version);
+        ignition = ignition.unit("pre-network-manager-config.service", true, maker.unit());
+        for (path, script) in maker.scripts() {
+            ignition = ignition.file(path, 0o755, script);
+        }
+        for file in networks::files(stored, maker)? {
+            ignition = ignition.file(&file.path, 0o600, file.content);
+        }
     }
     let bytes = ignition.build();
     match set(&infra_env.ignition_config_override) {

@@ -11,6 +11,7 @@ mod ignition;
 mod install_config;
 mod keys;
 mod kubeconfig;
+pub(crate) mod networks;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -108,9 +109,9 @@ pub enum ArtifactError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Signing(String),
-    /// The simulated service cannot do that yet.
-    #[error("the simulated service cannot make {0} yet")]
-    NotBuilt(&'static str),
+    /// A static network cannot be made.
+    #[error("{0}")]
+    StaticNetwork(String),
 }
 
 /// What several files need, checked once.

@@ -349,6 +349,7 @@ fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
         insecure: true,
         agent_timeout_start_secs: 600,
         pull_secret_token: None,
+        first_nmstate_version: "4.18",
     })
 }
 
@@ -375,16 +376,27 @@ fn snapshot_discovery() {
 }
 
 #[test]
-fn a_static_network_is_refused_until_it_is_built() {
-    let mut infra_env = InfraEnv { static_network_config: Some("[{}]".into()), ..InfraEnv::default() };
+fn a_full_image_has_its_static_networks_and_a_minimal_one_has_not() {
+    let yaml = "interfaces: [{name: eth0, type: ethernet, state: up}]";
+    let config = serde_json::json!([{"network_yaml": yaml, "mac_interface_map": [{"mac_address": "02:00:00:00:00:01", "logical_nic_name": "eth0"}]}]);
+    let mut infra_env = InfraEnv { static_network_config: Some(config.to_string()), ..InfraEnv::default() };
     infra_env.type_ = ImageType::MinimalIso;
     let plain = InfraEnv { static_network_config: None, ..infra_env.clone() };
     assert_eq!(discovery(&infra_env).unwrap(), discovery(&plain).unwrap(), "it is in the RAM disk");
     infra_env.type_ = ImageType::FullIso;
-    assert_eq!(
-        discovery(&infra_env).unwrap_err().to_string(),
-        "the simulated service cannot make a discovery ignition with a static network configuration yet"
-    );
+    for (version, file) in [("4.17", "eth0.nmconnection"), ("4.18", "ymlFile0.yml")] {
+        infra_env.openshift_version = Some(version.to_owned());
+        let text = outline(&discovery(&infra_env).unwrap());
+        for wanted in [
+            &format!("--- /etc/assisted/network/host0/{file} 0600"),
+            "--- /etc/assisted/network/host0/mac_interface.ini 0600",
+            "--- /usr/local/bin/pre-network-manager-config.sh 0755",
+            "--- /usr/local/bin/common_network_script.sh 0755",
+            "pre-network-manager-config.service",
+        ] {
+            assert!(text.contains(wanted), "{version}: {wanted} is missing in\n{text}");
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::clusters::{check_changed_pull_secret, check_ntp, check_proxy, check_p
 use super::logs;
 use super::router::Call;
 use super::rows::InfraEnvRow;
+use crate::artifacts::networks::{self, Maker, NetworkFile};
 use crate::artifacts::{self, DiscoveryInput};
 use crate::image::cpio::{Archive, gzip};
 
@@ -30,50 +31,16 @@ fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option
     Ok((!arguments.is_empty()).then(|| serde_json::to_string(arguments).unwrap_or_default()))
 }
 
-/// The static networks, checked and in the form in which they are stored: JSON text sorted by YAML and MACs.
+/// The static networks, checked and in the form in which they are stored.
 fn check_static_networks(hosts: Option<&[HostStaticNetworkConfig]>) -> Result<Option<String>, Fail> {
     let Some(hosts) = hosts else { return Ok(None) };
-    let mut errors = Vec::new();
-    let mut macs = std::collections::BTreeSet::new();
-    for (i, host) in hosts.iter().enumerate() {
-        let map = host.mac_interface_map.as_deref().unwrap_or(&[]);
-        if map.is_empty() {
-            errors.push(format!("at least one interface for host {i} must be provided"));
-        }
-        let mut names = std::collections::BTreeSet::new();
-        for entry in map {
-            if !macs.insert(entry.mac_address.to_lowercase()) {
-                errors.push(format!("MAC address {} of host {i} appears more than once", entry.mac_address));
-            }
-            let name = entry.logical_nic_name.clone().unwrap_or_default();
-            if !names.insert(name.clone()) {
-                errors.push(format!("interface name {name} of host {i} appears more than once"));
-            }
-        }
-        let text = host.network_yaml.as_deref().unwrap_or("");
-        // Nmstate itself is not built in: the form is checked, not whether the network can be made.
-        let problem = match serde_yaml::from_str::<serde_json::Value>(text) {
-            Err(e) => Some(format!("Invalid YAML string: {e}")),
-            Ok(value) => match value.get("interfaces") {
-                _ if !value.is_object() && !value.is_null() => Some("Invalid YAML string: expected a map".to_owned()),
-                Some(list) if !list.is_array() => {
-                    Some(format!("Invalid YAML string: interfaces: invalid value {list}, expected a sequence"))
-                }
-                _ => None,
-            },
-        };
-        if let Some(problem) = problem {
-            errors.push(format!("failed to validate network yaml for host {i}, {problem}"));
-        }
-    }
+    let errors = networks::problems(hosts);
     if !errors.is_empty() {
         let noun = if errors.len() == 1 { "error" } else { "errors" };
         let list: String = errors.iter().map(|e| format!("\t* {e}\n")).collect();
         return Err(Fail::bad_request(format!("{} {noun} occurred:\n{list}\n", errors.len())));
     }
-    let mut sorted = hosts.to_vec();
-    sorted.sort_by_cached_key(|h| serde_json::to_string(h).unwrap_or_default());
-    Ok((!sorted.is_empty()).then(|| serde_json::to_string(&sorted).unwrap_or_default()))
+    Ok(networks::stored(hosts))
 }
 
 /// PEM certificates, as many as the user likes.
@@ -391,6 +358,7 @@ pub(super) fn files(call: &mut Call<'_>) -> Answer {
                 insecure: settings.skip_cert_verification,
                 agent_timeout_start_secs: settings.agent_timeout_start.as_secs(),
                 pull_secret_token: None,
+                first_nmstate_version: &settings.min_version_for_nmstate_service,
             };
             let bytes = artifacts::discovery_ignition(&input).map_err(|e| Fail::internal(e.to_string()))?;
             ("discovery.ign", bytes)
@@ -398,10 +366,7 @@ pub(super) fn files(call: &mut Call<'_>) -> Answer {
         "ipxe-script" => ("ipxe-script", ipxe_script(call, &row.infra_env)?.into_bytes()),
         _ => {
             // Without one the file is empty.
-            let archive = match row.infra_env.static_network_config.as_deref() {
-                Some(text) => static_network_archive(text, call.now)?,
-                None => Vec::new(),
-            };
+            let archive = static_network_archive(&network_files(core, &row.infra_env)?, call.now)?;
             ("static-network-config", archive)
         }
     };
@@ -463,29 +428,29 @@ fn ipxe_script(call: &Call<'_>, infra_env: &InfraEnv) -> Result<String, Fail> {
     ))
 }
 
-/// Files of the static networks as hosts find them: for each host its nmstate YAML and which MAC is which interface.
-fn static_network_files(text: &str) -> Vec<(String, Vec<u8>)> {
-    let hosts: Vec<HostStaticNetworkConfig> = serde_json::from_str(text).unwrap_or_default();
-    let mut files = Vec::new();
-    for (i, host) in hosts.iter().enumerate() {
-        let mut lines: Vec<String> = host
-            .mac_interface_map
-            .iter()
-            .flatten()
-            .map(|m| format!("{}={}", m.mac_address, m.logical_nic_name.as_deref().unwrap_or("")))
-            .collect();
-        lines.sort();
-        let yaml = host.network_yaml.clone().unwrap_or_default();
-        files.push((format!("/etc/assisted/network/host{i}/ymlFile{i}.yml"), yaml.into_bytes()));
-        files.push((format!("/etc/assisted/network/host{i}/mac_interface.ini"), lines.join("\n").into_bytes()));
-    }
-    files
+/// Who makes the connections of the infra-env's hosts.
+fn network_maker(core: &Core, infra_env: &InfraEnv) -> Maker {
+    Maker::of(infra_env.openshift_version.as_deref(), &core.config.settings.min_version_for_nmstate_service)
 }
 
-fn static_network_archive(text: &str, now: Timestamp) -> Result<Vec<u8>, Fail> {
+/// Files of the static networks as hosts find them; none without such networks.
+fn network_files(core: &Core, infra_env: &InfraEnv) -> Result<Vec<NetworkFile>, Fail> {
+    match infra_env.static_network_config.as_deref().filter(|c| !c.is_empty()) {
+        Some(stored) => {
+            networks::files(stored, network_maker(core, infra_env)).map_err(|e| Fail::internal(e.to_string()))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+fn static_network_archive(files: &[NetworkFile], now: Timestamp) -> Result<Vec<u8>, Fail> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut tar = Vec::new();
-    for (name, bytes) in static_network_files(text) {
-        logs::append_tar(&mut tar, &name, &bytes, now.as_secs()).map_err(|e| Fail::internal(e.to_string()))?;
+    for file in files {
+        logs::append_tar(&mut tar, &file.path, file.content.as_bytes(), now.as_secs())
+            .map_err(|e| Fail::internal(e.to_string()))?;
     }
     tar.extend_from_slice(&[0; 1024]);
     Ok(tar)
@@ -498,15 +463,24 @@ pub(super) fn minimal_initrd(call: &mut Call<'_>) -> Answer {
     let proxy = row.infra_env.proxy.clone().unwrap_or_default();
     let value = |text: Option<String>| text.unwrap_or_default();
     let (http, https, no) = (value(proxy.http_proxy), value(proxy.https_proxy), value(proxy.no_proxy));
-    let networks = row.infra_env.static_network_config.as_deref().map(static_network_files).unwrap_or_default();
+    let networks = network_files(call.core, &row.infra_env)?;
     let proxied = [&http, &https, &no].iter().any(|text| !text.is_empty());
     if networks.is_empty() && !proxied {
         return Ok(Response::empty(204));
     }
     let mut archive = Archive::default();
-    // Not built: the program in the RAM disk that applies the networks, and their conversion for images before 4.18.
-    for (path, bytes) in &networks {
-        archive.add_with_folders(path, 0o100_600, bytes);
+    for file in &networks {
+        archive.add_with_folders(&file.path, 0o100_600, file.content.as_bytes());
+    }
+    if !networks.is_empty() {
+        let maker = network_maker(call.core, &row.infra_env);
+        let delay = row.infra_env.network_discovery_delay_seconds;
+        let delay = delay.unwrap_or(call.core.config.settings.network_discovery_delay_seconds);
+        for (path, script) in maker.scripts() {
+            archive.add_with_folders(path, 0o100_755, script.as_bytes());
+        }
+        archive.add_with_folders(networks::UNIT_PATH, 0o100_644, maker.ram_disk_unit(delay).as_bytes());
+        archive.add_with_folders(networks::UNIT_LINK, 0o120_777, networks::UNIT_PATH.as_bytes());
     }
     if proxied {
         // For the unit that fetches the root file system. A unit file takes `%` for the beginning of a specifier.

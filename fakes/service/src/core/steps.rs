@@ -446,6 +446,24 @@ impl Core {
         masters.filter_map(|h| first(h)).collect()
     }
 
+    /// Arguments for the writing of the image: the user's, and that the network is copied where it was set.
+    fn installer_args(&self, infra_env: Uuid, row: &HostRow) -> Option<String> {
+        const COPY: &str = "--copy-network";
+        let own = row.host().installer_args.clone();
+        let is_static = self
+            .state
+            .infra_env(infra_env)
+            .is_some_and(|row| row.infra_env.static_network_config.as_deref().is_some_and(|c| !c.is_empty()));
+        if !is_static {
+            return own;
+        }
+        let mut args: Vec<String> = own.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        if !args.iter().any(|a| a == COPY) {
+            args.push(COPY.to_owned());
+        }
+        serde_json::to_string(&args).ok()
+    }
+
     fn install_args(
         &mut self,
         now: Timestamp,
@@ -482,7 +500,7 @@ impl Core {
             mco_image: Some(mco_image(&release)),
             openshift_version: c.openshift_version.clone(),
             service_ips: None,
-            installer_args: row.host().installer_args.clone(),
+            installer_args: self.installer_args(key.0, row),
             skip_installation_disk_cleanup: None,
             enable_skip_mco_reboot: Some(disks::version_at_least(cluster.view.openshift_version(), 4, 15)),
             notify_num_reboots: Some(true),
