@@ -114,6 +114,7 @@ impl HostPlan {
             cluster: None,
             profile: Arc::new(profile),
             addresses: HostAddresses::default(),
+            boot: None,
             start_at,
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_agents::DiscoveryImage;
+use vlab_agents::boot::ImageError;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::ops::{self, Call, EventsQuery, Failure};
@@ -746,17 +747,16 @@ impl User {
     /// What hosts find in the image of which this is the part that the infra-env makes.
     fn image_of(&self, reply: Reply) -> Result<DiscoveryImage, Failure> {
         let id = Uuid::nil();
-        let (operation, read_as, bytes) = match self.scenario.infra_env.image_type {
-            ImageType::FullIso => {
-                let call = ops::download_infra_env_file(id, "discovery.ign");
-                ("v2DownloadInfraEnvFiles", DiscoveryImage::from_ignition as fn(&[u8]) -> _, read(call, reply)?)
-            }
-            _ => {
-                let call = ops::download_minimal_initrd(id);
-                ("DownloadMinimalInitrd", DiscoveryImage::from_ram_disk as fn(&[u8]) -> _, read(call, reply)?)
-            }
+        let unreadable = |operation: &'static str| {
+            move |e: ImageError| Failure::Unreadable { operation, status: 200, error: e.to_string() }
         };
-        read_as(&bytes).map_err(|e| Failure::Unreadable { operation, status: 200, error: e.to_string() })
+        if self.scenario.infra_env.image_type == ImageType::FullIso {
+            let bytes = read(ops::download_infra_env_file(id, "discovery.ign"), reply)?;
+            DiscoveryImage::from_ignition(&bytes).map_err(unreadable("v2DownloadInfraEnvFiles"))
+        } else {
+            let bytes = read(ops::download_minimal_initrd(id), reply)?;
+            DiscoveryImage::from_ram_disk(&bytes).map_err(unreadable("DownloadMinimalInitrd"))
+        }
     }
 
     fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
