@@ -94,20 +94,6 @@ fn the_version_decides_who_makes_connections(#[case] version: Option<&str>, #[ca
     assert_eq!(Maker::of(version, "4.18"), maker);
 }
 
-fn outline(files: &[NetworkFile]) -> String {
-    files.iter().map(|f| format!("--- {}\n{}\n", f.path, f.content.trim_end())).collect()
-}
-
-#[rstest]
-#[case("connections", Maker::Service)]
-#[case("policies", Maker::Host)]
-fn snapshot_files(#[case] name: &str, #[case] maker: Maker) {
-    let hosts = [host(BOND, &[(OTHER, "eth1"), (MAC, "eth0")]), host(ETHERNET, &[("02:00:00:80:13:01", "eth0")])];
-    assert_eq!(problems(&hosts), [""; 0]);
-    let stored = stored(&hosts).unwrap();
-    insta::assert_snapshot!(format!("files_{name}"), outline(&files(&stored, maker).unwrap()));
-}
-
 #[test]
 fn a_network_without_interfaces_fails_when_its_files_are_made() {
     let hosts = [host("interfaces: []", &[(MAC, "eth0")])];
