@@ -263,7 +263,7 @@ fn connections(yaml: &str) -> Result<Vec<(String, String)>, String> {
     if yaml.is_empty() {
         return Err("cannot generate configuration with an empty host YAML".to_owned());
     }
-    let state: Value = serde_yaml::from_str(yaml).map_err(|e| format!("error converting YAML to JSON: yaml: {e}"))?;
+    let state: Value = serde_yaml::from_str(yaml).map_err(|e| format!("yaml: {e}"))?;
     // nmstate reads JSON text, as it does in the real service: its messages name lines and columns of that.
     let text = sorted(state).to_string();
     let failed = |message: String, kind: nmstate::ErrorKind| {
