@@ -279,6 +279,8 @@ async fn heavy_a_single_node_keeps_its_etcd_data() {
     assert_eq!(lab.programs[0].wait().unwrap().code(), Some(0));
     let config = fs::read(assets.join("master.ign")).unwrap();
     lab.ignite("node", &config);
+    // As on the installed system: the package of etcd brings the folder.
+    fs::create_dir_all(lab.path("node").join("etcd")).unwrap();
     lab.node("node", 1);
     lab.wait("node", "ready");
     let said = lab.said("node");

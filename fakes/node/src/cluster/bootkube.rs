@@ -14,7 +14,7 @@ use vlab_api::Timestamp;
 
 use super::api::{Api, KINDS, Request, User, condition, kind_of};
 use super::etcd::{self, Begin, Etcd, Member, client_url, peer_url};
-use super::facts::{FOLDER, Facts, own_address};
+use super::facts::{FOLDER, Facts, wait_for_address};
 use super::mcs;
 use super::pki::Pki;
 use super::serve::serve_api;
@@ -73,7 +73,7 @@ pub async fn bootkube(args: BootkubeArgs) -> Result<(), String> {
 
 async fn run(args: BootkubeArgs) -> io::Result<()> {
     let config = NodeConfig::load().map_err(io::Error::other)?;
-    let own = own_address(args.ip)?;
+    let own = wait_for_address(args.ip).await?;
     say::moment("pivot", "bootkube-started", &json!({ "address": own }));
     let file = |name: &str| args.assets.join(name);
     let mut facts = Facts::read(&file("vlab-service.json"))?;

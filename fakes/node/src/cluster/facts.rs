@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -86,6 +87,27 @@ pub struct Places {
 impl Default for Places {
     fn default() -> Self {
         Self { cluster: FOLDER.into(), etcd: "/var/lib/etcd".into(), logs: crate::steps::LOG_FOLDER.into() }
+    }
+}
+
+/// Between two looks for an address, and how long it is waited for.
+const LOOK: Duration = Duration::from_millis(500);
+const ADDRESS_BUDGET: Duration = Duration::from_secs(180);
+
+/// The same as [`own_address`], waited for: units start when the network should be there, on slow machines it is not yet.
+///
+/// # Errors
+/// When there is none in the end.
+pub async fn wait_for_address(given: Option<IpAddr>) -> io::Result<IpAddr> {
+    let until = Instant::now() + ADDRESS_BUDGET;
+    loop {
+        match own_address(given) {
+            Err(e) if Instant::now() >= until => {
+                return Err(io::Error::new(e.kind(), format!("{e}, after {ADDRESS_BUDGET:?}")));
+            }
+            Err(_) => tokio::time::sleep(LOOK).await,
+            found => return found,
+        }
     }
 }
 

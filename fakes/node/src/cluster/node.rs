@@ -16,7 +16,7 @@ use vlab_api::Timestamp;
 
 use super::api::Api;
 use super::etcd::{self, Begin, Etcd, client_url, peer_url};
-use super::facts::{FOLDER, Facts, Places, own_address};
+use super::facts::{FOLDER, Facts, Places, own_address, wait_for_address};
 use super::pki::{Pki, node_request};
 use super::serve::serve_api;
 use super::store::Store;
@@ -74,7 +74,7 @@ pub async fn node(args: NodeArgs) -> Result<(), String> {
 
 async fn run(args: NodeArgs) -> io::Result<()> {
     let config = NodeConfig::load().map_err(io::Error::other)?;
-    let own = own_address(args.ip)?;
+    let own = wait_for_address(args.ip).await?;
     let host_name = || Root::of_this_machine().some_text("/proc/sys/kernel/hostname");
     let name = args.name.clone().or_else(host_name).unwrap_or_else(|| own.to_string()).to_lowercase();
     let facts = Facts::read(&args.cluster.join("cluster.json"))?;
@@ -176,12 +176,18 @@ impl Node {
     fn restore(&self, snapshot: &std::path::Path) -> io::Result<()> {
         let name = self.member_name();
         let program = self.config.program("etcdctl");
+        // etcdctl makes its folder itself and takes none that is there, empty or half filled by a try before.
+        let fresh = self.places.etcd.join("restored");
+        match fs::remove_dir_all(&fresh) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => fs::create_dir_all(&self.places.etcd)?,
+        }
         let output = Command::new(&program)
             .env("ETCDCTL_API", "3")
             .args(["snapshot", "restore"])
             .arg(snapshot)
             .arg(format!("--name={name}"))
-            .arg(format!("--data-dir={}", self.places.etcd.display()))
+            .arg(format!("--data-dir={}", fresh.display()))
             .arg(format!("--initial-cluster={name}={}", peer_url(self.own)))
             .arg(format!("--initial-advertise-peer-urls={}", peer_url(self.own)))
             .stdin(Stdio::null())
@@ -191,6 +197,8 @@ impl Node {
             let error = String::from_utf8_lossy(&output.stderr);
             return Err(io::Error::other(format!("etcdctl snapshot restore: {}: {}", output.status, error.trim())));
         }
+        fs::rename(fresh.join("member"), self.places.etcd.join("member"))?;
+        fs::remove_dir_all(&fresh)?;
         say::moment("pivot", "etcd-snapshot-restored", &json!({ "name": name }));
         Ok(())
     }
