@@ -404,7 +404,7 @@ struct Lab {
     scratch: Option<Scratch>,
     version: String,
     /// Virtual machines and what they tell, when some hosts are such.
-    machines: Option<(VirtualLab, mpsc::UnboundedReceiver<News>)>,
+    machines: Option<(Box<VirtualLab>, mpsc::UnboundedReceiver<News>)>,
 }
 
 /// The service's database.
@@ -541,7 +541,7 @@ impl Bench<'_> {
             Err(error) => Err(error),
         };
         match lab {
-            Ok(lab) => Ok(Lab { machines: Some((machines, news)), ..lab }),
+            Ok(lab) => Ok(Lab { machines: Some((Box::new(machines), news)), ..lab }),
             Err(error) => {
                 for problem in machines.stop().await {
                     lab_check(result, problem.what, &problem.error);
@@ -831,7 +831,7 @@ impl Bench<'_> {
                         }
                     }
                 }
-                broken = ended_by_itself(machines.as_ref()) => {
+                broken = ended_by_itself(machines.as_deref()) => {
                     problem = Some((broken.what, broken.error));
                     break None;
                 }
