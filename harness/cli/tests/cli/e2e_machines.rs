@@ -28,7 +28,7 @@ fn e2e_machines_that_do_not_fit_are_refused_before_anything_starts() {
         return;
     }
     let bench = Bench::new();
-    let file = bench.file("t.yaml", &node("vm", 32 << 20));
+    let file = bench.file("t.yaml", node("vm", 32 << 20));
     let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(3);
     said.says(&["the machines need 33554", "MiB available", "inconclusive"]);
     bench.nothing_is_left();
@@ -38,7 +38,7 @@ fn e2e_machines_that_do_not_fit_are_refused_before_anything_starts() {
 #[test]
 fn e2e_without_machines_open_hosts_are_simulated_loudly_and_others_say_why() {
     let bench = Bench::new();
-    let file = bench.file("t.yaml", &node("auto", 1024));
+    let file = bench.file("t.yaml", node("auto", 1024));
     let run = |hosts: &str| {
         let mut command = bench.command(&["scenario", &file, "--no-setup", "--quiet"]);
         command.env_remove("VLAB_HOSTS").env("VLAB_MACHINES", "/nowhere/vlab-machines");
