@@ -15,7 +15,7 @@ use vlab_node::cluster::etcd::{Etcd, Member, client_url};
 use vlab_node::cluster::pki::Pki;
 use vlab_node::cluster::watch::{Client, items, server};
 use vlab_node::machine::Root;
-use vlab_node::net::http::{self, Credentials};
+use vlab_node::net::http::{self, Credentials, Kept};
 use vlab_node::{ignition, say};
 
 /// Real programs on a busy machine.
@@ -203,6 +203,7 @@ async fn heavy_two_masters_join_the_bootstrap_leaves_and_comes_back() {
         servers: [2, 3].map(|h| server(lab.ip(h).parse().unwrap())).to_vec(),
         credentials: pki.admin_credentials(),
         token: None,
+        kept: Kept::default(),
     };
     let version = client(&lab).get("/apis/config.openshift.io/v1/clusterversions/version").await.unwrap();
     assert_eq!(version["spec"]["channel"], "stable-4.16");
@@ -287,8 +288,12 @@ async fn heavy_a_single_node_keeps_its_etcd_data() {
     let at = |moment: &str| said.iter().position(|m| m == moment).unwrap_or_else(|| panic!("{moment}: {said:?}"));
     assert!(at("etcd-snapshot-restored") < at("etcd-member-back") && at("etcd-member-back") < at("api-up"));
     let pki = Pki::read(&assets.join("tls")).unwrap();
-    let client =
-        Client { servers: vec![server(lab.ip(1).parse().unwrap())], credentials: pki.admin_credentials(), token: None };
+    let client = Client {
+        servers: vec![server(lab.ip(1).parse().unwrap())],
+        credentials: pki.admin_credentials(),
+        token: None,
+        kept: Kept::default(),
+    };
     let version = client.get("/apis/config.openshift.io/v1/clusterversions/version").await.unwrap();
     assert_eq!(version["spec"]["channel"], "stable-4.16", "what the bootstrap wrote is there");
     let nodes: Value = client.get("/api/v1/nodes").await.unwrap();

@@ -22,6 +22,9 @@ use crate::shell::{Event, Events, drive, find_service};
 /// How long a lease is good without being renewed, and how often it is renewed.
 const LEASE: Duration = Duration::from_secs(20);
 const RENEW: Duration = Duration::from_secs(4);
+/// How often the cluster is looked at, whatever faster time says: each look costs an emulated processor some requests with TLS.
+const SHORTEST_LOOK: Duration = Duration::from_secs(1);
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 const NAMESPACE: &str = "/api/v1/namespaces/assisted-installer";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/assisted-installer/leases";
 const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
@@ -104,7 +107,7 @@ async fn run(facts: Facts, config: NodeConfig, client: Client) {
     let timing = config.timing.clone();
     let available_after = timing.operators_available.at(0.5);
     let looking = Looking { client, hosts, facts, events: events.clone(), available_after, pem };
-    tokio::spawn(looking.run(timing.controller_loop.min(Duration::from_secs(2)).max(Duration::from_millis(300))));
+    tokio::spawn(looking.run(timing.controller_loop.clamp(SHORTEST_LOOK, LONGEST_LOOK)));
     drive("controller", fleet, service, events, incoming, timing.request_timeout, |_, _, _| {}).await;
 }
 

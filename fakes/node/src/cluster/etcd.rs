@@ -70,12 +70,13 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Etcd {
     endpoints: RwLock<Vec<String>>,
+    kept: http::Kept,
 }
 
 impl Etcd {
     /// A client of these members.
     pub fn new(endpoints: Vec<String>) -> Self {
-        Self { endpoints: RwLock::new(endpoints) }
+        Self { endpoints: RwLock::new(endpoints), kept: http::Kept::default() }
     }
 
     /// The members that are asked.
@@ -94,7 +95,7 @@ impl Etcd {
             let headers = [("content-type", "application/json")];
             let url = format!("{endpoint}{path}");
             let body = body.to_string().into_bytes();
-            match http::send("POST", &url, &headers, body, &Credentials::default(), PATIENCE).await {
+            match self.kept.send("POST", &url, &headers, body, &Credentials::default(), PATIENCE).await {
                 Ok(answer) if answer.is_success() => {
                     return serde_json::from_slice(&answer.body).map_err(io::Error::other);
                 }

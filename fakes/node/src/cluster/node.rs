@@ -24,7 +24,7 @@ use super::watch::{API_PORT, Client, addresses, is_master, items, server};
 use super::{bootkube, controller, mcs, vip};
 use crate::install::WAS_BOOTSTRAP;
 use crate::machine::{NodeConfig, Root};
-use crate::net::http::Credentials;
+use crate::net::http::{Credentials, Kept};
 use crate::say;
 
 /// Command line of a node.
@@ -89,7 +89,12 @@ async fn run(args: NodeArgs) -> io::Result<()> {
         let api = Arc::new(Api { store: Store::Etcd(Etcd::new(vec![client_url(own)])), pki: pki.clone() });
         parts.extend(node.serve(&pki, &api).await?);
         parts.push(tokio::spawn(approve_for_ever(Arc::clone(&api))));
-        let client = Client { servers: vec![server(own)], credentials: pki.admin_credentials(), token: None };
+        let client = Client {
+            servers: vec![server(own)],
+            credentials: pki.admin_credentials(),
+            token: None,
+            kept: Kept::default(),
+        };
         if !args.no_controller {
             let (facts, name, config) = (node.facts.clone(), node.name.clone(), node.config.clone());
             parts.push(tokio::spawn(controller::when_it_is_our_turn(facts, name, config, client.clone())));
@@ -260,7 +265,8 @@ impl Node {
     /// Starts keepalived and haproxy where there are virtual addresses, with the masters that are known now.
     async fn virtual_addresses(&self, client: &Client) -> Programs {
         let mut programs = Programs(Vec::new());
-        if self.facts.api_vips.is_empty() && self.facts.ingress_vips.is_empty() {
+        // A single node has its own address only, under all names.
+        if self.facts.is_single_node() || self.facts.api_vips.is_empty() && self.facts.ingress_vips.is_empty() {
             return programs;
         }
         let nodes = client.get("/api/v1/nodes").await.unwrap_or_default();
@@ -291,8 +297,12 @@ impl Node {
     async fn live(&self) -> io::Result<()> {
         let ca = fs::read_to_string(self.places.cluster.join("ca.crt"))?;
         let own = self.certificate(&ca).await?;
-        let client =
-            Client { servers: self.servers(), credentials: Credentials { ca: Some(ca), own: Some(own) }, token: None };
+        let client = Client {
+            servers: self.servers(),
+            credentials: Credentials { ca: Some(ca), own: Some(own) },
+            token: None,
+            kept: Kept::default(),
+        };
         let mut registered = false;
         loop {
             let result = match registered {
@@ -322,6 +332,7 @@ impl Node {
             servers: self.servers(),
             credentials: Credentials { ca: Some(ca.to_owned()), own: None },
             token: Some(self.facts.bootstrap_token.clone()),
+            kept: Kept::default(),
         };
         let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
         // A name of its own for each try: an older one belongs to another key.
@@ -390,7 +401,8 @@ impl Node {
 /// When it does not.
 pub async fn alive() -> Result<(), String> {
     let own = own_address(None).map_err(|e| e.to_string())?;
-    let client = Client { servers: vec![server(own)], credentials: Credentials::default(), token: None };
+    let client =
+        Client { servers: vec![server(own)], credentials: Credentials::default(), token: None, kept: Kept::default() };
     match client.send("GET", "/readyz", None).await {
         Ok(answer) if answer.is_success() => Ok(()),
         Ok(answer) => Err(answer.text()),

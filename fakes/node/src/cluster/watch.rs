@@ -16,7 +16,7 @@ use super::mcs;
 use super::pki::Pki;
 use crate::install::ASSETS;
 use crate::machine::Root;
-use crate::net::http::{self, Answer, Credentials};
+use crate::net::http::{Answer, Credentials, Kept};
 use crate::say;
 use crate::shell::{Event, Events};
 
@@ -29,6 +29,8 @@ pub struct Client {
     pub credentials: Credentials,
     /// A token instead of a certificate.
     pub token: Option<String>,
+    /// Its connections.
+    pub kept: Kept,
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,7 +48,8 @@ impl Client {
         let mut problem = io::Error::other("no API server is known");
         for server in &self.servers {
             let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-            match http::send(method, &format!("{server}{path}"), &headers, bytes, &self.credentials, PATIENCE).await {
+            let url = format!("{server}{path}");
+            match self.kept.send(method, &url, &headers, bytes, &self.credentials, PATIENCE).await {
                 // A server whose etcd is gone is as good as none.
                 Ok(answer) if answer.status >= 500 => {
                     problem = io::Error::other(format!("{server}{path}: {}", answer.text()))
@@ -152,8 +155,9 @@ pub fn match_nodes(hosts: &[Host], nodes: &[Value], fetched: &[(String, Timestam
 /// Tells the installer on the bootstrap what it waits for, as long as it runs. `hosts` is in the order of its fleet.
 pub async fn for_installer(root: Root, hosts: Vec<Host>, every: Duration, events: Events) {
     let mut servers: Vec<String> = Vec::new();
+    let kept = Kept::default();
     loop {
-        tokio::time::sleep(every.max(Duration::from_millis(200))).await;
+        tokio::time::sleep(every.max(Duration::from_secs(1))).await;
         let has = |file: &str| root.has(&format!("{ASSETS}/{file}"));
         let mut seen = Observed {
             bootkube_done: has(".bootkube.done"),
@@ -163,7 +167,7 @@ pub async fn for_installer(root: Root, hosts: Vec<Host>, every: Duration, events
         if let (Ok(pki), Ok(own)) = (Pki::read(&root.path(&format!("{ASSETS}/tls"))), own_address(None)) {
             let mut all = vec![server(own)];
             all.extend(servers.iter().cloned());
-            let client = Client { servers: all, credentials: pki.admin_credentials(), token: None };
+            let client = Client { servers: all, credentials: pki.admin_credentials(), token: None, kept: kept.clone() };
             if let Ok(nodes) = client.get("/api/v1/nodes").await {
                 // When bootkube is through, the masters carry the API.
                 servers = items(&nodes).iter().filter(|n| is_master(n)).flat_map(addresses).map(server).collect();

@@ -1,13 +1,15 @@
-//! One HTTP request over a connection of its own, with or without TLS. For what is asked rarely: ignition endpoints, tang, etcd on
-//! the same machine, the cluster's API.
+//! HTTP requests, with or without TLS: over a connection of their own for what is asked rarely (ignition endpoints, tang), over one
+//! that stays open for what is asked again and again (etcd, the cluster's API).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -92,10 +94,67 @@ impl Url {
     }
 }
 
-/// Sends a request and waits for the whole answer, `budget` at most.
+type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+/// Connections that stay open between requests, one to each server: a TLS handshake costs an emulated processor more than all the
+/// rest of a request. For one set of credentials.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Arc<Mutex<BTreeMap<String, Sender>>>);
+
+impl Kept {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<String, Sender>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request and waits for the whole answer, `budget` at most.
+    ///
+    /// # Errors
+    /// With words for people: what was asked, and what went wrong.
+    pub async fn send(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+        credentials: &Credentials,
+        budget: Duration,
+    ) -> io::Result<Answer> {
+        let problem = |e: io::Error| io::Error::new(e.kind(), format!("{method} {url}: {e}"));
+        let parts = Url::parse(url).ok_or_else(|| problem(io::Error::other("this is no http or https URL")))?;
+        let body = Bytes::from(body);
+        let work = async {
+            let place = format!("{}{}", if parts.tls { "https://" } else { "http://" }, parts.authority());
+            // Nobody else has it while it is used.
+            let before = self.open().remove(&place);
+            if let Some(mut sender) = before
+                && sender.ready().await.is_ok()
+            {
+                match exchange(&mut sender, method, &parts, headers, body.clone()).await {
+                    Ok(answer) => {
+                        self.open().insert(place, sender);
+                        return Ok(answer);
+                    }
+                    // The server closed it in the meantime: that says nothing about the server.
+                    Err(e) if e.is_canceled() || e.is_closed() || e.is_incomplete_message() => {}
+                    Err(e) => return Err(io::Error::other(e)),
+                }
+            }
+            let mut sender = connected(&parts, credentials).await?;
+            let answer = exchange(&mut sender, method, &parts, headers, body).await.map_err(io::Error::other)?;
+            self.open().insert(place, sender);
+            Ok(answer)
+        };
+        match tokio::time::timeout(budget, work).await {
+            Ok(result) => result.map_err(problem),
+            Err(_) => Err(problem(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {budget:?}")))),
+        }
+    }
+}
+
+/// Sends one request over a connection of its own: see [`Kept::send`].
 ///
 /// # Errors
-/// With words for people: what was asked, and what went wrong.
+/// As there.
 pub async fn send(
     method: &str,
     url: &str,
@@ -104,23 +163,7 @@ pub async fn send(
     credentials: &Credentials,
     budget: Duration,
 ) -> io::Result<Answer> {
-    let problem = |e: io::Error| io::Error::new(e.kind(), format!("{method} {url}: {e}"));
-    let parts = Url::parse(url).ok_or_else(|| problem(io::Error::other("this is no http or https URL")))?;
-    let work = async {
-        let stream = connect(&parts).await?;
-        match parts.tls {
-            false => exchange(stream, method, &parts, headers, body).await,
-            true => {
-                let connector = tokio_rustls::TlsConnector::from(Arc::new(client_config(credentials)?));
-                let name = ServerName::try_from(parts.host.clone()).map_err(io::Error::other)?;
-                exchange(connector.connect(name, stream).await?, method, &parts, headers, body).await
-            }
-        }
-    };
-    match tokio::time::timeout(budget, work).await {
-        Ok(result) => result.map_err(problem),
-        Err(_) => Err(problem(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {budget:?}")))),
-    }
+    Kept::default().send(method, url, headers, body, credentials, budget).await
 }
 
 /// The simplest case.
@@ -148,29 +191,44 @@ async fn connect(url: &Url) -> io::Result<TcpStream> {
     Err(problem)
 }
 
-async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
+/// A new connection; it ends when nobody sends over it any more.
+async fn connected(url: &Url, credentials: &Credentials) -> io::Result<Sender> {
+    let stream = connect(url).await?;
+    if !url.tls {
+        return handshake(stream).await;
+    }
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client_config(credentials)?));
+    let name = ServerName::try_from(url.host.clone()).map_err(io::Error::other)?;
+    handshake(connector.connect(name, stream).await?).await
+}
+
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> io::Result<Sender> {
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+async fn exchange(
+    sender: &mut Sender,
     method: &str,
     url: &Url,
     headers: &[(&str, &str)],
-    body: Vec<u8>,
-) -> io::Result<Answer> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    let driver = tokio::spawn(connection);
-    let mut request = hyper::Request::builder()
-        .method(method)
-        .uri(&url.path)
-        .header("host", url.authority())
-        .header("connection", "close");
-    for (name, value) in headers {
-        request = request.header(*name, *value);
+    body: Bytes,
+) -> hyper::Result<Answer> {
+    let mut request = hyper::Request::new(Full::new(body));
+    // What cannot be a method, a path or a header of ours would be a mistake in this crate, and the server says so.
+    *request.method_mut() = method.parse().unwrap_or_default();
+    *request.uri_mut() = url.path.parse().unwrap_or_default();
+    let host = url.authority();
+    for (name, value) in headers.iter().copied().chain([("host", host.as_str())]) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            request.headers_mut().append(name, value);
+        }
     }
-    let request = request.body(Full::new(Bytes::from(body))).map_err(io::Error::other)?;
-    let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+    let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
-    let body = answer.into_body().collect().await.map_err(io::Error::other)?.to_bytes().to_vec();
-    driver.abort();
+    let body = answer.into_body().collect().await?.to_bytes().to_vec();
     Ok(Answer { status, body })
 }
 
