@@ -68,6 +68,10 @@ pub fn render(result: &RunResult, style: Style) -> String {
         let service = human_ms(startup.service_ready_ms);
         out.line(2, "2", &format!("service ready after {service}{}", postgres.unwrap_or_default()));
     }
+    for pivot in &result.pivots {
+        let color = if pivot.moments.iter().any(|m| m.is_bad()) { "33" } else { "2" };
+        out.line(2, color, &crate::pivot::line(pivot));
+    }
     out.verdict(result);
     out.text
 }

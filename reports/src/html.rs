@@ -215,6 +215,7 @@ impl Page<'_> {
         out.push_str("<main>\n");
         self.failures(&mut out);
         self.drawing(&mut out);
+        crate::pivot::draw(&mut out, &r.pivots, |text| self.text(text));
         self.durations(&mut out);
         self.checks(&mut out);
         self.load(&mut out);

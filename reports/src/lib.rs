@@ -6,6 +6,7 @@
 //! * [`result`] is the verdict of a run in full; it is `result.json`.
 //! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
 //!   lines, [`junit`] lists the checks for CI.
+//! * [`spread`] puts what several runs took side by side.
 //! * [`redact`] takes secrets out of everything that is written.
 
 pub mod console;
@@ -13,8 +14,10 @@ pub mod html;
 pub mod junit;
 pub mod redact;
 pub mod result;
+pub mod spread;
 pub mod timeline;
 
+mod pivot;
 mod write;
 
 pub use redact::{RedactingWriter, Redactor};

@@ -221,6 +221,52 @@ impl DurationResult {
     }
 }
 
+/// The pivot of a cluster's bootstrap, as it was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PivotResult {
+    /// Cluster, by its name in the scenario.
+    pub cluster: String,
+    /// Bootstrap, by its name in the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<String>,
+    /// The moments, in the order in which they must come.
+    pub moments: Vec<PivotMomentResult>,
+    /// From the start of bootkube until the bootstrap was back as a master, in milliseconds; `None`: it never was.
+    pub took_ms: Option<f64>,
+    /// Milliseconds that it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ms: Option<f64>,
+}
+
+/// A moment of a pivot, and the stage that ends with it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PivotMomentResult {
+    /// Its word, for example `bootkube-done`.
+    pub name: String,
+    /// When it came; `None`: it was not seen.
+    pub at: Option<Timestamp>,
+    /// Host that it is about, by its name in the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// When the stage began: with the latest moment before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<Timestamp>,
+    /// How long the stage took, in milliseconds. Negative when the moment came before one that it must follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<f64>,
+    /// Milliseconds that it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ms: Option<f64>,
+}
+
+impl PivotMomentResult {
+    /// Did it come too early, too late or not at all?
+    pub fn is_bad(&self) -> bool {
+        let late = self.budget_ms.zip(self.took_ms).is_some_and(|(budget, took)| took > budget);
+        self.at.is_none() || late || self.took_ms.is_some_and(|took| took < 0.0)
+    }
+}
+
 /// Quantiles of a duration, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
@@ -334,6 +380,9 @@ pub struct RunResult {
     pub finished_at: Timestamp,
     /// How long things took.
     pub durations: Vec<DurationResult>,
+    /// The pivot of each cluster whose installation came so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pivots: Vec<PivotResult>,
     /// Everything that was checked.
     pub checks: Vec<CheckResult>,
     /// How long it took until there was a service; `None` when it ran already or none came up.

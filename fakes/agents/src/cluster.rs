@@ -6,17 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vlab_api::Timestamp;
+use vlab_api::types::HostRole;
 use vlab_model::settings::{HostTiming, Span};
 
-use crate::fault::{ClusterIll, Ills};
+use crate::fault::{ClusterIll, Ills, Mutation};
 use crate::hands::Observed;
 use crate::rng::{Purpose, Stream};
 
 /// Something that happened inside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// bootkube was started on the bootstrap.
-    BootkubeStarted,
+    /// bootkube was started on that host (position in the fleet), the bootstrap.
+    BootkubeStarted(usize),
     /// The temporary control plane on the bootstrap answers: API and machine-config server.
     TemporaryControlPlaneUp,
     /// That node (position in the fleet) is ready.
@@ -33,13 +34,17 @@ pub enum Happening {
     InstallationCompleted,
     /// bootkube failed and is started again.
     BootkubeFailed,
+    /// etcd has fewer members up than it needs; the member that is missing.
+    EtcdQuorumLost(usize),
+    /// And enough again.
+    EtcdQuorumBack,
 }
 
 impl Happening {
     /// Its word in a history.
     pub fn word(&self) -> String {
         match self {
-            Happening::BootkubeStarted => "bootkube-started".into(),
+            Happening::BootkubeStarted(_) => "bootkube-started".into(),
             Happening::TemporaryControlPlaneUp => "temporary-control-plane-up".into(),
             Happening::NodeReady(_) => "node-ready".into(),
             Happening::BootkubeDone => "bootkube-done".into(),
@@ -48,6 +53,16 @@ impl Happening {
             Happening::OperatorAvailable(name) => format!("operator-available:{name}"),
             Happening::InstallationCompleted => "installation-completed".into(),
             Happening::BootkubeFailed => "bootkube-failed".into(),
+            Happening::EtcdQuorumLost(_) => "etcd-quorum-lost".into(),
+            Happening::EtcdQuorumBack => "etcd-quorum-back".into(),
+        }
+    }
+
+    /// Position of the host that it is about, where it is one's.
+    pub fn host(&self) -> Option<usize> {
+        match self {
+            Happening::BootkubeStarted(p) | Happening::NodeReady(p) | Happening::EtcdQuorumLost(p) => Some(*p),
+            _ => None,
         }
     }
 }
@@ -67,17 +82,40 @@ pub enum NodeState {
     Lost,
 }
 
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeRole {
+    /// A member of the control plane.
+    Master,
+    /// Only a member of etcd.
+    Arbiter,
+    /// Neither.
+    Worker,
+}
+
+impl From<HostRole> for NodeRole {
+    fn from(role: HostRole) -> Self {
+        match role {
+            HostRole::Bootstrap | HostRole::Master => NodeRole::Master,
+            HostRole::Arbiter => NodeRole::Arbiter,
+            HostRole::Worker | HostRole::AutoAssign => NodeRole::Worker,
+        }
+    }
+}
+
 /// A node as the cluster knows it.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// How far it is.
     pub state: NodeState,
-    /// Belongs to the control plane.
-    pub is_master: bool,
+    /// What it is for.
+    pub role: NodeRole,
     /// When it fetched its ignition from the machine-config server; `None` on a single node, which brings its own.
     pub ignition_fetched: Option<Timestamp>,
     /// It was in the cluster once: after a power cut it needs no ignition and no joining.
     was_member: bool,
+    /// It has a member of etcd, which comes up with the machine.
+    etcd_member: bool,
     due: Option<Timestamp>,
 }
 
@@ -115,6 +153,10 @@ pub struct ControlPlane {
     router_ca: Option<Timestamp>,
     olm_due: BTreeMap<String, Timestamp>,
     available: BTreeSet<String>,
+    /// etcd's quorum as it was told last.
+    quorum_told: bool,
+    /// It does something wrong, so that the checks can be tested.
+    mutation: Option<Mutation>,
     /// It is a real cluster that is looked at: nothing here happens by itself but OLM operators.
     observed: bool,
     wrong: Wrong,
@@ -162,8 +204,15 @@ impl ControlPlane {
             olm_due: BTreeMap::new(),
             available: BTreeSet::new(),
             wrong: Wrong::default(),
+            quorum_told: true,
+            mutation: None,
             observed: false,
         }
+    }
+
+    /// Lets it do something wrong from here on.
+    pub(crate) fn mutate(&mut self, mutation: Option<Mutation>) {
+        self.mutation = mutation;
     }
 
     // --- what a fault can do ---------------------------------------------------------------------------------------
@@ -226,10 +275,30 @@ impl ControlPlane {
         self.control_plane_count.saturating_sub(1).min(2) as usize
     }
 
+    /// Arbiters that bootkube waits for: two masters have one.
+    pub fn arbiters_needed(&self) -> usize {
+        usize::from(self.control_plane_count == 2)
+    }
+
+    /// Are as many nodes ready as bootkube and the installer on the bootstrap wait for?
+    pub fn enough_joined(&self) -> bool {
+        self.ready_masters() >= self.masters_needed() && self.ready(NodeRole::Arbiter) >= self.arbiters_needed()
+    }
+
+    /// Does the bootstrap leave without waiting for anything but its first companion?
+    pub(crate) fn leaves_too_early(&self) -> bool {
+        self.mutation == Some(Mutation::RebootsTooEarly) && self.ready_masters() > 0
+    }
+
     /// Does an API server (and with it the machine-config server) answer? The temporary one lives on the bootstrap and ends
     /// with its reboot; the permanent one needs a ready master and etcd away from the bootstrap.
     pub fn api_is_up(&self) -> bool {
         self.api_could_be_up() && !self.has(|ill| *ill == ClusterIll::NoApi)
+    }
+
+    /// Can something be written into the cluster? A real one that is looked at says so itself.
+    pub(crate) fn takes_events(&self) -> bool {
+        self.observed || self.api_is_up()
     }
 
     fn api_could_be_up(&self) -> bool {
@@ -238,8 +307,50 @@ impl ControlPlane {
             Phase::Temporary | Phase::Bootstrapped => {
                 !self.bootstrap_lost && self.bootstrap.is_none_or(|p| !self.wrong.cut.contains(&p))
             }
-            Phase::Pivoted => self.ready_masters() > 0,
+            Phase::Pivoted if self.has(|ill| *ill == ClusterIll::QuorumLost) => false,
+            Phase::Pivoted if self.is_single_node() => self.ready_masters() > 0,
+            Phase::Pivoted => self.missing_for_quorum().is_none(),
         }
+    }
+
+    /// A member of etcd without which there is no quorum.
+    fn missing_for_quorum(&self) -> Option<usize> {
+        if self.observed {
+            return None;
+        }
+        let members = || self.nodes.iter().filter(|(_, n)| n.etcd_member);
+        if self.mutation == Some(Mutation::LosesQuorum) && !self.bootstrap.is_some_and(|b| self.is_ready(b)) {
+            return members().next_back().map(|(p, _)| *p);
+        }
+        // A machine that is up again runs its member before it is a ready node.
+        let up = |p: &usize, n: &Node| {
+            matches!(n.state, NodeState::Joined | NodeState::Ready) && !self.wrong.cut.contains(p)
+        };
+        let all = members().count();
+        let there = members().filter(|(p, n)| up(p, n)).count();
+        if there * 2 > all { None } else { members().find(|(p, n)| !up(p, n)).map(|(p, _)| *p) }
+    }
+
+    fn is_ready(&self, position: usize) -> bool {
+        self.nodes.get(&position).is_some_and(|n| n.state == NodeState::Ready)
+    }
+
+    /// Notes that etcd lost its quorum, or has it again.
+    fn watch_quorum(&mut self, happened: &mut Vec<Happening>) -> bool {
+        if self.phase < Phase::Pivoted {
+            return false;
+        }
+        let by_fault = self.wrong.strikes(|ill| *ill == ClusterIll::QuorumLost, "etcd lost its quorum");
+        let missing = self.missing_for_quorum().or_else(|| {
+            let mut members = self.nodes.iter().filter(|(_, n)| n.etcd_member);
+            members.next_back().filter(|_| by_fault).map(|(p, _)| *p)
+        });
+        if self.quorum_told == missing.is_none() {
+            return false;
+        }
+        self.quorum_told = missing.is_none();
+        happened.push(missing.map_or(Happening::EtcdQuorumBack, Happening::EtcdQuorumLost));
+        true
     }
 
     /// Is bootkube through?
@@ -264,8 +375,12 @@ impl ControlPlane {
 
     /// Ready members of the control plane.
     pub fn ready_masters(&self) -> usize {
+        self.ready(NodeRole::Master)
+    }
+
+    fn ready(&self, role: NodeRole) -> usize {
         let there = |p: &usize| !self.wrong.cut.contains(p);
-        self.nodes.iter().filter(|(p, n)| n.is_master && n.state == NodeState::Ready && there(p)).count()
+        self.nodes.iter().filter(|(p, n)| n.role == role && n.state == NodeState::Ready && there(p)).count()
     }
 
     /// Is that operator available?
@@ -285,15 +400,16 @@ impl ControlPlane {
         let wrong = std::mem::take(&mut self.wrong);
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.retain(|_, n| n.state == NodeState::WantsIgnition);
-        *self = Self { dice, nodes, wrong, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
+        let mutation = self.mutation;
+        *self = Self { dice, nodes, wrong, mutation, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
         self.bootstrap = Some(bootstrap);
         self.phase = Phase::Starting;
         self.phase_due = Some(now + self.draw(self.timing.bootkube_temporary_control_plane));
-        vec![Happening::BootkubeStarted]
+        vec![Happening::BootkubeStarted(bootstrap)]
     }
 
     /// The installed system of the host at that position is up.
-    pub fn node_booted(&mut self, now: Timestamp, position: usize, is_master: bool) {
+    pub fn node_booted(&mut self, now: Timestamp, position: usize, role: NodeRole) {
         if let Some(node) = self.nodes.get_mut(&position).filter(|n| n.was_member) {
             node.state = NodeState::Joined;
             let wait = self.draw(self.timing.joined_to_ready);
@@ -302,8 +418,14 @@ impl ControlPlane {
             }
             return;
         }
-        let mut node =
-            Node { state: NodeState::WantsIgnition, is_master, ignition_fetched: None, was_member: false, due: None };
+        let mut node = Node {
+            state: NodeState::WantsIgnition,
+            role,
+            ignition_fetched: None,
+            was_member: false,
+            etcd_member: false,
+            due: None,
+        };
         if self.is_single_node() {
             node.state = NodeState::Configuring;
             node.due = Some(now + self.draw(self.timing.configuring_to_joined));
@@ -358,9 +480,10 @@ impl ControlPlane {
             .map(|n| {
                 let node = Node {
                     state: n.state,
-                    is_master: n.is_master,
+                    role: if n.is_master { NodeRole::Master } else { NodeRole::Worker },
                     ignition_fetched: n.ignition_fetched,
                     was_member: false,
+                    etcd_member: false,
                     due: None,
                 };
                 (n.position, node)
@@ -402,7 +525,8 @@ impl ControlPlane {
         if self.observed {
             return self.step_rest(now, happened);
         }
-        self.release_waiting(now)
+        self.watch_quorum(happened)
+            || self.release_waiting(now)
             || self.step_phase(now, happened)
             || self.step_nodes(now, happened)
             || self.step_rest(now, happened)
@@ -427,11 +551,7 @@ impl ControlPlane {
             return true;
         }
         // bootkube ends some time after the last master that it needs.
-        if self.phase == Phase::Temporary
-            && self.phase_due.is_none()
-            && !self.bootstrap_lost
-            && self.ready_masters() >= self.masters_needed()
-        {
+        if self.phase == Phase::Temporary && self.phase_due.is_none() && !self.bootstrap_lost && self.enough_joined() {
             self.phase_due = Some(now + self.draw(self.timing.bootkube_done));
             return true;
         }
@@ -483,6 +603,10 @@ impl ControlPlane {
                 self.phase = Phase::Temporary;
                 happened.push(Happening::TemporaryControlPlaneUp);
             }
+            Phase::Temporary if self.mutation == Some(Mutation::SkipsBootkube) => {
+                self.phase = Phase::Pivoted;
+                happened.push(Happening::EtcdBootstrapDone);
+            }
             Phase::Temporary => {
                 self.phase = Phase::Bootstrapped;
                 happened.push(Happening::BootkubeDone);
@@ -510,8 +634,10 @@ impl ControlPlane {
         self.wrong
             .struck
             .extend(withheld.iter().map(|by| (by.clone(), Some(position), "nobody approved its certificate")));
-        // A node joins through the API; on a single node it is the API.
-        if (!single && !self.api_is_up()) || withheld.is_some() || self.wrong.cut.contains(&position) {
+        // A node joins through the API; on a single node it is the API, and of those that are back etcd and the API come up first.
+        let back = state == NodeState::Joined && self.nodes.get(&position).is_some_and(|n| n.etcd_member);
+        let slow = self.leaves_too_early() && state == NodeState::Joined && !self.bootstrap_lost;
+        if slow || (!single && !back && !self.api_is_up()) || withheld.is_some() || self.wrong.cut.contains(&position) {
             let later = now + self.timing.installer_poll;
             if let Some(node) = self.nodes.get_mut(&position) {
                 node.due = Some(later);
@@ -528,6 +654,7 @@ impl ControlPlane {
         if let Some(node) = self.nodes.get_mut(&position) {
             node.state = next;
             node.was_member = true;
+            node.etcd_member |= next == NodeState::Ready && node.role != NodeRole::Worker;
             node.due = wait.map(|w| now + w);
         }
         if next == NodeState::Ready {
@@ -543,6 +670,10 @@ impl ControlPlane {
 
     fn step_rest(&mut self, now: Timestamp, happened: &mut Vec<Happening>) -> bool {
         if self.controller_due.is_some_and(|d| d <= now) {
+            if !self.takes_events() {
+                self.controller_due = Some(now + self.timing.installer_poll);
+                return true;
+            }
             self.controller_due = None;
             self.controller_runs = true;
             return true;
@@ -612,9 +743,9 @@ mod tests {
     fn three_masters_pivot_in_order() {
         let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
         let start = Timestamp::from_secs(1000);
-        assert_eq!(plane.start_bootkube(start, 0), [Happening::BootkubeStarted]);
-        plane.node_booted(start, 1, true);
-        plane.node_booted(start, 2, true);
+        assert_eq!(plane.start_bootkube(start, 0), [Happening::BootkubeStarted(0)]);
+        plane.node_booted(start, 1, NodeRole::Master);
+        plane.node_booted(start, 2, NodeRole::Master);
         assert!(!plane.api_is_up());
         let seen = run(&mut plane, start, ControlPlane::etcd_bootstrap_is_done);
         assert_eq!(
@@ -624,11 +755,78 @@ mod tests {
         let (end, _) = seen[4];
         plane.machine_down(0);
         assert!(plane.api_is_up(), "the masters carry the API after the pivot");
-        plane.node_booted(end, 0, true);
+        plane.node_booted(end, 0, NodeRole::Master);
         let seen = run(&mut plane, end, |_| false);
         assert_eq!(words(&seen), ["node-ready", "operator-available:console", "operator-available:cvo"]);
         assert!(plane.controller_runs());
         assert!(plane.router_ca_is_there(seen[1].0 + std::time::Duration::from_secs(5)));
+    }
+
+    /// A cluster of so many masters that has pivoted; its end, and the positions of its other nodes.
+    fn pivoted(count: u32, others: &[NodeRole]) -> (ControlPlane, Timestamp, Vec<String>) {
+        let mut plane = ControlPlane::new(1, 0, count, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        plane.start_bootkube(start, 0);
+        for (i, role) in others.iter().enumerate() {
+            plane.node_booted(start, i + 1, *role);
+        }
+        let seen = run(&mut plane, start, ControlPlane::etcd_bootstrap_is_done);
+        let end = seen.last().unwrap().0;
+        (plane, end, words(&seen))
+    }
+
+    #[test]
+    fn with_an_arbiter_bootkube_waits_for_it() {
+        let (plane, _, seen) = pivoted(2, &[NodeRole::Master, NodeRole::Arbiter]);
+        assert_eq!(seen[1..], ["node-ready", "node-ready", "bootkube-done", "etcd-bootstrap-done"]);
+        assert!(plane.api_is_up());
+        let mut alone = ControlPlane::new(1, 0, 2, &HostTiming::default());
+        let start = Timestamp::from_secs(1000);
+        alone.start_bootkube(start, 0);
+        alone.node_booted(start, 1, NodeRole::Master);
+        let seen = run(&mut alone, start, ControlPlane::etcd_bootstrap_is_done);
+        assert_eq!(words(&seen), ["temporary-control-plane-up", "node-ready"], "a master alone is not enough");
+    }
+
+    #[test]
+    fn two_members_of_etcd_need_each_other() {
+        let (mut plane, end, _) = pivoted(3, &[NodeRole::Master, NodeRole::Master, NodeRole::Worker]);
+        plane.machine_down(3);
+        assert_eq!(plane.advance(end), [], "a worker is no member");
+        plane.machine_down(2);
+        assert_eq!(plane.advance(end), [Happening::EtcdQuorumLost(2)]);
+        assert!(!plane.api_is_up());
+        plane.node_booted(end, 2, NodeRole::Master);
+        assert_eq!(plane.advance(end), [Happening::EtcdQuorumBack], "the member comes up with the machine");
+        assert!(plane.api_is_up());
+    }
+
+    #[test]
+    fn three_members_can_do_without_one() {
+        let (mut plane, end, _) = pivoted(3, &[NodeRole::Master, NodeRole::Master]);
+        plane.node_booted(end, 0, NodeRole::Master);
+        let seen = run(&mut plane, end, |p| p.ready_masters() == 3);
+        let end = seen.last().unwrap().0;
+        plane.machine_down(1);
+        run(&mut plane, end, |_| true);
+        assert!(plane.api_is_up());
+        plane.machine_down(2);
+        assert_eq!(plane.advance(end), [Happening::EtcdQuorumLost(1)]);
+    }
+
+    #[rstest::rstest]
+    #[case(Mutation::SkipsBootkube, &["temporary-control-plane-up", "node-ready", "node-ready", "etcd-bootstrap-done"])]
+    #[case(Mutation::LosesQuorum, &["temporary-control-plane-up", "node-ready", "node-ready", "bootkube-done",
+        "etcd-bootstrap-done", "etcd-quorum-lost"])]
+    fn mutations_do_it_wrong(#[case] mutation: Mutation, #[case] expected: &[&str]) {
+        let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
+        plane.mutate(Some(mutation));
+        let start = Timestamp::from_secs(1000);
+        plane.start_bootkube(start, 0);
+        plane.node_booted(start, 1, NodeRole::Master);
+        plane.node_booted(start, 2, NodeRole::Master);
+        let seen = run(&mut plane, start, ControlPlane::etcd_bootstrap_is_done);
+        assert_eq!(words(&seen), expected);
     }
 
     #[test]
@@ -636,8 +834,8 @@ mod tests {
         let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
         let start = Timestamp::from_secs(1000);
         plane.start_bootkube(start, 0);
-        plane.node_booted(start, 1, true);
-        plane.node_booted(start, 2, true);
+        plane.node_booted(start, 1, NodeRole::Master);
+        plane.node_booted(start, 2, NodeRole::Master);
         run(&mut plane, start, |p| p.nodes()[&1].state == NodeState::Configuring);
         plane.machine_down(0);
         assert!(!plane.api_is_up());
@@ -656,7 +854,7 @@ mod tests {
         assert_eq!(words(&seen), ["temporary-control-plane-up", "bootkube-done"]);
         let rebooted = seen[1].0 + std::time::Duration::from_secs(300);
         plane.machine_down(0);
-        plane.node_booted(rebooted, 0, true);
+        plane.node_booted(rebooted, 0, NodeRole::Master);
         let seen = run(&mut plane, rebooted, |_| false);
         assert_eq!(
             words(&seen),
@@ -669,12 +867,12 @@ mod tests {
         let mut plane = ControlPlane::new(1, 0, 1, &HostTiming::default());
         let start = Timestamp::from_secs(1000);
         plane.start_bootkube(start, 0);
-        plane.node_booted(start, 0, true);
+        plane.node_booted(start, 0, NodeRole::Master);
         let seen = run(&mut plane, start, |p| p.ready_masters() == 1);
         let end = seen.last().unwrap().0;
         plane.machine_down(0);
         assert_eq!(plane.nodes()[&0].state, NodeState::Lost);
-        plane.node_booted(end, 0, true);
+        plane.node_booted(end, 0, NodeRole::Master);
         assert_eq!(plane.nodes()[&0].state, NodeState::Joined);
         run(&mut plane, end, |p| p.ready_masters() == 1);
         assert_eq!(plane.nodes()[&0].state, NodeState::Ready);

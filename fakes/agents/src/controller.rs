@@ -222,7 +222,8 @@ impl Controller {
         let brief = || outcome.as_ref().ok().filter(|_| ok).and_then(|r| r.decode::<ClusterBrief>().ok());
         let t = w.config.timing.clone();
         match purpose {
-            Purpose::Ready if ok => self.ready(now, w),
+            // It tells the cluster, by an event there.
+            Purpose::Ready if ok && w.clusters[self.cluster as usize].plane.takes_events() => self.ready(now, w),
             Purpose::Ready => self.again(now, w, t.controller_ready_poll, Timer::ReadyLoop),
             Purpose::Hosts => {
                 match brief() {

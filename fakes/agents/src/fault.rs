@@ -97,6 +97,8 @@ pub enum ClusterIll {
     BootkubeFails,
     /// etcd does not leave the bootstrap.
     EtcdStays,
+    /// etcd has left the bootstrap, and has too few members up.
+    QuorumLost,
     /// Neither API nor machine-config server answers.
     NoApi,
     /// The API answers, and the machine-config server does not.
@@ -109,6 +111,17 @@ pub enum ClusterIll {
     AddressTaken(IpAddr),
     /// Names below the cluster's domain that the DNS answers otherwise. No address: it does not know the name.
     Dns(String, Option<IpAddr>),
+}
+
+/// A control plane that is built wrong. No scenario can ask for it: it is there so that the checks of the pivot can be tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The bootstrap waits for nothing but its first companion, and reboots. The second one takes longer than that.
+    RebootsTooEarly,
+    /// etcd leaves the bootstrap, and one of the members that are left fails until the bootstrap is back.
+    LosesQuorum,
+    /// etcd leaves the bootstrap without bootkube having come to its end.
+    SkipsBootkube,
 }
 
 /// What is wrong with one thing, by the name of the fault. A healthy thing (most of them) costs an empty list.

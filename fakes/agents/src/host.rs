@@ -18,7 +18,7 @@ use vlab_model::settings::{HostTiming, Span};
 use crate::archive::tar_gz;
 use crate::boot::{self, Found};
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
-use crate::cluster::NodeState;
+use crate::cluster::{NodeRole, NodeState};
 use crate::fault::{Garble, Ill, Ills};
 use crate::hands::{Ran, Work};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
@@ -133,7 +133,7 @@ pub(crate) struct Host {
     cache: Vec<Cached>,
     installer: Option<Box<Installer>>,
     /// Cluster in whose installation this host takes part, and whether as a member of its control plane.
-    member_of: Option<(usize, bool)>,
+    member_of: Option<(usize, NodeRole)>,
     /// The installer hangs since it had this token.
     stuck: Option<u32>,
     delays: Stream,
@@ -375,10 +375,10 @@ impl Host {
 
     /// The installed system asks for its place in the cluster.
     fn become_node(&mut self, now: Timestamp, w: &mut World) {
-        if let Some((cluster, is_master)) = self.member_of {
+        if let Some((cluster, role)) = self.member_of {
             let position = self.position as usize;
             w.plane(now, cluster, |p| {
-                p.node_booted(now, position, is_master);
+                p.node_booted(now, position, role);
                 Vec::new()
             });
         }
@@ -963,7 +963,7 @@ impl Host {
                 Task::Report(stage, info) => {
                     let info = installer.info(info);
                     if stage == HostStage::StartingInstallation {
-                        self.member_of = Some((cluster, installer.is_control_plane()));
+                        self.member_of = Some((cluster, NodeRole::from(installer.role)));
                         self.plan.cluster = Some(cluster);
                     }
                     return self.tell_stage(now, w, Asked::Step, stage, info);
@@ -1035,18 +1035,19 @@ impl Host {
     fn holds(&mut self, now: Timestamp, w: &mut World, cluster: usize, condition: Condition) -> bool {
         let plane = &w.clusters[cluster].plane;
         let holds = match condition {
+            Condition::MastersDone => {
+                self.ask_for_masters(now, w);
+                return false;
+            }
+            _ if plane.leaves_too_early() => true,
             Condition::MastersReady => {
-                let ready = plane.ready_masters() >= plane.masters_needed();
+                let ready = plane.enough_joined();
                 self.report_nodes(now, w);
                 ready
             }
             Condition::Bootkube => plane.bootkube_is_done(),
             Condition::EtcdBootstrap => plane.etcd_bootstrap_is_done(),
             Condition::Controller => plane.controller_ready(),
-            Condition::MastersDone => {
-                self.ask_for_masters(now, w);
-                return false;
-            }
         };
         if !holds {
             self.look_again(now, w);
@@ -1335,7 +1336,8 @@ impl Host {
         nodes
             .map(|(p, n)| {
                 let fetched = n.ignition_fetched.is_some() && !installer.reported_ignition.contains(p);
-                let ready = n.state == NodeState::Ready && n.is_master && !installer.reported_joined.contains(p);
+                let ready =
+                    n.state == NodeState::Ready && n.role != NodeRole::Worker && !installer.reported_joined.contains(p);
                 (*p, fetched, ready)
             })
             .filter(|(_, fetched, ready)| *fetched || *ready)

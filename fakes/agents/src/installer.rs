@@ -263,10 +263,6 @@ impl Installer {
             Info::Words(words) => words,
         }
     }
-
-    pub(crate) fn is_control_plane(&self) -> bool {
-        matches!(self.role, HostRole::Bootstrap | HostRole::Master)
-    }
 }
 
 /// The little of a host that installer and controller look at. (Reading whole hosts, inventories and all, every few seconds

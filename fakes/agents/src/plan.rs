@@ -9,6 +9,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 
 use crate::boot::Boot;
+use crate::fault::Mutation;
 use crate::hands::Hands;
 use crate::profile::{HardwareProfile, HostAddresses};
 use vlab_model::settings::HostTiming;
@@ -33,6 +34,8 @@ pub struct FleetConfig {
     pub observe_steps: bool,
     /// Who does the work of the hosts.
     pub hands: Hands,
+    /// The insides of the clusters do something wrong, for tests of the checks.
+    pub mutation: Option<Mutation>,
 }
 
 impl FleetConfig {
@@ -47,6 +50,7 @@ impl FleetConfig {
             secret_key: "".into(),
             observe_steps: true,
             hands: Hands::Simulated,
+            mutation: None,
         }
     }
 }

@@ -131,7 +131,8 @@ impl World {
 
     pub(crate) fn add_cluster(&mut self, plan: ClusterPlan) -> usize {
         let index = u32::try_from(self.clusters.len()).unwrap_or(u32::MAX);
-        let plane = ControlPlane::new(self.config.seed, index, plan.control_plane_count, &self.config.timing);
+        let mut plane = ControlPlane::new(self.config.seed, index, plan.control_plane_count, &self.config.timing);
+        plane.mutate(self.config.mutation);
         self.clusters.push(ClusterSite { plan, plane, ills: Ills::default(), scheduled: None, controller_told: false });
         self.clusters.len() - 1
     }
@@ -227,10 +228,7 @@ impl World {
             self.struck(now, &fault, host, host.is_none().then_some(cluster_id), detail);
         }
         for happening in happened {
-            let host = match happening {
-                Happening::NodeReady(p) => self.directory.get(p).map(|ids| ids.host),
-                _ => None,
-            };
+            let host = happening.host().and_then(|p| self.directory.get(p)).map(|ids| ids.host);
             self.saw(now, What::InCluster { cluster: cluster_id, host, what: happening.word() });
         }
     }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_history::Recorder;
 use vlab_reports::console::{self, Style};
 use vlab_reports::result::{RESULT_VERSION, RunResult, Verdict, exit};
+use vlab_reports::spread::Series;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::conductor::Ending;
 use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
@@ -176,8 +177,56 @@ pub(crate) struct SimulateArgs {
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
     /// Print the history to stdout and write no folder.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "repeat")]
     history: bool,
+    /// Run it so many times, with the seeds from `--seed` (1 without it) on, and show median and spread of what it takes: each
+    /// stage of the pivot, and the durations of the run. Writes no folder.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    repeat: Option<u64>,
+    #[command(flatten)]
+    series: SeriesArgs,
+}
+
+/// What is done with the figures of several runs.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct SeriesArgs {
+    /// With `--repeat`: write the figures to this file.
+    #[arg(long, value_name = "FILE", requires = "repeat")]
+    save_series: Option<PathBuf>,
+    /// With `--repeat`: compare with the figures in this file. A change of a median by less than 5 % is noise.
+    #[arg(long, value_name = "FILE", requires = "repeat")]
+    compare: Option<PathBuf>,
+}
+
+impl SeriesArgs {
+    /// The series to compare with, before anything is run.
+    pub(crate) fn earlier(&self) -> Result<Option<Series>, u8> {
+        let Some(file) = &self.compare else { return Ok(None) };
+        let complain = |problem: String| {
+            say(&format!("{}: {problem}", file.display()));
+            exit::USAGE
+        };
+        let text = std::fs::read(file).map_err(|e| complain(e.to_string()))?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| complain(format!("no series of runs ({e}); `--save-series` writes one")))
+    }
+
+    /// Shows what the runs took, against the earlier series, and writes it where it was asked for.
+    pub(crate) fn show(&self, results: &[RunResult], earlier: Option<&Series>) -> Result<(), u8> {
+        let series = Series::of(results);
+        if let Some(why) = earlier.and_then(|e| series.differs_from(e)) {
+            say(&format!("the series cannot be compared: {why}"));
+            return Err(exit::USAGE);
+        }
+        print(&series.table(earlier));
+        let Some(file) = &self.save_series else { return Ok(()) };
+        let text = serde_json::to_string_pretty(&series).unwrap_or_default();
+        std::fs::write(file, text + "\n").map_err(|e| {
+            say(&format!("{}: {e}", file.display()));
+            exit::INCONCLUSIVE
+        })
+    }
 }
 
 #[derive(clap::Args)]
@@ -439,6 +488,52 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         Ok(catalogue) => catalogue,
         Err(code) => return code,
     };
+    match args.repeat {
+        Some(times) => simulate_again(&args, times, &catalogue),
+        None => simulate_once(args, &catalogue),
+    }
+}
+
+/// Runs a scenario in virtual time with one seed after the other.
+fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> u8 {
+    let earlier = match args.series.earlier() {
+        Ok(earlier) => earlier,
+        Err(code) => return code,
+    };
+    let first = args.seed.unwrap_or(1);
+    let mut results = Vec::new();
+    for seed in first..first.saturating_add(times) {
+        let choices = Choices {
+            seed: Some(seed),
+            time_profile: Some(args.time_profile.clone()),
+            service: Some(Target::Simulated),
+            hosts: Some(HostKind::Simulated),
+            ..Choices::default()
+        };
+        let (prepared, _) = match read(catalogue, &args.scenario, &choices) {
+            Ok(read) => read,
+            Err(text) => {
+                eprintln!("{text}");
+                return exit::USAGE;
+            }
+        };
+        let (result, _) = in_virtual_time(&prepared);
+        if result.exit_code != exit::PASSED {
+            show(&result, None);
+        }
+        results.push(result);
+    }
+    let codes: Vec<u8> = results.iter().map(|r| r.exit_code).collect();
+    let shown = args.series.show(&results, earlier.as_ref());
+    let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
+    print(&format!("{passed} of {times} runs passed\n"));
+    match shown {
+        Ok(()) => combine(&codes),
+        Err(code) => code,
+    }
+}
+
+fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> u8 {
     let choices = Choices {
         seed: args.seed,
         time_profile: Some(args.time_profile.clone()),
@@ -446,43 +541,21 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
         hosts: Some(HostKind::Simulated),
         ..Choices::default()
     };
-    let (prepared, text) = match read(&catalogue, &args.scenario, &choices) {
+    let (prepared, text) = match read(catalogue, &args.scenario, &choices) {
         Ok(read) => read,
         Err(text) => {
             eprintln!("{text}");
             return exit::USAGE;
         }
     };
-    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
-    let mut versions = BTreeMap::new();
-    versions.insert("service".to_owned(), format!("simulated {}", vlab_run::prepare::VERSION));
-    let info = prepared.info(&run_id, true, versions);
-    let started_at = virtual_time::BEGINNING;
-    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
-    let simulated = virtual_time::simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let ending = simulated.ending.clone();
-    let history =
-        simulated.conductor.finish(simulated.now, if ending == Ending::Complete { "ended" } else { "cut short" });
-    let mut result = RunResult {
-        version: RESULT_VERSION,
-        run: info,
-        started_at,
-        finished_at: simulated.now,
-        how_to_repeat: prepared.how_to_repeat("simulate"),
-        ..RunResult::default()
-    };
-    virtual_time::ending_check(&mut result, &ending);
-    let found = std::mem::take(&mut result.checks);
-    judge_into(&mut result, &prepared, &history);
-    result.checks = verdict::in_order(std::mem::take(&mut result.checks), found);
-    result.conclude();
+    let (mut result, history) = in_virtual_time(&prepared);
     let redactor = Redactor::new(prepared.secrets());
     if args.history {
         print(&redactor.redact(&as_lines(&history)));
         return result.exit_code;
     }
     let runs = args.output_dir.unwrap_or_else(runs_folder);
-    let started = rundir::Started::of(&prepared, &run_id, vlab_api::Timestamp::now());
+    let started = rundir::Started::of(&prepared, &result.run.run_id, vlab_api::Timestamp::now());
     let written = RunDir::create(&runs, &started, &text).and_then(|dir| {
         let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
         std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
@@ -504,9 +577,38 @@ pub(crate) fn simulate(args: SimulateArgs) -> u8 {
     }
 }
 
+/// One run in virtual time: its result and its history.
+fn in_virtual_time(prepared: &Prepared) -> (RunResult, Vec<vlab_model::history::Observation>) {
+    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
+    let mut versions = BTreeMap::new();
+    versions.insert("service".to_owned(), format!("simulated {}", vlab_run::prepare::VERSION));
+    let info = prepared.info(&run_id, true, versions);
+    let started_at = virtual_time::BEGINNING;
+    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let simulated = virtual_time::simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    let history =
+        simulated.conductor.finish(simulated.now, if ending == Ending::Complete { "ended" } else { "cut short" });
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: info,
+        started_at,
+        finished_at: simulated.now,
+        how_to_repeat: prepared.how_to_repeat("simulate"),
+        ..RunResult::default()
+    };
+    virtual_time::ending_check(&mut result, &ending);
+    let found = std::mem::take(&mut result.checks);
+    judge_into(&mut result, prepared, &history);
+    result.checks = verdict::in_order(std::mem::take(&mut result.checks), found);
+    result.conclude();
+    (result, history)
+}
+
 fn judge_into(result: &mut RunResult, prepared: &Prepared, history: &[vlab_model::history::Observation]) {
     let judgement = verdict::judge(&prepared.scenario, prepared.clock_scale, history);
     result.durations = judgement.durations;
+    result.pivots = judgement.pivots;
     result.checks = judgement.checks;
     result.detection_latency_ms = quantiles(&verdict::detection_latencies(history));
 }

@@ -7,7 +7,7 @@
 //! * [`stages`] are the installation stages of each role in their legal order.
 //! * [`validation`] are all validations as data, with evaluators; [`network`], [`disks`], [`roles`] and [`progress`] are what
 //!   the service works out from hosts.
-//! * [`history`] is what a run observes; [`invariant`] checks it.
+//! * [`history`] is what a run observes; [`invariant`] checks it, [`pivot`] reads the bootstrap's pivot from it.
 
 pub mod cluster;
 pub mod console;
@@ -18,6 +18,7 @@ pub mod invariant;
 pub mod mac;
 pub mod machine;
 pub mod network;
+pub mod pivot;
 pub mod progress;
 pub mod roles;
 pub mod settings;

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
-use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
+use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan, Mutation};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::ClusterStatus;
@@ -56,6 +56,8 @@ pub struct Score {
     pub record_steps: bool,
     /// NTP source that the user names where the scenario names none: virtual machines know no other.
     pub ntp_source: Option<String>,
+    /// The insides of clusters do something wrong. For tests of the checks; no scenario can ask for it.
+    pub mutation: Option<Mutation>,
 }
 
 /// What is to be done to virtual machines.
@@ -119,6 +121,10 @@ pub struct Conductor {
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
     machine_orders: Vec<MachineOrder>,
+    /// Infra-envs of clusters, for the hosts that come on day 2.
+    infra_envs: Vec<Ready>,
+    /// Clusters that were opened for more hosts and whose hosts have not been switched on.
+    opened: Vec<Uuid>,
     hosts_started: u32,
     closing: bool,
     /// Time as it was told last.
@@ -145,6 +151,7 @@ impl Conductor {
         );
         let mut config = FleetConfig::new(score.info.seed, score.timing.clone(), score.agent_version.as_str());
         config.reply_cache = score.scenario.hosts_settings.reply_cache;
+        config.mutation = score.mutation;
         config.ingress_pem = score.ingress_pem.as_str().into();
         Self {
             cast: Cast::new(score.state_source),
@@ -161,6 +168,8 @@ impl Conductor {
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
             machine_orders: Vec::new(),
+            infra_envs: Vec::new(),
+            opened: Vec::new(),
             hosts_started: 0,
             closing: false,
             now: Timestamp::default(),
@@ -365,6 +374,26 @@ impl Conductor {
         );
         self.user.observe(now, &self.cast, observation);
         self.faults.observe(&self.cast, observation);
+        match observation.what {
+            What::HostStatus { host, cluster, .. } if source.tells_states(self.score.state_source) => {
+                self.belongs(host, cluster);
+            }
+            What::ClusterStatus { cluster, to: ClusterStatus::AddingHosts, .. } => self.opened.push(cluster),
+            _ => {}
+        }
+    }
+
+    /// A host of the pool belongs to another cluster, or to none: what it sees in the DNS is that cluster's.
+    fn belongs(&mut self, host: Uuid, cluster: Option<Uuid>) {
+        let planned = self.host_ids.iter().position(|id| *id == host).map(|i| &self.score.scenario.hosts[i]);
+        if !planned.is_some_and(|h| h.cluster.is_none() && !h.bound_to.is_empty()) {
+            return;
+        }
+        let named = cluster.and_then(|id| self.cast.cluster_names.get(&id));
+        let index = named.and_then(|name| self.score.scenario.clusters.iter().position(|c| c.name == *name));
+        if let Some(position) = self.fleet.host_position(host) {
+            self.fleet.assign_cluster(position, index.and_then(|i| self.fleet_cluster.get(&i)).copied());
+        }
     }
 
     /// Takes in what user and hosts have to tell until nobody has anything more to tell.
@@ -381,7 +410,8 @@ impl Conductor {
                 }
             }
             let did = self.fleet.take_observations();
-            if seen.is_empty() && ready.is_empty() && did.is_empty() && faults.is_empty() && orders.is_empty() {
+            let nothing = seen.is_empty() && ready.is_empty() && did.is_empty() && faults.is_empty();
+            if nothing && orders.is_empty() && self.opened.is_empty() {
                 return;
             }
             for what in faults {
@@ -399,32 +429,34 @@ impl Conductor {
                 }
             }
             for r in ready {
-                self.power_on(now, r);
+                self.make_cluster(&r);
+                self.power_on(now, &r, false);
+                self.infra_envs.push(r);
+            }
+            for cluster in std::mem::take(&mut self.opened) {
+                // Seen by several sources, and once is enough.
+                if let Some(place) = self.infra_envs.iter().position(|r| r.cluster_id == Some(cluster)) {
+                    let ready = self.infra_envs.remove(place);
+                    self.power_on(now, &ready, true);
+                }
             }
         }
     }
 
-    /// The infra-env exists: its hosts can boot.
-    fn power_on(&mut self, now: Timestamp, ready: Ready) {
+    /// The cluster exists: its inside can begin.
+    fn make_cluster(&mut self, ready: &Ready) {
         let scenario = self.score.scenario.clone();
-        let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
-        let (machines, members): (Vec<_>, Vec<_>) = scenario.hosts_of(name).partition(|h| h.kind == HostKind::Vm);
-        if !machines.is_empty() {
-            self.stage.hosts.extend(machines.iter().map(|host| host.name.clone()));
-            self.machine_orders.push(MachineOrder::Boot {
-                infra_env: ready.infra_env_id,
-                cluster: ready.cluster_id,
-                download_url: ready.download_url.clone(),
-                machines: machines
-                    .iter()
-                    .map(|host| (host.index, now + host.register_after.under(self.score.clock_scale)))
-                    .collect(),
-            });
-        }
         // The inside of a cluster of machines is in these.
-        if let (Some(index), Some(cluster_id), true) = (ready.cluster, ready.cluster_id, machines.is_empty()) {
+        let machines = |name: &str| scenario.hosts_of(Some(name)).any(|h| h.kind == HostKind::Vm);
+        if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id)
+            && !machines(&scenario.clusters[index].name)
+        {
             let cluster = &scenario.clusters[index];
-            let first = members.first().and_then(|h| self.address(h.index)).map(|a| a.addr());
+            let mut members = scenario
+                .hosts
+                .iter()
+                .filter(|h| h.cluster.as_ref() == Some(&cluster.name) || h.bound_to.contains(&cluster.name));
+            let first = members.next().and_then(|h| self.address(h.index)).map(|a| a.addr());
             let api = if cluster.api_vips.is_empty() { first.into_iter().collect() } else { cluster.api_vips.clone() };
             let ingress = if cluster.ingress_vips.is_empty() {
                 first.into_iter().collect()
@@ -444,6 +476,26 @@ impl Conductor {
             self.stage.clusters.insert(cluster.name.clone());
             self.fleet_cluster.insert(index, position);
         }
+    }
+
+    /// The infra-env exists: its hosts can boot. Those of day 2 do when the cluster is open for them.
+    fn power_on(&mut self, now: Timestamp, ready: &Ready, day2: bool) {
+        let scenario = self.score.scenario.clone();
+        let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
+        let (machines, members): (Vec<_>, Vec<_>) =
+            scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.kind == HostKind::Vm);
+        if !machines.is_empty() {
+            self.stage.hosts.extend(machines.iter().map(|host| host.name.clone()));
+            self.machine_orders.push(MachineOrder::Boot {
+                infra_env: ready.infra_env_id,
+                cluster: ready.cluster_id,
+                download_url: ready.download_url.clone(),
+                machines: machines
+                    .iter()
+                    .map(|host| (host.index, now + host.register_after.under(self.score.clock_scale)))
+                    .collect(),
+            });
+        }
         let mut plans = Vec::new();
         for host in members {
             let Some(profile) = self.profile(host.index) else { continue };
@@ -453,10 +505,7 @@ impl Conductor {
                 .and_then(|l| l.ramp_per_second)
                 .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.score.clock_scale);
             self.hosts_started += 1;
-            let leased = match self.address(host.index) {
-                Some(net) => HostAddresses::single(net, gateway(&net)),
-                None => HostAddresses::default(),
-            };
+            let leased = addresses(self.address(host.index).into_iter().chain(host.second_address));
             let boot = ready.image.clone().map(|image| Boot {
                 image,
                 lab: leased.gateways().collect(),
@@ -665,6 +714,24 @@ fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
 /// The first address of the host's network.
 pub(crate) fn gateway(net: &IpNet) -> Option<IpAddr> {
     nth_address(&net.trunc(), 1).map(|n| n.addr())
+}
+
+/// These addresses on the first NIC, each family with its default gateway.
+fn addresses(all: impl Iterator<Item = IpNet>) -> HostAddresses {
+    all.fold(HostAddresses::default(), |mut own, net| {
+        let one = HostAddresses::single(net, gateway(&net));
+        own.gateway_v4 = own.gateway_v4.or(one.gateway_v4);
+        own.gateway_v6 = own.gateway_v6.or(one.gateway_v6);
+        match (own.nics.first_mut(), one.nics.first()) {
+            (Some(nic), Some(more)) => {
+                nic.ipv4.extend(&more.ipv4);
+                nic.ipv6.extend(&more.ipv6);
+            }
+            (None, _) => own.nics = one.nics,
+            (Some(_), None) => {}
+        }
+        own
+    })
 }
 
 /// Id of a host: the same for the same seed.

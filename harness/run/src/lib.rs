@@ -6,7 +6,7 @@
 //! * [`simulate`] runs it all in virtual time over an in-memory transport; [`real`] over HTTP, PostgreSQL and processes;
 //!   [`target`] is the service that it runs against.
 //! * [`vm`] is what a real run does with virtual machines.
-//! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
+//! * [`verdict`] judges a history, [`pivot`] measures and judges the bootstrap's pivot in it; [`rundir`] is the folder of a run.
 
 pub mod conductor;
 pub mod container;
@@ -14,6 +14,7 @@ pub mod fault;
 pub mod live;
 pub mod moment;
 pub mod needs;
+pub mod pivot;
 pub mod prepare;
 pub mod real;
 pub mod rundir;

@@ -344,6 +344,7 @@ impl Prepared {
             // What the scenario itself looks at must be there.
             record_steps: self.scenario.mentions_steps()
                 || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),
+            mutation: None,
         }
     }
 

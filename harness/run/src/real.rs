@@ -222,6 +222,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         false => verdict::judge(&prepared.scenario, prepared.clock_scale, &history),
     };
     result.durations = judgement.durations;
+    result.pivots = judgement.pivots;
     result.checks = verdict::in_order(judgement.checks, std::mem::take(&mut result.checks));
     result.detection_latency_ms = quantiles(&verdict::detection_latencies(&history));
     result.finished_at = clock.now();

@@ -139,6 +139,8 @@ struct HostState {
     registered: bool,
     known: bool,
     role_set: bool,
+    /// The cluster that it belongs to now.
+    cluster: Option<Uuid>,
     facts: Option<HostFacts>,
     states: HostStates,
 }
@@ -271,14 +273,17 @@ impl User {
                     self.want_role(index);
                 }
             }
-            What::HostStatus { host, to, .. } => {
+            What::HostStatus { host, cluster, to, .. } => {
                 if let Some(&index) = self.host_index.get(host) {
-                    self.hosts[index].registered = true;
-                    self.hosts[index].known = matches!(to, HostStatus::Known);
+                    let state = &mut self.hosts[index];
+                    state.registered = true;
+                    state.known = matches!(to, HostStatus::Known);
+                    if std::mem::replace(&mut state.cluster, *cluster) != *cluster {
+                        // The service forgets the role of a host that it unbinds.
+                        state.role_set = false;
+                    }
                     self.want_role(index);
-                    let cluster = self.scenario.hosts[index].cluster.clone();
-                    if let Some(c) = cluster.and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
-                    {
+                    if let Some(&c) = cluster.as_ref().and_then(|id| self.cluster_index.get(id)) {
                         self.want_install(c);
                     }
                 }
@@ -305,14 +310,16 @@ impl User {
 
     /// A host that the scenario gives a role is told it as soon as it is there.
     fn want_role(&mut self, index: usize) {
-        let wanted = self.scenario.hosts[index].role;
+        let planned = &self.scenario.hosts[index];
+        let wanted = planned.role;
         let host = &mut self.hosts[index];
-        let single = self.scenario.hosts[index]
-            .cluster
-            .as_deref()
-            .and_then(|name| self.scenario.cluster(name))
-            .is_none_or(|c| c.control_plane_count == 1);
-        // A single node is a master whether one asks for it or not, and a host of the pool has no role.
+        // A host of the pool is in a cluster when the service says so, others are from the beginning.
+        let cluster = match planned.cluster.as_deref() {
+            Some(name) => self.scenario.cluster(name),
+            None => host.cluster.and_then(|c| self.cluster_index.get(&c)).map(|c| &self.scenario.clusters[*c]),
+        };
+        // A single node is a master whether one asks for it or not, a host of day 2 a worker, and one of the pool nothing.
+        let single = planned.day2 || cluster.is_none_or(|c| c.control_plane_count == 1);
         if wanted == HostRole::AutoAssign || single || host.role_set || !host.registered {
             return;
         }
@@ -333,8 +340,8 @@ impl User {
             .scenario
             .hosts
             .iter()
-            .filter(|h| h.cluster.as_deref() == Some(&cluster.name))
-            .all(|h| self.hosts[h.index].known);
+            .filter(|h| !h.day2 && (h.cluster.as_ref() == Some(&cluster.name) || h.bound_to.contains(&cluster.name)))
+            .all(|h| self.hosts[h.index].known && self.hosts[h.index].cluster == self.clusters[index].id);
         if all_known {
             self.clusters[index].asked_to_install = true;
             self.todo.push_back(Deed::Install(index));
@@ -512,6 +519,11 @@ impl User {
                 let (infra_env, id) = host?;
                 ops::unbind_host(infra_env, id).request
             }
+            ActionKind::AllowAddHosts => ops::allow_add_hosts(cluster?).request,
+            ActionKind::InstallHost => {
+                let (infra_env, id) = host?;
+                ops::install_host(infra_env, id).request
+            }
             ActionKind::BootDiscovery => return None,
         })
     }
@@ -575,9 +587,9 @@ impl User {
                     .map(|n| ServiceNetwork { cidr: Some(n.to_string()), ..ServiceNetwork::default() })
                     .collect(),
             ),
-            // The service derives the machine network of a cluster from its VIPs, and refuses to be told both. That of a
-            // single node it takes from the host.
-            machine_networks: (!managed && cluster.control_plane_count > 1).then(|| {
+            // The service derives the machine network of a cluster from its VIPs, and refuses to be told both, unless there are
+            // two families. That of a single node it takes from the host.
+            machine_networks: ((!managed && cluster.control_plane_count > 1) || cluster.is_dual_stack()).then(|| {
                 cluster
                     .machine_networks
                     .iter()
@@ -898,6 +910,11 @@ impl User {
                     let state = if index == POOL { &mut self.pool } else { &mut self.clusters[index] };
                     state.events_seen += i64::try_from(events.len()).unwrap_or(0);
                     for event in events {
+                        // A host of the pool that was bound is told of in both lists: once is enough.
+                        let of_cluster = event.cluster_id.is_some_and(|c| self.cluster_index.contains_key(&c));
+                        if index == POOL && of_cluster {
+                            continue;
+                        }
                         if self.config.events_tell_states {
                             self.states_of_event(&event);
                         }

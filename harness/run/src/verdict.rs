@@ -13,13 +13,14 @@ use vlab_model::console;
 use vlab_model::history::{Observation, Source, What};
 use vlab_model::invariant::{self, InvariantVerdict};
 use vlab_model::validation::ValidationStatus;
-use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
+use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 use vlab_scenario::{
     Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
 };
 
 use crate::fault;
 use crate::moment::{At, Cast, Tracker};
+use crate::pivot;
 
 /// Name of the check that fails when the service under test ends by itself.
 pub const STAYS_UP: &str = "the service stays up";
@@ -50,6 +51,8 @@ pub struct Judgement {
     pub checks: Vec<CheckResult>,
     /// How long things took.
     pub durations: Vec<DurationResult>,
+    /// The bootstraps' pivots, as they were measured.
+    pub pivots: Vec<PivotResult>,
 }
 
 /// Judges a history. `clock_scale` is the time profile's; `out_of_time` says that the run was ended by its total budget.
@@ -65,6 +68,9 @@ pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> 
     judgement.checks.extend(judge.faults());
     judgement.checks.extend(judge.refused_actions());
     judgement.checks.extend(judge.consoles());
+    let pivots = pivot::measure(scenario, clock_scale, history, &judge.timeline, &judge.cast);
+    judgement.checks.extend(pivots.checks);
+    judgement.pivots = pivots.pivots;
     judgement.checks.extend(invariant::check_all(history).into_iter().map(invariant_check));
     judge.budgets(&mut judgement);
     judgement
@@ -757,6 +763,7 @@ impl Judge<'_> {
             .scenario
             .hosts
             .iter()
+            .filter(|h| !h.day2)
             .map(|h| {
                 let id = self.cast.hosts.get(&h.name)?;
                 self.timeline.hosts.get(id)?.statuses.iter().find(|s| known(s)).map(|s| s.at)

@@ -10,6 +10,7 @@ use vlab_api::types::{
     ClusterStatus, ClusterValidationId, HostRole, HostStage, HostStatus, HostValidationId, ImageType, PlatformType,
 };
 use vlab_model::console;
+use vlab_model::pivot::{PivotMoment, SINGLE_NODE};
 use vlab_model::settings::{SettingError, Settings};
 
 use crate::catalogue::Catalogue;
@@ -20,8 +21,8 @@ use crate::spanned::{At, Plain, Scalar, Text, split_step};
 use crate::time::Span;
 use crate::types::*;
 use crate::words::{
-    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Lasting, Quantity, RoleName, SequenceMode, ServiceKind,
-    Topology, When,
+    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Lasting, PivotOrder, Quantity, RoleName, SequenceMode,
+    ServiceKind, Topology, When,
 };
 
 /// Words that mean something of their own where a name of a host or a group can stand.
@@ -265,12 +266,16 @@ impl Checker<'_> {
         self.one_kind_in_a_cluster(&hosts, &group_places);
         self.machines_in_one_network(&hosts, &group_places);
         let bound = self.bindings(file, &names, &hosts);
+        for host in &mut hosts {
+            host.bound_to = bound.get(&host.name).cloned().unwrap_or_default();
+        }
         let mut clusters = vec![];
         let mut places = vec![];
         for (cluster_file, cluster_name) in cluster_files.iter().zip(&names) {
             let members: Vec<&Host> = hosts
                 .iter()
-                .filter(|h| h.cluster.as_ref() == Some(cluster_name) || bound.get(&h.name) == Some(cluster_name))
+                .filter(|h| h.cluster.as_ref() == Some(cluster_name) || h.bound_to.contains(cluster_name))
+                .filter(|h| !h.day2)
                 .collect();
             // VIPs that the user sets later need not be there at the beginning.
             let vips_later = file.actions.iter().any(|a| {
@@ -280,7 +285,7 @@ impl Checker<'_> {
             clusters.push(cluster);
             places.push(place);
         }
-        self.addresses(file, &clusters, &places, &mut hosts, &bound);
+        self.addresses(file, &clusters, &places, &mut hosts);
         (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
 
         let known = Known {
@@ -294,7 +299,7 @@ impl Checker<'_> {
             faults: file.faults.iter().map(|f| f.name.text.as_str()).collect(),
             member: hosts
                 .iter()
-                .map(|h| (h.name.as_str(), h.cluster.as_deref().or(bound.get(&h.name).map(String::as_str))))
+                .map(|h| (h.name.as_str(), h.cluster.as_deref().or(h.bound_to.last().map(String::as_str))))
                 .collect(),
             resets: file.actions.iter().any(|a| a.act.text == ActionKind::Reset.as_str()),
         };
@@ -303,6 +308,7 @@ impl Checker<'_> {
         let faults = self.faults(&file.faults, &known);
         let expect = self.expectations(&file.expect, &known);
         let budgets = self.budgets(file.budgets.as_ref());
+        let pivot = file.pivot.as_ref().and_then(|p| self.pivot(p, &clusters, &actions));
         let installs = clusters.iter().any(|c| c.install == InstallMode::Auto)
             || actions.iter().any(|a| a.kind == ActionKind::Install && a.refused.is_none());
         let until = self.until(file, &known, installs)?;
@@ -328,6 +334,7 @@ impl Checker<'_> {
             faults,
             expect,
             budgets,
+            pivot,
             until,
             load,
             report,
@@ -626,6 +633,7 @@ impl Checker<'_> {
                     None
                 }
             };
+            let day2 = self.day2(group, cluster.as_deref(), role, file, clusters);
             for number in 0..count {
                 let host_name = format!("{name}-{number}");
                 if !host_names.insert(host_name.clone()) {
@@ -647,8 +655,11 @@ impl Checker<'_> {
                     profile: profile.clone(),
                     overrides: overrides.clone(),
                     cluster: cluster.clone(),
+                    bound_to: vec![],
+                    day2,
                     address: None,
                     dhcp: group.dhcp.unwrap_or(true),
+                    second_address: None,
                     register_after,
                 });
             }
@@ -717,9 +728,50 @@ impl Checker<'_> {
         vm
     }
 
-    /// Hosts of the pool that an action binds to a cluster later.
-    fn bindings(&self, file: &ScenarioFile, clusters: &[String], hosts: &[Host]) -> BTreeMap<String, String> {
-        let mut bound = BTreeMap::new();
+    /// Are the hosts of the group added after the installation?
+    fn day2(
+        &mut self,
+        group: &At<GroupFile>,
+        cluster: Option<&str>,
+        role: HostRole,
+        file: &ScenarioFile,
+        clusters: &[String],
+    ) -> bool {
+        let Some(said) = group.day2.as_ref().filter(|d| ***d) else { return false };
+        let opens = |a: &At<ActionFile>| {
+            let of = a.cluster.as_ref().map_or(clusters.first().map(String::as_str), |c| Some(c.text.as_str()));
+            a.act.text == ActionKind::AllowAddHosts.as_str() && of == cluster
+        };
+        if cluster.is_none() {
+            self.refuse(
+                &said.span,
+                "hosts of the pool are bound to a cluster, whatever the day",
+                "of no use here",
+                "remove `day2`, or name the `cluster` that they are added to",
+            );
+        } else if !file.actions.iter().any(opens) {
+            self.refuse(
+                &said.span,
+                "nobody opens the cluster for hosts of day 2",
+                "they would never boot",
+                "add an action `{do: allow-add-hosts, after: {cluster: .., status: installed}}`",
+            );
+        }
+        if !matches!(role, HostRole::Worker | HostRole::AutoAssign) {
+            let place = group.role.as_ref().map_or(&group.name.span, |r| &r.span);
+            self.refuse(
+                place,
+                "a host of day 2 becomes a worker",
+                "not this role",
+                "write `role: worker`, or leave it out",
+            );
+        }
+        true
+    }
+
+    /// Hosts of the pool that actions bind to clusters later.
+    fn bindings(&self, file: &ScenarioFile, clusters: &[String], hosts: &[Host]) -> BTreeMap<String, Vec<String>> {
+        let mut bound: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for action in &file.actions {
             if action.act.text != ActionKind::Bind.as_str() {
                 continue;
@@ -733,7 +785,7 @@ impl Checker<'_> {
                 let named = action.host.as_ref().is_some_and(|h| h.text == host.name)
                     || action.hosts.as_ref().is_some_and(|g| g.text == host.group || g.text == "all");
                 if named {
-                    bound.insert(host.name.clone(), cluster.clone());
+                    bound.entry(host.name.clone()).or_default().push(cluster.clone());
                 }
             }
         }
@@ -1205,21 +1257,14 @@ impl Checker<'_> {
     }
 
     /// Gives every host its address and compares them all.
-    fn addresses(
-        &mut self,
-        file: &ScenarioFile,
-        clusters: &[Cluster],
-        places: &[ClusterPlaces],
-        hosts: &mut [Host],
-        bound: &BTreeMap<String, String>,
-    ) {
+    fn addresses(&mut self, file: &ScenarioFile, clusters: &[Cluster], places: &[ClusterPlaces], hosts: &mut [Host]) {
         let mut taken: BTreeMap<IpAddr, String> = BTreeMap::new();
         for cluster in clusters {
             for vip in cluster.api_vips.iter().chain(&cluster.ingress_vips) {
                 taken.insert(*vip, format!("a VIP of the cluster `{}`", cluster.name));
             }
         }
-        let member = |h: &Host| h.cluster.clone().or_else(|| bound.get(&h.name).cloned());
+        let member = |h: &Host| h.cluster.clone().or_else(|| h.bound_to.last().cloned());
         // First what the file says, so that what is chosen keeps clear of it.
         for group in file.hosts.iter() {
             let Some(addresses) = &group.addresses else { continue };
@@ -1342,6 +1387,38 @@ impl Checker<'_> {
                 taken.insert(address, format!("the address of host `{}`", host.name));
                 host.address = IpNet::new(address, network.prefix_len()).ok();
             }
+        }
+        self.second_addresses(clusters, places, hosts, &mut taken);
+    }
+
+    /// Hosts of dual-stack clusters have an address of the other family, too: the next free one, from the tenth on.
+    fn second_addresses(
+        &mut self,
+        clusters: &[Cluster],
+        places: &[ClusterPlaces],
+        hosts: &mut [Host],
+        taken: &mut BTreeMap<IpAddr, String>,
+    ) {
+        for host in hosts {
+            let name = host.cluster.as_ref().or(host.bound_to.last());
+            let Some(i) = clusters.iter().position(|c| Some(&c.name) == name && c.is_dual_stack()) else { continue };
+            let Some(first) = host.address else { continue };
+            let other = |n: &&IpNet| matches!(n, IpNet::V4(_)) != matches!(first, IpNet::V4(_));
+            let Some(network) = clusters[i].machine_networks.iter().find(other) else { continue };
+            let mut free =
+                (10..).map_while(|n| offset_address(network.network(), n)).take_while(|a| usable(network, *a));
+            let Some(address) = free.find(|a| !taken.contains_key(a)) else {
+                let at = places[i].machine.first().cloned().unwrap_or(places[i].place.clone());
+                self.refuse(
+                    &at,
+                    format!("the machine network `{network}` has no address left for host `{}`", host.name),
+                    "full",
+                    "use a bigger machine network",
+                );
+                return;
+            };
+            taken.insert(address, format!("the address of host `{}`", host.name));
+            host.second_address = IpNet::new(address, network.prefix_len()).ok();
         }
     }
 }
@@ -1761,7 +1838,8 @@ impl Checker<'_> {
             (subject.unwrap_or(Subject::Run), Seen::Fault { name: text.text.clone(), phase })
         } else if let Some(text) = &item.did {
             let deed = self.read(text)?;
-            let subject = if deed.of_cluster {
+            let of_hosts = matches!(subject, Some(Subject::Hosts(_) | Subject::Role { .. }));
+            let subject = if deed.of_cluster && !(deed.of_host && of_hosts) {
                 self.needs_cluster(subject, &text.span, known, "what happens inside clusters")?
             } else {
                 let subject = subject.unwrap_or(Subject::Run);
@@ -1835,6 +1913,7 @@ impl Checker<'_> {
                 | ActionKind::DeleteHost
                 | ActionKind::Bind
                 | ActionKind::Unbind
+                | ActionKind::InstallHost
                 | ActionKind::BootDiscovery
         );
         if kind == ActionKind::BootDiscovery
@@ -2695,6 +2774,50 @@ impl Checker<'_> {
             total: positive(self, &file.total, "total")
                 .unwrap_or(Span::Service(std::time::Duration::from_secs(3 * 3600))),
         }
+    }
+
+    fn pivot(&mut self, file: &At<PivotFile>, clusters: &[Cluster], actions: &[Action]) -> Option<Pivot> {
+        let order = self.read_option(&file.order).unwrap_or(PivotOrder::Strict);
+        let positive = |c: &mut Self, text: &Option<Text<Span>>| {
+            let span = c.read_option(text)?;
+            if span.as_written().is_zero() {
+                let place = text.as_ref().map_or(0..0, |t| t.span.clone());
+                c.refuse(&place, "a budget of the pivot is zero", "cannot be kept", "write a time above zero");
+            }
+            Some(span)
+        };
+        let within = positive(self, &file.within);
+        let of = &file.stages;
+        let written = [
+            (PivotMoment::TemporaryControlPlaneUp, &of.temporary_control_plane_up),
+            (PivotMoment::FirstMasterJoined, &of.first_master_joined),
+            (PivotMoment::SecondMasterJoined, &of.second_master_joined),
+            (PivotMoment::BootkubeDone, &of.bootkube_done),
+            (PivotMoment::EtcdQuorum, &of.etcd_quorum),
+            (PivotMoment::BootstrapReboot, &of.bootstrap_reboot),
+            (PivotMoment::Rejoined, &of.rejoined),
+        ];
+        let installs: Vec<&Cluster> = clusters.iter().filter(|c| c.is_installed_by(actions)).collect();
+        if installs.is_empty() {
+            self.refuse(&file.span, "no cluster is installed here", "no pivot without it", "remove `pivot`");
+        }
+        let mut stages = BTreeMap::new();
+        for (moment, text) in written {
+            let Some(span) = positive(self, text) else { continue };
+            let has = |c: &&Cluster| PivotMoment::of(c.control_plane_count == 1).contains(&moment);
+            if !installs.is_empty() && !installs.iter().any(has) {
+                let place = text.as_ref().map_or(0..0, |t| t.span.clone());
+                let words: Vec<&str> = SINGLE_NODE.iter().skip(1).map(|m| m.as_str()).collect();
+                self.refuse(
+                    &place,
+                    format!("the pivot of a single node has no `{moment}`"),
+                    "nobody joins",
+                    format!("remove it; there are {}", quoted(&words, "and")),
+                );
+            }
+            stages.insert(moment, span);
+        }
+        Some(Pivot { order, within, stages, line: self.line(&file.span) })
     }
 
     fn until(&mut self, file: &ScenarioFile, known: &Known<'_>, installs: bool) -> Option<Until> {

@@ -522,6 +522,15 @@ pub static FAULTS: &[FaultRow] = &[
         purpose: "etcd does not leave the bootstrap host: a member fails, and there is no quorum without it",
     },
     FaultRow {
+        kind: K::QuorumLost,
+        place: P::ControlPlane,
+        targets: &[Cluster],
+        lasts: Time,
+        params: &[],
+        hosts: Any,
+        purpose: "etcd has left the bootstrap host and has too few members up: no API as long as the fault lasts",
+    },
+    FaultRow {
         kind: K::OperatorDegraded,
         place: P::ControlPlane,
         targets: &[Cluster],

@@ -21,8 +21,8 @@ use crate::spanned::{
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, RoleName,
-    SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
+    RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -68,6 +68,8 @@ pub(crate) struct ScenarioFile {
     /// `event`, `stage_duration`, `operator`.
     #[serde(default)]
     pub(crate) expect: Vec<At<ExpectFile>>,
+    /// What must be true of the bootstrap's pivot in every cluster that is installed.
+    pub(crate) pivot: Option<At<PivotFile>>,
     /// Time limits.
     pub(crate) budgets: Option<BudgetsFile>,
     /// When the run ends. Without it: when every cluster that installs is `installed`, `error` or `cancelled`.
@@ -237,6 +239,9 @@ pub(crate) struct GroupFile {
     pub(crate) register_after: Option<Text<Span>>,
     /// Name of their cluster, or `none` for the pool. Not needed where there is one cluster.
     pub(crate) cluster: Option<Text<Plain>>,
+    /// True: they are added to the cluster after its installation. They boot when an action has opened it (`allow-add-hosts`), and
+    /// another one installs them (`install-host`).
+    pub(crate) day2: Option<At<bool>>,
 }
 
 /// Addresses of a group.
@@ -677,6 +682,42 @@ pub(crate) struct BudgetsFile {
     pub(crate) install: Option<Text<Span>>,
     /// The whole run; reaching it ends the run. `3h` without it.
     pub(crate) total: Option<Text<Span>>,
+}
+
+/// The bootstrap's pivot: all of its moments must come. Durations are service time, from one moment to the next.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Pivot")]
+pub(crate) struct PivotFile {
+    /// `strict` (without it): the moments come in their order, and etcd keeps its quorum. `any`: they only have to come.
+    pub(crate) order: Option<Text<PivotOrder>>,
+    /// From the start of bootkube until the bootstrap is back as a master.
+    pub(crate) within: Option<Text<Span>>,
+    /// How long each may take, from the moment before it.
+    #[serde(default)]
+    pub(crate) stages: PivotStagesFile,
+}
+
+/// How long the stages of a pivot may take. Each is named after the moment with which it ends.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(rename = "PivotStages")]
+pub(crate) struct PivotStagesFile {
+    /// Until the temporary control plane answers.
+    pub(crate) temporary_control_plane_up: Option<Text<Span>>,
+    /// Until the first other master (or arbiter) is a ready node. Not on a single node.
+    pub(crate) first_master_joined: Option<Text<Span>>,
+    /// Until the second one is. Not on a single node.
+    pub(crate) second_master_joined: Option<Text<Span>>,
+    /// Until bootkube is through.
+    pub(crate) bootkube_done: Option<Text<Span>>,
+    /// Until etcd has its quorum without the bootstrap's member; on a single node, which writes its disk and reboots first, until
+    /// its own etcd runs from the disk.
+    pub(crate) etcd_quorum: Option<Text<Span>>,
+    /// Until the bootstrap reboots.
+    pub(crate) bootstrap_reboot: Option<Text<Span>>,
+    /// Until the bootstrap is a ready node of the control plane.
+    pub(crate) rejoined: Option<Text<Span>>,
 }
 
 /// When the run ends: all of what is here, in this order: `seen` and `at`, then `idle_polls`, then `then`.

@@ -55,6 +55,7 @@ pub(crate) fn stage_lists(
             for host in hosts.iter().filter(|h| names.contains(&h.name)) {
                 let Some(cluster) = member.get(host.name.as_str()).copied().flatten() else { continue };
                 match (topology(cluster), host.role) {
+                    _ if host.day2 => add(StageRole::Worker),
                     (Some(Topology::Sno), _) => add(StageRole::SingleNode),
                     (_, HostRole::Worker) => add(StageRole::Worker),
                     (_, HostRole::Arbiter) => add(StageRole::Master),

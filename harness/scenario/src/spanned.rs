@@ -139,14 +139,14 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, RoleName,
-    SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
+    RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
     Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way to install",
-    SequenceMode => "mode of a sequence", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
+    SequenceMode => "mode of a sequence", PivotOrder => "order of a pivot", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
     FaultKind => "kind of fault", FaultPhase => "phase of a fault", NetworkMistake => "mistake of a static network",
 }
 api_vocabulary! {
@@ -319,8 +319,10 @@ impl Scalar for EventName {
 /// Something that happens on a host, or inside a cluster, and that the service does not see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deed {
-    /// It happens to a cluster, not to one of its hosts.
+    /// It happens to a cluster.
     pub(crate) of_cluster: bool,
+    /// It is one host's.
+    pub(crate) of_host: bool,
 }
 
 const DEEDS_OF_HOSTS: &[&str] = &[
@@ -351,15 +353,21 @@ const DEEDS_OF_CLUSTERS: &[&str] = &[
     "temporary-control-plane-up",
     "bootkube-done",
     "etcd-bootstrap-done",
+    "etcd-quorum-lost",
+    "etcd-quorum-back",
     "controller-ready",
     "installation-completed",
 ];
 
+/// What happens to a cluster and names the host on which it does.
+const DEEDS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-quorum-lost"];
+
 impl Scalar for Deed {
     fn read(text: &str) -> Result<Self, Complaint> {
         let of_cluster = DEEDS_OF_CLUSTERS.contains(&text);
-        if of_cluster || DEEDS_OF_HOSTS.contains(&text) {
-            return Ok(Deed { of_cluster });
+        let of_host = DEEDS_OF_HOSTS.contains(&text) || DEEDS_IN_A_CLUSTER.contains(&text);
+        if of_cluster || of_host {
+            return Ok(Deed { of_cluster, of_host });
         }
         Err(unknown_word("thing that hosts or clusters do", text, &[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS].concat()))
     }

@@ -9,13 +9,14 @@ use serde::Serialize;
 use vlab_api::types::{
     ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, ImageType, OperatorStatus, PlatformType, Severity,
 };
+use vlab_model::pivot::PivotMoment;
 use vlab_model::validation::ValidationStatus;
 
 use crate::faults::ParamValue;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, Quantity,
-    RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
+    Quantity, RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -53,6 +54,8 @@ pub struct Scenario {
     pub expect: Vec<Expectation>,
     /// Time limits.
     pub budgets: Budgets,
+    /// What must be true of the pivot, where the scenario says so.
+    pub pivot: Option<Pivot>,
     /// When the run ends.
     pub until: Until,
     /// For load scenarios: how hosts come and what is measured.
@@ -214,6 +217,22 @@ pub struct Cluster {
     pub line: usize,
 }
 
+impl Cluster {
+    /// Does somebody start its installation: the driver, or one of these actions?
+    pub fn is_installed_by(&self, actions: &[Action]) -> bool {
+        let by_action = |a: &Action| {
+            a.kind == ActionKind::Install && a.refused.is_none() && a.cluster.as_deref() == Some(&self.name)
+        };
+        self.install == InstallMode::Auto || actions.iter().any(by_action)
+    }
+
+    /// Has it machine networks of both address families?
+    pub fn is_dual_stack(&self) -> bool {
+        let of_four = |n: &IpNet| matches!(n, IpNet::V4(_));
+        self.machine_networks.iter().any(of_four) && !self.machine_networks.iter().all(of_four)
+    }
+}
+
 /// A network of pods.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterNetwork {
@@ -244,10 +263,16 @@ pub struct Host {
     pub overrides: Overrides,
     /// The cluster that it is to join; `None`: the pool.
     pub cluster: Option<String>,
+    /// The clusters to which actions bind it, in the order of the file. Only hosts of the pool have some.
+    pub bound_to: Vec<String>,
+    /// It is added to its cluster when that is installed.
+    pub day2: bool,
     /// Its address with the prefix length of its network; `None`: the profile's (DHCP) choice.
     pub address: Option<IpNet>,
     /// Does DHCP give it an address?
     pub dhcp: bool,
+    /// Its address of the other family, where its cluster is dual-stack.
+    pub second_address: Option<IpNet>,
     /// When it starts, counted from the moment when hosts may come.
     pub register_after: Span,
 }
@@ -587,6 +612,19 @@ pub enum Steps {
     Stages(Vec<HostStage>),
     /// Of a cluster.
     FinalizingStages(Vec<FinalizingStage>),
+}
+
+/// What must be true of the bootstrap's pivot in every cluster that is installed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pivot {
+    /// How strictly the moments are compared.
+    pub order: PivotOrder,
+    /// From the start of bootkube until the bootstrap is back as a master.
+    pub within: Option<Span>,
+    /// How long it may take to each moment from the one before it.
+    pub stages: BTreeMap<PivotMoment, Span>,
+    /// Line of the scenario's file, from 1.
+    pub line: usize,
 }
 
 /// Time limits. Those that are `None` are not checked, except `total`, which always ends a run.

@@ -131,6 +131,16 @@ words! {
 }
 
 words! {
+    /// How strictly the moments of a pivot are compared.
+    PivotOrder {
+        /// In their order, and etcd keeps its quorum.
+        Strict = "strict",
+        /// They only have to come.
+        Any = "any",
+    }
+}
+
+words! {
     /// When a value is looked at.
     When {
         /// In the end.
@@ -175,6 +185,10 @@ words! {
         Bind = "bind",
         /// Give a host back to the pool.
         Unbind = "unbind",
+        /// Open an installed cluster for more hosts (day 2).
+        AllowAddHosts = "allow-add-hosts",
+        /// Install a host of day 2, which nobody does by himself.
+        InstallHost = "install-host",
         /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
         /// could refuse.
         BootDiscovery = "boot-discovery",
@@ -264,6 +278,8 @@ words! {
         BootkubeHangs = "bootkube-hangs",
         /// Etcd does not leave the bootstrap host: a member fails, and there is no quorum without it.
         EtcdStuck = "etcd-stuck",
+        /// Etcd has left the bootstrap host and has too few members up: no API.
+        QuorumLost = "quorum-lost",
         /// An operator does not become available.
         OperatorDegraded = "operator-degraded",
         /// The controller hangs while the cluster finalizes.

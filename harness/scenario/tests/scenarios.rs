@@ -397,6 +397,58 @@ fn expectations_that_cannot_be(#[case] name: &str, #[case] item: &str) {
 }
 
 #[rstest]
+#[case("pivot_unknown_key", "{order: strict, withn: 5m}")]
+#[case("pivot_unknown_order", "{order: strikt}")]
+#[case("pivot_unknown_stage", "{stages: {bootkube-dun: 5m}}")]
+#[case("pivot_zero", "{stages: {bootkube-done: 0s}}")]
+fn pivots_that_cannot_be(#[case] name: &str, #[case] pivot: &str) {
+    refused(name, base(&[("expect:", &format!("pivot: {pivot}\nexpect:"))]));
+}
+
+#[test]
+fn a_pivot_wants_a_cluster_that_has_it() {
+    let single = "version: 1\nname: one\ncluster: {topology: sno}\nhosts: [{name: node}]\n";
+    let joined = "pivot: {stages: {second-master-joined: 5m}}\n";
+    refused("pivot_of_a_single_node", format!("{single}{joined}"));
+    let never = single.replace("topology: sno", "topology: sno, install: never");
+    refused("pivot_of_nobody", format!("{never}pivot: {{within: 1h}}\nuntil: {{at: 10m}}\n"));
+}
+
+#[test]
+fn a_pivot_is_resolved() {
+    use vlab_model::pivot::PivotMoment;
+    let pivot = "pivot: {within: 40m, stages: {bootkube-done: 10m, etcd-quorum: 5m wall}}\nexpect:";
+    let pivot = read(base(&[("expect:", pivot)])).unwrap_or_else(|e| panic!("{e}")).pivot.unwrap();
+    assert_eq!(pivot.order, vlab_scenario::PivotOrder::Strict);
+    let spans: Vec<_> = pivot.stages.iter().map(|(m, s)| (*m, s.to_string())).collect();
+    let expected = [(PivotMoment::BootkubeDone, "10m"), (PivotMoment::EtcdQuorum, "5m wall")];
+    assert_eq!(spans, expected.map(|(m, s)| (m, s.to_owned())));
+}
+
+#[rstest]
+#[case("day2_without_opening", "")]
+#[case("day2_master", "actions: [{do: allow-add-hosts, at: 2h}]\n")]
+fn hosts_of_day_2_that_cannot_be(#[case] name: &str, #[case] actions: &str) {
+    let role = if actions.is_empty() { "worker" } else { "master" };
+    let text = base(&[
+        ("expect:", &format!("{actions}expect:")),
+        ("hosts:\n", &format!("hosts:\n  - {{name: extra, role: {role}, day2: true}}\n")),
+    ]);
+    refused(name, text);
+}
+
+#[test]
+fn a_dual_stack_cluster_gives_its_hosts_two_addresses() {
+    let text = "version: 1\nname: both\ncluster:\n  topology: compact\n  machine_networks: [10.1.0.0/24, 'fd00:1::/64']\n  \
+        api_vips: [10.1.0.2, 'fd00:1::a']\n  ingress_vips: [10.1.0.3, 'fd00:1::3']\nhosts: [{name: m, count: 3, role: master}]\n";
+    let scenario = read(text.to_owned()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(scenario.clusters[0].is_dual_stack());
+    let second: Vec<String> = scenario.hosts.iter().map(|h| h.second_address.unwrap().to_string()).collect();
+    // The tenth address is the API's.
+    assert_eq!(second, ["fd00:1::b/64", "fd00:1::c/64", "fd00:1::d/64"]);
+}
+
+#[rstest]
 #[case("action_unknown", "{do: instal, at: 5m}")]
 #[case("action_without_time", "{do: cancel}")]
 #[case("action_two_times", "{do: cancel, at: 5m, after: {cluster: ocp, status: installing}}")]

@@ -166,6 +166,7 @@ pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
         FaultKind::BootkubeFails => cluster(ClusterIll::BootkubeFails),
         FaultKind::BootkubeHangs => cluster(ClusterIll::BootkubeHangs),
         FaultKind::EtcdStuck => cluster(ClusterIll::EtcdStays),
+        FaultKind::QuorumLost => cluster(ClusterIll::QuorumLost),
         FaultKind::OperatorDegraded => cluster(ClusterIll::OperatorDegraded(with.text("operator").to_owned())),
         FaultKind::FinalizingStuck => {
             let stage = with.finalizing_stage().ok_or("the stage is not known")?;

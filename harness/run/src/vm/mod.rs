@@ -23,6 +23,8 @@ use vlab_lab::machines::{Accel, Machine, MachineEvent, MachineSpec, Machines, Ma
 use vlab_lab::network::{Forward, Network, NetworkOptions};
 use vlab_model::console::{Classifier, plain};
 use vlab_model::history::{Source, What};
+use vlab_model::invariant::NODE_READY;
+use vlab_model::pivot::{self, Told};
 use vlab_node::say;
 use vlab_scenario::{FaultPhase, Need};
 
@@ -495,6 +497,16 @@ impl Listener {
 
     /// What a program of the node says that it did: what happens on the host, and what happens inside its cluster.
     fn moment(&self, line: &str) -> Option<What> {
+        // The pivot's moments have one form, whoever tells them.
+        match (pivot::told(line), self.cluster) {
+            (Some(Told::HostDid(what)), _) => return Some(What::HostDid { host: self.host, what: what.to_owned() }),
+            (Some(Told::InCluster(what)), Some(cluster)) => {
+                let of_host = [pivot::BOOTKUBE_STARTED, pivot::ETCD_QUORUM_LOST, NODE_READY].contains(&what);
+                let host = of_host.then_some(self.host);
+                return Some(What::InCluster { cluster, host, what: what.to_owned() });
+            }
+            _ => {}
+        }
         let (part, what, _) = say::read(line)?;
         let what = what.to_owned();
         match (part, self.cluster) {
@@ -605,6 +617,13 @@ mod tests {
         let said = "[   12.3] vlab-node: pivot bootkube-done {}";
         let done = What::InCluster { cluster, host: Some(Uuid::from_u128(1)), what: "bootkube-done".into() };
         assert_eq!(listener.means(said), [line(said, None), done]);
+        for (said, host, means) in [
+            ("vlab-node: pivot etcd-bootstrap-removed {}", None, "etcd-bootstrap-done"),
+            ("vlab-node: node ready {}", Some(Uuid::from_u128(1)), "node-ready"),
+        ] {
+            let told = What::InCluster { cluster, host, what: means.into() };
+            assert_eq!(listener.means(said)[1..], [told], "the word of simulated clusters");
+        }
         let said = "vlab-node: agent registered {\"a\": 1}";
         let done = What::HostDid { host: Uuid::from_u128(1), what: "registered".into() };
         assert_eq!(listener.means(said)[1..], [done]);
