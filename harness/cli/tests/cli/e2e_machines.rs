@@ -56,3 +56,16 @@ fn e2e_without_machines_open_hosts_are_simulated_loudly_and_others_say_why() {
     assert_eq!(asked.status.code(), Some(3), "{said}");
     bench.nothing_is_left();
 }
+
+#[test]
+fn e2e_a_medium_that_is_none_is_told_by_its_name() {
+    if no_machines() {
+        return;
+    }
+    let bench = Bench::new();
+    let medium = bench.file("live.iso", vec![0; 70_000]);
+    let file = bench.file("t.yaml", node("vm", 64) + &format!("infra_env: {{iso: {medium}}}\n"));
+    let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(3);
+    said.says(&["the end of its log", &format!("the OS image {medium} ")]);
+    bench.nothing_is_left();
+}

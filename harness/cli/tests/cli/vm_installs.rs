@@ -43,18 +43,20 @@ fn vm_installs(#[case] name: &str, #[case] machines: usize) {
     bench.nothing_is_left();
 }
 
-#[test]
-fn vm_whose_power_is_lost_ends_the_run_with_its_name() {
+/// What is killed while the machine boots, and what the run then says.
+#[rstest]
+#[case("qemu-system", "node-0: its QEMU was killed or crashed")]
+#[case("dnsmasq", "dnsmasq, which gives the machines addresses and names, ended by itself")]
+fn vm_without_what_it_needs_ends_the_run_with_its_name(#[case] program: &str, #[case] words: &str) {
     if !wanted() {
         return;
     }
     let bench = Bench::new();
     let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
     bench.wait_for_history("\"did\":\"defined\"");
-    let qemu = bench.processes().into_iter().find(|(_, line)| line.contains("qemu-system"));
-    let (pid, _) = qemu.unwrap();
+    let (pid, _) = bench.processes().into_iter().find(|(_, line)| line.contains(program)).unwrap();
     crate::bench::signal(pid, "KILL");
-    run.end(crate::bench::RUN).ends_with(3).says(&["node-0: its QEMU was killed or crashed", "after the start"]);
+    run.end(crate::bench::RUN).ends_with(3).says(&[words]);
     bench.nothing_is_left();
 }
 
