@@ -16,14 +16,25 @@ fn wanted() -> bool {
     wanted && !no_machines()
 }
 
+#[test]
+fn vm_installs_a_single_node() {
+    if wanted() {
+        installs("sno", 1);
+    }
+}
+
+/// Only where they are asked for: together they take as long as all other tests.
 #[rstest]
-#[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
 #[case("ha-3-1", 4)]
-fn vm_installs(#[case] name: &str, #[case] machines: usize) {
-    if !wanted() {
-        return;
+fn vm_installs_more(#[case] name: &str, #[case] machines: usize) {
+    match std::env::var("VLAB_TEST_MACHINES").as_deref() {
+        Ok("all") if wanted() => installs(name, machines),
+        _ => println!("skipped: set VLAB_TEST_MACHINES=all"),
     }
+}
+
+fn installs(name: &str, machines: usize) {
     let bench = Bench::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
