@@ -76,6 +76,13 @@ pub fn render(result: &RunResult, style: Style) -> String {
     out.text
 }
 
+/// The verdict in one line and, where it did not pass, why.
+pub fn closing_line(result: &RunResult, style: Style) -> String {
+    let mut out = Out { text: String::new(), width: style.width.max(40), color: style.color };
+    out.verdict(result);
+    out.text
+}
+
 struct Out {
     text: String,
     width: usize,

@@ -7,6 +7,7 @@
 //! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
 //!   lines, [`junit`] lists the checks for CI.
 //! * [`spread`] puts what several runs took side by side.
+//! * [`session`] is what several runs gave together: table, JUnit, `session.json`.
 //! * [`redact`] takes secrets out of everything that is written.
 
 pub mod console;
@@ -15,6 +16,7 @@ pub mod junit;
 pub mod redact;
 pub mod result;
 pub mod spread;
+pub mod session;
 pub mod timeline;
 
 mod pivot;

@@ -27,6 +27,8 @@ pub mod exit {
     pub const BUDGET_MISSED: u8 = 5;
     /// All holds, but something was left behind.
     pub const LEAK: u8 = 6;
+    /// All holds, but something held only when it was tried again.
+    pub const FLAKY: u8 = 7;
     /// A fault of the harness itself.
     pub const INTERNAL: u8 = 70;
     /// Interrupted by the user.

@@ -394,7 +394,11 @@ impl<'a> Reader<'a> {
                 self.row(row("console", "warning", None, machine, text));
             }
             // Too many for a page; they are in the history.
-            What::Step { .. } | What::ClusterProgress { .. } | What::Console { finding: None, .. } => {}
+            What::Step { .. }
+            | What::ClusterProgress { .. }
+            | What::HostLogs { .. }
+            | What::ClusterLogs { .. }
+            | What::Console { finding: None, .. } => {}
         }
     }
 

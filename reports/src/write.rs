@@ -43,7 +43,11 @@ pub fn write_all(dir: &Path, result: &RunResult, history: &[Observation], redact
     Ok(written)
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file so that it appears whole or not at all.
+///
+/// # Errors
+/// Those of the file system, with the path in their text.
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let whole = || -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(".report-").tempfile_in(dir)?;

@@ -48,6 +48,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: Doer::Scenario,
     },
     Verb {
+        name: "rerun",
+        usage: "rerun [session] [options of `vlab rerun`]",
+        what: "run those of a session again that did not pass",
+        doer: Doer::Vlab { verb: "rerun", setup: true },
+    },
+    Verb {
         name: "test",
         usage: "test [arguments of `cargo nextest run`]",
         what: "formatting, clippy without warnings, all tests, documentation tests",

@@ -14,6 +14,7 @@ use vlab_model::history::{Source, What};
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, exit};
 use vlab_reports::{Redactor, write_all};
 use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::live::Show;
 use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
 use vlab_run::rundir;
 use vlab_run::target::Target as Service;
@@ -116,7 +117,7 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
         return code;
     }
     let _ = vlab_lab::doctor::raise_open_files();
-    let options = match args.lab.options(text.into_bytes(), interrupted(), false) {
+    let options = match args.lab.options(text.into_bytes(), interrupted(), Show::Nothing) {
         Ok(options) => options,
         Err(code) => return code,
     };

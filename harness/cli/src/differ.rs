@@ -264,7 +264,7 @@ async fn one_run(
     let target = prepared.target.to_string();
     let options = running
         .lab
-        .options(text, running.interrupted.clone(), std::io::stderr().is_terminal())
+        .options(text, running.interrupted.clone(), live)
         .map_err(|_| "cannot find my own program file".to_owned())?;
     let outcome = Box::pin(real::run(&prepared, options)).await;
     let result = outcome.result;

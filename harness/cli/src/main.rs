@@ -7,6 +7,7 @@ mod differ;
 mod machines;
 mod run;
 mod service;
+mod session;
 mod tools;
 
 use std::ffi::OsString;
@@ -24,7 +25,7 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 passed, 1 failed (the product is wrong), 2 usage or invalid scenario, \
-3 inconclusive (the lab was wrong), 4 nothing selected, 5 budget missed, 6 leak, 70 internal error, 130 interrupted.";
+3 inconclusive (the lab was wrong), 4 nothing selected, 5 budget missed, 6 leak, 7 flaky (passed only at a retry), 70 internal error, 130 interrupted.";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -32,6 +33,8 @@ enum Verb {
     Scenario(run::ScenarioArgs),
     /// Run every scenario of the catalogue (`--tag` selects): the catalogue is the test suite of an installer.
     Test(run::TestArgs),
+    /// Run those of a session again that did not pass, with the seeds that they had.
+    Rerun(session::RerunArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(run::SimulateArgs),
     /// Ask a service a few hundred questions about its API, one check each, and judge the answers.
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         match cli.verb {
             Verb::Scenario(args) => run::scenario(args).await,
             Verb::Test(args) => run::test(args).await,
+            Verb::Rerun(args) => session::rerun(args).await,
             Verb::Simulate(args) => run::simulate(args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,

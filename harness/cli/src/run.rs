@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 use vlab_history::Recorder;
-use vlab_reports::console::{self, Style};
+use vlab_reports::console;
 use vlab_reports::result::{RESULT_VERSION, RunResult, Verdict, exit};
 use vlab_reports::spread::Series;
+use vlab_reports::session::Session;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::conductor::Ending;
+use vlab_run::live::Show;
 use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
 use vlab_run::real::{self, RealOptions, find_run};
 use vlab_run::rundir::{self, RunDir};
@@ -22,6 +24,7 @@ use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind, Scenario, SourceFile};
 use vlab_service::program::stop_on_signals;
 
+use crate::session::{self, How, Order, Partition};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tagged};
 use crate::{conformance, say};
 
@@ -47,9 +50,11 @@ Not built yet: https, services with authentication.";
 pub(crate) struct ScenarioArgs {
     /// Names of scenarios, or paths of their files.
     scenarios: Vec<String>,
-    /// Run all scenarios with this tag; `!tag`: without it. May be given several times.
+    /// Run all scenarios with this tag; `!tag`: without it. Of several all must hold.
     #[arg(long)]
     tag: Vec<String>,
+    #[command(flatten)]
+    session: SessionArgs,
     #[command(flatten)]
     options: Options,
 }
@@ -60,17 +65,35 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     tag: Vec<String>,
     #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
     options: Options,
 }
 
+/// What is run how often.
 #[derive(clap::Args, Clone)]
-struct Options {
+struct SessionArgs {
     /// Seed of all random choices, instead of the scenario's.
     #[arg(long)]
     seed: Option<u64>,
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
+    /// Run each so many times. Without `--seed` each time has another seed, unless the scenario fixes one.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: u16,
+    /// Only part I of N of the scenarios, chosen by their names alone: for several machines that share the work.
+    #[arg(long, value_name = "I/N")]
+    partition: Option<Partition>,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// What is under test.
+#[derive(clap::Args, Clone)]
+struct TargetArgs {
     /// Service under test, instead of the scenario's: `simulated`, `process:<program>` (a real assisted-service that is
     /// started for the run, with a PostgreSQL of its own), `container:<image>` (the same in containers) or `remote:<url>` (one that
     /// runs already; it is not touched)
@@ -80,11 +103,16 @@ struct Options {
     /// (simulated, in seconds). Hosts of `kind: auto` are virtual machines where this machine can run some.
     #[arg(long, env = "VLAB_HOSTS", value_name = "KIND")]
     hosts: Option<Hosts>,
+}
+
+/// How this machine is used for it.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Options {
     #[command(flatten)]
-    lab: LabArgs,
+    pub(crate) lab: LabArgs,
     /// No progress on the terminal.
     #[arg(long, short)]
-    quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 /// `--hosts`.
@@ -142,7 +170,7 @@ impl LabArgs {
         &self,
         scenario_text: Vec<u8>,
         interrupted: CancellationToken,
-        live: bool,
+        live: Show,
     ) -> Result<RealOptions, u8> {
         let vlab = std::env::current_exe().map_err(|error| {
             say(&format!("cannot find my own program file: {error}"));
@@ -154,6 +182,8 @@ impl LabArgs {
             scenario_text,
             interrupted,
             live,
+            keep: false,
+            pause_on_failure: false,
             real_tools: self.real_tools,
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
@@ -231,7 +261,7 @@ impl SeriesArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
-    /// A run: its folder, its id, or `latest`.
+    /// A run: its folder, its id, or `latest`; or a session: `sessions/latest`, `sessions/<id>`.
     #[arg(default_value = rundir::LATEST)]
     run: String,
     /// Folder of the runs.
@@ -267,7 +297,7 @@ pub(crate) async fn scenario(args: ScenarioArgs) -> u8 {
         say("no scenario selected; `vlab list` shows all");
         return exit::NOTHING_SELECTED;
     }
-    run_all(&catalogue, &names, &args.options).await
+    args.session.run(&catalogue, names, &args.options).await
 }
 
 pub(crate) async fn test(args: TestArgs) -> u8 {
@@ -277,121 +307,91 @@ pub(crate) async fn test(args: TestArgs) -> u8 {
     };
     let names: Vec<String> =
         catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
-    if names.is_empty() {
-        say("no scenario matches");
-        return exit::NOTHING_SELECTED;
-    }
-    run_all(&catalogue, &names, &args.options).await
+    args.session.run(&catalogue, names, &args.options).await
 }
 
-async fn run_all(catalogue: &Catalogue, names: &[String], options: &Options) -> u8 {
-    // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-    let mut choices = Choices {
-        seed: options.seed,
-        time_profile: options.time_profile.clone(),
-        service: options.service.clone(),
-        postgres_image: options.lab.postgres_image(),
-        hosts: options.hosts.map(HostKind::from),
-        auto: None,
-    };
-    let mut loaded = Vec::new();
-    for name in names {
-        match load(catalogue, name) {
-            Ok(scenario) => loaded.push(scenario),
-            Err(text) => {
-                eprintln!("{text}");
-                return exit::USAGE;
+impl SessionArgs {
+    async fn run(self, catalogue: &Catalogue, mut names: Vec<String>, options: &Options) -> u8 {
+        if let Some(part) = self.partition {
+            names.retain(|name| part.has(name));
+        }
+        if names.is_empty() {
+            say("no scenario matches");
+            return exit::NOTHING_SELECTED;
+        }
+        let mut choices = Choices {
+            seed: self.seed,
+            time_profile: self.time_profile,
+            service: self.target.service,
+            postgres_image: options.lab.postgres_image(),
+            hosts: self.target.hosts.map(HostKind::from),
+            auto: None,
+        };
+        // All are read before the first one starts: a mistake in the last must not cost the time of the others.
+        let mut loaded = Vec::new();
+        for name in names {
+            match load(catalogue, &name) {
+                Ok(scenario) => loaded.push(scenario),
+                Err(text) => {
+                    eprintln!("{text}");
+                    return exit::USAGE;
+                }
             }
         }
-    }
-    let interrupted = interrupted();
-    let (ability, auto) = match machines(&loaded, options, &interrupted).await {
-        Ok(decided) => decided,
-        Err(code) => return code,
-    };
-    choices.auto = auto;
-    let mut ready = Vec::new();
-    for (scenario, text) in loaded {
-        match prepare_hosts(scenario, catalogue, &choices) {
-            Ok(prepared) => ready.push((prepared, text)),
-            Err(error) => {
-                eprintln!("{error}");
-                return exit::USAGE;
-            }
-        }
-    }
-    if let Err(code) = enter_for_containers(ready.iter().map(|(prepared, _)| &prepared.target)) {
-        return code;
-    }
-    if ready.iter().any(|(prepared, _)| prepared.target.needs_postgres_here())
-        && let Err(code) = ensure_set_up(Setup::Run, !options.lab.no_setup)
-    {
-        return code;
-    }
-    let _ = vlab_lab::doctor::raise_open_files();
-    let mut codes = Vec::new();
-    for (prepared, text) in ready {
-        if interrupted.is_cancelled() {
-            break;
-        }
-        if let Some(why) = &prepared.hosts_why {
-            let hosts = if prepared.has(HostKind::Vm) { "virtual machines" } else { "SIMULATED" };
-            say(&format!("{}: its hosts are {hosts}: {why}", prepared.scenario.name));
-        }
-        let live = !options.quiet && std::io::stderr().is_terminal();
-        let outcome = match options.lab.options(text, interrupted.clone(), live) {
-            Ok(real_options) => {
-                let real_options = RealOptions { ability: ability.clone(), ..real_options };
-                Box::pin(real::run(&prepared, real_options)).await
-            }
+        let interrupted = interrupted();
+        let (ability, auto) = match machines(&loaded, &choices, &options.lab, &interrupted).await {
+            Ok(decided) => decided,
             Err(code) => return code,
         };
-        show(&outcome.result, outcome.dir.as_deref());
-        codes.push(outcome.result.exit_code);
+        choices.auto = auto;
+        let mut orders = Vec::new();
+        for repetition in 1..=u32::from(self.repeat) {
+            for (scenario, text) in &loaded {
+                match prepare_hosts(scenario.clone(), catalogue, &choices) {
+                    Ok(prepared) => orders.push(Order { prepared, text: text.clone(), repetition }),
+                    Err(error) => {
+                        eprintln!("{error}");
+                        return exit::USAGE;
+                    }
+                }
+            }
+        }
+        session::run_orders(catalogue, orders, options, &self.how, ability, interrupted).await
     }
-    if codes.len() < names.len() {
-        // Interrupted between two runs: what was not run has not passed.
-        say(&format!("{} of {} scenarios were not run", names.len() - codes.len(), names.len()));
-        codes.push(exit::INCONCLUSIVE);
-    }
-    if names.len() > 1 {
-        let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
-        print(&format!("{passed} of {} scenarios passed\n", names.len()));
-    }
-    combine(&codes)
 }
 
 /// What hosts of `kind: auto` become here, and why.
-type Auto = Option<(HostKind, String)>;
+pub(crate) type Auto = Option<(HostKind, String)>;
 
 /// Finds out about virtual machines, where scenarios ask for some: what this place can do, and what hosts of `kind: auto` become.
 /// Where nothing but virtual machines will do, the run itself says why there are none.
-async fn machines(
+pub(crate) async fn machines(
     loaded: &[(Scenario, Vec<u8>)],
-    options: &Options,
+    choices: &Choices,
+    lab: &LabArgs,
     interrupted: &CancellationToken,
 ) -> Result<(Option<Ability>, Auto), u8> {
     let any = |kind: HostKind| loaded.iter().any(|(scenario, _)| scenario.hosts.iter().any(|host| host.kind == kind));
-    let (must, may) = match options.hosts {
-        Some(Hosts::Sim) => (false, false),
-        Some(Hosts::Vm) => (true, false),
-        None => (any(HostKind::Vm), any(HostKind::Auto)),
+    let (must, may) = match choices.hosts {
+        Some(HostKind::Simulated) => (false, false),
+        Some(HostKind::Vm) => (true, false),
+        Some(HostKind::Auto) | None => (any(HostKind::Vm), any(HostKind::Auto)),
     };
     if !must && !may {
         return Ok((None, None));
     }
     let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
-    if !must && options.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
+    if !must && choices.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
         return simulated(
             "virtual machines boot images of the simulated service's own image service so far".to_owned(),
         );
     }
-    match ensure_set_up(Setup::Machines, !options.lab.no_setup) {
+    match ensure_set_up(Setup::Machines, !lab.no_setup) {
         Err(code) if must => return Err(code),
         Err(_) => return simulated("what virtual machines need is not installed (see above)".to_owned()),
         Ok(_) => {}
     }
-    let runs = options.lab.runs();
+    let runs = lab.runs();
     let found = tokio::select! {
         found = vlab_run::vm::ability(&runs) => found,
         () = interrupted.cancelled() => return Err(exit::INCONCLUSIVE),
@@ -422,7 +422,7 @@ async fn lab_images(loaded: &[(Scenario, Vec<u8>)], interrupted: &CancellationTo
 
 /// Prepares a scenario whose hosts may be virtual machines. One that leaves it open and has what cannot be done to machines is
 /// simulated.
-fn prepare_hosts(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
+pub(crate) fn prepare_hosts(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
     let open = choices.hosts.is_none() && scenario.hosts.iter().any(|host| host.kind == HostKind::Auto);
     match prepare(scenario.clone(), catalogue, choices) {
         Err(PrepareError::Unfit { why, .. }) if open => {
@@ -445,12 +445,6 @@ pub(crate) fn enter_for_containers<'t>(targets: impl IntoIterator<Item = &'t Tar
     Ok(())
 }
 
-/// The most telling of several exit codes: a failed product first, then leaks, budgets, and what says nothing.
-fn combine(codes: &[u8]) -> u8 {
-    let order = [exit::INTERNAL, exit::INTERRUPTED, exit::FAILED, exit::LEAK, exit::BUDGET_MISSED, exit::INCONCLUSIVE];
-    order.into_iter().find(|code| codes.contains(code)).unwrap_or(exit::PASSED)
-}
-
 /// Reads a scenario and makes it ready to run.
 pub(crate) fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), String> {
     let (scenario, text) = load(catalogue, name)?;
@@ -470,14 +464,7 @@ pub(crate) fn interrupted() -> CancellationToken {
 }
 
 fn show(result: &RunResult, dir: Option<&Path>) {
-    let variable = |name: &str| std::env::var(name).ok();
-    let style = Style::of(
-        variable("NO_COLOR").as_deref(),
-        variable("COLUMNS").as_deref(),
-        std::io::stdout().is_terminal(),
-        None,
-    );
-    print(&console::render(result, style));
+    print(&console::render(result, session::style()));
     if let Some(dir) = dir {
         print(&format!("report: {}\n", dir.join("report.html").display()));
     }
@@ -703,8 +690,23 @@ fn judged_again(old: &Old) -> RunResult {
     result
 }
 
+/// Shows a session again. Of one that was killed, what had not come to its end is `not run`.
+fn report_session(session: &Session, folder: &Path) -> u8 {
+    print(&session.table(std::io::stdout().is_terminal() && session::style().color));
+    match session.write(folder) {
+        Ok(()) => exit::PASSED,
+        Err(error) => {
+            say(&error.to_string());
+            exit::INCONCLUSIVE
+        }
+    }
+}
+
 pub(crate) fn report(args: &ReportArgs) -> u8 {
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
+    if let Ok(session) = Session::read(&find_run(&runs, &args.run)) {
+        return report_session(&session, &find_run(&runs, &args.run));
+    }
     if conformance::is_suite(&find_run(&runs, &args.run)) {
         say("that is a run of the conformance suite: its reports are in its folder");
         return exit::USAGE;
@@ -764,7 +766,7 @@ mod tests {
     fn the_service_can_be_chosen(#[case] args: &[&str], #[case] expected: Option<Target>) {
         use clap::Parser as _;
         let parsed = Parsed::try_parse_from(["vlab"].iter().chain(args)).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(parsed.args.options.service, expected);
+        assert_eq!(parsed.args.session.target.service, expected);
         assert!(!parsed.args.options.lab.real_tools);
     }
 
@@ -776,15 +778,5 @@ mod tests {
         use clap::Parser as _;
         let error = Parsed::try_parse_from(["vlab", "sno", "--service", service]).err().unwrap();
         assert!(error.use_stderr() && error.to_string().contains(expected), "{error}");
-    }
-
-    #[rstest]
-    #[case(&[0, 0], 0)]
-    #[case(&[0, 3, 1], 1)]
-    #[case(&[5, 6], 6)]
-    #[case(&[0, 3], 3)]
-    #[case(&[], 0)]
-    fn the_most_telling_code_wins(#[case] codes: &[u8], #[case] expected: u8) {
-        assert_eq!(combine(codes), expected);
     }
 }

@@ -76,6 +76,7 @@ const WATCHED: &[Watched] = &[
             "role",
             "suggested_role",
             "bootstrap",
+            "logs_info",
             "validations_info",
             // The real service keeps the rows of hosts that were deleted, with this time in them.
             "deleted_at",
@@ -90,6 +91,7 @@ const WATCHED: &[Watched] = &[
             "status_info",
             "progress_total_percentage",
             "progress_finalizing_stage",
+            "logs_info",
             "validations_info",
         ],
     },

@@ -30,6 +30,8 @@ pub struct HostFacts {
     pub suggested_role: String,
     /// Is it the bootstrap?
     pub bootstrap: bool,
+    /// State of its logs; empty when there are none.
+    pub logs_info: String,
     /// Validations as JSON text. `None`: not looked at this time.
     pub validations_info: Option<String>,
 }
@@ -59,6 +61,7 @@ impl From<&Host> for HostFacts {
             role: host.role.map(|r| r.as_str().to_owned()).unwrap_or_default(),
             suggested_role: host.suggested_role.map(|r| r.as_str().to_owned()).unwrap_or_default(),
             bootstrap: host.bootstrap.unwrap_or_default(),
+            logs_info: host.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
             validations_info: host.validations_info.clone(),
         }
     }
@@ -76,6 +79,8 @@ pub struct ClusterFacts {
     pub progress_total_percentage: i64,
     /// What the controller said it is at; empty when nothing.
     pub progress_finalizing_stage: String,
+    /// State of its controller's logs; empty when there are none.
+    pub logs_info: String,
     /// Validations as JSON text. `None`: not looked at this time.
     pub validations_info: Option<String>,
 }
@@ -88,6 +93,7 @@ impl From<&Cluster> for ClusterFacts {
             status_info: cluster.status_info.clone(),
             progress_total_percentage: progress.total_percentage.unwrap_or_default(),
             progress_finalizing_stage: progress.finalizing_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
+            logs_info: cluster.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
             validations_info: cluster.validations_info.clone(),
         }
     }
@@ -119,6 +125,11 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
     if old.is_none_or(|o| (o.effective_role(), o.bootstrap) != (new.effective_role(), new.bootstrap)) {
         changes.push(What::HostRole { host, role: new.effective_role(), bootstrap: new.bootstrap });
     }
+    if before.logs_info != new.logs_info
+        && let Ok(state) = new.logs_info.parse()
+    {
+        changes.push(What::HostLogs { host, state });
+    }
     diff_validations(host, false, &before.validations_info, &new.validations_info, &mut changes);
     changes
 }
@@ -143,6 +154,11 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
         && let Ok(stage) = new.progress_finalizing_stage.parse::<FinalizingStage>()
     {
         changes.push(What::ClusterFinalizingStage { cluster, stage });
+    }
+    if before.logs_info != new.logs_info
+        && let Ok(state) = new.logs_info.parse()
+    {
+        changes.push(What::ClusterLogs { cluster, state });
     }
     diff_validations(cluster, true, &before.validations_info, &new.validations_info, &mut changes);
     changes

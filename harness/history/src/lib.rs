@@ -7,6 +7,7 @@
 //! * [`recorder`] gives each observation its place and writes `history.jsonl`; [`read`] reads such a file back.
 //! * [`database`] watches the tables of a service through a trigger.
 //! * [`compare`] finds where two histories part.
+//! * [`rules`] reads out of a history which rules of the state machines fired.
 //! * [`timeline`] answers questions about a history; verdicts and budgets are made of it.
 
 pub mod compare;
@@ -14,6 +15,7 @@ pub mod database;
 pub mod facts;
 pub mod merge;
 pub mod recorder;
+pub mod rules;
 pub mod timeline;
 
 pub use recorder::{HistoryError, Recorder, read};

@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -210,6 +211,7 @@ pub struct Ledger {
     path: PathBuf,
     header: Header,
     state: Mutex<State>,
+    kept: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -236,7 +238,12 @@ impl Ledger {
         let mut file =
             OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).map_err(|error| fail(&error))?;
         write_line(&mut file, &header).map_err(|error| fail(&error))?;
-        Ok(Self { path, header, state: Mutex::new(State { file, next: 1, open: BTreeMap::new() }) })
+        Ok(Self {
+            path,
+            header,
+            state: Mutex::new(State { file, next: 1, open: BTreeMap::new() }),
+            kept: AtomicBool::new(false),
+        })
     }
 
     /// The file.
@@ -249,6 +256,18 @@ impl Ledger {
     #[must_use]
     pub fn run(&self) -> &str {
         &self.header.run
+    }
+
+    /// What is made from now on is to outlive this process: programs are not killed when their owner drops them or dies. Say
+    /// so before anything is made. Whoever ends without telling the supervisor to keep it still has it removed.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Is what it lists to outlive this process?
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
     }
 
     /// Writes down what is about to be made. When this fails, do not make it.

@@ -156,7 +156,7 @@ pub enum ProcessError {
     Ledger(#[from] LedgerError),
 }
 
-/// A running program. When the last owner drops it, it is killed with its process group.
+/// A running program. When the last owner drops it, it is killed with its process group, unless its ledger is to be kept.
 #[derive(Debug)]
 pub struct Child {
     what: String,
@@ -209,6 +209,7 @@ impl Child {
             }
             None => None,
         };
+        let death_signal = death_signal.filter(|_| !entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept()));
         let entry_point = namespace.as_ref().map(|namespace| namespace.entry());
         let spawned = spawn::spawn(command, Birth { new_session: false, death_signal, entry: entry_point });
         let mut child = match spawned {
@@ -372,6 +373,9 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if self.entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept()) {
+            return;
+        }
         self.signal_group(Signal::SIGKILL);
         // SIGKILL needs no cooperation; what takes longer hangs in the kernel and stays in the ledger.
         let gone = wait::until_blocking(Instant::now() + Duration::from_secs(2), || self.ended().is_some());

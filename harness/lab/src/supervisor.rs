@@ -29,6 +29,12 @@ pub const BUDGET: Duration = Duration::from_secs(5);
 /// How long a harness may take to die after it closed its end of the pipe, or after a signal that ends everything.
 const DEATH: Duration = Duration::from_secs(5);
 
+/// The last word of a harness that has left nothing.
+const DONE: &str = "done\n";
+
+/// The last word of a harness whose lab is to stay.
+const KEEP: &str = "keep\n";
+
 /// Exit code when something could not be removed (design: 6 is a leak).
 const LEAK: u8 = 6;
 
@@ -83,13 +89,25 @@ impl Supervisor {
         self.child.id()
     }
 
+    /// The run is over and what it made stays: the supervisor ends and removes nothing.
+    ///
+    /// # Errors
+    /// As [`Supervisor::dismiss`].
+    pub fn keep(self) -> io::Result<()> {
+        self.say(KEEP)
+    }
+
     /// The run is over and the ledger closed: the supervisor ends.
     ///
     /// # Errors
     /// It does not end within a second, or ended before.
-    pub fn dismiss(mut self) -> io::Result<()> {
+    pub fn dismiss(self) -> io::Result<()> {
+        self.say(DONE)
+    }
+
+    fn say(mut self, word: &str) -> io::Result<()> {
         if let Some(mut stdin) = self.child.stdin.take() {
-            stdin.write_all(b"done\n")?;
+            stdin.write_all(word.as_bytes())?;
         }
         let child = &mut self.child;
         let mut status = None;
@@ -168,7 +186,11 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
     let dead = || wait::until_blocking(Instant::now() + DEATH, || !harness.is_alive());
     let note = Note { path: log.to_path_buf() };
     match events.recv() {
-        Ok(Event::HarnessGone { last_words }) if last_words == "done\n" && !ledger.exists() => return Ok(true),
+        Ok(Event::HarnessGone { last_words }) if last_words == KEEP => {
+            note.write("the run is over and its lab is kept; `vlab gc` removes it");
+            return Ok(true);
+        }
+        Ok(Event::HarnessGone { last_words }) if last_words == DONE && !ledger.exists() => return Ok(true),
         // A harness that says it is done and has left something: it is about to end.
         Ok(Event::HarnessGone { .. }) | Err(_) => {
             if !dead() {

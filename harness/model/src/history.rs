@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, OperatorStatus, Severity};
+use vlab_api::types::{
+    ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, Severity,
+};
 
 use crate::validation::ValidationStatus;
 
@@ -125,6 +127,20 @@ pub enum What {
         role: HostRole,
         /// Is it the bootstrap?
         bootstrap: bool,
+    },
+    /// What the service knows about a host's logs changed.
+    HostLogs {
+        /// Host.
+        host: Uuid,
+        /// State of its logs.
+        state: LogsState,
+    },
+    /// What the service knows about the logs of a cluster's controller changed.
+    ClusterLogs {
+        /// Cluster.
+        cluster: Uuid,
+        /// State of these logs.
+        state: LogsState,
     },
     /// A host was removed from the service.
     HostDeleted {

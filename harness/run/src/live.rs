@@ -1,4 +1,5 @@
-//! Progress on the terminal while a run goes on: one line per host, quiet when nobody looks.
+//! Progress on the terminal while runs go on: of one run a line per host, of several runs at once a line each. Quiet when
+//! nobody looks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,43 +12,80 @@ use vlab_scenario::Scenario;
 /// More hosts than this are summed up in one line.
 const LINES: usize = 24;
 
+/// What a run shows of itself while it goes on.
+#[derive(Clone, Debug, Default)]
+pub enum Show {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A line for itself and one for each of its hosts.
+    Hosts(Screen),
+    /// One line, among those of others.
+    Line(Screen),
+}
+
+/// The terminal, which several runs may share. What is printed through it does not get between the lines of progress.
+#[derive(Clone, Debug, Default)]
+pub struct Screen(MultiProgress);
+
+impl Screen {
+    /// Calls `print` while no line of progress is drawn.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+}
+
 /// The terminal of a run.
 pub struct Live {
-    screen: Option<Screen>,
+    bars: Option<Bars>,
     states_from: Source,
     seen: usize,
     names: BTreeMap<Uuid, String>,
     states: BTreeMap<Uuid, (String, String)>,
+    cluster: String,
 }
 
-struct Screen {
+struct Bars {
     head: ProgressBar,
-    bars: BTreeMap<String, ProgressBar>,
+    hosts: BTreeMap<String, ProgressBar>,
     all: MultiProgress,
     width: usize,
+    /// Everything in the first line.
+    one_line: bool,
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 impl Live {
-    /// Draws when `on`; the caller knows whether somebody looks.
-    pub fn new(on: bool, scenario: &Scenario, states_from: Source) -> Self {
-        let screen = on.then(|| {
-            let all = MultiProgress::new();
+    /// Draws as `show` says.
+    pub fn new(show: &Show, scenario: &Scenario, states_from: Source) -> Self {
+        let (screen, one_line) = match show {
+            Show::Nothing => (None, false),
+            Show::Hosts(screen) => (Some(screen), false),
+            Show::Line(screen) => (Some(screen), true),
+        };
+        let bars = screen.map(|Screen(all)| {
             let head = all.add(ProgressBar::new_spinner());
-            head.set_style(
-                ProgressStyle::with_template("{spinner} {msg} {elapsed}")
-                    .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
-            head.set_message(scenario.name.clone());
+            if one_line {
+                head.set_style(style("{spinner} {prefix}  {wide_msg} {elapsed}"));
+                head.set_prefix(scenario.name.clone());
+            } else {
+                head.set_style(style("{spinner} {msg} {elapsed}"));
+                head.set_message(scenario.name.clone());
+            }
             head.enable_steady_tick(Duration::from_millis(120));
             let width = scenario.hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
-            Screen { head, bars: BTreeMap::new(), all, width }
+            Bars { head, hosts: BTreeMap::new(), all: all.clone(), width, one_line }
         });
-        Self { screen, states_from, seen: 0, names: BTreeMap::new(), states: BTreeMap::new() }
+        let (names, states, cluster) = (BTreeMap::new(), BTreeMap::new(), String::new());
+        Self { bars, states_from, seen: 0, names, states, cluster }
     }
 
     /// Takes in what is new.
     pub fn draw(&mut self, observations: &[Observation]) {
-        let Some(screen) = &mut self.screen else { return };
+        let Some(bars) = &mut self.bars else { return };
         let mut changed: Vec<Uuid> = Vec::new();
         for o in observations.get(self.seen..).unwrap_or_default() {
             match &o.what {
@@ -65,46 +103,49 @@ impl Live {
                 }
                 What::ClusterStatus { cluster, to, .. } if o.source.tells_states(self.states_from) => {
                     let name = self.names.get(cluster).cloned().unwrap_or_default();
-                    screen.head.set_message(format!("{name}: {to}"));
+                    self.cluster = format!("{name}: {to}");
+                    if !bars.one_line {
+                        bars.head.set_message(self.cluster.clone());
+                    }
                 }
                 _ => {}
             }
         }
         self.seen = observations.len();
-        if self.states.len() > LINES {
+        if bars.one_line || self.states.len() > LINES {
             let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
             for (status, _) in self.states.values() {
                 *counts.entry(status).or_default() += 1;
             }
             let text: Vec<String> = counts.iter().map(|(status, n)| format!("{n} {status}")).collect();
-            for bar in screen.bars.values() {
+            for bar in bars.hosts.values() {
                 bar.finish_and_clear();
             }
-            screen.bars.clear();
-            screen.head.set_message(text.join(", "));
+            bars.hosts.clear();
+            let cluster =
+                if bars.one_line && !self.cluster.is_empty() { format!("{}; ", self.cluster) } else { String::new() };
+            bars.head.set_message(format!("{cluster}{}", text.join(", ")));
             return;
         }
         for id in changed {
             let name = self.names.get(&id).cloned().unwrap_or_else(|| id.to_string());
             let (status, stage) = self.states.get(&id).cloned().unwrap_or_default();
-            let bar = screen.bars.entry(name.clone()).or_insert_with(|| {
-                let bar = screen.all.add(ProgressBar::new_spinner());
-                bar.set_style(
-                    ProgressStyle::with_template("  {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
-                );
+            let bar = bars.hosts.entry(name.clone()).or_insert_with(|| {
+                let bar = bars.all.add(ProgressBar::new_spinner());
+                bar.set_style(style("  {msg}"));
                 bar
             });
-            bar.set_message(format!("{name:<width$}  {status:<26} {stage}", width = screen.width));
+            bar.set_message(format!("{name:<width$}  {status:<26} {stage}", width = bars.width));
         }
     }
 
     /// Leaves the terminal as it was.
     pub fn finish(&mut self) {
-        if let Some(screen) = self.screen.take() {
-            for bar in screen.bars.values() {
+        if let Some(bars) = self.bars.take() {
+            for bar in bars.hosts.values() {
                 bar.finish_and_clear();
             }
-            screen.head.finish_and_clear();
+            bars.head.finish_and_clear();
         }
     }
 }

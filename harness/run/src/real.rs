@@ -21,14 +21,15 @@ use vlab_lab::process::Child;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{
-    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, exit,
+    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, Verdict,
+    exit,
 };
 use vlab_reports::{Redactor, write_all};
 use vlab_scenario::{HostKind, Moment, Need};
 
 use crate::conductor::{Conductor, Ending, Score};
 use crate::container::{self, Containers, Order};
-use crate::live::Live;
+use crate::live::{Live, Show};
 use crate::moment::Tracker;
 use crate::prepare::Prepared;
 use crate::rundir::{self, RunDir, Started};
@@ -39,6 +40,8 @@ use crate::verdict;
 use crate::vm::plan::{PlannedMachine, base_url, gateway_of, plan};
 use crate::vm::{self, News, VirtualLab, VmError};
 
+/// Name of the check for leaks.
+const LEAKS: &str = "nothing is left behind";
 /// Name of the service's database.
 const DATABASE: &str = "assisted";
 /// How long the service may take to stop after it was asked to.
@@ -66,8 +69,12 @@ pub struct RealOptions {
     pub scenario_text: Vec<u8>,
     /// Cancelled when the user presses Ctrl-C.
     pub interrupted: CancellationToken,
-    /// Draw progress on the terminal.
-    pub live: bool,
+    /// What is shown of it on the terminal.
+    pub live: Show,
+    /// The lab stays when the run is over: nothing is stopped or removed.
+    pub keep: bool,
+    /// A run that does not pass waits for the Enter key before it takes the lab down.
+    pub pause_on_failure: bool,
     /// Programs that the real service calls (`oc`) are taken from `PATH` instead of our stand-ins.
     pub real_tools: bool,
     /// How long the service may take until it is ready, when not the usual time.
@@ -105,6 +112,8 @@ pub struct Outcome {
     pub dir: Option<PathBuf>,
     /// Its result.
     pub result: RunResult,
+    /// How to get into the lab, when it was kept.
+    pub kept: Vec<String>,
 }
 
 /// The lab cannot be had: not the product's fault.
@@ -158,6 +167,8 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
     let clock = Clock::start();
     let started_at = clock.now();
     let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
+    let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
+    let redactor = Redactor::new(prepared.secrets());
     let mut result = RunResult {
         version: RESULT_VERSION,
         run: prepared.info(&run_id, false, BTreeMap::new()),
@@ -174,7 +185,8 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
         Err(error) => {
             result.finished_at = clock.now();
             result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            Err(Box::new(Outcome { dir: None, result }))
+            Err(Box::new(Outcome { dir: None, result, kept: Vec::new() }))
+            return Outcome { dir: None, result, kept: Vec::new() };
         }
     }
 }
@@ -200,7 +212,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         if let Err(error) = write_all(dir.path(), &result, &[], &redactor) {
             result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
         }
-        return Outcome { dir: Some(dir.path().to_owned()), result };
+        return Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
     }
     let mut bench = Bench {
         prepared,
@@ -211,6 +223,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         ledger: None,
         secrets: prepared.secrets(),
         inside: None,
+        kept: Vec::new(),
     };
     let history = Box::pin(bench.run(&mut result)).await;
     bench.clean_up(&mut result).await;
@@ -236,7 +249,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
         // The verdict is known all the same; that the reports are not there must not look like a pass.
         result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
     }
-    Outcome { dir: Some(dir.path().to_owned()), result }
+    Outcome { dir: Some(dir.path().to_owned()), result, kept: bench.kept }
 }
 
 /// A service under test that is up.
@@ -259,6 +272,33 @@ where
     let Opened { clock, mut result, dir } = match open(prepared, options) {
         Ok(opened) => opened,
         Err(outcome) => return (*outcome, None),
+    let clock = Clock::start();
+    let started_at = clock.now();
+    let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: prepared.info(&run_id, false, BTreeMap::new()),
+        started_at,
+        environment: environment(),
+        ..RunResult::default()
+    };
+    let started = Started {
+        run_id: run_id.clone(),
+        scenario: prepared.scenario.name.clone(),
+        seed: prepared.seed,
+        time_profile: prepared.time_profile.clone(),
+        service: prepared.target.to_string(),
+        pid: std::process::id(),
+        at: started_at,
+        vlab_version: VERSION.to_owned(),
+    };
+    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
+        Ok(dir) => dir,
+        Err(error) => {
+            result.finished_at = clock.now();
+            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
+            return (Outcome { dir: None, result, kept: Vec::new() }, None);
+        }
     };
     let mut bench = Bench {
         prepared,
@@ -269,6 +309,7 @@ where
         ledger: None,
         secrets: prepared.secrets(),
         inside: None,
+        kept: Vec::new(),
     };
     let mut done = None;
     match bench.set_up(&mut result).await {
@@ -301,7 +342,7 @@ where
     redact_logs(&dir, prepared, &redactor, &mut result);
     result.finished_at = clock.now();
     result.files = files(&dir, prepared);
-    (Outcome { dir: Some(dir.path().to_owned()), result }, done)
+    (Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
 }
 
 /// Something was wrong with the lab: with it the run proves nothing.
@@ -391,6 +432,8 @@ struct Bench<'a> {
     secrets: Vec<String>,
     /// How machines see the service, when there are some.
     inside: Option<Inside>,
+    /// How to get into the lab, once it is decided that it stays.
+    kept: Vec<String>,
 }
 
 /// The parts of the lab that are up.
@@ -488,6 +531,9 @@ impl Bench<'_> {
     async fn set_up(&mut self, result: &mut RunResult) -> Result<Lab, LabError> {
         let run_id = result.run.run_id.clone();
         let ledger = Ledger::create(&ledger::registry(), &run_id).map_err(|e| lab("ledger")(&e))?;
+        if self.options.keep {
+            ledger.keep();
+        }
         let ledger = Arc::new(ledger);
         let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"))
             .map_err(|e| lab("supervisor")(&e))?;
@@ -746,7 +792,7 @@ impl Bench<'_> {
         let score = self.prepared.score(result.run.clone(), ingress_pem);
         let mut conductor = Conductor::new(score, Recorder::new(sink));
         let (mut traffic, mut answers) = Traffic::new(lab.endpoint.clone());
-        let mut live = Live::new(self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
+        let mut live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let mut memory = Memory::default();
         let mut disturbances: Vec<(Tracker, Target, bool)> =
             self.options.disturbances.iter().map(|d| (Tracker::new(d.moment.clone()), d.target, false)).collect();
@@ -890,6 +936,13 @@ impl Bench<'_> {
         }
         self.overhead(result, conductor.recorder().observations(), begun, ended, set_up, ending.as_ref());
 
+        if self.options.pause_on_failure {
+            self.pause(result, conductor.recorder().observations(), &lab).await;
+        }
+        if self.options.keep {
+            self.kept = self.entrance(&lab);
+        }
+
         // The order matters: nobody may write to what is already gone.
         if let Some(machines) = machines {
             for VmError { what, error } in machines.stop().await {
@@ -905,12 +958,16 @@ impl Bench<'_> {
         }
         drop(traffic);
         drop(answers);
-        stop_service(&mut lab, result).await;
-        drop(changes);
-        if let Some(watcher) = watcher {
-            let _ = watcher.await;
+        if self.kept.is_empty() {
+            stop_service(&mut lab, result).await;
+            drop(changes);
+            if let Some(watcher) = watcher {
+                let _ = watcher.await;
+            }
+            self.stop_the_rest(lab, result).await;
+        } else if let Some(watcher) = watcher {
+            watcher.abort();
         }
-        self.stop_the_rest(lab, result).await;
         if let Some(error) = conductor.recorder().broken() {
             lab_check(
                 result,
@@ -925,6 +982,37 @@ impl Bench<'_> {
     fn holds(&self, ending: Option<&Ending>, history: &[Observation]) -> bool {
         let judgement = verdict::judge(&self.prepared.scenario, self.prepared.clock_scale, history);
         ending == Some(&Ending::Complete) && judgement.checks.iter().all(|c| c.verdict != CheckVerdict::Failed)
+    }
+
+    /// How to get into a lab that is up, for people.
+    fn entrance(&self, lab: &Lab) -> Vec<String> {
+        let mut lines = vec![format!("service:  http://{}", lab.endpoint.address())];
+        lines.extend(lab.conninfo().map(|conninfo| format!("database: psql '{conninfo}'")));
+        lines.push(format!("logs:     {}", self.dir.path().display()));
+        lines
+    }
+
+    /// Waits for the Enter key when the run has not passed so far. Hosts and user rest meanwhile; service and database go on.
+    async fn pause(&self, result: &RunResult, history: &[Observation], lab: &Lab) {
+        let mut so_far = result.clone();
+        let judged = verdict::judge(&self.prepared.scenario, self.prepared.clock_scale, history);
+        so_far.checks = verdict::in_order(judged.checks, std::mem::take(&mut so_far.checks));
+        so_far.finished_at = self.clock.now();
+        so_far.conclude();
+        if so_far.verdict == Verdict::Passed || self.options.interrupted.is_cancelled() {
+            return;
+        }
+        let reason = so_far.reason.as_deref().unwrap_or("no reason was given");
+        eprintln!("{} {}: {reason}", self.prepared.scenario.name, so_far.verdict);
+        for line in self.entrance(lab) {
+            eprintln!("  {line}");
+        }
+        eprintln!("The hosts rest, the service and its database are up. Enter takes the lab down.");
+        let enter = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        tokio::select! {
+            _ = enter => {}
+            () = self.options.interrupted.cancelled() => {}
+        }
     }
 
     /// Stops what is under the service, once that is gone.
@@ -1157,7 +1245,15 @@ impl Bench<'_> {
     /// Closes the ledger: what is still open in it was left behind. The supervisor removes it, and the run says so.
     async fn clean_up(&mut self, result: &mut RunResult) {
         let Some((ledger, supervisor)) = self.ledger.take() else { return };
-        let mut check = CheckResult::new(CheckKind::Leak, "nothing is left behind", CheckVerdict::Passed);
+        if !self.kept.is_empty() {
+            if let Err(error) = supervisor.keep() {
+                tracing::warn!(%error, "supervisor");
+            }
+            let reason = "the lab is kept".to_owned();
+            result.checks.push(CheckResult::new(CheckKind::Leak, LEAKS, CheckVerdict::Skipped { reason }));
+            return;
+        }
+        let mut check = CheckResult::new(CheckKind::Leak, LEAKS, CheckVerdict::Passed);
         match ledger.close() {
             Ok(left) if left.is_empty() => {
                 check.seen = "every process, container, folder and socket of the run is gone".to_owned();

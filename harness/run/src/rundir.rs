@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
@@ -165,8 +166,18 @@ impl RunDir {
     }
 }
 
+/// Id of a run that this process begins now. No two of its runs have the same.
+pub fn new_run_id(now: Timestamp, scenario: &str) -> String {
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    let id = run_id(now, scenario, std::process::id());
+    match BEGUN.fetch_add(1, Ordering::Relaxed) {
+        0 => id,
+        n => format!("{id}-{}", n + 1),
+    }
+}
+
 /// Id of a run: the time, sortable, the scenario, and the process, so that two runs at once differ.
-pub fn run_id(now: Timestamp, scenario: &str, pid: u32) -> String {
+fn run_id(now: Timestamp, scenario: &str, pid: u32) -> String {
     let time: String = now.to_string().chars().filter(char::is_ascii_digit).take(14).collect();
     let name: String = scenario
         .chars()

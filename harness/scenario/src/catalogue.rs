@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use vlab_api::Timestamp;
 use vlab_model::settings::TimeProfile;
 
 use crate::diagnostic::{LoadError, Problem, SourceFile, nearest};
+use crate::quarantine::{self, QUARANTINE, Quarantined};
 use crate::words::Need;
 
 /// Names and texts of the catalogue at the time of the build.
@@ -208,6 +210,22 @@ impl Catalogue {
         }
     }
 
+    /// Scenarios whose failures do not count at `now`; none when the catalogue has no such list.
+    ///
+    /// # Errors
+    /// The list cannot be read, or one of its entries is over or names no scenario.
+    pub fn quarantine(&self, now: Timestamp) -> Result<Vec<Quarantined>, LoadError> {
+        let there = match &self.root {
+            Some(root) => root.join(QUARANTINE).exists(),
+            None => EMBEDDED.iter().any(|(path, _)| *path == QUARANTINE),
+        };
+        if !there {
+            return Ok(Vec::new());
+        }
+        let known: Vec<String> = self.scenarios().into_iter().map(|(name, _)| name).collect();
+        quarantine::read(&self.source(QUARANTINE)?, &known, now)
+    }
+
     /// Names of all scenarios with their files (`folder/name.yaml`), by name. Whatever is not below `profiles` is one.
     fn scenarios(&self) -> Vec<(String, String)> {
         let mut files = match &self.root {
@@ -218,7 +236,7 @@ impl Catalogue {
                 files
             }
         };
-        files.retain(|path| !path.starts_with("profiles/"));
+        files.retain(|path| !path.starts_with("profiles/") && path != QUARANTINE);
         let named = |path: String| {
             let name = path.rsplit('/').next().and_then(|file| file.strip_suffix(".yaml"))?.to_owned();
             Some((name, path))

@@ -19,8 +19,10 @@ pub struct Migration {
 }
 
 /// All steps, oldest first. A step that was released is never edited: add another one.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "initial", sql: include_str!("../../migrations/0001_initial.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "initial", sql: include_str!("../../migrations/0001_initial.sql") },
+    Migration { version: 2, name: "logs_info", sql: include_str!("../../migrations/0002_logs_info.sql") },
+];
 
 /// Second number of the advisory lock that a migration holds; the first is [`super::LOCK_CLASS`].
 const LOCK_MIGRATION: i32 = 2;

@@ -553,7 +553,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         let server = self.server.get_mut();
-        if matches!(server, Server::Removed) {
+        if matches!(server, Server::Removed) || self.ledger.as_ref().is_some_and(|ledger| ledger.is_kept()) {
             return;
         }
         // Its own drop kills the postmaster.
@@ -781,7 +781,8 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        if self.databases.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let kept = self.ledger.as_ref().is_some_and(|ledger| ledger.is_kept());
+        if kept || self.databases.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return;
         }
         // A drop may happen inside a runtime, where another one may not be entered: a thread of its own.

@@ -1,0 +1,946 @@
+//! Which rules of the state machines a history shows.
+//!
+//! A service does not tell which of its rules fired. What it shows is what they did: a status that changed, a stage, a
+//! validation, an event; and what the user and the hosts did just before. From that [`shown`] reads the rules, by the tables
+//! and nothing else: of the rules that lead from one status to the other, those are left whose event happened and whose guard
+//! is not known to be false. One that is left alone is *certain*; of several each is *possible*, and nothing more is claimed.
+//!
+//! A rule that leaves a status as it is shows itself by time: a subject that stays in a status for two rounds of its monitor,
+//! while nothing that the rules ask about changes, was looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{
+    ClusterStatus, ClusterValidationId, FinalizingStage, HostRole, HostStage, HostStatus, HostValidationId, LogsState,
+};
+use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule};
+use vlab_model::history::{Observation, Source, What};
+use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState};
+use vlab_model::machine::{Guard, Rule};
+use vlab_model::settings::Settings;
+use vlab_model::validation::{ClusterGate, HostGate, ValidationStatus, cluster_spec, host_spec};
+use vlab_model::view::ClusterView;
+
+/// One of the three machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Machine {
+    /// Hosts that are bound to a cluster.
+    Host,
+    /// Hosts that are not.
+    Pool,
+    /// Clusters.
+    Cluster,
+}
+
+impl Machine {
+    /// Its name, as in the real service's dumps.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Machine::Host => "host",
+            Machine::Pool => "unbound-host",
+            Machine::Cluster => "cluster",
+        }
+    }
+}
+
+/// A rule: its machine, and its position in that machine's table and in the real service's dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    /// Machine.
+    pub machine: Machine,
+    /// Position, from 0.
+    pub index: usize,
+}
+
+impl RuleId {
+    /// All rules of all machines, in order.
+    pub fn all() -> impl Iterator<Item = RuleId> {
+        let of = |machine, count| (0..count).map(move |index| RuleId { machine, index });
+        of(Machine::Host, host::RULES.len())
+            .chain(of(Machine::Pool, host::POOL_RULES.len()))
+            .chain(of(Machine::Cluster, cluster::RULES.len()))
+    }
+
+    /// Its event, its source statuses, its destination and its name.
+    pub fn describe(self) -> (&'static str, Vec<&'static str>, &'static str, &'static str) {
+        let of_host = |rule: &'static HostRule| {
+            let from = rule.from.iter().map(|s| s.as_str()).collect();
+            (rule.event.as_str(), from, rule.to.as_str(), rule.name)
+        };
+        match self.machine {
+            Machine::Host => of_host(&host::RULES[self.index]),
+            Machine::Pool => of_host(&host::POOL_RULES[self.index]),
+            Machine::Cluster => {
+                let rule = &cluster::RULES[self.index];
+                (rule.event.as_str(), rule.from.iter().map(|s| s.as_str()).collect(), rule.to.as_str(), rule.name)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for RuleId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{}", self.machine.as_str(), self.index)
+    }
+}
+
+/// What a history shows of the rules, each with the first observation (`seq`) that shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// They fired.
+    pub certain: BTreeMap<RuleId, u64>,
+    /// They, or others that would have looked the same.
+    pub possible: BTreeMap<RuleId, u64>,
+}
+
+/// An answer of a request comes at most so long before what it did was seen, by the two clocks.
+const BEFORE: Duration = Duration::from_millis(100);
+/// And at most so long after it.
+const AFTER: Duration = Duration::from_secs(2);
+
+/// Statuses of clusters whose monitor the real service stops.
+const LEFT_ALONE: &[ClusterStatus] =
+    &[ClusterStatus::Installed, ClusterStatus::AddingHosts, ClusterStatus::Unmonitored];
+
+/// Finalizing stages whose timer only warns.
+const NEVER_FAIL: &[FinalizingStage] = &[
+    FinalizingStage::ApplyingOlmManifests,
+    FinalizingStage::WaitingForOlmOperatorsCsvInitialization,
+    FinalizingStage::WaitingForOlmOperatorsCsv,
+];
+
+/// Stages in which a host waits for others.
+const MAY_WAIT_FOR_USER: &[HostStage] = &[
+    HostStage::WaitingForControlPlane,
+    HostStage::WaitingForController,
+    HostStage::WaitingForBootkube,
+    HostStage::Rebooting,
+];
+
+/// What an unbound host needs to be known.
+const POOL_MINIMUM: &[HostValidationId] = &[
+    HostValidationId::HasMinValidDisks,
+    HostValidationId::HasMinCpuCores,
+    HostValidationId::HasMinMemory,
+    HostValidationId::HostnameValid,
+];
+
+/// Reads the rules out of a history. `settings`: those of its service. `real`: it is not the built-in service, so it need not
+/// write a status together with the validations that it follows from, and leaves what is over alone.
+pub fn shown(history: &[Observation], settings: &Settings, real: bool) -> Shown {
+    let truth = match history.iter().any(|o| o.source == Source::Database) {
+        true => Source::Database,
+        false => Source::Poll,
+    };
+    let mut reader = Reader::new(history, settings, real);
+    let states: Vec<&Observation> =
+        history.iter().filter(|o| o.source.tells_states(truth) && subject(&o.what).is_some()).collect();
+    for batch in states.chunk_by(|a, b| subject(&a.what) == subject(&b.what) && a.at() == b.at()) {
+        reader.take(batch);
+    }
+    let end = history.last().map(Observation::at).unwrap_or_default();
+    let last = history.last().map_or(0, |o| o.seq);
+    reader.look_at_all(end, last);
+    reader.read_events(history);
+    let certain = reader.certain;
+    let possible = reader.possible.into_iter().filter(|(id, _)| !certain.contains_key(id)).collect();
+    Shown { certain, possible }
+}
+
+/// What an observation of states speaks of; `true`: a cluster.
+fn subject(what: &What) -> Option<(bool, Uuid)> {
+    match what {
+        What::HostStatus { host, .. }
+        | What::HostStage { host, .. }
+        | What::HostRole { host, .. }
+        | What::HostDeleted { host }
+        | What::HostLogs { host, .. } => Some((false, *host)),
+        What::ClusterStatus { cluster, .. }
+        | What::ClusterFinalizingStage { cluster, .. }
+        | What::ClusterLogs { cluster, .. } => Some((true, *cluster)),
+        What::Validation { subject, is_cluster, .. } => Some((*is_cluster, *subject)),
+        _ => None,
+    }
+}
+
+/// A guard of which not all is known.
+fn judge<C: Copy>(guard: &Guard<C>, condition: &dyn Fn(C) -> Option<bool>) -> Option<bool> {
+    match guard {
+        Guard::Always => Some(true),
+        Guard::Is(c) => condition(*c),
+        Guard::Not(inner) => judge(inner, condition).map(|holds| !holds),
+        Guard::All(all) => {
+            let parts: Vec<Option<bool>> = all.iter().map(|g| judge(g, condition)).collect();
+            if parts.contains(&Some(false)) {
+                Some(false)
+            } else {
+                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+            }
+        }
+        Guard::Any(any) => {
+            let parts: Vec<Option<bool>> = any.iter().map(|g| judge(g, condition)).collect();
+            if parts.contains(&Some(true)) {
+                Some(true)
+            } else {
+                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| false)
+            }
+        }
+    }
+}
+
+/// The rows that may have fired for one event: up to the first that certainly holds.
+fn candidates<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy>(
+    table: &'static [Rule<E, S, C>],
+    event: E,
+    from: S,
+    to: S,
+    condition: &dyn Fn(C) -> Option<bool>,
+) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (index, rule) in table.iter().enumerate() {
+        if rule.event != event || rule.to != to || !rule.from.contains(&from) {
+            continue;
+        }
+        match judge(&rule.guard, condition) {
+            Some(false) => {}
+            Some(true) => {
+                found.push(index);
+                break;
+            }
+            None => found.push(index),
+        }
+    }
+    found
+}
+
+#[derive(Default)]
+struct HostNow {
+    status: Option<HostStatus>,
+    since: Timestamp,
+    cluster: Option<Uuid>,
+    stage: Option<HostStage>,
+    stage_since: Timestamp,
+    role: Option<HostRole>,
+    /// It joined a cluster that was there already.
+    day2: bool,
+    validations: BTreeMap<String, ValidationStatus>,
+    /// It was noted that it does not answer (soft timeouts only).
+    silence_noted: bool,
+    /// Nothing that its rules ask about changed since.
+    quiet_since: Timestamp,
+    /// It was looked at since.
+    looked: bool,
+    /// When it was in which cluster, status and stage, for what is told later.
+    past: Vec<Past>,
+}
+
+/// What a host was from a time on.
+#[derive(Clone, Copy)]
+struct Past {
+    at: Timestamp,
+    cluster: Option<Uuid>,
+    status: Option<HostStatus>,
+    stage: Option<HostStage>,
+}
+
+#[derive(Default)]
+struct ClusterNow {
+    status: Option<ClusterStatus>,
+    since: Timestamp,
+    finalizing: Option<FinalizingStage>,
+    finalizing_since: Timestamp,
+    install_started: Option<Timestamp>,
+    validations: BTreeMap<String, ValidationStatus>,
+    quiet_since: Timestamp,
+    looked: bool,
+}
+
+/// Things that were done or told, by whom they are about, with their times.
+#[derive(Default)]
+struct Evidence(BTreeMap<(Uuid, &'static str), Vec<Timestamp>>);
+
+impl Evidence {
+    fn add(&mut self, subject: Uuid, what: &'static str, at: Timestamp) {
+        self.0.entry((subject, what)).or_default().push(at);
+    }
+
+    fn near(&self, subject: Uuid, what: &'static str, at: Timestamp, before: Duration, after: Duration) -> bool {
+        self.0.get(&(subject, what)).is_some_and(|times| {
+            times.iter().any(|t| if *t < at { at.since(*t) <= before } else { t.since(at) <= after })
+        })
+    }
+}
+
+struct Reader<'a> {
+    settings: &'a Settings,
+    real: bool,
+    hosts: BTreeMap<Uuid, HostNow>,
+    clusters: BTreeMap<Uuid, ClusterNow>,
+    evidence: Evidence,
+    certain: BTreeMap<RuleId, u64>,
+    possible: BTreeMap<RuleId, u64>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(history: &[Observation], settings: &'a Settings, real: bool) -> Self {
+        let mut evidence = Evidence::default();
+        for o in history {
+            match &o.what {
+                What::UserAction { action, subject: Some(subject), status, .. } if (200..300).contains(status) => {
+                    for known in ["cancel", "reset", "unbind", "bind", "install-host", "reset-host"] {
+                        if action == known {
+                            evidence.add(*subject, known, o.at());
+                        }
+                    }
+                }
+                What::HostDid { host, what }
+                    if what == "registered"
+                        || what == "registered-without-command"
+                        || what.starts_with("registration-refused") =>
+                {
+                    evidence.add(*host, "register", o.at());
+                }
+                What::Event { name, host: Some(host), .. } if name == "host_media_disconnected" => {
+                    evidence.add(*host, "media", o.at());
+                }
+                What::Step { host, step_type, answered: Some(code), .. } if step_type == "install" && *code != 0 => {
+                    evidence.add(*host, "install-failed", o.at());
+                }
+                _ => {}
+            }
+        }
+        Self {
+            settings,
+            real,
+            hosts: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            evidence,
+            certain: BTreeMap::new(),
+            possible: BTreeMap::new(),
+        }
+    }
+
+    fn note(&mut self, machine: Machine, found: &[usize], seq: u64) {
+        let into = if found.len() == 1 { &mut self.certain } else { &mut self.possible };
+        for index in found {
+            into.entry(RuleId { machine, index: *index }).or_insert(seq);
+        }
+    }
+
+    fn take(&mut self, batch: &[&Observation]) {
+        let (Some(first), Some((is_cluster, id))) = (batch.first(), batch.first().and_then(|o| subject(&o.what)))
+        else {
+            return;
+        };
+        let (at, seq) = (first.at(), first.seq);
+        if is_cluster {
+            let members: Vec<Uuid> =
+                self.hosts.iter().filter(|(_, h)| h.cluster == Some(id)).map(|(host, _)| *host).collect();
+            let status_changes = batch.iter().any(|o| matches!(o.what, What::ClusterStatus { .. }));
+            self.look_at_cluster(id, at, seq);
+            if status_changes {
+                for host in &members {
+                    self.look_at_host(*host, at, seq);
+                }
+            }
+            self.cluster_changes(id, batch, at, seq);
+            if status_changes {
+                for host in &members {
+                    self.disturb_host(*host, at);
+                }
+            }
+        } else {
+            let status_changes = batch.iter().any(|o| matches!(o.what, What::HostStatus { .. }));
+            self.look_at_host(id, at, seq);
+            let cluster = self.hosts.get(&id).and_then(|h| h.cluster);
+            if let (Some(cluster), true) = (cluster, status_changes) {
+                self.look_at_cluster(cluster, at, seq);
+            }
+            self.host_changes(id, batch, at, seq);
+            let now = self.hosts.get(&id).and_then(|h| h.cluster);
+            if status_changes {
+                for cluster in [cluster, now].into_iter().flatten() {
+                    if let Some(c) = self.clusters.get_mut(&cluster) {
+                        (c.quiet_since, c.looked) = (at, false);
+                    }
+                }
+            }
+        }
+    }
+
+    fn disturb_host(&mut self, id: Uuid, at: Timestamp) {
+        if let Some(h) = self.hosts.get_mut(&id) {
+            (h.quiet_since, h.looked) = (at, false);
+        }
+    }
+
+    fn look_at_all(&mut self, at: Timestamp, seq: u64) {
+        for id in self.hosts.keys().copied().collect::<Vec<_>>() {
+            self.look_at_host(id, at, seq);
+        }
+        for id in self.clusters.keys().copied().collect::<Vec<_>>() {
+            self.look_at_cluster(id, at, seq);
+        }
+    }
+
+    // ---- hosts ----
+
+    fn host_changes(&mut self, id: Uuid, batch: &[&Observation], at: Timestamp, seq: u64) {
+        let mut before = self.hosts.remove(&id).unwrap_or_default();
+        let mut now = HostNow {
+            status: before.status,
+            since: before.since,
+            cluster: before.cluster,
+            stage: before.stage,
+            stage_since: before.stage_since,
+            role: before.role,
+            day2: before.day2,
+            validations: before.validations.clone(),
+            silence_noted: before.silence_noted,
+            quiet_since: at,
+            looked: false,
+            past: Vec::new(),
+        };
+        let (mut moved, mut reported, mut evaluated, mut logs) = (None, false, false, None);
+        for o in batch {
+            match &o.what {
+                What::HostStatus { from, to, cluster, .. } => {
+                    moved = Some((*from, *to));
+                    now.cluster = *cluster;
+                    (now.status, now.since) = (Some(*to), at);
+                }
+                What::HostStage { to, from, .. } => {
+                    reported |= to.is_some();
+                    now.stage_since = at;
+                    if from != to {
+                        now.stage = *to;
+                    }
+                }
+                What::HostRole { role, .. } => now.role = Some(*role),
+                What::Validation { id, to, .. } => {
+                    evaluated = true;
+                    match to {
+                        Some(to) => now.validations.insert(id.clone(), *to),
+                        None => now.validations.remove(id),
+                    };
+                }
+                What::HostLogs { state, .. } => logs = Some(*state),
+                What::HostDeleted { .. } => {
+                    return;
+                }
+                _ => {}
+            }
+        }
+        now.past = std::mem::take(&mut before.past);
+        now.past.push(Past { at, cluster: now.cluster, status: now.status, stage: now.stage });
+        if moved.is_some_and(|(from, _)| from.is_none()) {
+            let joined = now.cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.status);
+            now.day2 = joined == Some(ClusterStatus::AddingHosts);
+        }
+        match moved {
+            // Back in the pool a host is like a new one, and what it is bound to next makes it what it is.
+            Some((_, to)) if to == HostStatus::Binding => {
+                let joined = now.cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.status);
+                now.day2 = joined == Some(ClusterStatus::AddingHosts);
+            }
+            _ if now.cluster.is_none() => now.day2 = false,
+            _ => {}
+        }
+        if let Some((from, to)) = moved {
+            self.host_moved(id, &before, &now, from, to, reported, at, seq);
+        } else if reported && let Some(status) = now.status {
+            let found = self.of_host(HostEvent::HostProgressChanged, &before, &now, status, status, at);
+            self.note(Machine::Host, &found, seq);
+        } else if evaluated && !self.real {
+            // Validations are evaluated by a refresh alone: it was just looked at.
+            self.hosts.insert(id, now);
+            self.refreshed_host(id, at, seq);
+            return;
+        }
+        if logs == Some(LogsState::Timeout)
+            && let Some(status) = now.status
+        {
+            self.logs_timed_out(status, seq);
+        }
+        self.hosts.insert(id, now);
+    }
+
+    fn logs_timed_out(&mut self, status: HostStatus, seq: u64) {
+        let found: Vec<usize> = host::RULES
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.to == HostState::At(status) && matches!(r.guard, Guard::Is(HostCond::LogsTimedOut)))
+            .map(|(index, _)| index)
+            .collect();
+        self.note(Machine::Host, &found, seq);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of one change of one host")]
+    fn host_moved(
+        &mut self,
+        id: Uuid,
+        before: &HostNow,
+        now: &HostNow,
+        from: Option<HostStatus>,
+        to: HostStatus,
+        reported: bool,
+        at: Timestamp,
+        seq: u64,
+    ) {
+        let unbound = if from.is_none() { now.cluster.is_none() } else { before.cluster.is_none() };
+        let (machine, table) = machine_of(unbound);
+        let source = from.map_or(HostState::Initial, HostState::At);
+        let by_user = |what: &'static str| {
+            let near = |subject: Uuid| self.evidence.near(subject, what, at, BEFORE, AFTER);
+            near(id) || before.cluster.is_some_and(near)
+        };
+        let mut happened: Vec<HostEvent> = Vec::new();
+        let mut add = |event, did: bool| {
+            if did {
+                happened.push(event);
+            }
+        };
+        add(HostEvent::HostProgressChanged, reported);
+        add(HostEvent::RegisterHost, from.is_none() || self.evidence.near(id, "register", at, BEFORE, AFTER));
+        add(HostEvent::CancelInstallation, by_user("cancel"));
+        add(HostEvent::ResettingPendingUserAction, by_user("reset") || by_user("reset-host"));
+        add(HostEvent::UnbindHost, by_user("unbind"));
+        add(HostEvent::BindHost, by_user("bind"));
+        add(HostEvent::InstallHost, by_user("install-host"));
+        add(HostEvent::MediaDisconnect, self.evidence.near(id, "media", at, BEFORE, AFTER));
+        // The host says so first, then the service hears it.
+        add(HostEvent::HostInstallationFailed, self.evidence.near(id, "install-failed", at, AFTER, BEFORE));
+        let condition = |c: HostCond| self.host_condition(c, before, now, at);
+        let mut found = BTreeSet::new();
+        for event in happened {
+            found.extend(candidates(table, event, source, HostState::At(to), &condition));
+        }
+        if found.is_empty() {
+            found.extend(candidates(table, HostEvent::RefreshHost, source, HostState::At(to), &condition));
+        }
+        if found.is_empty() {
+            // What was done is not in the history, or its answer came late: whatever leads there.
+            let leads = |r: &&'static HostRule| {
+                r.event != HostEvent::RefreshHost && r.from.contains(&source) && r.to == HostState::At(to)
+            };
+            let all: Vec<usize> = table.iter().enumerate().filter(|(_, r)| leads(r)).map(|(index, _)| index).collect();
+            let outside =
+                from.is_some_and(|from| host::OUTSIDE_THE_MACHINE.iter().any(|(f, t, _)| *f == from && *t == to));
+            for index in &all {
+                // Several, or the machine itself may have had no part in it.
+                let into = if all.len() == 1 && !outside { &mut self.certain } else { &mut self.possible };
+                into.entry(RuleId { machine, index: *index }).or_insert(seq);
+            }
+            return;
+        }
+        let found: Vec<usize> = found.into_iter().collect();
+        self.note(machine, &found, seq);
+    }
+
+    fn of_host(
+        &self,
+        event: HostEvent,
+        before: &HostNow,
+        now: &HostNow,
+        from: HostStatus,
+        to: HostStatus,
+        at: Timestamp,
+    ) -> Vec<usize> {
+        let (_, table) = machine_of(now.cluster.is_none());
+        let condition = |c: HostCond| self.host_condition(c, before, now, at);
+        candidates(table, event, HostState::At(from), HostState::At(to), &condition)
+    }
+
+    /// A host that nothing has happened to for two rounds of its monitor was looked at.
+    fn look_at_host(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+        let Some(h) = self.hosts.get(&id) else { return };
+        if h.looked || at.since(h.quiet_since) < self.settings.host_monitor_interval * 2 || at < h.quiet_since {
+            return;
+        }
+        self.refreshed_host(id, at, seq);
+    }
+
+    fn refreshed_host(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+        let Some(h) = self.hosts.get(&id) else { return };
+        let Some(status) = h.status else { return };
+        let (machine, _) = machine_of(h.cluster.is_none());
+        // What a monitor makes of it while time goes by is what it makes of it now.
+        let found = self.of_host(HostEvent::RefreshHost, h, h, status, status, at);
+        let connected = self.host_condition(HostCond::Connected, h, h, at);
+        let soft = self.soft();
+        self.note(machine, &found, seq);
+        if let Some(h) = self.hosts.get_mut(&id) {
+            h.looked = true;
+            let installing = matches!(status, HostStatus::Installing | HostStatus::InstallingInProgress);
+            if soft && installing {
+                match connected {
+                    // The note changes what the next round finds.
+                    Some(false) if !h.silence_noted => (h.silence_noted, h.looked) = (true, false),
+                    Some(true) if h.silence_noted => (h.silence_noted, h.looked) = (false, false),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Are soft timeouts on? Clusters of a service without organisations always want them.
+    fn soft(&self) -> bool {
+        self.settings.enable_soft_timeouts
+    }
+
+    fn host_condition(&self, condition: HostCond, before: &HostNow, now: &HostNow, at: Timestamp) -> Option<bool> {
+        let cluster = now.cluster.or(before.cluster).and_then(|c| self.clusters.get(&c));
+        let cluster_is = |wanted: &[ClusterStatus]| match cluster {
+            Some(c) => c.status.map(|status| wanted.contains(&status)),
+            None => Some(false),
+        };
+        let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
+        let seen = &now.validations;
+        let satisfied = |id: &str| match seen.get(id) {
+            Some(status) => Some(holds(*status)),
+            None if seen.is_empty() => None,
+            // What is hidden does not apply.
+            None => Some(true),
+        };
+        let all = |ids: &mut dyn Iterator<Item = &'static str>| {
+            let parts: Vec<Option<bool>> = ids.map(satisfied).collect();
+            if parts.contains(&Some(false)) {
+                Some(false)
+            } else {
+                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+            }
+        };
+        let gate = |gate: HostGate| {
+            let of_gate = |id: &&HostValidationId| host_spec(**id).gate == gate && host_spec(**id).never.is_none();
+            all(&mut HostValidationId::ALL.iter().filter(of_gate).map(|id| id.as_str()))
+        };
+        let failed = |id: HostValidationId| seen.get(id.as_str()) == Some(&ValidationStatus::Failure);
+        let stage = before.stage;
+        match condition {
+            HostCond::Connected => satisfied(HostValidationId::Connected.as_str()),
+            HostCond::MediaConnected => satisfied(HostValidationId::MediaConnected.as_str()),
+            HostCond::HasInventory => gate(HostGate::Inventory),
+            HostCond::MinimumHardware => gate(HostGate::MinimumHardware),
+            HostCond::InputsGiven => gate(HostGate::PendingInput),
+            HostCond::SufficientForInstall => gate(HostGate::Sufficient),
+            HostCond::PoolMinimum => all(&mut POOL_MINIMUM.iter().map(|id| id.as_str())),
+            HostCond::RoleCanInstall => {
+                now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
+            }
+            HostCond::Day2Host => Some(now.day2),
+            // Neither a run nor what it starts has Kubernetes under it.
+            HostCond::KubeApi => Some(false),
+            HostCond::ReportsRebooting => Some(now.stage == Some(HostStage::Rebooting)),
+            HostCond::ReportsDone => Some(now.stage == Some(HostStage::Done)),
+            HostCond::ClusterPreparing => cluster_is(&[ClusterStatus::PreparingForInstallation]),
+            HostCond::ClusterInstalling => cluster_is(&[ClusterStatus::Installing]),
+            HostCond::ClusterInError => cluster_is(&[ClusterStatus::Error]),
+            HostCond::ClusterPendingUserAction => cluster_is(&[ClusterStatus::InstallingPendingUserAction]),
+            HostCond::ClusterInstalledOrAddingHosts => {
+                cluster_is(&[ClusterStatus::Installed, ClusterStatus::AddingHosts])
+            }
+            HostCond::DiskSpeedFailed => Some(failed(HostValidationId::SufficientInstallationDiskSpeed)),
+            HostCond::DiskSpeedChecked | HostCond::DiskSpeedUnknown => {
+                failed(HostValidationId::SufficientInstallationDiskSpeed).then_some(false)
+            }
+            HostCond::ImagesFailed => Some(failed(HostValidationId::ContainerImagesAvailable)),
+            HostCond::ImagesAvailable | HostCond::ImagesUnknown => {
+                failed(HostValidationId::ContainerImagesAvailable).then_some(false)
+            }
+            HostCond::PreparationTimedOut => over(before.since, self.settings.host_prepare_timeout()),
+            HostCond::InstallingTimedOut => over(before.since, self.settings.constants.installing_without_progress),
+            HostCond::ReclaimTimedOut => over(before.since, self.settings.constants.reclaim_timeout),
+            HostCond::PendingUserActionTimedOut => {
+                over(before.since, self.settings.host_installing_pending_user_action_timeout)
+            }
+            HostCond::StageTimedOut => {
+                let single = now.cluster.is_some_and(|c| self.hosts_of(c).count() <= 1);
+                stage.map_or(Some(false), |s| over(before.stage_since, self.settings.stage_timeout(s, single)))
+            }
+            HostCond::SoftTimeouts => Some(self.soft()),
+            HostCond::ConnectionTimeoutNoted => Some(before.silence_noted),
+            HostCond::StageMayWaitForUser => Some(stage.is_some_and(|s| MAY_WAIT_FOR_USER.contains(&s))),
+            HostCond::StageIsWritingImage => Some(stage == Some(HostStage::WritingImageToDisk)),
+            HostCond::StageIsCopyingRegistryData => Some(stage == Some(HostStage::CopyingRegistryDataToDisk)),
+            HostCond::StageIsRebooting => Some(stage == Some(HostStage::Rebooting)),
+            HostCond::StageIsDone => Some(stage == Some(HostStage::Done)),
+            // Both are events or changes of their own: read where they are told.
+            HostCond::LogsTimedOut => Some(false),
+            HostCond::StageTimeoutNoted => Some(true),
+            HostCond::QuorumWithoutHost => None,
+        }
+    }
+
+    fn hosts_of(&self, cluster: Uuid) -> impl Iterator<Item = &HostNow> {
+        self.hosts.values().filter(move |h| h.cluster == Some(cluster))
+    }
+
+    // ---- clusters ----
+
+    fn cluster_changes(&mut self, id: Uuid, batch: &[&Observation], at: Timestamp, seq: u64) {
+        let mut now = self.clusters.remove(&id).unwrap_or_default();
+        let (before, since) = (now.status, now.since);
+        let (mut moved, mut evaluated, mut logs) = (None, false, None);
+        for o in batch {
+            match &o.what {
+                What::ClusterStatus { from, to, .. } => {
+                    moved = Some((*from, *to));
+                    (now.status, now.since) = (Some(*to), at);
+                    if *to == ClusterStatus::PreparingForInstallation {
+                        now.install_started = Some(at);
+                    }
+                }
+                What::ClusterFinalizingStage { stage, .. } => {
+                    (now.finalizing, now.finalizing_since) = (Some(*stage), at);
+                }
+                What::Validation { id, to, .. } => {
+                    evaluated = true;
+                    match to {
+                        Some(to) => now.validations.insert(id.clone(), *to),
+                        None => now.validations.remove(id),
+                    };
+                }
+                What::ClusterLogs { state, .. } => logs = Some(*state),
+                _ => {}
+            }
+        }
+        (now.quiet_since, now.looked) = (at, false);
+        let found = match moved {
+            Some((Some(from), to)) => self.cluster_moved(id, &now, from, to, since, at),
+            Some((None, _)) => Vec::new(),
+            None if evaluated && !self.real => self.refreshed_cluster(id, &now, at),
+            None => Vec::new(),
+        };
+        self.note(Machine::Cluster, &found, seq);
+        if logs == Some(LogsState::Timeout) {
+            let timed_out =
+                |r: &ClusterRule| Some(r.to) == before && matches!(r.guard, Guard::Is(ClusterCond::LogsTimedOut));
+            let found: Vec<usize> =
+                cluster::RULES.iter().enumerate().filter(|(_, r)| timed_out(r)).map(|(index, _)| index).collect();
+            self.note(Machine::Cluster, &found, seq);
+        }
+        self.clusters.insert(id, now);
+    }
+
+    fn cluster_moved(
+        &self,
+        id: Uuid,
+        now: &ClusterNow,
+        from: ClusterStatus,
+        to: ClusterStatus,
+        since: Timestamp,
+        at: Timestamp,
+    ) -> Vec<usize> {
+        let condition = |c: ClusterCond| self.cluster_condition(c, id, now, since, at);
+        let of = |event| candidates(cluster::RULES, event, from, to, &condition);
+        let by_user = |what: &'static str| self.evidence.near(id, what, at, BEFORE, AFTER);
+        if by_user("cancel") && !of(ClusterEvent::CancelInstallation).is_empty() {
+            return of(ClusterEvent::CancelInstallation);
+        }
+        if by_user("reset") && !of(ClusterEvent::ResetCluster).is_empty() {
+            return of(ClusterEvent::ResetCluster);
+        }
+        let found = of(ClusterEvent::RefreshStatus);
+        if !found.is_empty() {
+            return found;
+        }
+        [ClusterEvent::PrepareForInstallation, ClusterEvent::CancelInstallation, ClusterEvent::ResetCluster]
+            .into_iter()
+            .flat_map(of)
+            .collect()
+    }
+
+    fn look_at_cluster(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+        let Some(c) = self.clusters.get(&id) else { return };
+        let left_alone = self.real && c.status.is_some_and(|status| LEFT_ALONE.contains(&status));
+        let quiet = at >= c.quiet_since && at.since(c.quiet_since) >= self.settings.cluster_monitor_interval * 2;
+        if c.looked || left_alone || !quiet {
+            return;
+        }
+        let found = self.refreshed_cluster(id, c, at);
+        self.note(Machine::Cluster, &found, seq);
+        if let Some(c) = self.clusters.get_mut(&id) {
+            c.looked = true;
+        }
+    }
+
+    fn refreshed_cluster(&self, id: Uuid, now: &ClusterNow, at: Timestamp) -> Vec<usize> {
+        let Some(status) = now.status else { return Vec::new() };
+        let condition = |c: ClusterCond| match c {
+            // Told by an event of its own.
+            ClusterCond::FinalizingStageTimeoutNoted => Some(true),
+            other => self.cluster_condition(other, id, now, now.since, at),
+        };
+        candidates(cluster::RULES, ClusterEvent::RefreshStatus, status, status, &condition)
+    }
+
+    fn cluster_condition(
+        &self,
+        condition: ClusterCond,
+        id: Uuid,
+        now: &ClusterNow,
+        since: Timestamp,
+        at: Timestamp,
+    ) -> Option<bool> {
+        let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
+        let gate = |gate: ClusterGate| {
+            let seen = &now.validations;
+            let of_gate = |id: &&ClusterValidationId| cluster_spec(**id).gate == gate;
+            if seen.is_empty() {
+                return None;
+            }
+            let mut all = ClusterValidationId::ALL.iter().filter(of_gate);
+            Some(all.all(|id| seen.get(id.as_str()).is_none_or(|status| holds(*status))))
+        };
+        let some = |wanted: &[HostStatus]| self.hosts_of(id).any(|h| h.status.is_some_and(|s| wanted.contains(&s)));
+        let every = |wanted: &[HostStatus]| self.hosts_of(id).all(|h| h.status.is_some_and(|s| wanted.contains(&s)));
+        let quorum = |wanted: &[HostStatus]| {
+            let role = |h: &HostNow| h.role.unwrap_or(HostRole::AutoAssign);
+            let masters = self.hosts_of(id).filter(|h| role(h) == HostRole::Master).count();
+            let mut view = ClusterView::default();
+            view.cluster.control_plane_count = i64::try_from(masters).ok();
+            let members = self.hosts_of(id).filter_map(|h| Some((role(h), h.status?)));
+            cluster::quorum(&view, &[], members, wanted)
+        };
+        let soft = self.soft();
+        match condition {
+            ClusterCond::PendingInputsGiven => gate(ClusterGate::PendingInput),
+            ClusterCond::VipsDefined => gate(ClusterGate::Vips),
+            ClusterCond::SufficientForInstall => gate(ClusterGate::Sufficient),
+            // The language of scenarios has no such clusters.
+            ClusterCond::VipDhcp => Some(false),
+            ClusterCond::PreparationTimedOut => over(since, self.settings.cluster_prepare_timeout()),
+            ClusterCond::PreparationSucceeded | ClusterCond::PreparationFailed => None,
+            ClusterCond::AllHostsPrepared => Some(every(&[HostStatus::PreparingSuccessful])),
+            ClusterCond::SomeHostPreparingFailed => Some(some(&[HostStatus::PreparingFailed])),
+            ClusterCond::SomeHostLeftPreparation => Some(!every(&[
+                HostStatus::PreparingForInstallation,
+                HostStatus::PreparingSuccessful,
+                HostStatus::PreparingFailed,
+                HostStatus::Known,
+            ])),
+            ClusterCond::SomeHostPendingUserAction => Some(some(&[HostStatus::InstallingPendingUserAction])),
+            ClusterCond::QuorumAlive => Some(quorum(cluster::IN_INSTALLATION)),
+            ClusterCond::QuorumInstalled => Some(quorum(&[HostStatus::Installed])),
+            ClusterCond::InstallationTimedOut => {
+                now.install_started.map_or(Some(false), |t| over(t, self.settings.installation_timeout))
+            }
+            ClusterCond::FinalizingTimedOut => over(since, self.settings.finalizing_timeout),
+            ClusterCond::FinalizingStageTimedOut => now.finalizing.map_or(Some(false), |stage| {
+                over(now.finalizing_since, self.settings.finalizing_stage_timeout(stage, soft, Duration::ZERO))
+            }),
+            ClusterCond::FinalizingStageNeverFails => Some(now.finalizing.is_some_and(|s| NEVER_FAIL.contains(&s))),
+            ClusterCond::FinalizingStageTimeoutNoted => None,
+            ClusterCond::SoftTimeouts => Some(soft),
+            ClusterCond::ConsoleUrlToPush => Some(false),
+            ClusterCond::AllHostsFinished => Some(every(&[HostStatus::Installed, HostStatus::Error])),
+            ClusterCond::KubeconfigUploaded | ClusterCond::OperatorsDone => None,
+            ClusterCond::LogsTimedOut => Some(false),
+        }
+    }
+
+    // ---- what events alone tell ----
+
+    fn read_events(&mut self, history: &[Observation]) {
+        for o in history {
+            match &o.what {
+                What::Event { name, host: Some(host), .. } if name == "host_stage_timed_out" => {
+                    self.stage_timed_out(*host, o.at(), o.seq);
+                }
+                What::Event { name, host: None, .. } if name == "finalizing_stage_timed_out" => {
+                    let warns = |r: &ClusterRule| {
+                        r.to == ClusterStatus::Finalizing && asks(&r.guard, ClusterCond::FinalizingStageTimedOut)
+                    };
+                    let found: Vec<usize> =
+                        cluster::RULES.iter().enumerate().filter(|(_, r)| warns(r)).map(|(i, _)| i).collect();
+                    self.note(Machine::Cluster, &found, o.seq);
+                }
+                What::HostDid { host, what } if what == "registered" || what.starts_with("registration-refused") => {
+                    self.in_place(*host, HostEvent::RegisterHost, o);
+                }
+                What::UserAction { action, subject: Some(cluster), status, .. }
+                    if action == "cancel" && (200..300).contains(status) =>
+                {
+                    for host in self.hosts.keys().copied().collect::<Vec<_>>() {
+                        if self.past(host, o.at()).is_some_and(|p| p.cluster == Some(*cluster)) {
+                            self.in_place(host, HostEvent::CancelInstallation, o);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn stage_timed_out(&mut self, host: Uuid, at: Timestamp, seq: u64) {
+        let Some(h) = self.hosts.get(&host) else { return };
+        let stage = h.past.iter().rfind(|p| p.at <= at).and_then(|p| p.stage);
+        let condition = |c: HostCond| match c {
+            HostCond::SoftTimeouts | HostCond::StageTimedOut => Some(true),
+            HostCond::StageTimeoutNoted => Some(false),
+            HostCond::StageIsWritingImage => Some(stage == Some(HostStage::WritingImageToDisk)),
+            HostCond::StageIsCopyingRegistryData => Some(stage == Some(HostStage::CopyingRegistryDataToDisk)),
+            HostCond::StageIsRebooting => Some(stage == Some(HostStage::Rebooting)),
+            _ => Some(false),
+        };
+        let state = HostState::At(HostStatus::InstallingInProgress);
+        let notes = |r: &HostRule| {
+            r.event == HostEvent::RefreshHost
+                && r.to == state
+                && r.from.contains(&state)
+                && asks(&r.guard, HostCond::StageTimedOut)
+        };
+        let found: Vec<usize> = host::RULES
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| notes(r) && judge(&r.guard, &condition) == Some(true))
+            .map(|(index, _)| index)
+            .collect();
+        self.note(Machine::Host, &found, seq);
+    }
+
+    /// What a host was when an answer came, if it was the same since long before: then the answered request left it so.
+    fn past(&self, host: Uuid, at: Timestamp) -> Option<Past> {
+        let past = &self.hosts.get(&host)?.past;
+        let now = past.iter().rfind(|p| p.at <= at + BEFORE)?;
+        let entered = past.iter().rfind(|p| p.at <= now.at && (p.status, p.cluster) != (now.status, now.cluster));
+        let since = past.iter().find(|p| entered.is_none_or(|e| p.at > e.at))?.at;
+        (at.since(since) > AFTER && since < at).then_some(*now)
+    }
+
+    /// A request that leaves a status as it is shows itself in nothing but the request.
+    fn in_place(&mut self, host: Uuid, event: HostEvent, o: &Observation) {
+        let Some(past) = self.past(host, o.at()) else { return };
+        let Some(status) = past.status else { return };
+        let (machine, table) = machine_of(past.cluster.is_none());
+        let condition = |c: HostCond| match c {
+            HostCond::StageIsRebooting => Some(past.stage == Some(HostStage::Rebooting)),
+            HostCond::StageIsDone => Some(past.stage == Some(HostStage::Done)),
+            _ => None,
+        };
+        let state = HostState::At(status);
+        let found = candidates(table, event, state, state, &condition);
+        self.note(machine, &found, o.seq);
+    }
+}
+
+/// Does the guard ask for that condition anywhere?
+fn asks<C: Copy + PartialEq>(guard: &Guard<C>, condition: C) -> bool {
+    match guard {
+        Guard::Always => false,
+        Guard::Is(c) => *c == condition,
+        Guard::Not(inner) => asks(inner, condition),
+        Guard::All(all) | Guard::Any(all) => all.iter().any(|g| asks(g, condition)),
+    }
+}
+
+fn machine_of(unbound: bool) -> (Machine, &'static [HostRule]) {
+    if unbound { (Machine::Pool, host::POOL_RULES) } else { (Machine::Host, host::RULES) }
+}
+
+fn holds(status: ValidationStatus) -> bool {
+    matches!(status, ValidationStatus::Success | ValidationStatus::Disabled)
+}
