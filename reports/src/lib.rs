@@ -8,9 +8,11 @@
 //!   lines, [`junit`] lists the checks for CI.
 //! * [`spread`] puts what several runs took side by side.
 //! * [`session`] is what several runs gave together: table, JUnit, `session.json`.
+//! * [`coverage`] is what of a list of things runs have reached.
 //! * [`redact`] takes secrets out of everything that is written.
 
 pub mod console;
+pub mod coverage;
 pub mod html;
 pub mod junit;
 pub mod redact;

@@ -114,6 +114,12 @@ pub(crate) const VERBS: &[Verb] = &[
         what: "write the reports of a run again from its history",
         doer: vlab("report"),
     },
+    Verb {
+        name: "coverage",
+        usage: "coverage [run|folder|session]... [options of `vlab coverage`]",
+        what: "tell what of the service's machines runs have exercised",
+        doer: vlab("coverage"),
+    },
     Verb { name: "check", usage: "check [run]", what: "judge a run again from its history", doer: vlab("check") },
     Verb { name: "check-run", usage: "check-run [run]", what: "the same as `check`", doer: vlab("check") },
     Verb { name: "schema", usage: "schema", what: "print the JSON Schema of scenarios", doer: vlab("schema") },

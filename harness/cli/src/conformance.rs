@@ -13,8 +13,8 @@ use vlab_history::Recorder;
 use vlab_model::history::{Source, What};
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, exit};
 use vlab_reports::{Redactor, write_all};
-use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::live::Show;
+use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
 use vlab_run::rundir;
 use vlab_run::target::Target as Service;
@@ -241,7 +241,7 @@ impl Progress {
 
 /// Puts the checks into the run's result, writes all files and tells the end.
 fn conclude(run: Run, asked: Option<Asked>, prepared: &Prepared, options: &RealOptions) -> u8 {
-    let Run { dir, mut result } = run;
+    let Run { dir, mut result, .. } = run;
     let asked = asked.unwrap_or(Asked { outcomes: Vec::new(), took_ms: 0, problem: None });
     if let Some(problem) = &asked.problem {
         let mut check = CheckResult::new(CheckKind::Lab, "service", CheckVerdict::Failed);

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, same_parts, show};
 use vlab_model::history::{Observation, RunInfo, What};
 use vlab_reports::result::{RunResult, Verdict, exit};
+use vlab_run::live::{Screen, Show};
 use vlab_run::prepare::{Choices, Prepared};
 use vlab_run::real::{self, find_run};
 use vlab_run::rundir;
@@ -262,6 +263,7 @@ async fn one_run(
         return Err(format!("{name}: not run"));
     }
     let target = prepared.target.to_string();
+    let live = if std::io::stderr().is_terminal() { Show::Hosts(Screen::default()) } else { Show::Nothing };
     let options = running
         .lab
         .options(text, running.interrupted.clone(), live)

@@ -3,6 +3,7 @@
 //! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code.
 
 mod conformance;
+mod coverage;
 mod differ;
 mod machines;
 mod run;
@@ -51,6 +52,8 @@ enum Verb {
     Report(run::ReportArgs),
     /// Judge a run again from its history.
     Check(run::CheckArgs),
+    /// Tell which rules of the service's machines, stages, steps, validations, events and faults runs have exercised.
+    Coverage(coverage::CoverageArgs),
     /// Compare two runs: where do their histories part?
     Diff(differ::DiffArgs),
     /// Run scenarios on the simulated service and on another one, and compare the histories.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
             Verb::Schema => tools::schema(),
             Verb::Report(args) => run::report(&args),
             Verb::Check(args) => run::check(&args),
+            Verb::Coverage(args) => coverage::coverage(&args),
             Verb::Diff(args) => differ::diff(&args),
             Verb::Differential(args) => differ::differential(args).await,
             Verb::Spawn(args) => machines::spawn(args).await,

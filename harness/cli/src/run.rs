@@ -601,15 +601,15 @@ fn judge_into(result: &mut RunResult, prepared: &Prepared, history: &[vlab_model
 }
 
 /// A run read back from its folder.
-struct Old {
-    dir: RunDir,
-    prepared: Prepared,
-    history: Vec<vlab_model::history::Observation>,
+pub(crate) struct Old {
+    pub(crate) dir: RunDir,
+    pub(crate) prepared: Prepared,
+    pub(crate) history: Vec<vlab_model::history::Observation>,
     /// What was written then; `None`: the run was killed before its end.
-    result: Option<RunResult>,
+    pub(crate) result: Option<RunResult>,
 }
 
-fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
+pub(crate) fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
     let runs = output_dir.clone().unwrap_or_else(runs_folder);
     let complain = |text: String| {
         say(&text);

@@ -64,6 +64,20 @@ impl RuleId {
             .chain(of(Machine::Cluster, cluster::RULES.len()))
     }
 
+    /// The id of a row of one of the hosts' tables.
+    pub fn of_host_rule(rule: &'static HostRule) -> Option<Self> {
+        let of = |machine, table: &'static [HostRule]| {
+            table.iter().position(|r| r == rule).map(|index| RuleId { machine, index })
+        };
+        of(Machine::Host, host::RULES).or_else(|| of(Machine::Pool, host::POOL_RULES))
+    }
+
+    /// The id of a row of the clusters' table.
+    pub fn of_cluster_rule(rule: &'static ClusterRule) -> Option<Self> {
+        let index = cluster::RULES.iter().position(|r| r == rule)?;
+        Some(RuleId { machine: Machine::Cluster, index })
+    }
+
     /// Its event, its source statuses, its destination and its name.
     pub fn describe(self) -> (&'static str, Vec<&'static str>, &'static str, &'static str) {
         let of_host = |rule: &'static HostRule| {

@@ -7,9 +7,12 @@
 //!   [`target`] is the service that it runs against.
 //! * [`vm`] is what a real run does with virtual machines.
 //! * [`verdict`] judges a history, [`pivot`] measures and judges the bootstrap's pivot in it; [`rundir`] is the folder of a run.
+//! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
+//! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
 pub mod container;
+pub mod coverage;
 pub mod fault;
 pub mod live;
 pub mod moment;

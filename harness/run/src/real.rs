@@ -166,9 +166,7 @@ struct Opened {
 fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcome>> {
     let clock = Clock::start();
     let started_at = clock.now();
-    let run_id = rundir::run_id(started_at, &prepared.scenario.name, std::process::id());
     let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
-    let redactor = Redactor::new(prepared.secrets());
     let mut result = RunResult {
         version: RESULT_VERSION,
         run: prepared.info(&run_id, false, BTreeMap::new()),
@@ -186,7 +184,6 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
             result.finished_at = clock.now();
             result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
             Err(Box::new(Outcome { dir: None, result, kept: Vec::new() }))
-            return Outcome { dir: None, result, kept: Vec::new() };
         }
     }
 }
@@ -272,33 +269,6 @@ where
     let Opened { clock, mut result, dir } = match open(prepared, options) {
         Ok(opened) => opened,
         Err(outcome) => return (*outcome, None),
-    let clock = Clock::start();
-    let started_at = clock.now();
-    let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
-    let mut result = RunResult {
-        version: RESULT_VERSION,
-        run: prepared.info(&run_id, false, BTreeMap::new()),
-        started_at,
-        environment: environment(),
-        ..RunResult::default()
-    };
-    let started = Started {
-        run_id: run_id.clone(),
-        scenario: prepared.scenario.name.clone(),
-        seed: prepared.seed,
-        time_profile: prepared.time_profile.clone(),
-        service: prepared.target.to_string(),
-        pid: std::process::id(),
-        at: started_at,
-        vlab_version: VERSION.to_owned(),
-    };
-    let dir = match RunDir::create(&options.runs, &started, &options.scenario_text) {
-        Ok(dir) => dir,
-        Err(error) => {
-            result.finished_at = clock.now();
-            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            return (Outcome { dir: None, result, kept: Vec::new() }, None);
-        }
     };
     let mut bench = Bench {
         prepared,

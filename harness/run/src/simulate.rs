@@ -2,7 +2,7 @@
 //! jumps from one thing that happens to the next. Same seed, same history, byte for byte.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -10,11 +10,13 @@ use vlab_api::Timestamp;
 use vlab_api::actor::{Reply, Send};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
+use vlab_history::rules::RuleId;
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score};
+use crate::prepare::Prepared;
 use crate::verdict;
 
 /// When virtual time begins.
@@ -46,6 +48,8 @@ pub struct Simulated {
     pub now: Timestamp,
     /// How many requests were answered.
     pub requests: u64,
+    /// The rules of the service's machines that fired.
+    pub fired: BTreeSet<RuleId>,
 }
 
 /// Runs a scenario in virtual time.
@@ -84,7 +88,19 @@ pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated
             None => break,
         }
     }
-    Simulated { ending, conductor: world.conductor, ended_at, now, requests: world.requests }
+    let (hosts, clusters) = world.core.fired();
+    let fired = hosts.iter().filter_map(|rule| RuleId::of_host_rule(rule));
+    let fired = fired.chain(clusters.iter().filter_map(|rule| RuleId::of_cluster_rule(rule))).collect();
+    Simulated { ending, conductor: world.conductor, ended_at, now, requests: world.requests, fired }
+}
+
+/// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.
+pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<RuleId>) {
+    let info = prepared.info("virtual", true, BTreeMap::new());
+    let score = prepared.score(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    (ending, simulated.conductor.finish(simulated.now, "ended"), simulated.fired)
 }
 
 struct World {

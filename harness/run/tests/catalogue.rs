@@ -3,16 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
-use vlab_agents::ingress::LAB_INGRESS_PEM;
-use vlab_history::Recorder;
 use vlab_model::history::Observation;
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_run::prepare::{Choices, Prepared, prepare};
-use vlab_run::simulate::{ending_check, simulate};
+use vlab_run::simulate::{as_lines, ending_check, rehearse};
 use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Scenario, Seen};
 
@@ -38,10 +36,7 @@ fn run(catalogue: &Catalogue, scenario: Scenario, seed: u64, time_profile: &str)
         ..Choices::default()
     };
     let prepared: Prepared = prepare(scenario, catalogue, &choices).unwrap();
-    let score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
-    let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let ending = simulated.ending.clone();
-    let history = simulated.conductor.finish(simulated.now, "ended");
+    let (ending, history, _) = rehearse(&prepared);
     let mut result =
         RunResult { checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks, ..RunResult::default() };
     ending_check(&mut result, &ending);
@@ -84,6 +79,16 @@ fn every_scenario_passes(#[case] profile: &str, #[case] seed: u64, #[values(0, 1
     }
     assert!(problems.is_empty(), "{problems}");
     assert!(count >= 2, "{count} scenarios prove little");
+}
+
+#[rstest]
+fn the_same_seed_gives_the_same_bytes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] number: usize) {
+    for (catalogue, scenario) in part(number) {
+        let choices = Choices { seed: Some(3), ..Choices::default() };
+        let prepared = prepare(scenario, &catalogue, &choices).unwrap();
+        let lines = || as_lines(&rehearse(&prepared).1);
+        assert!(lines() == lines(), "{}: two histories of one seed differ", prepared.scenario.name);
+    }
 }
 
 /// Does the expectation speak of a fault? Without that fault it could not be met whatever the service does.

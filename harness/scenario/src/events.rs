@@ -1,7 +1,7 @@
 //! Names of the events that the service sends. An expectation about a name that is not here could never be met, or never fail.
 
 /// In the order of the alphabet.
-pub(crate) const NAMES: &[&str] = &[
+pub const EVENT_NAMES: &[&str] = &[
     "after_inactivity_cluster_deregistered",
     "api_ingress_vip_timed_out",
     "api_ingress_vip_updated",

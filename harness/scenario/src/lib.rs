@@ -25,6 +25,7 @@ mod words;
 
 pub use catalogue::{Catalogue, CatalogueError, Entry, NotFound};
 pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile};
+pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, follow};
 pub use quarantine::{QUARANTINE, Quarantined};

@@ -305,14 +305,14 @@ pub(crate) struct EventName;
 
 impl Scalar for EventName {
     fn read(text: &str) -> Result<Self, Complaint> {
-        if crate::events::NAMES.contains(&text) {
+        if crate::events::EVENT_NAMES.contains(&text) {
             Ok(EventName)
         } else {
-            Err(unknown_word("event", text, crate::events::NAMES))
+            Err(unknown_word("event", text, crate::events::EVENT_NAMES))
         }
     }
     fn schema() -> Schema {
-        words_schema(&[crate::events::NAMES])
+        words_schema(&[crate::events::EVENT_NAMES])
     }
 }
 

@@ -40,6 +40,8 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
+use vlab_model::cluster::ClusterRule;
+use vlab_model::host::HostRule;
 use vlab_model::settings::Settings;
 
 pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
@@ -95,6 +97,9 @@ pub struct Core {
     host_monitor_runs: u64,
     cluster_monitor_runs: u64,
     hosts_refreshed: u64,
+    /// Rules that fired since the start, each once.
+    fired_of_hosts: Vec<&'static HostRule>,
+    fired_of_clusters: Vec<&'static ClusterRule>,
 }
 
 /// Whole milliseconds, see `state`.
@@ -116,7 +121,14 @@ impl Core {
             host_monitor_runs: 0,
             cluster_monitor_runs: 0,
             hosts_refreshed: 0,
+            fired_of_hosts: Vec::new(),
+            fired_of_clusters: Vec::new(),
         }
+    }
+
+    /// The rules of the machines that fired since this core was made, each once: what a history of it can show at most.
+    pub fn fired(&self) -> (&[&'static HostRule], &[&'static ClusterRule]) {
+        (&self.fired_of_hosts, &self.fired_of_clusters)
     }
 
     /// The configuration that the core was made with.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, LastInstallationPreparation, LogsState, Severity};
 use vlab_model::cluster::{ClusterDecision, ClusterEffect};
-use vlab_model::host::{HostDecision, HostEffect};
+use vlab_model::host::{HostDecision, HostEffect, HostRule};
 use vlab_model::validation::{ClusterValidations, HostValidations, Validation, ValidationStatus};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{cluster, host, network, progress, roles};
@@ -120,8 +120,18 @@ impl Core {
         }
     }
 
+    /// Notes that a rule of a host's machine fired.
+    pub(super) fn note_fired(&mut self, rule: Option<&'static HostRule>) {
+        if let Some(rule) = rule
+            && !self.fired_of_hosts.contains(&rule)
+        {
+            self.fired_of_hosts.push(rule);
+        }
+    }
+
     /// Carries a decision about a host out.
     pub(super) fn apply_host(&mut self, now: Timestamp, key: HostKey, decision: &HostDecision) {
+        self.note_fired(decision.rule);
         let Some(old) = self.state.host(key).cloned() else { return };
         let cluster = old.host().cluster_id.and_then(|id| self.state.cluster(id)).cloned();
         let sno = cluster.as_ref().is_some_and(|c| c.view.is_sno());
@@ -205,6 +215,11 @@ impl Core {
 
     /// Carries a decision about a cluster out.
     pub(super) fn apply_cluster(&mut self, now: Timestamp, id: Uuid, decision: &ClusterDecision) {
+        if let Some(rule) = decision.rule
+            && !self.fired_of_clusters.contains(&rule)
+        {
+            self.fired_of_clusters.push(rule);
+        }
         let Some(old) = self.state.cluster(id).cloned() else { return };
         let validations = decision.validations.as_ref().map(ClusterValidations::to_json_text);
         if let (Some(new), Some(text)) = (&decision.validations, &validations)

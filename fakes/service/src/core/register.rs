@@ -105,6 +105,7 @@ pub(super) fn register(call: &mut Call<'_>) -> Answer {
         Ok(decision) => decision,
         Err(error) => return refused(core, Fail::bad_request(error.to_string())),
     };
+    core.note_fired(decision.rule);
     if let Some(status) = decision.refused {
         let reason = format!("Host {} cannot register while it is {}", key.1, row.host().status);
         return refused(core, Fail::Error(status, reason));

@@ -14,5 +14,6 @@ mod e2e_disturbed;
 mod e2e_lab;
 mod e2e_machines;
 mod e2e_runs;
+mod e2e_sessions;
 mod verbs;
 mod vm_installs;

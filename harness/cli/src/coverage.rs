@@ -1,0 +1,164 @@
+//! The verb `coverage`: what runs have exercised, read out of their folders, or of the whole catalogue in virtual time.
+
+use std::path::{Path, PathBuf};
+
+use vlab_model::settings::Settings;
+use vlab_reports::coverage::Coverage;
+use vlab_reports::result::exit;
+use vlab_reports::session::{SESSION, Session};
+use vlab_run::coverage::{Gatherer, RULES, Run};
+use vlab_run::prepare::{Choices, Prepared};
+use vlab_run::real::find_run;
+use vlab_run::rundir::STARTED;
+use vlab_run::simulate::rehearse;
+use vlab_run::target::Target;
+
+use crate::run::{Old, open, read, runs_folder};
+use crate::say;
+use crate::session::find_session;
+use crate::tools::{catalogue, print};
+
+/// With more hosts a scenario says nothing new about rules, and its history takes long to read.
+const UP_TO_HOSTS: usize = 100;
+
+#[derive(clap::Args)]
+pub(crate) struct CoverageArgs {
+    /// Runs (a folder, an id, `latest`), sessions (`sessions/latest`, `sessions/<id>`), or folders of runs. None: the latest
+    /// session.
+    runs: Vec<String>,
+    /// Simulate the whole catalogue in virtual time, too.
+    #[arg(long)]
+    simulate: bool,
+    /// Show what was reached as well.
+    #[arg(long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with_all = ["markdown", "all"])]
+    json: bool,
+    /// Print tables for a document.
+    #[arg(long, conflicts_with = "all")]
+    markdown: bool,
+    /// Write a page to this file, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Code 1 when less than so many per cent of the rules that can be reached were reached on the built-in service.
+    #[arg(long, value_name = "PERCENT")]
+    at_least: Option<f64>,
+    /// Folder of the runs.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+}
+
+pub(crate) fn coverage(args: &CoverageArgs) -> u8 {
+    let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
+    let mut gatherer = Gatherer::new();
+    let mut count = 0;
+    if args.simulate {
+        match simulate_all(&mut gatherer) {
+            Ok(simulated) => count += simulated,
+            Err(code) => return code,
+        }
+    }
+    let latest = ["sessions/latest".to_owned()];
+    let named: &[String] = if args.runs.is_empty() && !args.simulate { &latest } else { &args.runs };
+    for name in named {
+        let folders = match folders(&runs, name) {
+            Ok(folders) => folders,
+            Err(why) => {
+                say(&why);
+                return exit::USAGE;
+            }
+        };
+        for folder in folders {
+            // A run of an older catalogue may have a scenario that cannot be read any more: `open` has said so.
+            let Ok(old) = open(&folder.display().to_string(), &None) else { continue };
+            add(&mut gatherer, &old);
+            count += 1;
+        }
+    }
+    if count == 0 {
+        say("no run was found whose history could be read");
+        return exit::NOTHING_SELECTED;
+    }
+    show(&gatherer.finish(), args)
+}
+
+fn show(coverage: &Coverage, args: &CoverageArgs) -> u8 {
+    print(&match (args.json, args.markdown) {
+        (true, _) => coverage.json(),
+        (_, true) => coverage.markdown(),
+        _ => coverage.text(args.all),
+    });
+    if let Some(path) = &args.html
+        && let Err(error) = std::fs::write(path, coverage.html())
+    {
+        say(&format!("cannot write {}: {error}", path.display()));
+        return exit::INCONCLUSIVE;
+    }
+    let rules = coverage.count(&RULES, false);
+    match args.at_least {
+        Some(least) if rules.of_reachable() < least => {
+            say(&format!("{:.1} % of the rules that can be reached, and not {least} %", rules.of_reachable()));
+            exit::FAILED
+        }
+        _ => exit::PASSED,
+    }
+}
+
+/// The folders of runs that a word names.
+fn folders(runs: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
+    let direct = find_run(runs, name);
+    if direct.join(STARTED).exists() {
+        return Ok(vec![direct]);
+    }
+    let session = name.strip_prefix("sessions/").map(|id| find_session(runs, id)).unwrap_or_else(|| direct.clone());
+    if session.join(SESSION).exists() {
+        let session = Session::read(&session).map_err(|e| e.to_string())?;
+        let ids = session.items.iter().flat_map(|i| &i.attempts).map(|a| &a.run_id).filter(|id| !id.is_empty());
+        return Ok(ids.map(|id| runs.join(id)).collect());
+    }
+    let folder = if Path::new(name).is_dir() { PathBuf::from(name) } else { direct };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map_err(|e| format!("{name} is no run, no session and no folder of runs: {}: {e}", folder.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        // The link to the newest run is one of the others.
+        .filter(|path| !path.is_symlink() && path.join(STARTED).exists())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+fn add(gatherer: &mut Gatherer, old: &Old) {
+    let service = old.result.as_ref().and_then(|r| r.run.versions.get("service"));
+    // A container may have the built-in service in it.
+    let built_in = old.prepared.target == Target::Simulated || service.is_some_and(|v| v.starts_with("simulated"));
+    let settings = settings(&old.prepared, !built_in);
+    let scenario = &old.prepared.scenario.name;
+    gatherer.add(&Run { scenario, history: &old.history, settings: &settings, real: !built_in });
+}
+
+/// The settings of a run's service. What the real one has compiled in no time profile scales.
+fn settings(prepared: &Prepared, real: bool) -> Settings {
+    let mut settings = prepared.settings.clone();
+    if real {
+        settings.constants = Settings::default().constants;
+    }
+    settings
+}
+
+fn simulate_all(gatherer: &mut Gatherer) -> Result<usize, u8> {
+    let catalogue = catalogue()?;
+    let mut count = 0;
+    for entry in catalogue.list().into_iter().filter(|e| e.hosts <= UP_TO_HOSTS) {
+        let choices = Choices { seed: Some(1), service: Some(Target::Simulated), ..Choices::default() };
+        let (prepared, _) = read(&catalogue, &entry.name, &choices).map_err(|text| {
+            eprintln!("{text}");
+            exit::USAGE
+        })?;
+        let (_, history, _) = rehearse(&prepared);
+        gatherer.add(&Run { scenario: &entry.name, history: &history, settings: &prepared.settings, real: false });
+        count += 1;
+    }
+    Ok(count)
+}

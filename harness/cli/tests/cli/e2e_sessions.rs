@@ -1,0 +1,146 @@
+//! Several runs of one command: side by side, again, in parts, kept, and what they say together.
+
+use std::fs;
+
+use vlab_reports::session::{Outcome, Session};
+
+use crate::bench::{Bench, RUN};
+
+/// A scenario without an installation: a second of wall time, or two.
+fn quick(name: &str, expected: &str) -> String {
+    format!(
+        "version: 1\nname: {name}\ndescription: A host registers.\n\
+         service: {{kind: simulated, time_profile: fast}}\n\
+         cluster: {{name: c, topology: sno, install: never}}\n\
+         hosts: [{{name: node, role: auto}}]\n\
+         expect:\n  - eventually: {{host: node-0, status: {expected}}}\n\
+         until: {{seen: [{{host: node-0, status: known}}]}}\n\
+         budgets: {{total: 2h}}\n"
+    )
+}
+
+fn session(bench: &Bench) -> Session {
+    Session::read(&bench.path("runs/sessions/latest")).unwrap()
+}
+
+#[test]
+fn runs_side_by_side_make_one_session_and_what_failed_is_run_again() {
+    let bench = Bench::new();
+    let good = bench.file("good.yaml", quick("good", "known"));
+    let bad = bench.file("bad.yaml", quick("bad", "installed"));
+    let args = ["scenario", &good, &bad, "--repeat", "2", "-j", "2", "--retries", "1", "--quiet"];
+    let said = bench.vlab(&args).ends_with(1);
+    assert!(said.out.contains("4 runs in ") && said.out.contains("2 passed, 2 failed"), "{}", said.out);
+    let first = session(&bench);
+    assert_eq!((first.items.len(), first.count(Outcome::Passed), first.count(Outcome::Failed)), (4, 2, 2));
+    let failed: Vec<_> = first.items.iter().filter(|i| i.scenario == "bad").collect();
+    assert!(failed.iter().all(|i| i.attempts.len() == 2), "what fails is tried again: {failed:#?}");
+    let folders = first.items.iter().flat_map(|i| &i.attempts).map(|a| &a.run_id);
+    assert!(folders.clone().all(|id| bench.path("runs").join(id).join("result.json").exists()));
+    let junit = fs::read_to_string(bench.path("runs/sessions/latest/junit.xml")).unwrap();
+    assert!(junit.contains("rerunFailure") && junit.contains("bad #2"), "{junit}");
+    bench.nothing_is_left();
+
+    bench.vlab(&["rerun", "--quiet"]).ends_with(1);
+    let second = session(&bench);
+    let seeds = |s: &Session| {
+        s.items.iter().filter(|i| i.scenario == "bad").map(|i| i.seed).collect::<Vec<_>>()
+    };
+    assert_eq!((second.items.len(), seeds(&second)), (2, seeds(&first)), "those that failed, with their seeds");
+    bench.vlab(&["report", "sessions/latest"]).ends_with(0).says(&["2 failed"]);
+}
+
+/// What was not run is known, although the harness was killed.
+#[test]
+fn a_session_that_was_killed_can_be_taken_up() {
+    let bench = Bench::new();
+    let good = bench.file("good.yaml", quick("good", "known"));
+    let run = bench.start(&["scenario", &good, "--repeat", "3", "--quiet"]);
+    crate::bench::until("the first run", RUN, || bench.latest().join("result.json").exists());
+    run.signal("KILL");
+    drop(run);
+    bench.nothing_is_left();
+    bench.vlab(&["report", "sessions/latest"]).ends_with(0).says(&["not run"]);
+    let left = session(&bench).count(Outcome::NotRun);
+    assert!(left >= 1);
+    bench.vlab(&["rerun", "--quiet"]).ends_with(0);
+    assert_eq!(session(&bench).count(Outcome::Passed), left);
+}
+
+#[test]
+fn a_kept_lab_answers_until_gc_removes_it() {
+    let bench = Bench::new();
+    let good = bench.file("good.yaml", quick("good", "known"));
+    let said = bench.vlab(&["scenario", &good, "--keep", "--quiet"]).ends_with(0).says(&["the lab is kept"]);
+    assert!(said.out.contains("service:  http://127.0.0.1:") && said.out.contains("psql '"), "{}", said.out);
+    let (status, _) = bench.ask_service("/ready").expect("the service does not answer any more");
+    assert_eq!(status, 200);
+    bench.vlab(&["gc"]).ends_with(0);
+    bench.nothing_is_left();
+}
+
+#[test]
+fn without_a_terminal_nobody_can_press_enter() {
+    let bench = Bench::new();
+    bench.vlab(&["scenario", "sno", "--pause-on-failure"]).ends_with(2).says(&["there is no terminal"]);
+}
+
+#[test]
+fn what_is_in_quarantine_is_shown_and_does_not_count() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("catalogue/profiles")).unwrap();
+    for folder in ["time", "hardware"] {
+        let to = bench.path("catalogue/profiles").join(folder);
+        fs::create_dir(&to).unwrap();
+        let from = format!("{}/../../scenarios/profiles/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for file in fs::read_dir(from).unwrap().flatten() {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+    fs::write(bench.path("catalogue/bad.yaml"), quick("bad", "installed")).unwrap();
+    let list = |until: &str, scenario: &str| {
+        let text = format!(
+            "version: 1\nquarantine:\n  - {{scenario: {scenario}, reason: slow, link: \"https://x/1\", until: {until}}}\n"
+        );
+        fs::write(bench.path("catalogue/quarantine.yaml"), text).unwrap();
+        let mut command = bench.command(&["scenario", "bad", "--quiet"]);
+        crate::bench::Said::from(command.env("VLAB_SCENARIOS", bench.path("catalogue")).output().unwrap())
+    };
+    list("2999-01-01", "bad").ends_with(0).says(&["bad is quarantined"]);
+    assert_eq!(session(&bench).count(Outcome::Quarantined), 1);
+    list("2020-01-01", "bad").ends_with(2).says(&["the quarantine of `bad` ended on 2020-01-01"]);
+    list("2999-01-01", "bat").ends_with(2).says(&["there is no scenario `bat`"]);
+}
+
+/// The same seed gives the same projected history in real time; how often is `VLAB_ROUNDS` (20 for the figure).
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let bench = Bench::new();
+    let rounds = std::env::var("VLAB_ROUNDS").unwrap_or_else(|_| "3".to_owned());
+    bench.vlab(&["scenario", "sno", "--seed", "7", "--repeat", &rounds, "--quiet"]).ends_with(0);
+    let session = session(&bench);
+    let runs: Vec<&str> = session.items.iter().map(|i| i.attempts[0].run_id.as_str()).collect();
+    for run in &runs[1..] {
+        bench.vlab(&["diff", runs[0], run]).ends_with(0);
+    }
+}
+
+/// The figure: kills of the harness at random moments of scenarios of the catalogue. `VLAB_ROUNDS` says how many.
+#[test]
+#[ignore = "a quarter of an hour; for the figure"]
+fn kill_9_a_hundred_times_leaves_nothing() {
+    use rand::{Rng as _, SeedableRng as _};
+    let rounds = std::env::var("VLAB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let scenarios = ["sno", "ha-3-2", "cancel", "reset", "wrong-boot-order", "insufficient-hardware", "slow-disk"];
+    let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(5);
+    for round in 0..rounds {
+        let bench = Bench::new();
+        let scenario = scenarios[round % scenarios.len()];
+        let run = bench.start(&["scenario", scenario, "--quiet"]);
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(dice.next_u32()) % 7000));
+        run.signal("KILL");
+        drop(run);
+        bench.nothing_is_left();
+        eprintln!("{} of {rounds}: {scenario}", round + 1);
+    }
+}

@@ -1,0 +1,332 @@
+//! What of a list of things runs have reached: rules, stages, steps, validations, events, faults. As text, JSON and a page.
+//!
+//! Nothing here knows what the things are. Each is a word in a section, reached on the built-in service, on the real one, or
+//! on neither; and where it cannot be reached, there is a reason.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the form. Raised when the meaning of a member changes; new optional members do not raise it.
+pub const COVERAGE_VERSION: u32 = 1;
+
+/// What runs have reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// [`COVERAGE_VERSION`] of the writer.
+    pub version: u32,
+    /// How many runs on the built-in service were read.
+    pub simulated_runs: usize,
+    /// How many runs on another one.
+    pub real_runs: usize,
+    /// The lists.
+    pub sections: Vec<Section>,
+}
+
+/// A list of things.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Section {
+    /// Its id, for example `host-rules`.
+    pub id: String,
+    /// For people.
+    pub title: String,
+    /// The things.
+    pub items: Vec<Item>,
+}
+
+/// A thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// Its word, unique in the section.
+    pub id: String,
+    /// More about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// On the built-in service.
+    pub simulated: Reached,
+    /// On another service.
+    pub real: Reached,
+    /// Why it cannot be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How something was reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// In how many runs.
+    pub runs: usize,
+    /// Scenario of the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+    /// Where it was not: a run has something that may have been it, and may have been another one of the list.
+    #[serde(default)]
+    pub possible: bool,
+}
+
+/// How many of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Reached.
+    pub reached: usize,
+    /// In the list.
+    pub all: usize,
+    /// Not reached, with a reason why it cannot be.
+    pub unreachable: usize,
+}
+
+impl Count {
+    /// Per cent of all.
+    pub fn of_all(self) -> f64 {
+        100.0 * self.reached as f64 / self.all.max(1) as f64
+    }
+
+    /// Per cent of what can be reached.
+    pub fn of_reachable(self) -> f64 {
+        100.0 * self.reached as f64 / (self.all - self.unreachable).max(1) as f64
+    }
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            reached: self.reached + other.reached,
+            all: self.all + other.all,
+            unreachable: self.unreachable + other.unreachable,
+        }
+    }
+}
+
+impl Section {
+    /// How many were reached. `real`: on another service than the built-in one.
+    pub fn count(&self, real: bool) -> Count {
+        let reached = |i: &Item| if real { i.real.runs > 0 } else { i.simulated.runs > 0 };
+        Count {
+            reached: self.items.iter().filter(|i| reached(i)).count(),
+            all: self.items.len(),
+            unreachable: self.items.iter().filter(|i| !reached(i) && i.reason.is_some()).count(),
+        }
+    }
+}
+
+impl Coverage {
+    /// A section.
+    pub fn section(&self, id: &str) -> Option<&Section> {
+        self.sections.iter().find(|s| s.id == id)
+    }
+
+    /// How many of several sections were reached.
+    pub fn count(&self, sections: &[&str], real: bool) -> Count {
+        sections
+            .iter()
+            .filter_map(|id| self.section(id))
+            .fold(Count::default(), |sum, section| sum.add(section.count(real)))
+    }
+
+    /// For the terminal. `all`: every item; else those that were not reached.
+    pub fn text(&self, all: bool) -> String {
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "{} runs on the built-in service, {} on another one", self.simulated_runs, self.real_runs);
+        let width = self.sections.iter().map(|s| s.title.chars().count()).max().unwrap_or(0);
+        let _ =
+            writeln!(text, "{:width$}  {:^24}  {:^24}  cannot be reached", "", "built-in service", "another service");
+        for section in &self.sections {
+            let _ = writeln!(
+                text,
+                "{:width$}  {}  {}  {:>5}",
+                section.title,
+                cell(section.count(false)),
+                cell(section.count(true)),
+                section.count(false).unreachable
+            );
+        }
+        for section in &self.sections {
+            let shown: Vec<&Item> = section.items.iter().filter(|i| all || i.simulated.runs == 0).collect();
+            if shown.is_empty() {
+                continue;
+            }
+            let _ =
+                writeln!(text, "\n{}{}", section.title, if all { "" } else { ", not reached on the built-in service" });
+            for item in shown {
+                let about = if item.about.is_empty() { String::new() } else { format!("  {}", item.about) };
+                let _ = writeln!(text, "  {} {}{about}", sign(item), item.id);
+                if let Some(reason) = &item.reason {
+                    let _ = writeln!(text, "      cannot be reached: {reason}");
+                }
+            }
+        }
+        text
+    }
+
+    /// Its JSON text.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// Tables for a document.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "| | built-in service | another service | cannot be reached |\n| --- | --- | --- | --- |");
+        for section in &self.sections {
+            let (simulated, real) = (section.count(false), section.count(true));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                section.title,
+                cell(simulated).trim(),
+                cell(real).trim(),
+                simulated.unreachable
+            );
+        }
+        for section in &self.sections {
+            let _ =
+                writeln!(text, "\n## {}\n\n| | | built-in | another | first reached by, or why not |", section.title);
+            let _ = writeln!(text, "| --- | --- | --- | --- | --- |");
+            for item in &section.items {
+                let why = match (&item.simulated.first, &item.real.first, &item.reason) {
+                    (Some(first), ..) | (None, Some(first), _) => format!("`{first}`"),
+                    (None, None, Some(reason)) => reason.clone(),
+                    (None, None, None) => String::new(),
+                };
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {} | {} | {why} |",
+                    item.id,
+                    item.about,
+                    yes(&item.simulated),
+                    yes(&item.real)
+                );
+            }
+        }
+        text
+    }
+
+    /// A page that needs nothing else.
+    pub fn html(&self) -> String {
+        let mut page = String::from(
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Coverage</title><style>\
+             body{font:14px/1.4 system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
+             table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:2px 8px;text-align:left;\
+             vertical-align:top}.yes{background:#d5ecd5}.maybe{background:#fdf0c4}.no{background:#f8d7d5}\
+             .never{background:#eee}summary{font-weight:600;cursor:pointer;margin-top:1em}</style></head><body>\
+             <h1>Coverage</h1>",
+        );
+        let _ = write!(
+            page,
+            "<p>{} runs on the built-in service, {} on another one.</p><table><tr><th></th><th>built-in service</th>\
+             <th>another service</th><th>cannot be reached</th></tr>",
+            self.simulated_runs, self.real_runs
+        );
+        for section in &self.sections {
+            let (simulated, real) = (section.count(false), section.count(true));
+            let _ = write!(
+                page,
+                "<tr><th><a href=\"#{}\">{}</a></th><td>{}</td><td>{}</td><td>{}</td></tr>",
+                escape(&section.id),
+                escape(&section.title),
+                cell(simulated),
+                cell(real),
+                simulated.unreachable
+            );
+        }
+        page.push_str("</table>");
+        for section in &self.sections {
+            let _ = write!(
+                page,
+                "<details open id=\"{}\"><summary>{}</summary><table><tr><th></th><th></th><th>built-in</th>\
+                 <th>another</th><th>first reached by, or why not</th></tr>",
+                escape(&section.id),
+                escape(&section.title)
+            );
+            for item in &section.items {
+                let first = item.simulated.first.as_ref().or(item.real.first.as_ref());
+                let why = first.or(item.reason.as_ref()).map_or("", String::as_str);
+                let class = |reached: &Reached| match (reached.runs, reached.possible, &item.reason) {
+                    (1.., ..) => "yes",
+                    (0, true, _) => "maybe",
+                    (0, false, Some(_)) => "never",
+                    (0, false, None) => "no",
+                };
+                let _ = write!(
+                    page,
+                    "<tr><td>{}</td><td>{}</td><td class=\"{}\">{}</td><td class=\"{}\">{}</td><td>{}</td></tr>",
+                    escape(&item.id),
+                    escape(&item.about),
+                    class(&item.simulated),
+                    yes(&item.simulated),
+                    class(&item.real),
+                    yes(&item.real),
+                    escape(why)
+                );
+            }
+            page.push_str("</table></details>");
+        }
+        page.push_str("</body></html>\n");
+        page
+    }
+}
+
+fn cell(count: Count) -> String {
+    format!("{:>4} of {:<4} {:>5.1} % ({:>5.1} %)", count.reached, count.all, count.of_all(), count.of_reachable())
+}
+
+fn sign(item: &Item) -> &'static str {
+    match (item.simulated.runs > 0 || item.real.runs > 0, item.simulated.possible || item.real.possible, &item.reason) {
+        (true, ..) => "+",
+        (false, true, _) => "?",
+        (false, false, Some(_)) => "–",
+        (false, false, None) => "✗",
+    }
+}
+
+fn yes(reached: &Reached) -> String {
+    match (reached.runs, reached.possible) {
+        (0, true) => "?".to_owned(),
+        (0, false) => "–".to_owned(),
+        (runs, _) => format!("{runs}"),
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(id: &str, simulated: usize, real: usize, reason: Option<&str>) -> Item {
+        let reached = |runs: usize| Reached {
+            runs,
+            first: (runs > 0).then(|| "sno".to_owned()),
+            possible: runs == 0 && id == "c",
+        };
+        Item {
+            id: id.into(),
+            about: "a <thing>".into(),
+            simulated: reached(simulated),
+            real: reached(real),
+            reason: reason.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_was_reached_is_counted_and_shown() {
+        let items =
+            vec![item("a", 2, 1, None), item("b", 0, 0, Some("never")), item("c", 0, 0, None), item("d", 1, 0, None)];
+        let section = Section { id: "s".into(), title: "Things".into(), items };
+        let coverage = Coverage { version: COVERAGE_VERSION, simulated_runs: 2, real_runs: 1, sections: vec![section] };
+        let count = coverage.count(&["s"], false);
+        assert_eq!((count.reached, count.all, count.unreachable), (2, 4, 1));
+        assert!((count.of_all() - 50.0).abs() < 1e-9 && (count.of_reachable() - 66.666_666).abs() < 1e-3);
+        assert_eq!(coverage.count(&["s"], true).reached, 1);
+        let text = coverage.text(false);
+        assert!(text.contains("? c") && text.contains("– b") && !text.contains("+ a"), "{text}");
+        assert!(text.contains("cannot be reached: never"), "{text}");
+        assert!(coverage.text(true).contains("+ a"));
+        assert!(coverage.html().contains("a &lt;thing&gt;") && !coverage.html().contains("<thing>"));
+        assert_eq!(serde_json::from_str::<Coverage>(&coverage.json()).unwrap(), coverage);
+    }
+}
