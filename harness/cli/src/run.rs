@@ -422,7 +422,11 @@ async fn lab_images(loaded: &[(Scenario, Vec<u8>)], interrupted: &CancellationTo
 
 /// Prepares a scenario whose hosts may be virtual machines. One that leaves it open and has what cannot be done to machines is
 /// simulated.
-pub(crate) fn prepare_hosts(scenario: Scenario, catalogue: &Catalogue, choices: &Choices) -> Result<Prepared, PrepareError> {
+pub(crate) fn prepare_hosts(
+    scenario: Scenario,
+    catalogue: &Catalogue,
+    choices: &Choices,
+) -> Result<Prepared, PrepareError> {
     let open = choices.hosts.is_none() && scenario.hosts.iter().any(|host| host.kind == HostKind::Auto);
     match prepare(scenario.clone(), catalogue, choices) {
         Err(PrepareError::Unfit { why, .. }) if open => {

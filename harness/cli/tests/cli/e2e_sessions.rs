@@ -43,9 +43,7 @@ fn runs_side_by_side_make_one_session_and_what_failed_is_run_again() {
 
     bench.vlab(&["rerun", "--quiet"]).ends_with(1);
     let second = session(&bench);
-    let seeds = |s: &Session| {
-        s.items.iter().filter(|i| i.scenario == "bad").map(|i| i.seed).collect::<Vec<_>>()
-    };
+    let seeds = |s: &Session| s.items.iter().filter(|i| i.scenario == "bad").map(|i| i.seed).collect::<Vec<_>>();
     assert_eq!((second.items.len(), seeds(&second)), (2, seeds(&first)), "those that failed, with their seeds");
     bench.vlab(&["report", "sessions/latest"]).ends_with(0).says(&["2 failed"]);
 }
