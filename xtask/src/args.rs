@@ -51,7 +51,7 @@ pub(crate) const VERBS: &[Verb] = &[
         name: "rerun",
         usage: "rerun [session] [options of `vlab rerun`]",
         what: "run those of a session again that did not pass",
-        doer: Doer::Vlab { verb: "rerun", setup: true },
+        doer: vlab("rerun"),
     },
     Verb {
         name: "test",

@@ -15,7 +15,7 @@ use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION_VERSION,
 use vlab_run::live::{Screen, Show};
 use vlab_run::prepare::{Choices, Prepared};
 use vlab_run::real::{self, RealOptions};
-use vlab_run::rundir::new_run_id;
+use vlab_run::rundir::session_id;
 use vlab_run::target::Target;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind};
@@ -139,7 +139,7 @@ pub(crate) async fn run_orders(
     let begun = Timestamp::now();
     let session = Session {
         version: SESSION_VERSION,
-        id: new_run_id(begun, "session"),
+        id: session_id(begun),
         started_at: begun,
         finished_at: None,
         interrupted: false,

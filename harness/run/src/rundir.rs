@@ -176,6 +176,11 @@ pub fn new_run_id(now: Timestamp, scenario: &str) -> String {
     }
 }
 
+/// Id of a session that this process begins now.
+pub fn session_id(now: Timestamp) -> String {
+    run_id(now, "session", std::process::id())
+}
+
 /// Id of a run: the time, sortable, the scenario, and the process, so that two runs at once differ.
 fn run_id(now: Timestamp, scenario: &str, pid: u32) -> String {
     let time: String = now.to_string().chars().filter(char::is_ascii_digit).take(14).collect();
