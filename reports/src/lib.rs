@@ -17,8 +17,8 @@ pub mod html;
 pub mod junit;
 pub mod redact;
 pub mod result;
-pub mod spread;
 pub mod session;
+pub mod spread;
 pub mod timeline;
 
 mod pivot;

@@ -8,7 +8,6 @@
 //! * [`vm`] is what a real run does with virtual machines.
 //! * [`verdict`] judges a history, [`pivot`] measures and judges the bootstrap's pivot in it; [`rundir`] is the folder of a run.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
-//! * [`verdict`] judges a history; [`rundir`] is the folder of a run.
 
 pub mod conductor;
 pub mod container;
