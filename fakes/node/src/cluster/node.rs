@@ -266,7 +266,8 @@ impl Node {
     async fn virtual_addresses(&self, client: &Client) -> Programs {
         let mut programs = Programs(Vec::new());
         // A single node has its own address only, under all names.
-        if self.facts.is_single_node() || self.facts.api_vips.is_empty() && self.facts.ingress_vips.is_empty() {
+        let none = self.facts.api_vips.is_empty() && self.facts.ingress_vips.is_empty();
+        if none || self.facts.is_single_node() {
             return programs;
         }
         let nodes = client.get("/api/v1/nodes").await.unwrap_or_default();
