@@ -1,5 +1,5 @@
-//! Whole installations on virtual machines, from their firmware to `installed`. Minutes each, one at a time; in CI, or where
-//! `VLAB_TEST_MACHINES` is set.
+//! Runs whose hosts are virtual machines. What happens when something they need is gone is tested in CI and where
+//! `VLAB_TEST_MACHINES` is set; whole installations, from the firmware to `installed`, where it is `all`.
 
 use rstest::rstest;
 use vlab_model::history::What;
@@ -16,18 +16,12 @@ fn wanted() -> bool {
     wanted && !no_machines()
 }
 
-#[test]
-fn vm_installs_a_single_node() {
-    if wanted() {
-        installs("sno", 1);
-    }
-}
-
 /// Only where they are asked for: together they take as long as all other tests.
 #[rstest]
+#[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
 #[case("ha-3-1", 4)]
-fn vm_installs_more(#[case] name: &str, #[case] machines: usize) {
+fn vm_installs(#[case] name: &str, #[case] machines: usize) {
     match std::env::var("VLAB_TEST_MACHINES").as_deref() {
         Ok("all") if wanted() => installs(name, machines),
         _ => println!("skipped: set VLAB_TEST_MACHINES=all"),
