@@ -33,6 +33,13 @@ pub mod exit {
     pub const INTERNAL: u8 = 70;
     /// Interrupted by the user.
     pub const INTERRUPTED: u8 = 130;
+
+    /// The most telling of several: a fault of the harness first, then a failed product, leaks, budgets, what says nothing,
+    /// and what passed only when it was tried again. None: [`PASSED`].
+    pub fn most_telling(codes: &[u8]) -> u8 {
+        let order = [INTERNAL, INTERRUPTED, FAILED, LEAK, BUDGET_MISSED, INCONCLUSIVE, FLAKY];
+        order.into_iter().find(|code| codes.contains(code)).unwrap_or(PASSED)
+    }
 }
 
 /// What a run says about the product.

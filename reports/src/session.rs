@@ -181,8 +181,7 @@ impl Session {
         self.items.iter().filter(|i| i.outcome() == outcome).count()
     }
 
-    /// The most telling exit code of all: a fault of the harness first, then a failed product, leaks, budgets, what says
-    /// nothing, and what passed only when it was tried again. What is in quarantine does not count.
+    /// The [most telling](exit::most_telling) exit code of all. What is in quarantine does not count.
     pub fn exit_code(&self) -> u8 {
         let mut codes: Vec<u8> = Vec::new();
         for item in &self.items {
@@ -194,16 +193,7 @@ impl Session {
                 (_, None) => exit::INCONCLUSIVE,
             });
         }
-        let order = [
-            exit::INTERNAL,
-            exit::INTERRUPTED,
-            exit::FAILED,
-            exit::LEAK,
-            exit::BUDGET_MISSED,
-            exit::INCONCLUSIVE,
-            exit::FLAKY,
-        ];
-        order.into_iter().find(|code| codes.contains(code)).unwrap_or(exit::PASSED)
+        exit::most_telling(&codes)
     }
 
     /// The items that have not passed: what to run again.

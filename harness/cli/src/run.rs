@@ -519,7 +519,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> u8 
     let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
     print(&format!("{passed} of {times} runs passed\n"));
     match shown {
-        Ok(()) => combine(&codes),
+        Ok(()) => exit::most_telling(&codes),
         Err(code) => code,
     }
 }
