@@ -233,10 +233,10 @@ mod tests {
         let before = Series::of(&[run(10.0), run(10.2)]);
         let now = Series::of(&[run(12.0), run(14.0), run(10.0)]);
         insta::assert_snapshot!(now.table(Some(&before)), @r"
-        stage                     runs   median  half within  shortest   longest  change
-        ha: bootkube-done            3  12.00 s       2.00 s   10.00 s   14.00 s  +18.8 % (slower)
-        ha: pivot                    3  24.00 s       4.00 s   20.00 s   28.00 s  +18.8 % (slower)
-        ha: install to installed     2   1 m 00 s         0 µs  1 m 00 s  1 m 00 s  new
+        stage                     runs    median  half within  shortest   longest  change
+        ha: bootkube-done            3   12.00 s       2.00 s   10.00 s   14.00 s  +18.8 % (slower)
+        ha: pivot                    3   24.00 s       4.00 s   20.00 s   28.00 s  +18.8 % (slower)
+        ha: install to installed     2  1 m 00 s         0 µs  1 m 00 s  1 m 00 s  new
         ");
         assert_eq!(now.differs_from(&before), None);
         let other = Series { time_profile: "real".to_owned(), ..before };

@@ -151,7 +151,7 @@ pub(crate) async fn run_orders(
     let all = session.items.len();
     let book = Arc::new(Book { folder, session: Mutex::new(session) });
     if let Err(error) = book.write() {
-        say(&error.to_string());
+        say(&format!("inconclusive: the session's folder: {error}"));
         return exit::INCONCLUSIVE;
     }
     point_latest(&book.folder);
@@ -195,7 +195,7 @@ pub(crate) async fn run_orders(
         print(&format!("\n{}session: {}\n", session.table(color), book.folder.display()));
     }
     if let Err(error) = book.write() {
-        say(&error.to_string());
+        say(&format!("inconclusive: the session's folder: {error}"));
         return exit::INCONCLUSIVE;
     }
     session.exit_code()

@@ -120,7 +120,8 @@ fn a_single_node_s_ignition_is_that_of_its_bootstrap_too() {
     machine.job(Job::PrepareIgnition).unwrap();
     let written = fs::read(machine.hand.root.path(&machine.hand.host_ignition_path())).unwrap();
     let paths: Vec<_> = ignition::layout(&written).unwrap().files.into_iter().map(|f| f.path).collect();
-    assert_eq!(paths, ["/etc/hostname", "/etc/a"]);
+    // The last one tells the installed system that it was the bootstrap.
+    assert_eq!(paths, ["/etc/hostname", "/etc/a", "/etc/vlab/was-bootstrap"]);
     assert!(machine.hand.host_ignition_path().ends_with("/master-00000000-0000-0000-0000-000000000003.ign"));
 }
 
