@@ -42,13 +42,14 @@ pub(crate) fn draw(out: &mut String, pivots: &[PivotResult], text: impl Fn(&str)
     );
     for pivot in pivots {
         let bootstrap = pivot.bootstrap.as_deref().map(|b| format!("<i>bootstrap {}</i>", text(b))).unwrap_or_default();
-        let _ = write!(
+        let Some(start) = pivot.moments.iter().filter_map(|m| m.at).min() else { continue };
+        let _ = writeln!(
             out,
-            "<table class=\"bars pivot\" data-cluster=\"{0}\"><thead><tr><th scope=\"col\">{0} {bootstrap}</th><th></th><th>{1}</th></tr></thead><tbody>\n",
+            "<table class=\"bars pivot\" data-cluster=\"{0}\"><thead><tr><th scope=\"col\">{0} {bootstrap}</th><th></th>\
+             <th>{1}</th></tr></thead><tbody>",
             text(&pivot.cluster),
             took(pivot.took_ms, pivot.budget_ms)
         );
-        let Some(start) = pivot.moments.iter().filter_map(|m| m.at).min() else { continue };
         let end = |m: &PivotMomentResult| {
             let began = m.began_at.map_or(0.0, |b| offset(start, b));
             m.at.map_or(began, |at| offset(start, at)).max(began + m.budget_ms.unwrap_or(0.0))

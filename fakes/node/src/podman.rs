@@ -336,7 +336,7 @@ fn run(words: &[String]) -> Result<i32, String> {
 /// Makes `to` another name of a program; what was there is replaced.
 fn name_it(program: &Path, to: &Path) -> io::Result<()> {
     match fs::remove_file(to) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => std::os::unix::fs::symlink(program, to),
     }
 }

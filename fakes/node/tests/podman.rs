@@ -1,7 +1,5 @@
 //! The stand-in for podman as a program: what only shows when several of it run at once.
 
-#![expect(clippy::unwrap_used, reason = "whatever fails ends the test")]
-
 use std::process::{Command, Stdio};
 
 /// The service repeats the step `install` until the installer has told that it runs; on a slow machine that is many times.

@@ -456,7 +456,7 @@ impl<'a> Reader<'a> {
         }
         match moved {
             // Back in the pool a host is like a new one, and what it is bound to next makes it what it is.
-            Some((_, to)) if to == HostStatus::Binding => {
+            Some((_, HostStatus::Binding)) => {
                 let joined = now.cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.status);
                 now.day2 = joined == Some(ClusterStatus::AddingHosts);
             }
