@@ -84,6 +84,8 @@ impl Network {
         spec.check()?;
         let dnsmasq = namespace::find("dnsmasq")?;
         let NetworkOptions { name, form, folder, helper, ledger } = options;
+        // dnsmasq leaves the working directory.
+        let folder = std::path::absolute(&folder).map_err(|error| NetworkError::Io { path: folder, error })?;
         let made = {
             let (spec, folder, ledger) = (spec.clone(), folder.clone(), ledger.clone());
             tokio::task::spawn_blocking(move || {
