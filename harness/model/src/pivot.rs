@@ -219,7 +219,7 @@ const LINES: &[(&str, &str, Told)] = &[
     ("pivot", ETCD_QUORUM_BACK, Told::InCluster(ETCD_QUORUM_BACK)),
     ("node", "ready", Told::InCluster(NODE_READY)),
     ("controller", CONTROLLER_READY, Told::InCluster(CONTROLLER_READY)),
-    ("installer", REBOOTING, Told::HostDid(REBOOTING)),
+    ("installer", "reboot-now", Told::HostDid(REBOOTING)),
 ];
 
 /// Name that begins what the programs of lab machines say on a console.
@@ -357,7 +357,7 @@ mod tests {
     #[rstest]
     #[case("[   12.34] vlab-node: pivot etcd-quorum {\"members\":[]}\r", Some(Told::InCluster(BOOTKUBE_DONE)))]
     #[case("vlab-node: node ready {\"name\":\"master-1\"}", Some(Told::InCluster(NODE_READY)))]
-    #[case("vlab-node: installer rebooting {}", Some(Told::HostDid(REBOOTING)))]
+    #[case("vlab-node: installer reboot-now {}", Some(Told::HostDid(REBOOTING)))]
     #[case("vlab-node: node started {}", None)]
     #[case("vlab-node:", None)]
     #[case("systemd: bootkube-done", None)]
