@@ -799,7 +799,7 @@ impl Host {
         // With real hands the installer is a program of its own, and whoever ran the step started it.
         if effect == Effect::StartInstaller && succeeded && self.installer.is_none() && !w.has_real_hands() {
             match self.prepare_installer(w, &running) {
-                Ok(installer) => self.installer = Some(installer),
+                Ok(installer) => self.take_up(installer),
                 Err(problem) => {
                     answer = Answer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
                 }
@@ -926,6 +926,11 @@ impl Host {
         let text = running.args.first().map_or("", String::as_str);
         let request: InstallCmdRequest = serde_json::from_str(text).map_err(|e| format!("install: {e}"))?;
         installer_for(w, &request)
+    }
+
+    fn take_up(&mut self, installer: Box<Installer>) {
+        self.network_copied = installer.copies_network;
+        self.installer = Some(installer);
     }
 
     /// A new token: timers set before are void.
@@ -1266,8 +1271,7 @@ impl Host {
         if self.installer.is_some() {
             return Err("the installer runs already".into());
         }
-        self.installer = Some(installer_for(w, request)?);
-        self.network_copied = request.installer_args.as_deref().is_some_and(|args| args.contains("--copy-network"));
+        self.take_up(installer_for(w, request)?);
         w.host_did(now, self.plan.host_id, "installer-started");
         self.installer_goes_on(now, w);
         Ok(())

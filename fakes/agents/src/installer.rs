@@ -224,6 +224,8 @@ pub(crate) struct Installer {
     /// Nodes whose fetching of the ignition, and whose joining, was reported.
     pub(crate) reported_ignition: BTreeSet<usize>,
     pub(crate) reported_joined: BTreeSet<usize>,
+    /// The installed system gets the network of the discovery system (`--copy-network` of coreos-installer).
+    pub(crate) copies_network: bool,
 }
 
 /// The image on its way to the disk.
@@ -247,6 +249,7 @@ impl Installer {
             token: 0,
             dead: false,
             writing: None,
+            copies_network: request.installer_args.as_deref().is_some_and(|args| args.contains("--copy-network")),
             job: None,
             day2: None,
             reported_ignition: BTreeSet::new(),
