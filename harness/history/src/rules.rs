@@ -119,29 +119,6 @@ const AFTER: Duration = Duration::from_secs(2);
 const LEFT_ALONE: &[ClusterStatus] =
     &[ClusterStatus::Installed, ClusterStatus::AddingHosts, ClusterStatus::Unmonitored];
 
-/// Finalizing stages whose timer only warns.
-const NEVER_FAIL: &[FinalizingStage] = &[
-    FinalizingStage::ApplyingOlmManifests,
-    FinalizingStage::WaitingForOlmOperatorsCsvInitialization,
-    FinalizingStage::WaitingForOlmOperatorsCsv,
-];
-
-/// Stages in which a host waits for others.
-const MAY_WAIT_FOR_USER: &[HostStage] = &[
-    HostStage::WaitingForControlPlane,
-    HostStage::WaitingForController,
-    HostStage::WaitingForBootkube,
-    HostStage::Rebooting,
-];
-
-/// What an unbound host needs to be known.
-const POOL_MINIMUM: &[HostValidationId] = &[
-    HostValidationId::HasMinValidDisks,
-    HostValidationId::HasMinCpuCores,
-    HostValidationId::HasMinMemory,
-    HostValidationId::HostnameValid,
-];
-
 /// Reads the rules out of a history. `settings`: those of its service. `real`: it is not the built-in service, so it need not
 /// write a status together with the validations that it follows from, and leaves what is over alone.
 pub fn shown(history: &[Observation], settings: &Settings, real: bool) -> Shown {
@@ -640,7 +617,7 @@ impl<'a> Reader<'a> {
             HostCond::MinimumHardware => gate(HostGate::MinimumHardware),
             HostCond::InputsGiven => gate(HostGate::PendingInput),
             HostCond::SufficientForInstall => gate(HostGate::Sufficient),
-            HostCond::PoolMinimum => all(&mut POOL_MINIMUM.iter().map(|id| id.as_str())),
+            HostCond::PoolMinimum => all(&mut host::POOL_MINIMUM.iter().map(|id| id.as_str())),
             HostCond::RoleCanInstall => {
                 now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
             }
@@ -676,7 +653,7 @@ impl<'a> Reader<'a> {
             }
             HostCond::SoftTimeouts => Some(self.soft()),
             HostCond::ConnectionTimeoutNoted => Some(before.silence_noted),
-            HostCond::StageMayWaitForUser => Some(stage.is_some_and(|s| MAY_WAIT_FOR_USER.contains(&s))),
+            HostCond::StageMayWaitForUser => Some(stage.is_some_and(|s| host::MAY_WAIT_FOR_USER.contains(&s))),
             HostCond::StageIsWritingImage => Some(stage == Some(HostStage::WritingImageToDisk)),
             HostCond::StageIsCopyingRegistryData => Some(stage == Some(HostStage::CopyingRegistryDataToDisk)),
             HostCond::StageIsRebooting => Some(stage == Some(HostStage::Rebooting)),
@@ -846,7 +823,9 @@ impl<'a> Reader<'a> {
             ClusterCond::FinalizingStageTimedOut => now.finalizing.map_or(Some(false), |stage| {
                 over(now.finalizing_since, self.settings.finalizing_stage_timeout(stage, soft, Duration::ZERO))
             }),
-            ClusterCond::FinalizingStageNeverFails => Some(now.finalizing.is_some_and(|s| NEVER_FAIL.contains(&s))),
+            ClusterCond::FinalizingStageNeverFails => {
+                Some(now.finalizing.is_some_and(|s| cluster::NEVER_FAIL.contains(&s)))
+            }
             ClusterCond::FinalizingStageTimeoutNoted => None,
             ClusterCond::SoftTimeouts => Some(soft),
             ClusterCond::ConsoleUrlToPush => Some(false),

@@ -570,7 +570,7 @@ impl Facts<'_> {
 }
 
 /// Finalizing stages whose timer only warns.
-const NEVER_FAIL: &[FinalizingStage] = &[
+pub const NEVER_FAIL: &[FinalizingStage] = &[
     FinalizingStage::ApplyingOlmManifests,
     FinalizingStage::WaitingForOlmOperatorsCsvInitialization,
     FinalizingStage::WaitingForOlmOperatorsCsv,

@@ -1148,7 +1148,7 @@ impl Facts<'_> {
 }
 
 /// Stages in which a host waits for others. While the cluster waits for its user, their timer does not run out.
-const MAY_WAIT_FOR_USER: &[HostStage] = &[
+pub const MAY_WAIT_FOR_USER: &[HostStage] = &[
     HostStage::WaitingForControlPlane,
     HostStage::WaitingForController,
     HostStage::WaitingForBootkube,
@@ -1156,7 +1156,7 @@ const MAY_WAIT_FOR_USER: &[HostStage] = &[
 ];
 
 /// What an unbound host needs to be known.
-const POOL_MINIMUM: &[HostValidationId] = &[
+pub const POOL_MINIMUM: &[HostValidationId] = &[
     HostValidationId::HasMinValidDisks,
     HostValidationId::HasMinCpuCores,
     HostValidationId::HasMinMemory,

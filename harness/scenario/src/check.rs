@@ -1375,13 +1375,7 @@ impl Checker<'_> {
                     }
                 }
                 let Some(address) = found else {
-                    let at = places[i].machine.first().cloned().unwrap_or(places[i].place.clone());
-                    self.refuse(
-                        &at,
-                        format!("the machine network `{network}` has no address left for host `{}`", host.name),
-                        "full",
-                        "use a bigger machine network",
-                    );
+                    self.no_address_left(&places[i], &network, &host.name);
                     break;
                 };
                 taken.insert(address, format!("the address of host `{}`", host.name));
@@ -1389,6 +1383,16 @@ impl Checker<'_> {
             }
         }
         self.second_addresses(clusters, places, hosts, &mut taken);
+    }
+
+    fn no_address_left(&mut self, places: &ClusterPlaces, network: &IpNet, host: &str) {
+        let at = places.machine.first().unwrap_or(&places.place).clone();
+        self.refuse(
+            &at,
+            format!("the machine network `{network}` has no address left for host `{host}`"),
+            "full",
+            "use a bigger machine network",
+        );
     }
 
     /// Hosts of dual-stack clusters have an address of the other family, too: the next free one, from the tenth on.
@@ -1408,13 +1412,7 @@ impl Checker<'_> {
             let mut free =
                 (10..).map_while(|n| offset_address(network.network(), n)).take_while(|a| usable(network, *a));
             let Some(address) = free.find(|a| !taken.contains_key(a)) else {
-                let at = places[i].machine.first().cloned().unwrap_or(places[i].place.clone());
-                self.refuse(
-                    &at,
-                    format!("the machine network `{network}` has no address left for host `{}`", host.name),
-                    "full",
-                    "use a bigger machine network",
-                );
+                self.no_address_left(&places[i], network, &host.name);
                 return;
             };
             taken.insert(address, format!("the address of host `{}`", host.name));

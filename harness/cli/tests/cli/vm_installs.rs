@@ -1,5 +1,5 @@
 //! Runs whose hosts are virtual machines. What happens when something they need is gone is tested in CI and where
-//! `VLAB_TEST_MACHINES` is set; whole installations, from the firmware to `installed`, where it is `all`.
+//! `VLAB_TEST_MACHINES` is set; whole installations, from the firmware to `installed`, are ignored unless asked for.
 
 use rstest::rstest;
 use vlab_model::history::What;
@@ -16,19 +16,14 @@ fn wanted() -> bool {
     wanted && !no_machines()
 }
 
-/// Only where they are asked for: together they take as long as all other tests.
+/// Together they take as long as all other tests.
 #[rstest]
 #[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
 #[case("ha-3-1", 4)]
+#[ignore = "minutes each, on machines of their own: `cargo nextest run -p vlab-cli --run-ignored only vm_installs`"]
 fn vm_installs(#[case] name: &str, #[case] machines: usize) {
-    match std::env::var("VLAB_TEST_MACHINES").as_deref() {
-        Ok("all") if wanted() => installs(name, machines),
-        _ => println!("skipped: set VLAB_TEST_MACHINES=all"),
-    }
-}
-
-fn installs(name: &str, machines: usize) {
+    assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
     let bench = Bench::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());

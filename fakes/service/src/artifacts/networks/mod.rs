@@ -58,42 +58,17 @@ impl Maker {
     }
 
     /// The unit in the system of a full image.
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Maker::Service => {
-                "[Unit]\n\
-                 Description=Give NetworkManager the static networks of this host\n\
-                 DefaultDependencies=no\n\
-                 Before=NetworkManager.service\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 User=root\n\
-                 PrivateTmp=true\n\
-                 TimeoutSec=60\n\
-                 ExecStart=/bin/bash /usr/local/bin/pre-network-manager-config.sh\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            }
-            Maker::Host => {
-                "[Unit]\n\
-                 Description=Give nmstate the static networks of this host\n\
-                 DefaultDependencies=no\n\
-                 After=NetworkManager-wait-online.service\n\
-                 Before=nmstate.service\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 User=root\n\
-                 PrivateTmp=true\n\
-                 TimeoutSec=60\n\
-                 ExecStart=/bin/bash /usr/local/bin/pre-network-manager-config.sh\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            }
-        }
+    pub(crate) fn unit(self) -> String {
+        let (reader, order) = match self {
+            Maker::Service => ("NetworkManager", "Before=NetworkManager.service"),
+            Maker::Host => ("nmstate", "After=NetworkManager-wait-online.service\nBefore=nmstate.service"),
+        };
+        format!(
+            "[Unit]\nDescription=Give {reader} the static networks of this host\nDefaultDependencies=no\n{order}\n\n\
+             [Service]\nType=oneshot\nUser=root\nPrivateTmp=true\nTimeoutSec=60\n\
+             ExecStart=/bin/bash /usr/local/bin/pre-network-manager-config.sh\n\n\
+             [Install]\nWantedBy=multi-user.target\n"
+        )
     }
 
     /// The unit in the RAM disk of a minimal image or a boot from the network. nmstate waits so many seconds before it looks
