@@ -134,8 +134,10 @@ impl Kept {
                         self.open().insert(place, sender);
                         return Ok(answer);
                     }
-                    // The server closed it in the meantime: that says nothing about the server.
-                    Err(e) if e.is_canceled() || e.is_closed() || e.is_incomplete_message() => {}
+                    // The server closed it in the meantime: that says nothing about the server. What it may have got already
+                    // is not sent again unless twice is the same as once.
+                    Err(e) if e.is_canceled() => {}
+                    Err(e) if method != "POST" && (e.is_closed() || e.is_incomplete_message()) => {}
                     Err(e) => return Err(io::Error::other(e)),
                 }
             }
