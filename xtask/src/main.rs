@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use args::{Action, Doer, Verb, Wish};
 use setup::{Done, Purpose};
@@ -237,47 +238,54 @@ fn executable(name: &str, messages: &str) -> Option<PathBuf> {
 fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
     // Up to the end of the tests.
-    let (engine, required) = test_engine(ci, may_install);
-    let mut nextest: Vec<&OsStr> = ["nextest", "run", "--workspace", "--locked"].map(OsStr::new).to_vec();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let (engine, required) = test_engine(&target, ci, may_install);
+    let mut nextest: Vec<OsString> = ["nextest", "run", "--workspace", "--locked"].map(OsString::from).to_vec();
     if ci {
-        nextest.extend(["--profile", "ci"].map(OsStr::new));
+        nextest.extend(["--profile", "ci"].map(OsString::from));
     }
-    nextest.extend(args.iter().map(OsString::as_os_str));
-    let mut steps: Vec<Vec<&OsStr>> = vec![
-        ["fmt", "--all", "--check"].map(OsStr::new).to_vec(),
-        ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"].map(OsStr::new).to_vec(),
+    nextest.extend_from_slice(args);
+    let cargo_of = |words: &[&str]| (None, words.iter().map(OsString::from).collect::<Vec<_>>());
+    let mut steps = vec![
+        cargo_of(&["fmt", "--all", "--check"]),
+        cargo_of(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+        // All programs, with the features that the tests build them with: cargo would build half of it again for one of them alone.
+        cargo_of(&["nextest", "run", "--workspace", "--locked", "--no-run"]),
     ];
+    let images = target.join("debug/vlab-images");
     if required {
         // What the tests with containers run.
-        let images = ["run", "--quiet", "--package", "vlab-images", "--bin", "vlab-images", "--locked", "--", "--load"];
-        steps.push(images.map(OsStr::new).to_vec());
+        steps.push((Some(&images), vec!["--load".into()]));
     }
     // Tests look at them, and machines boot from them.
-    let media = ["run", "--quiet", "--package", "vlab-images", "--bin", "vlab-images", "--locked", "--", "lab"];
-    steps.push(media.map(OsStr::new).to_vec());
-    steps.push(nextest);
-    steps.push(["test", "--doc", "--workspace", "--locked"].map(OsStr::new).to_vec());
+    steps.push((Some(&images), vec!["lab".into()]));
+    steps.push((None, nextest));
+    steps.push(cargo_of(&["test", "--doc", "--workspace", "--locked"]));
     let mut first_failure = None;
     let mut results = Vec::new();
-    for step in steps {
-        let shown = step.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        say(&format!("$ cargo {shown}"));
-        let mut command = cargo();
+    for (program, args) in steps {
+        let shown = args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let shown = format!("{} {shown}", if program.is_some() { "vlab-images" } else { "cargo" });
+        say(&format!("$ {shown}"));
+        let begin = Instant::now();
+        let mut command = program.map_or_else(cargo, Command::new);
+        command.current_dir(root());
         if let Some(engine) = &engine {
             command.env("DOCKER_HOST", engine.host());
         }
         if required {
             command.env("VLAB_TEST_CONTAINERS", "required");
         }
-        let code = match command.args(&step).status() {
+        let code = match command.args(&args).status() {
             Ok(status) => status.code(),
             Err(error) => {
-                say(&format!("cannot start cargo: {error}"));
+                say(&format!("cannot start it: {error}"));
                 Some(i32::from(INTERNAL))
             }
         };
         let ok = code == Some(0);
-        results.push(format!("{} cargo {shown}", if ok { "ok    " } else { "FAILED" }));
+        let took = begin.elapsed().as_secs();
+        results.push(format!("{} {:3} min {:02} s  {shown}", if ok { "ok    " } else { "FAILED" }, took / 60, took % 60));
         if !ok {
             first_failure = first_failure.or(Some(exit_code(code)));
         }
@@ -288,9 +296,8 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
 }
 
 /// An engine for the tests with containers, and whether they must not be skipped: in CI never, elsewhere when there is one.
-fn test_engine(ci: bool, may_install: bool) -> (Option<engine::Private>, bool) {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    match setup::ensure(Purpose::Containers, may_install && ci).and_then(|_| engine::for_tests(&target)) {
+fn test_engine(target: &Path, ci: bool, may_install: bool) -> (Option<engine::Private>, bool) {
+    match setup::ensure(Purpose::Containers, may_install && ci).and_then(|_| engine::for_tests(target)) {
         Ok(engine) => (engine, true),
         Err(why) => {
             say(&format!("no container engine: {why}"));

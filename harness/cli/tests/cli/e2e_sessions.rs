@@ -54,7 +54,11 @@ fn a_session_that_was_killed_can_be_taken_up() {
     let bench = Bench::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let run = bench.start(&["scenario", &good, "--repeat", "3", "--quiet"]);
-    crate::bench::until("the first run", RUN, || bench.latest().join("result.json").exists());
+    // Not `latest`: that is the next run's folder as soon as the first has ended.
+    crate::bench::until("the end of the first run", RUN, || {
+        let runs = fs::read_dir(bench.path("runs")).unwrap().flatten();
+        runs.filter(|run| run.file_name() != "latest").any(|run| run.path().join("result.json").exists())
+    });
     run.signal("KILL");
     drop(run);
     bench.nothing_is_left();
