@@ -285,7 +285,12 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
         };
         let ok = code == Some(0);
         let took = begin.elapsed().as_secs();
-        results.push(format!("{} {:3} min {:02} s  {shown}", if ok { "ok    " } else { "FAILED" }, took / 60, took % 60));
+        results.push(format!(
+            "{} {:3} min {:02} s  {shown}",
+            if ok { "ok    " } else { "FAILED" },
+            took / 60,
+            took % 60
+        ));
         if !ok {
             first_failure = first_failure.or(Some(exit_code(code)));
         }
