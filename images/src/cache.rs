@@ -4,10 +4,16 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 use crate::ImageError;
+
+/// What is being made has a name that begins so.
+const HALF: &str = ".part-";
+/// Nothing takes so long to make: who began it was killed.
+const ABANDONED: Duration = Duration::from_secs(2 * 3600);
 
 /// The folder.
 #[derive(Debug, Clone)]
@@ -62,14 +68,27 @@ impl Cache {
             return Ok(place);
         }
         let folder = self.root.join(part);
+        forget_halves(&folder, ABANDONED);
         let beside = tempfile::Builder::new()
-            .prefix(".part-")
+            .prefix(HALF)
             .tempfile_in(&folder)
             .map_err(ImageError::io(&folder))?
             .into_temp_path();
         make(&beside)?;
         beside.persist(&place).map_err(|error| ImageError::Io { path: place.clone(), error: error.error })?;
         Ok(place)
+    }
+}
+
+/// Removes what killed builds have left half done in a folder.
+fn forget_halves(folder: &Path, older_than: Duration) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let half = entry.file_name().to_string_lossy().starts_with(HALF);
+        let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+        if half && age.is_some_and(|age| age > older_than) {
+            // Somebody else may be doing the same.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -128,6 +147,22 @@ mod tests {
         };
         assert_eq!(fs::read_to_string(fill("first")).unwrap(), "first");
         assert_eq!(fs::read_to_string(fill("second")).unwrap(), "first");
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_removed_and_what_is_being_made_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new, whole) =
+            (folder.path().join(".part-old"), folder.path().join(".part-new"), folder.path().join("x"));
+        for path in [&old, &new, &whole] {
+            fs::write(path, "").unwrap();
+        }
+        let then = std::time::SystemTime::now() - 2 * ABANDONED;
+        for path in [&old, &whole] {
+            File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+        }
+        forget_halves(folder.path(), ABANDONED);
+        assert!(!old.exists() && new.exists() && whole.exists());
     }
 
     #[test]

@@ -11,7 +11,10 @@ use crate::ImageError;
 use crate::cache::{Cache, sha256, sha256_file};
 
 /// Raise it when programs are built in another way.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
+
+/// Files outside of their crates that crates have in them.
+const BESIDE: &str = "scenarios/profiles/hardware";
 
 /// Target of our static programs. Not musl: this one needs nothing but what every build of Rust needs, and its allocator is
 /// the one that the figures of the README were measured with.
@@ -33,7 +36,7 @@ pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Re
         program: name.to_owned(),
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
     })?;
-    let sources = sources(workspace)?;
+    let sources = sources(workspace, name)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
     let target = target.join("images");
     cache.filled("programs", &format!("{name}-{}", &sources[..16]), |into| {
@@ -77,13 +80,14 @@ pub(crate) fn without_cargo(command: &mut Command) {
     }
 }
 
-/// Checksum of the project's sources and of the compiler's version.
-fn sources(workspace: &Path) -> Result<String, ImageError> {
+/// Checksum of the sources of a crate, of those of this project that it uses, and of the compiler's version.
+fn sources(workspace: &Path, name: &str) -> Result<String, ImageError> {
     let mut files = BTreeMap::new();
     for name in ["Cargo.toml", "Cargo.lock"] {
         files.insert(PathBuf::from(name), sha256_file(&workspace.join(name))?);
     }
-    for folder in ["harness", "fakes"] {
+    collect(workspace, &workspace.join(BESIDE), &mut files)?;
+    for folder in crates(workspace, name)? {
         collect(workspace, &workspace.join(folder), &mut files)?;
     }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -93,6 +97,38 @@ fn sources(workspace: &Path) -> Result<String, ImageError> {
         all += &format!("{} {sum}\n", path.display());
     }
     Ok(sha256(all.as_bytes()))
+}
+
+/// Folders of a crate and of all crates of this project that it is built from.
+fn crates(workspace: &Path, name: &str) -> Result<Vec<String>, ImageError> {
+    let read = |path: PathBuf| fs::read_to_string(&path).map_err(ImageError::io(path));
+    let all = read(workspace.join("Cargo.toml"))?;
+    let folder_of = |name: &str| {
+        let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = { path = \""));
+        line.and_then(|rest| rest.split('"').next()).map(str::to_owned).ok_or_else(|| ImageError::Program {
+            program: name.to_owned(),
+            problem: "has no `path` in the workspace's Cargo.toml".to_owned(),
+        })
+    };
+    let mut names = vec![name.to_owned()];
+    let mut folders = Vec::new();
+    let mut next = 0;
+    while let Some(name) = names.get(next) {
+        let folder = folder_of(name)?;
+        let manifest = read(workspace.join(&folder).join("Cargo.toml"))?;
+        // Those of tests are not in the program.
+        let used = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+        for line in used.take_while(|line| !line.starts_with('[')).filter(|line| line.starts_with("vlab-")) {
+            let used = line.split(['.', ' ']).next().unwrap_or_default().to_owned();
+            if !names.contains(&used) {
+                names.push(used);
+            }
+        }
+        folders.push(folder);
+        next += 1;
+    }
+    folders.sort();
+    Ok(folders)
 }
 
 fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> Result<(), ImageError> {
@@ -109,4 +145,19 @@ fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_program_is_made_of_counts() {
+        let workspace = workspace().unwrap();
+        let node = crates(&workspace, "vlab-node").unwrap();
+        assert_eq!(node, ["fakes/agents", "fakes/node", "harness/api", "harness/model"]);
+        assert_eq!(crates(&workspace, "vlab-service").unwrap(), ["fakes/service", "harness/api", "harness/model"]);
+        let error = crates(&workspace, "vlab-nothing").unwrap_err().to_string();
+        assert!(error.contains("vlab-nothing") && error.contains("Cargo.toml"), "{error}");
+    }
 }

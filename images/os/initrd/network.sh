@@ -1,8 +1,13 @@
 # The network of the initrd: needed to fetch a root file system or a configuration, not otherwise. Static addresses come as
 # NetworkManager key files, the same that NetworkManager reads later (`iso network embed`, `--copy-network`, the minimal ISO of
 # the service), or as `ip=` on the kernel's command line; without either every Ethernet device asks by DHCP.
+#
+# The last is begun at once, beside everything else that happens here. A machine that needs no more than IPv4 addresses by DHCP
+# keeps them, and NetworkManager is not started (its units have the condition that LEASES is not there): under emulation it would
+# take longer to start than the kernel. Whoever has key files, a unit that speaks of NetworkManager, or IPv6, gets it as ever.
 
 FILES=/etc/coreos-firstboot-network
+LEASES=/run/vlab/leases
 
 # Prints the Ethernet devices.
 nics() {
@@ -129,9 +134,75 @@ apply_file() {
     return $result
 }
 
-# An address by DHCP. Budget: 10 s a device.
+# An address by DHCP. Budget: 20 s a device.
 dhcp() {
-    udhcpc -i "$1" -s /lib/dhcp-event -n -q -f -t 20 -T 1 -O search > "/run/vlab/dhcp-$1.log" 2>&1
+    udhcpc -i "$1" -s /lib/dhcp-event -n -q -f -t 20 -T 1 -O search -O ntpsrv > "/run/vlab/dhcp-$1.log" 2>&1
+}
+
+# Begins to ask by DHCP, unless something else is given.
+network_begin() {
+    modprobe -a -q af_packet ipv6
+    ip link set lo up
+    static_networks
+    kargs_to_files
+    [ ! -d $FILES ] || return 0
+    mkdir -p $LEASES
+    for nic in $(nics); do
+        # Routers are to be asked at once: whether there is IPv6 is to be known before the initrd is done.
+        echo 0 > "/proc/sys/net/ipv6/conf/$nic/router_solicitation_delay"
+        echo 0 > "/proc/sys/net/ipv6/conf/$nic/accept_dad"
+        ip link set "$nic" up
+        dhcp "$nic" &
+    done
+}
+
+# Waits until every Ethernet device with a cable has an address of those that were asked for. Budget: $1 seconds.
+leases_came() {
+    [ -d $LEASES ] || return 1
+    tries=0
+    until
+        missing=
+        for nic in $(nics); do
+            [ -s "$LEASES/$nic" ] || [ "$(cat "/sys/class/net/$nic/carrier" 2> /dev/null)" = 0 ] || missing=$nic
+        done
+        [ -z "$missing" ]
+    do
+        tries=$((tries + 1))
+        [ $tries -le $(($1 * 20)) ] || return 1
+        usleep 50000
+    done
+    set -- "$LEASES"/*
+    [ -e "$1" ]
+}
+
+# Are those addresses all that this machine needs? Then it keeps them.
+network_kept() {
+    [ -d $LEASES ] || return 1
+    for file in /sysroot/etc/NetworkManager/system-connections/*; do
+        [ ! -e "$file" ] || { log 5 "network: NetworkManager has ${file##*/}"; return 1; }
+    done
+    if grep -q -s -E 'NetworkManager|nmstate|nmcli' /sysroot/etc/systemd/system/*.service; then
+        log 5 "network: a unit speaks of NetworkManager"
+        return 1
+    fi
+    leases_came 5 || { log 5 "network: no address by DHCP yet"; return 1; }
+    if ip -6 route show | grep -q '^default'; then
+        log 5 "network: there is IPv6, too"
+        return 1
+    fi
+    rm -f /sysroot/etc/resolv.conf
+    cp /etc/resolv.conf /sysroot/etc/resolv.conf
+    for file in $LEASES/*; do
+        hostname=
+        ntpsrv=
+        . "$file"
+        [ -z "$hostname" ] || [ -s /sysroot/etc/hostname ] || echo "$hostname" > /proc/sys/kernel/hostname
+        mkdir -p /run/chrony-dhcp
+        for server in $ntpsrv; do
+            echo "server $server iburst" >> "/run/chrony-dhcp/${file##*/}.sources"
+        done
+    done
+    log 5 "network: $(ip -o addr show scope global | awk '{print $2, $4}' | tr '\n' ' ')"
 }
 
 # An address by router advertisement. Budget: 10 s.
@@ -146,15 +217,15 @@ wait_ipv6() {
 # Fails when no device has an address in the end.
 network_up() {
     [ ! -e /run/vlab/network-up ] || return 0
-    modprobe -a -q af_packet ipv6
     coldplug
     for _ in $(seq 100); do
         [ -z "$(nics)" ] || break
         usleep 100000
     done
-    ip link set lo up
-    static_networks
-    kargs_to_files
+    if leases_came 20; then
+        : > /run/vlab/network-up
+        return 0
+    fi
     up=1
     for file in $FILES/*.nmconnection; do
         [ ! -f "$file" ] || ! apply_file "$file" || up=0
@@ -178,7 +249,9 @@ network_up() {
 
 # NetworkManager is to find devices as if nobody had used them: it keeps its hands off those that somebody has set up.
 network_down() {
-    [ -e /run/vlab/network-up ] || return 0
+    rm -rf $LEASES
+    # shellcheck disable=SC2046 # one word per number
+    kill $(jobs -p) 2> /dev/null
     for link in /proc/net/vlan/*; do
         case ${link##*/} in
             config | '*') ;;
@@ -188,6 +261,8 @@ network_down() {
     for nic in $(nics); do
         ip addr flush dev "$nic"
         ip link set "$nic" down
+        echo 1 > "/proc/sys/net/ipv6/conf/$nic/accept_dad"
+        echo 1 > "/proc/sys/net/ipv6/conf/$nic/router_solicitation_delay"
     done
 }
 
@@ -219,7 +294,6 @@ fetch_rootfs() {
 
 # What was given to the initrd is for NetworkManager, too. Files that Ignition wrote win.
 apply_network_files() {
-    kargs_to_files
     [ -d $FILES ] || return 0
     to=/sysroot/etc/NetworkManager/system-connections
     mkdir -p $to
