@@ -99,7 +99,10 @@ pub fn reboot(config: &NodeConfig, part: &str) {
     say::moment(part, "reboot-now", &json!({}));
     let command = match config.programs.get("reboot") {
         Some(program) => Command::new(program).status(),
-        None => Command::new("systemctl").args(["--no-block", "reboot"]).status(),
+        // What `systemctl reboot` does in the end. It would first ask for a logind over D-Bus, of which nothing runs here.
+        None => Command::new("systemctl")
+            .args(["--no-block", "--job-mode=replace-irreversibly", "start", "reboot.target"])
+            .status(),
     };
     match command {
         Ok(status) if status.success() => {}

@@ -14,7 +14,7 @@ use vlab_api::Timestamp;
 
 use super::api::{Api, KINDS, Request, User, condition, kind_of};
 use super::etcd::{self, Begin, Etcd, Member, client_url, peer_url};
-use super::facts::{FOLDER, Facts, wait_for_address};
+use super::facts::{FOLDER, Facts, listening, wait_for_address};
 use super::mcs;
 use super::pki::Pki;
 use super::serve::serve_api;
@@ -104,7 +104,8 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     let api = Arc::new(Api { store: Store::Etcd(etcd), pki: pki.clone() });
     let pair = pki.server("kube-apiserver", &names)?;
     let token = facts.bootstrap_token.clone();
-    let (_, api_task) = serve_api(SocketAddr::new(own, API_PORT), &pair, Arc::clone(&api), token).await?;
+    let (_, api_task) =
+        serve_api(SocketAddr::new(listening(args.ip), API_PORT), &pair, Arc::clone(&api), token).await?;
     say::moment("pivot", "temporary-api-up", &json!({ "url": server(own) }));
     // Nodes reach the bootstrap under the cluster's virtual address; a single node has none.
     let vips = super::vip::of(&facts.api_vips, &[], 90);
@@ -122,7 +123,7 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     }
     let pair = pki.server("machine-config-server", &names)?;
     let fetches = file("config-fetches.jsonl");
-    let address = SocketAddr::new(own, mcs::PORT);
+    let address = SocketAddr::new(listening(args.ip), mcs::PORT);
     let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone(), fetches).await?;
     say::moment("pivot", "machine-config-server-up", &json!({ "port": mcs::PORT }));
 

@@ -111,6 +111,12 @@ pub async fn wait_for_address(given: Option<IpAddr>) -> io::Result<IpAddr> {
     }
 }
 
+/// Where servers of a node listen: on every address, for the virtual ones come and go, of both families. On the given one only where
+/// it was given: there several nodes may share a machine.
+pub fn listening(given: Option<IpAddr>) -> IpAddr {
+    given.unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))
+}
+
 /// This machine's address: the given one, else the first that is no loopback and no link-local one, IPv4 before IPv6.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use vlab_api::Timestamp;
 
 use super::api::Api;
 use super::etcd::{self, Begin, Etcd, client_url, peer_url};
-use super::facts::{FOLDER, Facts, Places, own_address, wait_for_address};
+use super::facts::{FOLDER, Facts, Places, listening, own_address, wait_for_address};
 use super::pki::{Pki, node_request};
 use super::serve::serve_api;
 use super::store::Store;
@@ -61,6 +61,7 @@ struct Node {
     facts: Facts,
     places: Places,
     own: IpAddr,
+    listening: IpAddr,
     name: String,
 }
 
@@ -80,7 +81,7 @@ async fn run(args: NodeArgs) -> io::Result<()> {
     let facts = Facts::read(&args.cluster.join("cluster.json"))?;
     let places = Places { cluster: args.cluster, etcd: args.data, logs: args.logs };
     fs::create_dir_all(&places.logs)?;
-    let node = Node { config, facts, places, own, name };
+    let node = Node { config, facts, places, own, listening: listening(args.ip), name };
     say::moment("node", "started", &json!({ "name": node.name, "pool": node.facts.pool, "address": own }));
     let mut parts = Vec::new();
     if node.facts.pool == "master" {
@@ -253,11 +254,11 @@ impl Node {
         names.extend(self.facts.api_vips.iter().map(ToString::to_string));
         let pair = pki.server("kube-apiserver", &names)?;
         let token = self.facts.bootstrap_token.clone();
-        let (_, api_task) = serve_api(SocketAddr::new(self.own, API_PORT), &pair, Arc::clone(api), token).await?;
+        let (_, api_task) = serve_api(SocketAddr::new(self.listening, API_PORT), &pair, Arc::clone(api), token).await?;
         say::moment("pivot", "api-up", &json!({ "name": self.name, "url": server(self.own) }));
         let pair = pki.server("machine-config-server", &names)?;
         let log = self.places.logs.join("config-fetches.jsonl");
-        let address = SocketAddr::new(self.own, mcs::PORT);
+        let address = SocketAddr::new(self.listening, mcs::PORT);
         let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone(), log).await?;
         Ok(vec![api_task, mcs_task])
     }

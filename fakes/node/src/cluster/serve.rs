@@ -85,6 +85,8 @@ where
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
+            // A socket of both families shows IPv4 clients as IPv6 ones.
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             let (acceptor, answer) = (acceptor.clone(), answer.clone());
             tokio::spawn(async move {
                 // Who does not speak TLS is no client.
