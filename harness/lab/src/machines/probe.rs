@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::machines::domain::Accel;
 use crate::machines::tiny::{DEBUG_EXIT, DEBUG_EXIT_STATUS};
+use crate::postgres::cache_dir;
+use crate::proc;
 use crate::try_out::{TryError, in_path, try_out};
 
 /// How long the small kernel may take under KVM. On hardware it takes a quarter of a second.
@@ -73,9 +75,17 @@ const KERNEL: [u8; 211] = [
 /// # Errors
 /// It runs under neither.
 pub fn probe() -> Result<Acceleration, NoMachines> {
+    let memory = cache_dir();
     let kvm = match Path::new("/dev/kvm").exists() {
-        true => boots_under(Accel::Kvm),
         false => Err("there is no /dev/kvm".to_owned()),
+        true => match memory.as_deref().and_then(recall) {
+            Some(why) => Err(why),
+            None => boots_under(Accel::Kvm).inspect_err(|why| {
+                if let Some(folder) = &memory {
+                    remember(folder, why);
+                }
+            }),
+        },
     };
     let why_not = match kvm {
         Ok(took) => {
@@ -87,6 +97,36 @@ pub fn probe() -> Result<Acceleration, NoMachines> {
     let took = boots_under(Accel::Tcg).map_err(NoMachines)?;
     let why = format!("TCG (a small kernel ran under it in {} ms), because {why_not}", took.as_millis());
     Ok(Acceleration { accel: Accel::Tcg, why })
+}
+
+/// Begin of the name of the file that says why KVM does not work; the rest is the id of the boot since which that is so.
+const MEMORY: &str = "no-kvm-";
+
+/// The file of this boot and this QEMU.
+fn memory_of(folder: &Path) -> Option<PathBuf> {
+    let qemu = fs::metadata(qemu()?).ok()?;
+    Some(folder.join(format!("{MEMORY}{}-{}", proc::boot_id(), qemu.len())))
+}
+
+/// Why KVM did not work when somebody tried since this machine was started. A kernel that does not come back takes the whole of
+/// [`KVM_BUDGET`], at every start of everything that needs machines.
+fn recall(folder: &Path) -> Option<String> {
+    let file = memory_of(folder)?;
+    let why = fs::read_to_string(&file).ok().filter(|why| !why.is_empty())?;
+    Some(format!("{why}, as was found earlier; to look again, remove {}", file.display()))
+}
+
+/// Keeps it, and forgets what was kept at earlier boots. Whoever cannot keep it looks again the next time.
+fn remember(folder: &Path, why: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(MEMORY) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let _ = fs::create_dir_all(folder);
+    if let Some(file) = memory_of(folder) {
+        let _ = fs::write(file, why);
+    }
 }
 
 /// Boots the small kernel; how long it took, or what went wrong.
@@ -137,6 +177,18 @@ mod tests {
         }
         let took = boots_under(Accel::Tcg).unwrap();
         assert!(took < TCG_BUDGET);
+    }
+
+    #[test]
+    fn why_kvm_does_not_work_is_found_once_for_each_boot() {
+        let Some(_) = qemu() else { return println!("skipped: there is no {QEMU}") };
+        let folder = tempfile::tempdir().unwrap();
+        let earlier = folder.path().join("no-kvm-of-another-boot-1");
+        fs::write(&earlier, "it was raining").unwrap();
+        assert_eq!(recall(folder.path()), None);
+        remember(folder.path(), "it does not come back");
+        assert!(recall(folder.path()).unwrap().starts_with("it does not come back, as was found earlier"));
+        assert!(!earlier.exists());
     }
 
     #[test]

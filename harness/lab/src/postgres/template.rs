@@ -42,8 +42,8 @@ pub(super) fn fill(
     Ok(false)
 }
 
-/// Where the templates lie: `$XDG_CACHE_HOME/vlab`, else `~/.cache/vlab`; `None` without a home.
-pub(super) fn cache_dir() -> Option<PathBuf> {
+/// Where templates and what was found out about this machine lie: `$XDG_CACHE_HOME/vlab`, else `~/.cache/vlab`; `None` without a home.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     Some(absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?.join("vlab"))
 }
