@@ -136,3 +136,22 @@ pub fn own_address(given: Option<IpAddr>) -> io::Result<IpAddr> {
     all.sort_by_key(|ip| ip.is_ipv6());
     all.first().copied().ok_or_else(|| io::Error::other("this machine has no address"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_machine_answers_under_its_virtual_addresses_and_says_who_asked() {
+        // 127.0.0.2 stands for an address that keepalived brings later.
+        let listener = TcpListener::bind(SocketAddr::new(listening(None), 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(("127.0.0.2", port)).unwrap();
+        let (_, peer) = listener.accept().unwrap();
+        assert!(peer.ip().to_canonical().is_ipv4(), "{peer}");
+        let given: IpAddr = "127.0.0.3".parse().unwrap();
+        assert_eq!(listening(Some(given)), given);
+    }
+}

@@ -22,6 +22,7 @@ pub struct Vip {
 }
 
 /// Where this machine asks whether its own API lives.
+/// Each answer takes a TLS handshake, and those of all masters together must leave emulated processors time for etcd.
 const CHECK: &str = "/usr/local/bin/vlab-node alive";
 
 /// keepalived's configuration for one machine. Its advertisements are multicast: nobody knows all the others from the start.
@@ -29,7 +30,7 @@ pub fn keepalived(interface: &str, own: IpAddr, vips: &[Vip]) -> String {
     let mut text = String::from("global_defs {\n    enable_script_security\n    script_user root\n}\n");
     let _ = writeln!(
         text,
-        "vrrp_script alive {{\n    script \"{CHECK}\"\n    interval 5\n    timeout 10\n    fall 2\n    rise 1\n}}"
+        "vrrp_script alive {{\n    script \"{CHECK}\"\n    interval 10\n    timeout 30\n    fall 2\n    rise 1\n}}"
     );
     for (at, vip) in (51u8..).zip(vips.iter().filter(|v| v.address.is_ipv4() == own.is_ipv4())) {
         let length = if vip.address.is_ipv4() { 32 } else { 128 };
@@ -95,7 +96,7 @@ pub fn haproxy(masters: &[IpAddr]) -> String {
         let host = if master.is_ipv6() { format!("[{master}]") } else { master.to_string() };
         let _ = writeln!(
             text,
-            "    server master-{at} {host}:6443 weight 1 verify none check check-ssl inter 5s fall 2 rise 1"
+            "    server master-{at} {host}:6443 weight 1 verify none check check-ssl inter 15s fall 2 rise 1"
         );
     }
     text
