@@ -141,7 +141,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
     if args.service.is_owned() {
         text.push_str("  settings:\n");
         for (name, value) in SETTINGS {
-            text.push_str(&format!("    {name}: {value}\n"));
+            text.push_str(&format!("    {name}: {value} wall\n"));
         }
     }
     text.push_str("cluster: {topology: sno}\nhosts: [{name: nobody, profile: standard}]\n");

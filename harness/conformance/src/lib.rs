@@ -20,7 +20,7 @@ pub use suite::{Outcome, Verdict};
 pub use table::{Check, Need};
 pub use target::{Pace, Target};
 
-/// Settings that the suite gives to a service of its own, beside those of the time profile.
+/// Settings that the suite gives to a service of its own, beside those of the time profile: times of the wall clock.
 pub const SETTINGS: &[(&str, &str)] = &[
     // Long enough for a busy machine, short enough to wait for.
     ("HOST_MAX_DISCONNECTION_TIME", "8s"),

@@ -135,6 +135,9 @@ const fn hours(hours: u64) -> Duration {
 
 /// A value that can be written as the text of one variable.
 trait Variable: Sized {
+    /// Is it a length of time?
+    const IS_TIME: bool = false;
+
     fn read(text: &str) -> Result<Self, String>;
     fn write(&self) -> String;
     /// Divides what is a time.
@@ -142,6 +145,8 @@ trait Variable: Sized {
 }
 
 impl Variable for Duration {
+    const IS_TIME: bool = true;
+
     fn read(text: &str) -> Result<Self, String> {
         parse_duration(text).map_err(|e| e.to_string())
     }
@@ -155,6 +160,8 @@ impl Variable for Duration {
 
 /// Empty text: not set.
 impl Variable for Option<Duration> {
+    const IS_TIME: bool = true;
+
     fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() { Ok(None) } else { Duration::read(text).map(Some) }
     }
@@ -284,6 +291,14 @@ macro_rules! variables {
                         Err(reason) => Err(SettingError::BadValue { name: $env, reason }),
                     }), )*
                     _ => None,
+                }
+            }
+
+            /// Is the variable of that name a length of time?
+            pub fn is_time(name: &str) -> bool {
+                match name {
+                    $( $env => <$ty as Variable>::IS_TIME, )*
+                    _ => false,
                 }
             }
 
@@ -709,6 +724,25 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Puts one variable of a scenario on top, under a profile that runs `clock_scale` times faster than `real`. A time in it is
+    /// time as it passes under `real`, like every other one of a scenario; `10s wall` is time of the wall clock.
+    ///
+    /// # Errors
+    /// As [`Settings::apply_vars`]; a scale that is no number above zero counts as 1.
+    pub fn apply_in_profile(&mut self, name: &str, text: &str, clock_scale: f64) -> Result<(), SettingError> {
+        let plain = name.strip_prefix("MYAPP_").unwrap_or(name);
+        if !Self::is_time(plain) {
+            return self.apply_vars([(name, text)]);
+        }
+        let (text, clock_scale) = match text.trim_end().strip_suffix("wall") {
+            Some(time) if time.ends_with(char::is_whitespace) => (time.trim(), 1.0),
+            _ => (text, clock_scale),
+        };
+        let scaled = Self::from_vars([(name, text)])?.scaled(clock_scale);
+        let value = scaled.vars().into_iter().find(|(n, _)| *n == plain);
+        self.apply_vars(value.iter().map(|(n, v)| (*n, v.as_str())))
     }
 
     /// All variables with their values. [`Settings::from_vars`] of them gives the same tunables.
@@ -1351,6 +1385,39 @@ mod tests {
         assert_eq!(s.constants.service_ahead_minutes, 20);
         assert_eq!(s.host_monitor_batch_size, 100);
         assert_eq!(Settings::default().scaled(1.0), Settings::default());
+    }
+
+    #[rstest]
+    #[case("HOST_MAX_DISCONNECTION_TIME", "5m", 60.0, Ok("5s"))]
+    #[case("MYAPP_HOST_MAX_DISCONNECTION_TIME", "5m", 60.0, Ok("5s"))]
+    #[case("HOST_MAX_DISCONNECTION_TIME", "5m wall", 60.0, Ok("5m0s"))]
+    #[case("HOST_MAX_DISCONNECTION_TIME", "5m", 1.0, Ok("5m0s"))]
+    #[case("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "20m", 60.0, Ok("20s"))]
+    #[case("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "", 60.0, Ok(""))]
+    #[case("HOST_MONITOR_BATCH_SIZE", "120", 60.0, Ok("120"))]
+    #[case("HOST_MAX_DISCONNECTION_TIME", "5mwall", 60.0, Err("is no duration"))]
+    #[case("HOST_MONITOR_BATCH_SIZE", "5 wall", 60.0, Err("no whole number"))]
+    #[case("HOST_MAX_DISCONNECTION", "5m", 60.0, Err("did you mean HOST_MAX_DISCONNECTION_TIME?"))]
+    fn times_of_a_scenario_pass_as_its_profile_says(
+        #[case] name: &str,
+        #[case] text: &str,
+        #[case] scale: f64,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let mut settings = Settings::default().scaled(scale);
+        let done = settings.apply_in_profile(name, text, scale);
+        let plain = name.strip_prefix("MYAPP_").unwrap_or(name);
+        match expected {
+            Ok(value) => {
+                assert_eq!(done, Ok(()));
+                let set = settings.to_vars().into_iter().find(|(n, _)| *n == plain).unwrap();
+                assert_eq!(set.1, value);
+            }
+            Err(says) => {
+                let error = done.unwrap_err().to_string();
+                assert!(error.contains(says), "{error}");
+            }
+        }
     }
 
     #[test]

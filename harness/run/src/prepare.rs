@@ -155,7 +155,7 @@ pub fn prepare(mut scenario: Scenario, catalogue: &Catalogue, choices: &Choices)
     let mut settings = profile.settings().map_err(in_profile)?;
     let mut only_real = BTreeMap::new();
     for (name, value) in &scenario.service.settings {
-        match settings.apply_vars([(name.as_str(), value.as_str())]) {
+        match settings.apply_in_profile(name, value, profile.clock_scale) {
             Err(SettingError::NotSimulated { name })
                 if matches!(target, Target::Process { .. } | Target::Container { .. }) =>
             {

@@ -459,8 +459,8 @@ impl Checker<'_> {
                 }
                 other => other.to_string(),
             };
-            match Settings::from_vars([(name.as_str(), text.as_str())]) {
-                Ok(_) => {}
+            match Settings::default().apply_in_profile(name, &text, 1.0) {
+                Ok(()) => {}
                 // Only the simulated service lacks what the real one has.
                 Err(SettingError::NotSimulated { .. }) if kind != ServiceKind::Simulated => {}
                 Err(SettingError::Unknown { name, .. }) => {

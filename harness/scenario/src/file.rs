@@ -96,7 +96,8 @@ pub(crate) struct ServiceFile {
     /// For `remote`: its address, `http://host[:port]`.
     pub(crate) url: Option<Text<Plain>>,
     /// Its settings under the real service's own (environment) names, for example `HOST_MONITOR_INTERVAL`. They win over those
-    /// of the time profile.
+    /// of the time profile. Times in them are like all times of a scenario: as they pass under the profile `real`; `10s wall` is
+    /// the wall clock's.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, At<Value>>,
     /// Name of the time profile: `real`, `fast`, or a file in `profiles/time`. `fast` without it.

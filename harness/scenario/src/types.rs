@@ -122,7 +122,8 @@ impl Scenario {
 pub struct Service {
     /// How it is started.
     pub kind: ServiceKind,
-    /// Its settings under their own (environment) names; they win over those of the time profile.
+    /// Its settings under their own (environment) names; they win over those of the time profile. Times are service time, as
+    /// in [`Span`], unless they end in ` wall`.
     pub settings: BTreeMap<String, String>,
     /// Name of the time profile.
     pub time_profile: String,
