@@ -24,6 +24,9 @@ pub struct Series {
     pub time_profile: String,
     /// `simulated`, `process`, ...; `virtual` in virtual time.
     pub service: String,
+    /// What its hosts were: `simulated`, `vm`, `mixed`. Simulated ones and machines cannot be compared.
+    #[serde(default)]
+    pub hosts: String,
     /// What was measured, in the order in which it happens.
     pub stages: Vec<Stage>,
 }
@@ -129,6 +132,7 @@ impl Series {
             scenario: run.scenario,
             time_profile: run.time_profile,
             service: if run.virtual_time { "virtual".to_owned() } else { run.service },
+            hosts: run.hosts,
             stages,
         }
     }
@@ -140,6 +144,7 @@ impl Series {
             ("scenario", self.scenario.clone(), other.scenario.clone()),
             ("time profile", self.time_profile.clone(), other.time_profile.clone()),
             ("service", self.service.clone(), other.service.clone()),
+            ("kind of hosts", self.hosts.clone(), other.hosts.clone()),
         ];
         let (what, a, b) = pairs.into_iter().find(|(_, a, b)| a != b)?;
         Some(format!("its {what} is {b:?}, and of these runs {a:?}"))

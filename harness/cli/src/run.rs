@@ -79,9 +79,12 @@ struct SessionArgs {
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
-    /// Run each so many times. Without `--seed` each time has another seed, unless the scenario fixes one.
+    /// Run each so many times, and show median and spread of what it takes: each stage of the pivot, and the durations of the
+    /// run. Without `--seed` each time has another seed, unless the scenario fixes one.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
+    #[command(flatten)]
+    series: SeriesArgs,
     /// Only part I of N of the scenarios, chosen by their names alone: for several machines that share the work.
     #[arg(long, value_name = "I/N")]
     partition: Option<Partition>,
@@ -242,6 +245,35 @@ impl SeriesArgs {
             .map_err(|e| complain(format!("no series of runs ({e}); `--save-series` writes one")))
     }
 
+    /// The same for a command that can run several scenarios: a file has the figures of one.
+    fn of_one_scenario(&self, scenarios: usize) -> Result<Option<Series>, u8> {
+        if scenarios > 1 && (self.save_series.is_some() || self.compare.is_some()) {
+            say(&format!("--save-series and --compare are for one scenario, and {scenarios} are selected"));
+            return Err(exit::USAGE);
+        }
+        self.earlier()
+    }
+
+    /// Shows what the runs of each scenario took that was run more than once.
+    pub(crate) fn show_each(&self, results: &[RunResult], earlier: Option<&Series>) -> Result<(), u8> {
+        let mut scenarios: Vec<&str> = Vec::new();
+        for result in results {
+            if !scenarios.contains(&result.run.scenario.as_str()) {
+                scenarios.push(&result.run.scenario);
+            }
+        }
+        let several = scenarios.len() > 1;
+        for scenario in scenarios {
+            let of_it: Vec<RunResult> = results.iter().filter(|r| r.run.scenario == scenario).cloned().collect();
+            // One run has no spread; but who asked for a file or a comparison gets it.
+            if of_it.len() > 1 || self.save_series.is_some() || earlier.is_some() {
+                print(&if several { format!("\n{scenario}\n") } else { "\n".to_owned() });
+                self.show(&of_it, earlier)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Shows what the runs took, against the earlier series, and writes it where it was asked for.
     pub(crate) fn show(&self, results: &[RunResult], earlier: Option<&Series>) -> Result<(), u8> {
         let series = Series::of(results);
@@ -338,6 +370,10 @@ impl SessionArgs {
                 }
             }
         }
+        let compared = match self.series.of_one_scenario(loaded.len()) {
+            Ok(earlier) => earlier,
+            Err(code) => return code,
+        };
         let interrupted = interrupted();
         let (ability, auto) = match machines(&loaded, &choices, &options.lab, &interrupted).await {
             Ok(decided) => decided,
@@ -356,7 +392,11 @@ impl SessionArgs {
                 }
             }
         }
-        session::run_orders(catalogue, orders, options, &self.how, ability, interrupted).await
+        let ended = session::run_orders(catalogue, orders, options, &self.how, ability, interrupted).await;
+        match self.series.show_each(&ended.results, compared.as_ref()) {
+            Ok(()) => ended.code,
+            Err(code) => code,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_reports::console::{self, Style};
-use vlab_reports::result::{Verdict, exit};
+use vlab_reports::result::{RunResult, Verdict, exit};
 use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION_VERSION, Session};
 use vlab_run::live::{Screen, Show};
 use vlab_run::prepare::{Choices, Prepared};
@@ -20,7 +20,7 @@ use vlab_run::target::Target;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind};
 
-use crate::run::{Options, enter_for_containers, interrupted, machines, prepare_hosts};
+use crate::run::{Options, SeriesArgs, enter_for_containers, interrupted, machines, prepare_hosts};
 use crate::say;
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print};
 
@@ -97,6 +97,21 @@ pub(crate) struct Order {
     pub(crate) repetition: u32,
 }
 
+/// What the runs of a command have come to.
+pub(crate) struct Ended {
+    /// Exit code.
+    pub(crate) code: u8,
+    /// What each run took: the last attempt of each, without its checks.
+    pub(crate) results: Vec<RunResult>,
+}
+
+impl From<u8> for Ended {
+    /// Nothing was run.
+    fn from(code: u8) -> Self {
+        Self { code, results: Vec::new() }
+    }
+}
+
 /// Runs all of them, as `how` says.
 pub(crate) async fn run_orders(
     catalogue: &Catalogue,
@@ -105,12 +120,12 @@ pub(crate) async fn run_orders(
     how: &How,
     ability: Option<Ability>,
     interrupted: CancellationToken,
-) -> u8 {
+) -> Ended {
     let quarantine = match catalogue.quarantine(Timestamp::now()) {
         Ok(list) => list,
         Err(error) => {
             eprintln!("{error}");
-            return exit::USAGE;
+            return exit::USAGE.into();
         }
     };
     if how.pause_on_failure {
@@ -119,20 +134,20 @@ pub(crate) async fn run_orders(
             say(
                 "--pause-on-failure waits for the Enter key, and there is no terminal; `--keep` leaves the lab as it is",
             );
-            return exit::USAGE;
+            return exit::USAGE.into();
         }
         if how.jobs > 1 {
             say("--pause-on-failure needs --jobs 1: two runs cannot wait for one keyboard");
-            return exit::USAGE;
+            return exit::USAGE.into();
         }
     }
     if let Err(code) = enter_for_containers(orders.iter().map(|order| &order.prepared.target)) {
-        return code;
+        return code.into();
     }
     if orders.iter().any(|order| order.prepared.target.needs_postgres_here())
         && let Err(code) = ensure_set_up(Setup::Run, !options.lab.no_setup)
     {
-        return code;
+        return code.into();
     }
     let _ = vlab_lab::doctor::raise_open_files();
     let runs = options.lab.runs();
@@ -149,10 +164,11 @@ pub(crate) async fn run_orders(
     };
     let folder = runs.join(SESSIONS).join(&session.id);
     let all = session.items.len();
-    let book = Arc::new(Book { folder, session: Mutex::new(session) });
+    let results = Mutex::new(vec![None; all]);
+    let book = Arc::new(Book { folder, session: Mutex::new(session), results });
     if let Err(error) = book.write() {
         say(&format!("inconclusive: the session's folder: {error}"));
-        return exit::INCONCLUSIVE;
+        return exit::INCONCLUSIVE.into();
     }
     point_latest(&book.folder);
     let screen = Screen::default();
@@ -196,9 +212,10 @@ pub(crate) async fn run_orders(
     }
     if let Err(error) = book.write() {
         say(&format!("inconclusive: the session's folder: {error}"));
-        return exit::INCONCLUSIVE;
+        return exit::INCONCLUSIVE.into();
     }
-    session.exit_code()
+    let results = std::mem::take(&mut *book.results.lock().unwrap_or_else(PoisonError::into_inner));
+    Ended { code: session.exit_code(), results: results.into_iter().flatten().collect() }
 }
 
 /// A run that broke has no attempt in the book: it counts as not run. That it broke is said.
@@ -231,6 +248,8 @@ fn item(order: &Order, quarantine: &[vlab_scenario::Quarantined]) -> Item {
 struct Book {
     folder: PathBuf,
     session: Mutex<Session>,
+    /// What the last attempt of each item took.
+    results: Mutex<Vec<Option<RunResult>>>,
 }
 
 impl Book {
@@ -239,9 +258,16 @@ impl Book {
     }
 
     /// Takes in what came of an attempt; what the item has come to, and how many items are through.
-    fn enter(&self, index: usize, attempt: Attempt, last: bool) -> (Outcome, usize) {
+    fn enter(&self, index: usize, result: &RunResult, last: bool) -> (Outcome, usize) {
+        let took = RunResult {
+            run: result.run.clone(),
+            pivots: result.pivots.clone(),
+            durations: result.durations.clone(),
+            ..RunResult::default()
+        };
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(took);
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.items[index].attempts.push(attempt);
+        session.items[index].attempts.push(Attempt::from(result));
         if let Err(error) = session.write(&self.folder) {
             say(&error.to_string());
         }
@@ -305,7 +331,7 @@ impl Task {
                 // What the place does not offer it will not offer the next time.
                 || result.reason.as_deref().is_some_and(|reason| reason.starts_with("skipped: "))
                 || self.interrupted.is_cancelled();
-            let (came_to, through) = self.book.enter(self.index, Attempt::from(result), last);
+            let (came_to, through) = self.book.enter(self.index, result, last);
             let mut text = match (self.all, result.verdict) {
                 (1, _) | (_, Verdict::Failed | Verdict::Inconclusive) => console::render(result, style()),
                 (_, Verdict::Passed) => console::closing_line(result, style()),
@@ -433,7 +459,11 @@ pub(crate) async fn rerun(args: RerunArgs) -> u8 {
             }
         }
     }
-    run_orders(&catalogue, orders, &args.options, &args.how, ability, interrupted).await
+    let ended = run_orders(&catalogue, orders, &args.options, &args.how, ability, interrupted).await;
+    match SeriesArgs::default().show_each(&ended.results, None) {
+        Ok(()) => ended.code,
+        Err(code) => code,
+    }
 }
 
 #[cfg(test)]

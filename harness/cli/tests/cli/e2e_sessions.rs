@@ -3,6 +3,7 @@
 use std::fs;
 
 use vlab_reports::session::{Outcome, Session};
+use vlab_reports::spread::Series;
 
 use crate::bench::{Bench, RUN};
 
@@ -82,6 +83,14 @@ fn a_kept_lab_answers_until_gc_removes_it() {
 }
 
 #[test]
+fn a_file_has_the_times_of_one_scenario() {
+    let bench = Bench::new();
+    let args = ["scenario", "sno", "ha-3-2", "--repeat", "2", "--save-series", "never"];
+    bench.vlab(&args).ends_with(2).says(&["are for one scenario, and 2 are selected"]);
+    assert!(!bench.path("runs/sessions").exists(), "something was run");
+}
+
+#[test]
 fn without_a_terminal_nobody_can_press_enter() {
     let bench = Bench::new();
     bench.vlab(&["scenario", "sno", "--pause-on-failure"]).ends_with(2).says(&["there is no terminal"]);
@@ -114,12 +123,24 @@ fn what_is_in_quarantine_is_shown_and_does_not_count() {
     list("2999-01-01", "bat").ends_with(2).says(&["there is no scenario `bat`"]);
 }
 
-/// The same seed gives the same projected history in real time; how often is `VLAB_ROUNDS` (20 for the figure).
+/// The same seed gives the same projected history in real time; how often is `VLAB_ROUNDS` (20 for the figure). And what the
+/// repetitions took stands side by side.
 #[test]
-fn the_same_seed_gives_the_same_history() {
+fn the_same_seed_gives_the_same_history_and_a_series_of_times() {
     let bench = Bench::new();
     let rounds = std::env::var("VLAB_ROUNDS").unwrap_or_else(|_| "3".to_owned());
-    bench.vlab(&["scenario", "sno", "--seed", "7", "--repeat", &rounds, "--quiet"]).ends_with(0);
+    let file = bench.path("series.json").display().to_string();
+    let args = ["scenario", "sno", "--seed", "7", "--repeat", &rounds, "--save-series", &file, "--quiet"];
+    bench.vlab(&args).ends_with(0).says(&["half within", "sno: bootkube-done", "sno: bootstrap-reboot"]);
+    let series: Series = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(
+        (series.scenario.as_str(), series.service.as_str(), series.hosts.as_str()),
+        ("sno", "simulated", "simulated")
+    );
+    let rejoined = series.stages.iter().find(|stage| stage.name == "sno: rejoined").unwrap();
+    assert_eq!(rejoined.took_ms.len().to_string(), rounds);
+    // Of other times it says so, and not how they changed.
+    bench.vlab(&["simulate", "sno", "--repeat", "2", "--compare", &file]).ends_with(2).says(&["cannot be compared"]);
     let session = session(&bench);
     let runs: Vec<&str> = session.items.iter().map(|i| i.attempts[0].run_id.as_str()).collect();
     for run in &runs[1..] {
