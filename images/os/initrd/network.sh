@@ -275,7 +275,8 @@ fetch_rootfs() {
         done
     fi
     tries=0
-    until wget -q -T 30 -O /run/vlab/rootfs.img "$1" 2> /run/vlab/wget.log; do
+    # Not `wget -T`: with that option Debian's busybox-static (1.35.0) crashes.
+    until timeout 600 wget -q -O /run/vlab/rootfs.img "$1" 2> /run/vlab/wget.log; do
         tries=$((tries + 1))
         log 3 "cannot fetch $1: $(tail -n 1 /run/vlab/wget.log) (attempt $tries)"
         [ $tries -lt 20 ] || fail "the root file system cannot be fetched from $1"

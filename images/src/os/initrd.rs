@@ -65,6 +65,7 @@ const BUSYBOX: &[&str] = &[
     "head",
     "sync",
     "test",
+    "timeout",
     "uniq",
     "xargs",
     "ps",
