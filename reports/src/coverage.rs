@@ -86,6 +86,10 @@ impl Count {
         100.0 * self.reached as f64 / (self.all - self.unreachable).max(1) as f64
     }
 
+    fn in_words(self) -> String {
+        format!("{} of {}, {:.1} % of what can be reached", self.reached, self.all, self.of_reachable())
+    }
+
     fn add(self, other: Self) -> Self {
         Self {
             reached: self.reached + other.reached,
@@ -164,7 +168,8 @@ impl Coverage {
         text
     }
 
-    /// Tables for a document.
+    /// Tables for a document: for each thing a scenario that reaches it. They name no number of runs, so that one more run of
+    /// the same scenario changes nothing in them.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let _ =
@@ -175,28 +180,24 @@ impl Coverage {
                 text,
                 "| {} | {} | {} | {} |",
                 section.title,
-                cell(simulated).trim(),
-                cell(real).trim(),
+                simulated.in_words(),
+                real.in_words(),
                 simulated.unreachable
             );
         }
+        let example = |reached: &Reached| reached.first.as_ref().map_or("–".to_owned(), |first| format!("`{first}`"));
         for section in &self.sections {
-            let _ =
-                writeln!(text, "\n## {}\n\n| | | built-in | another | first reached by, or why not |", section.title);
+            let _ = writeln!(text, "\n## {}\n\n| | | built-in | another | why not |", section.title);
             let _ = writeln!(text, "| --- | --- | --- | --- | --- |");
             for item in &section.items {
-                let why = match (&item.simulated.first, &item.real.first, &item.reason) {
-                    (Some(first), ..) | (None, Some(first), _) => format!("`{first}`"),
-                    (None, None, Some(reason)) => reason.clone(),
-                    (None, None, None) => String::new(),
-                };
                 let _ = writeln!(
                     text,
-                    "| {} | {} | {} | {} | {why} |",
+                    "| {} | {} | {} | {} | {} |",
                     item.id,
                     item.about,
-                    yes(&item.simulated),
-                    yes(&item.real)
+                    example(&item.simulated),
+                    example(&item.real),
+                    item.reason.as_deref().unwrap_or_default()
                 );
             }
         }
@@ -326,6 +327,10 @@ mod tests {
         assert!(text.contains("? c") && text.contains("– b") && !text.contains("+ a"), "{text}");
         assert!(text.contains("cannot be reached: never"), "{text}");
         assert!(coverage.text(true).contains("+ a"));
+        let markdown = coverage.markdown();
+        assert!(markdown.contains("| Things | 2 of 4, 66.7 % of what can be reached | 1 of 4, "), "{markdown}");
+        assert!(markdown.contains("| a | a <thing> | `sno` | `sno` |  |"), "{markdown}");
+        assert!(markdown.contains("| b | a <thing> | – | – | never |"), "{markdown}");
         assert!(coverage.html().contains("a &lt;thing&gt;") && !coverage.html().contains("<thing>"));
         assert_eq!(serde_json::from_str::<Coverage>(&coverage.json()).unwrap(), coverage);
     }

@@ -6,20 +6,16 @@ use vlab_model::settings::Settings;
 use vlab_reports::coverage::Coverage;
 use vlab_reports::result::exit;
 use vlab_reports::session::{SESSION, Session};
-use vlab_run::coverage::{Gatherer, RULES, Run};
-use vlab_run::prepare::{Choices, Prepared};
+use vlab_run::coverage::{Gatherer, RULES, Run, rehearse_catalogue};
+use vlab_run::prepare::Prepared;
 use vlab_run::real::find_run;
 use vlab_run::rundir::STARTED;
-use vlab_run::simulate::rehearse;
 use vlab_run::target::Target;
 
-use crate::run::{Old, open, read, runs_folder};
+use crate::run::{Old, open, runs_folder};
 use crate::say;
 use crate::session::find_session;
 use crate::tools::{catalogue, print};
-
-/// With more hosts a scenario says nothing new about rules, and its history takes long to read.
-const UP_TO_HOSTS: usize = 100;
 
 #[derive(clap::Args)]
 pub(crate) struct CoverageArgs {
@@ -149,16 +145,12 @@ fn settings(prepared: &Prepared, real: bool) -> Settings {
 
 fn simulate_all(gatherer: &mut Gatherer) -> Result<usize, u8> {
     let catalogue = catalogue()?;
-    let mut count = 0;
-    for entry in catalogue.list().into_iter().filter(|e| e.hosts <= UP_TO_HOSTS) {
-        let choices = Choices { seed: Some(1), service: Some(Target::Simulated), ..Choices::default() };
-        let (prepared, _) = read(&catalogue, &entry.name, &choices).map_err(|text| {
-            eprintln!("{text}");
-            exit::USAGE
-        })?;
-        let (_, history, _) = rehearse(&prepared);
-        gatherer.add(&Run { scenario: &entry.name, history: &history, settings: &prepared.settings, real: false });
-        count += 1;
-    }
-    Ok(count)
+    rehearse_catalogue(&catalogue, |prepared, history, _| {
+        let scenario = &prepared.scenario.name;
+        gatherer.add(&Run { scenario, history, settings: &prepared.settings, real: false });
+    })
+    .map_err(|text| {
+        eprintln!("{text}");
+        exit::USAGE
+    })
 }

@@ -2,7 +2,8 @@
 //!
 //! The lists are the tables of the model and of the language. What a run has exercised is read out of its history; a rule counts
 //! only when the history leaves no other one ([`vlab_history::rules`]). What cannot be reached over the REST API, or is not
-//! built, is in [`UNREACHABLE`] with its reason, and a test fails when it is reached after all.
+//! built, is in [`UNREACHABLE`] with its reason, and a test fails when it is reached after all. What the catalogue reaches is in
+//! `docs/coverage.md`, which the same test checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +13,20 @@ use vlab_model::history::{Observation, What};
 use vlab_model::settings::Settings;
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
-use vlab_scenario::{EVENT_NAMES, FaultKind};
+use vlab_scenario::{Catalogue, EVENT_NAMES, FaultKind, HostKind};
+
+use crate::prepare::{Choices, Prepared, prepare};
+use crate::simulate;
+use crate::target::Target;
 
 /// The sections of the rules of the three machines.
 pub const RULES: [&str; 3] = ["host-rules", "unbound-host-rules", "cluster-rules"];
 
 /// The values of a validation that are counted. `error` and `disabled` are for broken input and for what is switched off.
 const VALUES: [ValidationStatus; 3] = [ValidationStatus::Success, ValidationStatus::Failure, ValidationStatus::Pending];
+
+/// With more hosts a scenario says nothing new about rules, and its history takes long to read.
+const UP_TO_HOSTS: usize = 100;
 
 mod unreachable;
 
@@ -34,6 +42,37 @@ pub struct Run<'a> {
     pub settings: &'a Settings,
     /// Its service was not the built-in one.
     pub real: bool,
+}
+
+/// Simulates the catalogue in virtual time, each scenario once, and shows each run with the rules that fired in it. Left out are
+/// fleets, and what only virtual machines can do. How many there were.
+///
+/// # Errors
+/// A scenario that cannot be read or prepared, with its name.
+pub fn rehearse_catalogue(
+    catalogue: &Catalogue,
+    mut see: impl FnMut(&Prepared, &[Observation], &BTreeSet<RuleId>),
+) -> Result<usize, String> {
+    let mut count = 0;
+    for entry in catalogue.list().into_iter().filter(|e| e.hosts <= UP_TO_HOSTS) {
+        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", entry.name);
+        let source = catalogue.find(&entry.name).map_err(|e| wrong(&e))?;
+        let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| wrong(&e))?;
+        if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
+            continue;
+        }
+        let choices = Choices {
+            seed: Some(1),
+            service: Some(Target::Simulated),
+            hosts: Some(HostKind::Simulated),
+            ..Choices::default()
+        };
+        let prepared = prepare(scenario, catalogue, &choices).map_err(|e| wrong(&e))?;
+        let (_, history, fired) = simulate::rehearse(&prepared);
+        see(&prepared, &history, &fired);
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// What was reached, by section and item; `false`: only possibly.
