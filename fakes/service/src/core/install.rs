@@ -329,7 +329,7 @@ pub(super) fn allow_add_hosts(call: &mut Call<'_>) -> Answer {
             c.api_vip_dns_name = Some(format!("api.{name}.{base}"));
         }
     });
-    core.cluster_status_event(now, id, ClusterStatus::AddingHosts, "The cluster takes more hosts");
+    // No event: the real service has none for this change.
     shown(core, id)
 }
 
