@@ -99,7 +99,7 @@ async fn an_interrupted_run_undoes_its_faults() {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
     let mut source = catalogue.find("postgres-unreachable").unwrap();
-    let text = String::from_utf8(source.bytes).unwrap().replace("for: 2m", "for: 100h");
+    let text = String::from_utf8(source.bytes).unwrap().replace("for: 5m", "for: 100h");
     source.bytes = text.into_bytes();
     let prepared = prepare(
         vlab_scenario::load(&source, &catalogue).unwrap(),
