@@ -776,6 +776,11 @@ impl Bench<'_> {
             for send in conductor.take_sends() {
                 traffic.send(send);
             }
+            // Before the end is looked for: a fault that begins with the last thing that is waited for happens, too.
+            outside.catch_up(&mut lab);
+            for task in conductor.take_tasks() {
+                outside.carry_out(&mut lab, task).await;
+            }
             let now = self.clock.now();
             if let Some(ending) = conductor.ending(now) {
                 break Some(ending);
@@ -790,10 +795,6 @@ impl Bench<'_> {
                 if let Some(machines) = &mut machines {
                     machines.carry_out(order, &lab.endpoint, now);
                 }
-            }
-            outside.catch_up(&mut lab);
-            for task in conductor.take_tasks() {
-                outside.carry_out(&mut lab, task).await;
             }
             let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(Duration::from_secs(3600));
             tokio::select! {

@@ -1,19 +1,37 @@
 //! Faults of the service, its database and the way there, in real time: each scenario that has no form in virtual time, and of the
 //! others one for each way in which something is done to a program or a connection.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;
 use vlab_model::history::{Observation, What};
 use vlab_reports::result::{CheckKind, CheckVerdict};
+use vlab_run::live::Show;
 use vlab_run::prepare::{Choices, prepare};
 use vlab_run::real::{Outcome, RealOptions, run};
 use vlab_scenario::{Catalogue, FaultPhase, Need};
 
-use crate::bench::VLAB;
+use crate::bench::{RUN, VLAB};
 
-async fn real(name: &str, with_faults: bool, interrupted: CancellationToken) -> (Outcome, Vec<Observation>) {
+fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) -> RealOptions {
+    RealOptions {
+        real_tools: false,
+        ready_within: None,
+        vlab: PathBuf::from(VLAB),
+        runs: runs.to_owned(),
+        scenario_text,
+        interrupted,
+        live: Show::Nothing,
+        keep: false,
+        pause_on_failure: false,
+        ability: None,
+        tell: |_| {},
+    }
+}
+
+async fn real(name: &str, with_faults: bool) -> (Outcome, Vec<Observation>) {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(name).unwrap();
@@ -23,19 +41,9 @@ async fn real(name: &str, with_faults: bool, interrupted: CancellationToken) -> 
     }
     let choices = Choices { seed: Some(7), ..Choices::default() };
     let prepared = prepare(scenario, &catalogue, &choices).unwrap();
-    let options = RealOptions {
-        real_tools: false,
-        ready_within: None,
-        vlab: PathBuf::from(VLAB),
-        runs: runs.path().to_owned(),
-        scenario_text: source.bytes.clone(),
-        interrupted,
-        live: false,
-        ability: None,
-        tell: |_| {},
-    };
+    let options = options(runs.path(), source.bytes, CancellationToken::new());
     let outcome = Box::pin(run(&prepared, options)).await;
-    let history = vlab_history::read(&outcome.dir.clone().unwrap().join("history.jsonl")).unwrap_or_default();
+    let history = vlab_history::read(&outcome.dir.clone().unwrap().join("history.jsonl")).unwrap();
     (outcome, history)
 }
 
@@ -45,21 +53,8 @@ fn failed(outcome: &Outcome) -> Vec<(CheckKind, &str, &str)> {
     failed.map(|c| (c.kind, c.name.as_str(), c.message.as_str())).collect()
 }
 
-#[rstest]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_of_a_program_happens_and_is_over(
-    #[values(
-        "postgres-killed",
-        "postgres-restarts",
-        "postgres-unreachable",
-        "slow-queries",
-        "service-stands-still",
-        "service-killed-in-every-state",
-        "connections-reset"
-    )]
-    name: &str,
-) {
-    let (outcome, history) = real(name, true, CancellationToken::new()).await;
+async fn happens_and_is_over(name: &str) {
+    let (outcome, history) = real(name, true).await;
     assert_eq!(outcome.result.exit_code, 0, "{:?} {:#?}", outcome.result.reason, failed(&outcome));
     let lives = vlab_run::fault::lives(&history);
     assert!(!lives.is_empty());
@@ -68,18 +63,44 @@ async fn a_fault_of_a_program_happens_and_is_over(
     }
 }
 
-/// What these expect needs their faults: without them they fail. (The others are shown that in virtual time.)
-#[rstest]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_fault_it_does_not_pass(
-    #[values("postgres-killed", "postgres-unreachable", "slow-queries")] name: &str,
-) {
-    let (outcome, _) = real(name, false, CancellationToken::new()).await;
+/// What its expectations say needs the fault. (Of scenarios without a need for real time that is shown in virtual time.)
+async fn fails_without_its_fault(name: &str) {
+    let (outcome, _) = real(name, false).await;
     let failed = failed(&outcome);
     assert!(
         failed.iter().any(|(kind, name, _)| *kind == CheckKind::Expectation && name.contains("waits")),
         "{failed:?}"
     );
+}
+
+/// One for each way in which something is done to a program, its database, or a connection.
+#[rstest]
+#[case::database_slow("slow-queries")]
+#[case::program_killed("service-killed-in-every-state")]
+#[case::connection("connections-reset")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_happens_and_is_over(#[case] name: &str) {
+    happens_and_is_over(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_slow_queries_nobody_waits() {
+    fails_without_its_fault("slow-queries").await;
+}
+
+/// The others. `cargo nextest run --workspace --run-ignored all -E 'test(e2e_faults)'`
+#[rstest]
+#[case("postgres-killed", true)]
+#[case("postgres-unreachable", true)]
+#[case("postgres-restarts", false)]
+#[case("service-stands-still", false)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute together; of each way there is a quicker one in `a_fault_happens_and_is_over`"]
+async fn the_others_happen_and_are_over(#[case] name: &str, #[case] needed: bool) {
+    happens_and_is_over(name).await;
+    if needed {
+        fails_without_its_fault(name).await;
+    }
 }
 
 /// Every scenario that needs real time is above.
@@ -107,32 +128,22 @@ async fn an_interrupted_run_undoes_its_faults() {
         &Choices { seed: Some(7), ..Choices::default() },
     )
     .unwrap();
-    let options = RealOptions {
-        real_tools: false,
-        ready_within: None,
-        vlab: PathBuf::from(VLAB),
-        runs: runs.path().to_owned(),
-        scenario_text: source.bytes.clone(),
-        interrupted: interrupt.clone(),
-        live: false,
-        ability: None,
-        tell: |_| {},
-    };
+    let options = options(runs.path(), source.bytes, interrupt.clone());
     let path = runs.path().to_owned();
     let stop = tokio::spawn(async move {
         // The history is written as it grows.
         let struck = || {
-            let run = std::fs::read_dir(&path).ok()?.flatten().next()?;
-            let text = std::fs::read_to_string(run.path().join("history.jsonl")).ok()?;
-            text.contains("stands still").then_some(())
+            let text = std::fs::read_to_string(path.join("latest/history.jsonl")).unwrap_or_default();
+            text.contains("PostgreSQL stands still")
         };
-        for _ in 0..3000 {
-            if struck().is_some() {
-                break;
+        let seen = tokio::time::timeout(RUN, async {
+            while !struck() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        });
+        let seen = seen.await;
         interrupt.cancel();
+        seen.expect("the fault has had no effect")
     });
     let outcome = Box::pin(run(&prepared, options)).await;
     stop.await.unwrap();
