@@ -2398,7 +2398,7 @@ impl Checker<'_> {
                 Err(complaint) => complain(self, complaint),
             },
             ParamForm::Operation if operation_ids().contains(&text) => return Some(ParamValue::Text(text.to_owned())),
-            ParamForm::Operation => self.unknown(place, "operation", text, operation_ids().into_iter()),
+            ParamForm::Operation => self.unknown(place, "operation", text, operation_ids()),
             ParamForm::FinalizingStage => match <vlab_api::types::FinalizingStage as Scalar>::read(text) {
                 Ok(stage) => return Some(ParamValue::FinalizingStage(stage)),
                 Err(complaint) => complain(self, complaint),
