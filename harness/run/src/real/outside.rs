@@ -327,8 +327,8 @@ async fn pause(lab: &Lab, who: Program, still: bool) -> Result<(), String> {
             store.cluster.pause(still).await.map_err(|error| format!("{}: {error}", what()))
         }
         // It was killed meanwhile, and nothing of it stands still.
-        (_, ..) if !still => Ok(()),
-        (_, ..) => Err(what()),
+        (..) if !still => Ok(()),
+        (..) => Err(what()),
     }
 }
 
