@@ -172,7 +172,49 @@ macro_rules! calls {
         pub fn $name($($arg: $ty,)* $($body: &$bty,)?) -> Call<$out> {
             Call::new($operation, Method::$method, format!($path), &[$status], $read)$(.body($body))?
         }
-    )*};
+    )*
+        /// The operations that the functions here ask for; some more than once.
+        const ASKED: &[Operation] = &[$(Operation { method: Method::$method, path: $path, id: $operation }),*];
+    };
+}
+
+/// An operation as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Method.
+    pub method: Method,
+    /// Path below [`BASE_PATH`]; a part in braces stands for any one part. May have a query behind it.
+    path: &'static str,
+    /// Its id in the API's schema.
+    pub id: &'static str,
+}
+
+impl Operation {
+    fn is(&self, method: Method, path: &str) -> bool {
+        let pattern = self.path.split('?').next().unwrap_or_default();
+        let mut parts = path.split('/');
+        let all = pattern.split('/').all(|p| parts.next().is_some_and(|part| p == part || p.starts_with('{')));
+        self.method == method && all && parts.next().is_none()
+    }
+}
+
+/// Every operation that a host, its installer, its controller or a user of this harness asks for.
+pub fn operations() -> impl Iterator<Item = &'static Operation> {
+    // Made by hand, each for its reason: a query of many parts, and a body of several files.
+    const MORE: &[Operation] = &[
+        Operation { method: Method::Get, path: "/events", id: "v2ListEvents" },
+        Operation { method: Method::Post, path: "/clusters/{cluster}/logs", id: "V2UploadLogs" },
+    ];
+    ASKED.iter().chain(MORE)
+}
+
+/// Id of the operation that a request asks for; `None` when it is none of [`operations`].
+pub fn operation_of(method: Method, path: &str) -> Option<&'static str> {
+    let path = path.split('?').next()?.strip_prefix(BASE_PATH)?;
+    // A part in braces also fits a fixed word (`/clusters/import`), so that the exact one counts first.
+    let mut found = operations().filter(|o| o.is(method, path));
+    let exact = operations().find(|o| o.method == method && o.path == path);
+    exact.or_else(|| found.next()).map(|o| o.id)
 }
 
 calls! {

@@ -21,7 +21,7 @@ use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_run::vm::Ability;
-use vlab_scenario::{Catalogue, HostKind, Scenario, SourceFile};
+use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile, fault_row};
 use vlab_service::program::stop_on_signals;
 
 use crate::session::{self, How, Order, Partition};
@@ -191,7 +191,6 @@ impl LabArgs {
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
             tell: say,
-            disturbances: Vec::new(),
         })
     }
 }
@@ -579,6 +578,14 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> u8 {
             return exit::USAGE;
         }
     };
+    if prepared.scenario.needs.contains(&Need::RealTime) {
+        let name = &prepared.scenario.name;
+        let reals = prepared.scenario.faults.iter().filter(|f| fault_row(f.kind).needs_real_time());
+        let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.kind)).collect();
+        let why = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+        say(&format!("skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"));
+        return exit::INCONCLUSIVE;
+    }
     let (mut result, history) = in_virtual_time(&prepared);
     let redactor = Redactor::new(prepared.secrets());
     if args.history {

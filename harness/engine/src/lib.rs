@@ -569,6 +569,16 @@ impl Engine {
         }
     }
 
+    /// Lets all processes of a container stand still (`still`), or go on.
+    ///
+    /// # Errors
+    /// The engine cannot.
+    pub fn pause(&self, name: &str, still: bool) -> Result<(), EngineError> {
+        let verb = if still { "pause" } else { "unpause" };
+        let path = format!("/containers/{}/{verb}", quoted(name));
+        self.ask(&format!("{verb} of the container {name}"), "POST", &path, Body::Empty, PATIENCE).map(|_| ())
+    }
+
     /// Is there such a thing?
     ///
     /// # Errors

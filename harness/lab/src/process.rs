@@ -293,6 +293,18 @@ impl Child {
         state.status.is_none() && signal::killpg(nix_pid(self.id.pid), signal).is_ok()
     }
 
+    /// Lets it and its process group stand still (SIGSTOP, until it is seen to stand), or go on (SIGCONT). `false` when it has
+    /// ended, or does not stand still within a moment.
+    pub async fn pause(&self, still: bool) -> bool {
+        let sent = self.signal_group(if still { Signal::SIGSTOP } else { Signal::SIGCONT });
+        if !still || !sent {
+            return sent;
+        }
+        let (pid, end) = (self.pid(), Instant::now() + Duration::from_secs(2));
+        let stands = move || wait::until_blocking(end, || proc::Stat::read(pid).is_some_and(|stat| stat.state == 'T'));
+        tokio::task::spawn_blocking(stands).await.unwrap_or(false)
+    }
+
     /// Waits until it has ended.
     pub async fn wait(&self) -> ExitStatus {
         let mut ended = self.ended.clone();

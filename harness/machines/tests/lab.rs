@@ -509,9 +509,26 @@ async fn lab_network_answers_and_faults_cut_it() {
     network.set_link("master-0", true).await.unwrap();
     network.set_rate("master-0", Some(1000)).await.unwrap();
     network.set_rate("master-0", None).await.unwrap();
+    // Whether this kernel can delay anything is asked of the kernel, and not of what is tested.
+    let said = folder.join("tc.out");
+    let tc = |words: &str| {
+        sh(&network, folder, &format!("PATH=$PATH:/usr/sbin:/sbin; {words} > {} 2>&1 || true", said.display()));
+        fs::read_to_string(&said).unwrap()
+    };
+    let can =
+        tc("tc qdisc add dev eth0 root netem delay 1ms && tc qdisc del dev eth0 root && echo can").contains("can\n");
     match network.set_delay("master-0", Duration::from_millis(50)).await {
-        Ok(()) => network.set_delay("master-0", Duration::ZERO).await.unwrap(),
-        Err(error) => assert!(error.to_string().contains("sch_netem"), "{error}"),
+        Ok(()) => {
+            let shown = tc("tc qdisc show dev tap0");
+            assert!(can && shown.contains("netem") && shown.contains("delay 50ms"), "{shown}");
+            network.set_delay("master-0", Duration::ZERO).await.unwrap();
+            let shown = tc("tc qdisc show dev tap0");
+            assert!(!shown.contains("netem"), "{shown}");
+        }
+        Err(error) => {
+            assert!(!can, "this kernel can delay packets, and the lab network cannot: {error}");
+            assert!(error.to_string().contains("sch_netem"), "{error}");
+        }
     }
     let error = network.set_link("nobody", true).await.unwrap_err().to_string();
     assert!(error.contains("no host `nobody` in the lab network: master-0, worker-0"), "{error}");

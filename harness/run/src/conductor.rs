@@ -18,9 +18,9 @@ use vlab_api::types::ClusterStatus;
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{Cluster, Host, HostKind, InstallMode, Scenario, Span};
+use vlab_scenario::{Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
 
-use crate::fault::hit::{Doing, Lookup, doing};
+use crate::fault::hit::{Doing, Lookup, Outside, doing};
 use crate::fault::machine::{Deed, deed};
 use crate::fault::{Engine, Hit, Order, Stage};
 use crate::moment::{Cast, Tracker};
@@ -89,6 +89,15 @@ pub enum MachineOrder {
     },
 }
 
+/// What a fault does outside of the conductor: to the service, its database, or the way there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    /// Do that.
+    Do(Arc<str>, Outside),
+    /// The fault is over: undo what it did, if it did something that lasts.
+    Undo(Arc<str>),
+}
+
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -111,6 +120,7 @@ pub struct Conductor {
     user: User,
     fleet: Fleet,
     faults: Engine,
+    tasks: Vec<Task>,
     /// What is there for faults to hit.
     stage: Stage,
     host_ids: Vec<Uuid>,
@@ -158,6 +168,7 @@ impl Conductor {
             until: score.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
             fleet: Fleet::new(config, Vec::new(), Vec::new()),
             faults: Engine::new(&score.scenario.faults, score.info.seed, score.clock_scale),
+            tasks: Vec::new(),
             stage: Stage::default(),
             user,
             recorder,
@@ -234,6 +245,30 @@ impl Conductor {
     /// Somebody else saw something: the database, a console, the harness.
     pub fn observe(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
         self.note(now, source, service_time, what);
+        self.settle(now);
+    }
+
+    /// What faults want to be done to the service, to its database, or to the way there, in this order.
+    pub fn take_tasks(&mut self) -> Vec<Task> {
+        std::mem::take(&mut self.tasks)
+    }
+
+    /// A task had an effect: on this host, or on nobody in particular.
+    pub fn task_struck(&mut self, now: Timestamp, fault: &str, host: Option<Uuid>, detail: impl Into<String>) {
+        let what = What::Fault {
+            name: fault.to_owned(),
+            phase: FaultPhase::Effect.as_str().to_owned(),
+            inject: String::new(),
+            host,
+            cluster: None,
+            detail: detail.into(),
+        };
+        self.observe(now, Source::Harness, None, what);
+    }
+
+    /// A task that takes its time is done.
+    pub fn task_done(&mut self, now: Timestamp, fault: &str, how: &str) {
+        self.faults.done(fault, &self.cast, how);
         self.settle(now);
     }
 
@@ -539,6 +574,9 @@ impl Conductor {
         }
         let (fault, hit) = match order {
             Order::Inject(fault, hit) => (fault, hit),
+            Order::Undo(fault, Hit::Service | Hit::Postgres | Hit::Gateway) => {
+                return self.tasks.push(Task::Undo(fault.name.as_str().into()));
+            }
             // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
             Order::Undo(..) if self.closing => return,
             Order::Undo(fault, _) => return self.fleet.relieve(now, &fault.name),
@@ -564,7 +602,7 @@ impl Conductor {
                         Doing::Host(ill) => self.fleet.afflict(now, position, &name, ill.clone()),
                         Doing::Reboot => self.fleet.reboot(now, position, &name),
                         Doing::RestartAgent => self.fleet.restart_agent(now, position, &name),
-                        Doing::Link(..) | Doing::Cluster(_) => false,
+                        Doing::Link(..) | Doing::Cluster(_) | Doing::Outside(_) => false,
                     };
                 }
             }
@@ -585,6 +623,9 @@ impl Conductor {
                         self.fleet.afflict_cluster(now, position, &name, ill);
                     }
                 }
+            }
+            (Hit::Service | Hit::Postgres | Hit::Gateway, Doing::Outside(what)) => {
+                self.tasks.push(Task::Do(name, what));
             }
             // The checker lets no fault hit what it cannot.
             (Hit::Link { .. } | Hit::Cluster(_) | Hit::Service | Hit::Postgres | Hit::Gateway, _) => {}

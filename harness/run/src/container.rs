@@ -170,6 +170,18 @@ impl Containers {
         }
     }
 
+    /// Lets the service (or PostgreSQL) stand still, or go on.
+    ///
+    /// # Errors
+    /// The engine refuses, or the container is gone.
+    pub async fn pause(&self, service: bool, still: bool) -> Result<(), String> {
+        let container = if service { &self.service } else { &self.postgres };
+        match container {
+            Some(container) => container.pause(still).await.map_err(|e| e.to_string()),
+            None => Err("its container is gone".to_owned()),
+        }
+    }
+
     /// The last lines of the service's log, or of PostgreSQL's.
     pub fn last_lines(&self, of_service: bool, count: usize) -> Vec<String> {
         let container = if of_service { &self.service } else { &self.postgres };

@@ -13,7 +13,7 @@ use vlab_model::history::{Observation, What};
 use vlab_model::settings::Settings;
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
-use vlab_scenario::{Catalogue, EVENT_NAMES, FaultKind, HostKind};
+use vlab_scenario::{Catalogue, EVENT_NAMES, FaultKind, HostKind, Need};
 
 use crate::prepare::{Choices, Prepared, prepare};
 use crate::simulate;
@@ -58,7 +58,8 @@ pub fn rehearse_catalogue(
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", entry.name);
         let source = catalogue.find(&entry.name).map_err(|e| wrong(&e))?;
         let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| wrong(&e))?;
-        if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
+        // What has no form in virtual time says nothing here.
+        if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) || scenario.needs.contains(&Need::RealTime) {
             continue;
         }
         let choices = Choices {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_model::history::{Observation, What};
 use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Lasting, Subject, fault_row};
@@ -162,8 +163,19 @@ impl Engine {
         self.orders.push(Order::Inject(fault.clone(), hit.clone()));
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
         live.state = State::On { hit, ends, until: fault.until.map(Tracker::new) };
-        if fault_row(fault.kind).lasts == Lasting::Moment {
+        // What happens to a program takes its time: whoever does it says when it is done.
+        let elsewhere = matches!(live.state, State::On { hit: Hit::Service | Hit::Postgres | Hit::Gateway, .. });
+        if fault_row(fault.kind).lasts == Lasting::Moment && !elsewhere {
             self.end(i, cast, "it happens in a moment");
+        }
+    }
+
+    /// What that fault does in a moment, and that takes its time, is done.
+    pub fn done(&mut self, name: &str, cast: &Cast, how: &str) {
+        if let Some(i) = self.faults.iter().position(|live| live.fault.name == name)
+            && fault_row(self.faults[i].fault.kind).lasts == Lasting::Moment
+        {
+            self.end(i, cast, how);
         }
     }
 
@@ -281,6 +293,8 @@ pub struct Life {
     pub began: Option<(Timestamp, u64)>,
     /// What it hit, in words.
     pub hit: Vec<String>,
+    /// The hosts that it was to hit and on which it has had no effect.
+    pub spared: BTreeSet<Uuid>,
     /// When it had an effect for the first time, and which.
     pub effect: Option<(Timestamp, String)>,
     /// When it ended, and why.
@@ -291,16 +305,20 @@ pub struct Life {
 pub fn lives(history: &[Observation]) -> BTreeMap<&str, Life> {
     let mut lives: BTreeMap<&str, Life> = BTreeMap::new();
     for observation in history {
-        let What::Fault { name, phase, detail, .. } = &observation.what else { continue };
+        let What::Fault { name, phase, detail, host, .. } = &observation.what else { continue };
         let life = lives.entry(name).or_default();
         let at = observation.at();
         match FaultPhase::from_word(phase) {
             Some(FaultPhase::Begin) => {
                 life.began.get_or_insert((at, observation.seq));
                 life.hit.push(detail.clone());
+                life.spared.extend(host);
             }
             Some(FaultPhase::Effect) => {
                 life.effect.get_or_insert((at, detail.clone()));
+                if let Some(host) = host {
+                    life.spared.remove(host);
+                }
             }
             Some(FaultPhase::End) => {
                 life.ended.get_or_insert((at, detail.clone()));

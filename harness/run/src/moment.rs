@@ -146,7 +146,13 @@ impl Tracker {
     fn host_counts_for_cluster(&self, cast: &Cast, cluster: &str, host: Uuid) -> bool {
         matches!(
             self.moment.seen,
-            Seen::HostStatus(_) | Seen::Stage(_) | Seen::Did(_) | Seen::Event { .. } | Seen::Fault { .. }
+            Seen::HostStatus(_)
+                | Seen::HostTransition { .. }
+                | Seen::Console(_)
+                | Seen::Stage(_)
+                | Seen::Did(_)
+                | Seen::Event { .. }
+                | Seen::Fault { .. }
         ) && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
     }
 
@@ -200,6 +206,20 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
         (Seen::HostStatus(wanted), What::HostStatus { host, to, .. }) if state && to == wanted => Some(Some(*host)),
         (Seen::ClusterStatus(wanted), What::ClusterStatus { cluster, to, .. }) if state && to == wanted => {
             Some(Some(*cluster))
+        }
+        (Seen::HostTransition { from: before, to: wanted }, What::HostStatus { host, from, to, .. })
+            if state && to == wanted && from.as_ref() == Some(before) =>
+        {
+            Some(Some(*host))
+        }
+        (Seen::ClusterTransition { from: before, to: wanted }, What::ClusterStatus { cluster, from, to, .. })
+            if state && to == wanted && from.as_ref() == Some(before) =>
+        {
+            Some(Some(*cluster))
+        }
+        // Machines are named; who they are is known from the first lines of the history on.
+        (Seen::Console(text), What::Console { machine, line, .. }) if line.contains(text.as_str()) => {
+            Some(cast.hosts.get(machine).copied())
         }
         (Seen::Stage(wanted), What::HostStage { host, to: Some(to), .. }) if state && to == wanted => Some(Some(*host)),
         (Seen::FinalizingStage(wanted), What::ClusterFinalizingStage { cluster, stage })

@@ -32,6 +32,8 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
         }
         Need::Root => return (!nix::unistd::geteuid().is_root()).then(|| "this is no root shell".to_owned()),
         Need::Image(name) => return no_image(name).await,
+        // Here it is; `vlab simulate` has another one.
+        Need::RealTime => return None,
         Need::Kvm => return no_kvm().await,
         Need::Qemu => "acceleration",
         Need::Libvirt => "libvirt",

@@ -13,7 +13,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 use vlab_model::history::{RunInfo, Source};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
-use vlab_scenario::{Catalogue, HostKind, LoadError, Scenario};
+use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, Lasting, LoadError, Scenario, fault_row};
 
 use vlab_service::core::CoreConfig;
 
@@ -231,6 +231,20 @@ fn time_profile(scenario: &Scenario, choices: &Choices) -> String {
     }
 }
 
+/// Why that fault cannot be done to that target.
+fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
+    match (target, &fault.target) {
+        (Target::Remote { .. }, FaultTarget::Service) => Some("a remote service is not ours to stop"),
+        (Target::Remote { .. }, FaultTarget::Postgres) => Some("the database of a remote service is not ours to touch"),
+        (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres)
+            if fault_row(fault.kind).lasts == Lasting::Moment =>
+        {
+            Some("a container cannot be stopped and started again in a run yet, only paused; use process:<program>")
+        }
+        _ => None,
+    }
+}
+
 /// What a target cannot do must not be left out silently.
 fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
@@ -243,6 +257,9 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
         }
+    }
+    if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, not_ours(target, fault)?))) {
+        return unfit(format!("the fault {} ({}): {why}", fault.name, fault.kind));
     }
     match target {
         Target::Simulated => Ok(()),

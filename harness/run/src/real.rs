@@ -25,12 +25,11 @@ use vlab_reports::result::{
     exit,
 };
 use vlab_reports::{Redactor, write_all};
-use vlab_scenario::{HostKind, Moment, Need};
+use vlab_scenario::{Fault, FaultTarget, HostKind, Need};
 
 use crate::conductor::{Conductor, Ending, Score};
 use crate::container::{self, Containers, Order};
 use crate::live::{Live, Show};
-use crate::moment::Tracker;
 use crate::prepare::Prepared;
 use crate::rundir::{self, RunDir, Started};
 use crate::simulate::{ending_check, simulate};
@@ -39,6 +38,10 @@ use crate::traffic::{Traffic, quantiles};
 use crate::verdict;
 use crate::vm::plan::{PlannedMachine, base_url, gateway_of, plan};
 use crate::vm::{self, News, VirtualLab, VmError};
+
+mod outside;
+
+use outside::{Outside, Report};
 
 /// Name of the check for leaks.
 const LEAKS: &str = "nothing is left behind";
@@ -83,26 +86,6 @@ pub struct RealOptions {
     pub ability: Option<vm::Ability>,
     /// Is told what takes long before the run begins.
     pub tell: fn(&str),
-    /// Things to kill on the way, for tests of what survives that.
-    pub disturbances: Vec<Disturbance>,
-}
-
-/// Kills a part of the lab when a moment has come, and starts it again.
-#[derive(Clone, Debug)]
-pub struct Disturbance {
-    /// When.
-    pub moment: Moment,
-    /// What.
-    pub target: Target,
-}
-
-/// What can be killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The service under test.
-    Service,
-    /// PostgreSQL.
-    Postgres,
 }
 
 /// What a real run gives.
@@ -409,13 +392,13 @@ struct Bench<'a> {
 /// The parts of the lab that are up.
 struct Lab {
     /// `None` when the service is not ours, or its database in a container.
-    postgres: Option<Store>,
-    /// `None` when the service is not ours, or no process.
+    postgres: Option<Arc<Store>>,
+    /// `None` when the service is not ours, no process, or stopped by a fault.
     service: Option<Child>,
     /// The service and its database, when they are containers.
     containers: Option<Box<Containers>>,
     endpoint: Endpoint,
-    scratch: Option<Scratch>,
+    scratch: Option<Arc<Scratch>>,
     version: String,
     /// Virtual machines and what they tell, when some hosts are such.
     machines: Option<(Box<VirtualLab>, mpsc::UnboundedReceiver<News>)>,
@@ -495,7 +478,9 @@ impl Bench<'_> {
         result.run.versions.insert("service".to_owned(), lab.version.clone());
         let set_up = begun.elapsed();
         tracing::info!(?set_up, "the lab is up");
-        Box::pin(self.perform(lab, result, set_up)).await
+        let (history, kept) = Box::pin(self.perform(lab, result, set_up)).await;
+        self.kept = kept;
+        history
     }
 
     async fn set_up(&mut self, result: &mut RunResult) -> Result<Lab, LabError> {
@@ -614,11 +599,11 @@ impl Bench<'_> {
                     postgres_ready_ms: Some(postgres.start_times().total.as_secs_f64() * 1e3),
                 });
                 Ok(Lab {
-                    postgres: Some(Store { cluster: postgres, conninfo }),
+                    postgres: Some(Arc::new(Store { cluster: postgres, conninfo })),
                     service: running.child,
                     containers: None,
                     endpoint: running.endpoint,
-                    scratch,
+                    scratch: scratch.map(Arc::new),
                     version: running.version,
                     machines: None,
                 })
@@ -730,7 +715,8 @@ impl Bench<'_> {
         }
     }
 
-    async fn perform(&mut self, mut lab: Lab, result: &mut RunResult, set_up: Duration) -> Vec<Observation> {
+    /// The run itself: its history, and how to get into the lab when that stays.
+    async fn perform(&self, mut lab: Lab, result: &mut RunResult, set_up: Duration) -> (Vec<Observation>, Vec<String>) {
         let (watcher_tx, mut changes) = mpsc::unbounded_channel();
         // Where the database is not ours, the user's looks are all that is seen.
         let mut watcher = None;
@@ -761,12 +747,18 @@ impl Bench<'_> {
         };
         let score = self.prepared.score(result.run.clone(), ingress_pem);
         let mut conductor = Conductor::new(score, Recorder::new(sink));
-        let (mut traffic, mut answers) = Traffic::new(lab.endpoint.clone());
+        let mut outside = match Outside::new(self, &lab) {
+            Ok(outside) => outside,
+            Err(error) => {
+                lab_check(result, error.what, &error.error);
+                stop_service(&mut lab, result).await;
+                self.stop_the_rest(lab, result).await;
+                return (Vec::new(), Vec::new());
+            }
+        };
+        let (mut traffic, mut answers) = Traffic::new(outside.user.clone(), outside.hosts.clone());
         let mut live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let mut memory = Memory::default();
-        let mut disturbances: Vec<(Tracker, Target, bool)> =
-            self.options.disturbances.iter().map(|d| (Tracker::new(d.moment.clone()), d.target, false)).collect();
-        let mut seen = 0;
         // Without machines nobody has any.
         let (silent, nothing) = mpsc::unbounded_channel();
         let (mut machines, mut news) = match lab.machines.take() {
@@ -784,6 +776,11 @@ impl Bench<'_> {
             for send in conductor.take_sends() {
                 traffic.send(send);
             }
+            // Before the end is looked for: a fault that begins with the last thing that is waited for happens, too.
+            outside.catch_up(&mut lab);
+            for task in conductor.take_tasks() {
+                outside.carry_out(&mut lab, task).await;
+            }
             let now = self.clock.now();
             if let Some(ending) = conductor.ending(now) {
                 break Some(ending);
@@ -798,13 +795,6 @@ impl Bench<'_> {
                 if let Some(machines) = &mut machines {
                     machines.carry_out(order, &lab.endpoint, now);
                 }
-            }
-            if let Some(target) = due(&mut disturbances, &mut seen, &mut conductor) {
-                if let Err(error) = self.disturb(&mut lab, target, &mut conductor).await {
-                    problem = Some((error.what, error.error));
-                    break None;
-                }
-                continue;
             }
             let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(Duration::from_secs(3600));
             tokio::select! {
@@ -826,8 +816,14 @@ impl Bench<'_> {
                         observe(&mut conductor, at, found);
                     }
                     if housekeeping_due(&mut housekeeping).await
-                        && let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live)
+                        && let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live, &outside)
                     {
+                        problem = Some(p);
+                        break None;
+                    }
+                }
+                report = outside.next() => {
+                    if let Some(p) = self.take_in(&mut conductor, &mut lab, report) {
                         problem = Some(p);
                         break None;
                     }
@@ -872,7 +868,7 @@ impl Bench<'_> {
                 }
                 () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
                 _ = housekeeping.tick() => {
-                    if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live) {
+                    if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live, &outside) {
                         problem = Some(p);
                         break None;
                     }
@@ -881,6 +877,12 @@ impl Bench<'_> {
         };
         let ended = self.clock.now();
         live.finish();
+        // Whatever the end was: nothing stands still and nothing is broken when the last look is taken.
+        for report in outside.finish(&mut lab).await {
+            if let Some(p) = self.take_in(&mut conductor, &mut lab, report) {
+                problem.get_or_insert(p);
+            }
+        }
         if let Some(ending) = &ending {
             ending_check(result, ending);
         }
@@ -909,9 +911,7 @@ impl Bench<'_> {
         if self.options.pause_on_failure {
             self.pause(result, conductor.recorder().observations(), &lab).await;
         }
-        if self.options.keep {
-            self.kept = self.entrance(&lab);
-        }
+        let kept = if self.options.keep { self.entrance(&lab) } else { Vec::new() };
 
         // The order matters: nobody may write to what is already gone.
         if let Some(machines) = machines {
@@ -928,7 +928,8 @@ impl Bench<'_> {
         }
         drop(traffic);
         drop(answers);
-        if self.kept.is_empty() {
+        drop(outside);
+        if kept.is_empty() {
             stop_service(&mut lab, result).await;
             drop(changes);
             if let Some(watcher) = watcher {
@@ -945,7 +946,7 @@ impl Bench<'_> {
                 &format!("cannot write {}: {error}", self.dir.file(rundir::HISTORY).display()),
             );
         }
-        conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" })
+        (conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" }), kept)
     }
 
     /// Did everything go well so far?
@@ -997,7 +998,8 @@ impl Bench<'_> {
         {
             lab_check(result, "containers", &error.to_string());
         }
-        if let Some(scratch) = lab.scratch.take()
+        // Nobody else has it any more: what restarts the service has ended before.
+        if let Some(scratch) = lab.scratch.take().and_then(Arc::into_inner)
             && let Err(error) = scratch.remove()
         {
             lab_check(result, "service", &error.to_string());
@@ -1011,8 +1013,10 @@ impl Bench<'_> {
         memory: &mut Memory,
         lab: &Lab,
         live: &mut Live,
+        outside: &Outside<'_>,
     ) -> Option<(&'static str, String)> {
-        if lab.postgres.as_ref().and_then(|p| p.cluster.postmaster()).is_some_and(|postmaster| !postmaster.is_alive()) {
+        let gone = |store: &Arc<Store>| store.cluster.postmaster().is_some_and(|postmaster| !postmaster.is_alive());
+        if !outside.postgres_is_down() && lab.postgres.as_ref().is_some_and(gone) {
             // The service waits for it and every host with it: without this the run would go on to its total budget.
             return Some(("postgresql", "PostgreSQL ended by itself during the run".to_owned()));
         }
@@ -1029,31 +1033,22 @@ impl Bench<'_> {
         None
     }
 
-    async fn disturb(&self, lab: &mut Lab, target: Target, conductor: &mut Conductor) -> Result<(), LabError> {
-        let mut note = |text: &str| {
-            conductor.observe(self.clock.now(), Source::Harness, None, What::Note { text: text.to_owned() });
-        };
-        let (Some(postgres), Some(service)) = (&lab.postgres, &lab.service) else {
-            let error = "the service and its database are not ours to kill".to_owned();
-            return Err(LabError { what: "disturbance", error });
-        };
-        match target {
-            Target::Service => {
-                note("kill -9 of the service");
-                service.kill9().await;
-                let postgres = Some((&postgres.cluster, postgres.conninfo.as_str()));
-                let running = self.start_service(postgres, lab.scratch.as_ref(), Some(lab.endpoint.address())).await?;
-                lab.service = running.child;
-                note("the service is up again");
+    /// Takes in what happened to the programs of the run; what is wrong with the lab, if that is it.
+    fn take_in(&self, conductor: &mut Conductor, lab: &mut Lab, report: Report) -> Option<(&'static str, String)> {
+        let now = self.clock.now();
+        match report {
+            Report::Struck { fault, host, what } => conductor.task_struck(now, &fault, host, what),
+            Report::Up { fault, child } => {
+                lab.service = child;
+                conductor.task_done(now, &fault, "the service is up again");
             }
-            Target::Postgres => {
-                note("kill -9 of PostgreSQL");
-                postgres.cluster.kill9().await.map_err(|e| self::lab("postgresql")(&e))?;
-                postgres.cluster.restart().await.map_err(|e| self::lab("postgresql")(&e))?;
-                note("PostgreSQL is up again");
+            Report::Done { fault, who } => {
+                conductor.task_done(now, &fault, &format!("{} is up again", who.words()));
             }
+            Report::Note(text) => conductor.observe(now, Source::Harness, None, What::Note { text }),
+            Report::Broken(error) => return Some((error.what, error.error)),
         }
-        Ok(())
+        None
     }
 
     /// What the events and the service's own view say at the end.
@@ -1185,7 +1180,7 @@ impl Bench<'_> {
         // What the simulated service's intervals force says nothing about another one.
         if ending != Some(&Ending::Complete)
             || hosts > SIMULATE_UP_TO
-            || !self.options.disturbances.is_empty()
+            || self.prepared.scenario.faults.iter().any(is_outside)
             || self.prepared.target != target::Target::Simulated
             || self.prepared.has(HostKind::Vm)
         {
@@ -1279,6 +1274,11 @@ async fn ended_by_itself(machines: Option<&VirtualLab>) -> VmError {
     }
 }
 
+/// Does it happen to the programs of the run? Its length is then that of the wall clock, too.
+fn is_outside(fault: &Fault) -> bool {
+    matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+}
+
 async fn stop_service(lab: &mut Lab, result: &mut RunResult) {
     if let Some(service) = &lab.service {
         let status = service.stop(SERVICE_STOP).await;
@@ -1302,23 +1302,6 @@ fn observe(conductor: &mut Conductor, at: Timestamp, changes: Vec<Change>) {
 /// Is the interval's tick due now? A loop that is always busy with answers would otherwise starve it.
 async fn housekeeping_due(interval: &mut tokio::time::Interval) -> bool {
     tokio::time::timeout(Duration::ZERO, interval.tick()).await.is_ok()
-}
-
-fn due(disturbances: &mut [(Tracker, Target, bool)], seen: &mut usize, conductor: &mut Conductor) -> Option<Target> {
-    if disturbances.is_empty() {
-        return None;
-    }
-    let cast = conductor.cast().clone();
-    let observations = conductor.recorder().observations();
-    for observation in &observations[*seen..] {
-        for (tracker, _, _) in disturbances.iter_mut() {
-            tracker.observe(&cast, observation);
-        }
-    }
-    *seen = observations.len();
-    let next = disturbances.iter_mut().find(|(tracker, _, done)| !done && tracker.first(&cast).is_some())?;
-    next.2 = true;
-    Some(next.1)
 }
 
 /// Number of hosts from which the memory of one more host is measured: with fewer, what every process needs would count.

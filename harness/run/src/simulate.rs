@@ -1,13 +1,21 @@
 //! The same service core, the same hosts, the same user and the same checks over an in-memory transport, with a clock that
 //! jumps from one thing that happens to the next. Same seed, same history, byte for byte.
+//!
+//! Faults of the service and of the way there have their form here: a service that is down refuses connections and is read again
+//! from what it had stored, one that stands still lets requests wait, and the gateway's rules are those of real time. There is
+//! no database here, and so no fault of one.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::actor::{Reply, Send};
+use vlab_api::actor::{Connection, Reply, Send};
+use vlab_api::http::{Method, Response, TransportError};
+use vlab_gateway::rules::{answer, words};
+use vlab_gateway::{Facts, Point, Rules, Side, Wrong};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::rules::RuleId;
@@ -15,7 +23,8 @@ use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
 
-use crate::conductor::{Conductor, Ending, Score};
+use crate::conductor::{Conductor, Ending, Score, Task};
+use crate::fault::hit::{Outside, Program};
 use crate::prepare::Prepared;
 use crate::verdict;
 
@@ -28,6 +37,18 @@ const ONE_WAY: Duration = Duration::from_micros(500);
 enum Event {
     Request(Send),
     Answer(Reply),
+    /// The service that this fault stopped is started again.
+    Start(Arc<str>),
+}
+
+/// The service as it runs.
+#[derive(Debug, PartialEq)]
+enum Running {
+    Up,
+    /// Stopped; who asks finds nobody.
+    Down,
+    /// Standing still, by this fault.
+    Paused(Arc<str>),
 }
 
 /// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
@@ -54,6 +75,7 @@ pub struct Simulated {
 
 /// Runs a scenario in virtual time.
 pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated {
+    let seed = score.info.seed;
     let mut world = World {
         core: Core::new(core, Snapshot::default()),
         conductor: Conductor::new(score, recorder),
@@ -63,6 +85,12 @@ pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated
         hosts: BTreeMap::new(),
         clusters: BTreeMap::new(),
         requests: 0,
+        running: Running::Up,
+        held: Vec::new(),
+        later: VecDeque::new(),
+        rules: Rules::new(seed),
+        open: BTreeSet::new(),
+        fired: BTreeSet::new(),
     };
     let mut now = BEGINNING;
     world.core.wake(now);
@@ -88,10 +116,9 @@ pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated
             None => break,
         }
     }
-    let (hosts, clusters) = world.core.fired();
-    let fired = hosts.iter().filter_map(|rule| RuleId::of_host_rule(rule));
-    let fired = fired.chain(clusters.iter().filter_map(|rule| RuleId::of_cluster_rule(rule))).collect();
-    Simulated { ending, conductor: world.conductor, ended_at, now, requests: world.requests, fired }
+    world.note_fired();
+    let World { conductor, requests, fired, .. } = world;
+    Simulated { ending, conductor, ended_at, now, requests, fired }
 }
 
 /// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.
@@ -113,13 +140,24 @@ struct World {
     hosts: BTreeMap<Uuid, HostFacts>,
     clusters: BTreeMap<Uuid, ClusterFacts>,
     requests: u64,
+    running: Running,
+    /// Requests that wait for a service that stands still.
+    held: Vec<Send>,
+    /// What is to be done to the service once another fault has let it run again.
+    later: VecDeque<Task>,
+    /// What is wrong with the way to the service.
+    rules: Rules,
+    /// Connections that were used and are still open.
+    open: BTreeSet<Connection>,
+    /// Rules that fired in cores that are no more, and at the end in the last one.
+    fired: BTreeSet<RuleId>,
 }
 
 impl World {
     /// Does the next thing; when that was. `None`: nothing is left to do.
     fn step(&mut self, now: Timestamp) -> Option<Timestamp> {
         let arrives = self.queue.peek().map(|Reverse((at, _))| *at);
-        let service = self.core.next_wake();
+        let service = self.core.next_wake().filter(|_| self.running == Running::Up);
         let actors = self.conductor.next_wake();
         let then = [arrives, service, actors].into_iter().flatten().min()?.max(now);
         // At one instant the service's own clockwork comes first, then what arrives, then the actors' timers.
@@ -129,13 +167,8 @@ impl World {
         } else if arrives.is_some_and(|at| at <= then) {
             let Some(Reverse((_, key))) = self.queue.pop() else { return Some(then) };
             match self.events.remove(&key) {
-                Some(Event::Request(send)) => {
-                    self.requests += 1;
-                    let response = self.core.handle(service_clock(then), &send.request);
-                    self.store(then);
-                    let reply = Reply { connection: send.connection, tag: send.tag, result: Ok(response) };
-                    self.push(then + ONE_WAY, Event::Answer(reply));
-                }
+                Some(Event::Request(send)) => self.arrived(then, send),
+                Some(Event::Start(fault)) => self.start(then, &fault),
                 Some(Event::Answer(reply)) => {
                     self.conductor.deliver(then, reply);
                     self.collect(then);
@@ -149,6 +182,119 @@ impl World {
         Some(then)
     }
 
+    /// A request is where the gateway would be.
+    fn arrived(&mut self, now: Timestamp, send: Send) {
+        self.requests += 1;
+        let mut again = false;
+        loop {
+            let first_on_connection = again || !self.open.contains(&send.connection);
+            let side = if Conductor::is_user(send.connection) { Side::User } else { Side::Hosts };
+            let (method, path) = (send.request.method, send.request.path.as_str());
+            let facts = Facts { side, method, path, first_on_connection };
+            let strike = self.rules.strike(&facts);
+            let lost = TransportError::Lost("the connection was closed before the answer".to_owned());
+            let (result, late) = match strike {
+                None if matches!(self.running, Running::Paused(_)) => return self.held.push(send),
+                None => (self.ask(now, &send), Duration::ZERO),
+                Some(strike) => {
+                    if strike.first {
+                        let what = words(&strike.wrong, method, path);
+                        self.conductor.task_struck(now, &strike.fault, facts.host(), what);
+                        self.collect(now);
+                    }
+                    match strike.wrong {
+                        Wrong::Status { status, retry_after } => (Ok(answer(status, retry_after)), Duration::ZERO),
+                        Wrong::Late(by) => (self.ask(now, &send), by),
+                        Wrong::Dropped(Point::Answer) | Wrong::Reset(Point::Answer) => {
+                            (self.ask(now, &send).and(Err(lost)), Duration::ZERO)
+                        }
+                        Wrong::Dropped(Point::Request) | Wrong::Reset(Point::Request) | Wrong::StaleKeepAlive => {
+                            (Err(lost), Duration::ZERO)
+                        }
+                    }
+                }
+            };
+            match &result {
+                Ok(_) => self.open.insert(send.connection),
+                Err(_) => self.open.remove(&send.connection),
+            };
+            // As every HTTP client does with a GET that a kept-alive connection lost.
+            if result.is_err() && !first_on_connection && method == Method::Get {
+                again = true;
+                continue;
+            }
+            let reply = Reply { connection: send.connection, tag: send.tag, result };
+            return self.push(now + late + ONE_WAY, Event::Answer(reply));
+        }
+    }
+
+    /// A request reaches the service, if there is one.
+    fn ask(&mut self, now: Timestamp, send: &Send) -> Result<Response, TransportError> {
+        if self.running == Running::Down {
+            return Err(TransportError::Connect("connection refused".to_owned()));
+        }
+        let response = self.core.handle(service_clock(now), &send.request);
+        self.store(now);
+        Ok(response)
+    }
+
+    /// Does what faults want.
+    fn carry_out(&mut self, now: Timestamp, task: Task) {
+        match task {
+            Task::Do(_, Outside::Requests(rule)) => self.rules.put_on(rule),
+            Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
+            Task::Do(fault, Outside::Restart { who: Program::Service, kill, down }) => {
+                self.running = Running::Down;
+                self.open.clear();
+                for Send { connection, tag, .. } in std::mem::take(&mut self.held) {
+                    let result = Err(TransportError::Lost("the service ended".to_owned()));
+                    self.push(now, Event::Answer(Reply { connection, tag, result }));
+                }
+                self.push(now + down, Event::Start(fault.clone()));
+                let how = if kill { "the service was killed" } else { "the service was stopped" };
+                self.conductor.task_struck(now, &fault, None, how);
+            }
+            Task::Do(fault, Outside::Pause(Program::Service)) => {
+                self.running = Running::Paused(fault.clone());
+                self.conductor.task_struck(now, &fault, None, "the service stands still");
+            }
+            Task::Do(fault, Outside::Restart { .. } | Outside::Pause(_) | Outside::SlowQueries(_)) => {
+                let text = format!("the fault {fault} cannot be injected: virtual time has no database");
+                self.conductor.observe(now, Source::Harness, None, What::Note { text });
+            }
+            Task::Undo(fault) => {
+                self.rules.take_off(&fault);
+                if self.running == Running::Paused(fault) {
+                    self.running = Running::Up;
+                    for send in std::mem::take(&mut self.held) {
+                        self.push(now, Event::Request(send));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps which rules the core has used: a new one begins without.
+    fn note_fired(&mut self) {
+        let (hosts, clusters) = self.core.fired();
+        self.fired.extend(hosts.iter().filter_map(|rule| RuleId::of_host_rule(rule)));
+        self.fired.extend(clusters.iter().filter_map(|rule| RuleId::of_cluster_rule(rule)));
+    }
+
+    /// The service is there again, with what it had stored.
+    fn start(&mut self, now: Timestamp, fault: &str) {
+        self.note_fired();
+        self.core = Core::new(self.core.config().clone(), self.core.snapshot());
+        self.running = Running::Up;
+        self.core.wake(service_clock(now));
+        self.store(now);
+        self.conductor.task_done(now, fault, "the service is up again");
+        if let Some(task) = self.later.pop_front() {
+            self.carry_out(now, task);
+        }
+        self.collect(now);
+    }
+
     fn push(&mut self, at: Timestamp, event: Event) {
         self.queue.push(Reverse((at, self.next_event)));
         self.events.insert(self.next_event, event);
@@ -156,6 +302,14 @@ impl World {
     }
 
     fn collect(&mut self, now: Timestamp) {
+        // What is done tells the conductor something, which may want something more.
+        loop {
+            let tasks = self.conductor.take_tasks();
+            if tasks.is_empty() {
+                break;
+            }
+            tasks.into_iter().for_each(|task| self.carry_out(now, task));
+        }
         for send in self.conductor.take_sends() {
             self.push(now + ONE_WAY, Event::Request(send));
         }

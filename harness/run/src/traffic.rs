@@ -34,7 +34,8 @@ struct Job {
 
 /// All connections of a conductor.
 pub struct Traffic {
-    endpoint: Endpoint,
+    user: Endpoint,
+    hosts: Endpoint,
     lines: Vec<Option<mpsc::UnboundedSender<Job>>>,
     answers: mpsc::UnboundedSender<Answer>,
     tally: Tally,
@@ -53,10 +54,10 @@ pub struct Tally {
 }
 
 impl Traffic {
-    /// No connection is open yet. Answers arrive at the receiver.
-    pub fn new(endpoint: Endpoint) -> (Self, mpsc::UnboundedReceiver<Answer>) {
+    /// No connection is open yet; user and hosts may find the service at different places. Answers arrive at the receiver.
+    pub fn new(user: Endpoint, hosts: Endpoint) -> (Self, mpsc::UnboundedReceiver<Answer>) {
         let (answers, receiver) = mpsc::unbounded_channel();
-        (Self { endpoint, lines: Vec::new(), answers, tally: Tally::default() }, receiver)
+        (Self { user, hosts, lines: Vec::new(), answers, tally: Tally::default() }, receiver)
     }
 
     /// Sends a request over its connection, after those that wait there already.
@@ -70,7 +71,8 @@ impl Traffic {
             self.lines.resize_with(index + 1, || None);
         }
         let job = Job { send, operation, asked: Instant::now() };
-        let line = self.lines[index].get_or_insert_with(|| line(self.endpoint.clone(), self.answers.clone()));
+        let endpoint = if Conductor::is_user(job.send.connection) { &self.user } else { &self.hosts };
+        let line = self.lines[index].get_or_insert_with(|| line(endpoint.clone(), self.answers.clone()));
         // The task lives as long as its sender: this cannot fail before the run is over.
         let _ = line.send(job);
     }

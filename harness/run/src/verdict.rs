@@ -696,7 +696,7 @@ impl Judge<'_> {
         let check = |fault: &Fault| {
             let life = lives.get(fault.name.as_str()).unwrap_or(&never);
             let mut check = CheckResult::new(CheckKind::Fault, fault.name.clone(), CheckVerdict::Passed);
-            check.expected = format!("{} begins and has an effect", fault.kind);
+            check.expected = format!("{} begins and has an effect on all that it hits", fault.kind);
             check.at = life.began.map(|(at, _)| at);
             check.seq = life.began.map(|(_, seq)| seq);
             check.seen = match (&life.began, &life.effect) {
@@ -714,6 +714,10 @@ impl Judge<'_> {
             };
             if life.effect.is_none() {
                 check.verdict = CheckVerdict::Failed;
+            } else if !life.spared.is_empty() {
+                check.verdict = CheckVerdict::Failed;
+                let names: Vec<String> = life.spared.iter().map(|id| self.cast.name(*id)).collect();
+                check.seen = format!("{}; it had no effect on {}", check.seen, names.join(", "));
             }
             check.message = check.seen.clone();
             check
@@ -883,6 +887,8 @@ fn is_state(seen: &Seen) -> bool {
         seen,
         Seen::HostStatus(_)
             | Seen::ClusterStatus(_)
+            | Seen::HostTransition { .. }
+            | Seen::ClusterTransition { .. }
             | Seen::Stage(_)
             | Seen::Progress { .. }
             | Seen::FinalizingStage(_)
@@ -932,6 +938,9 @@ fn seen_text(seen: &Seen) -> String {
     match seen {
         Seen::HostStatus(s) => format!("status {s}"),
         Seen::ClusterStatus(s) => format!("status {s}"),
+        Seen::HostTransition { from, to } => format!("way from {from} to {to}"),
+        Seen::ClusterTransition { from, to } => format!("way from {from} to {to}"),
+        Seen::Console(text) => format!("console line with {text:?}"),
         Seen::Stage(s) => format!("stage {s}"),
         Seen::FinalizingStage(s) => format!("finalizing stage {s}"),
         Seen::Validation { id, status } => format!("validation {id} {}", word(status)),

@@ -12,7 +12,7 @@ use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verd
 use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::simulate::{as_lines, ending_check, rehearse};
 use vlab_run::verdict::judge;
-use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Scenario, Seen};
+use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Need, Scenario, Seen};
 
 /// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
 const UP_TO_HOSTS: usize = 100;
@@ -52,11 +52,16 @@ fn wrong(checks: &[CheckResult]) -> String {
     })
 }
 
+/// Without those that have no form in virtual time; they have tests of their own in real time.
+fn virtual_ones() -> impl Iterator<Item = (Catalogue, Scenario)> {
+    scenarios().into_iter().filter(|(_, scenario)| !scenario.needs.contains(&Need::RealTime))
+}
+
 /// The catalogue in parts, so that they run side by side.
 const PARTS: usize = 8;
 
 fn part(number: usize) -> impl Iterator<Item = (Catalogue, Scenario)> {
-    scenarios().into_iter().enumerate().filter(move |(i, _)| i % PARTS == number).map(|(_, found)| found)
+    virtual_ones().enumerate().filter(move |(i, _)| i % PARTS == number).map(|(_, found)| found)
 }
 
 #[rstest]

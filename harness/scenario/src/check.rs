@@ -15,14 +15,14 @@ use vlab_model::settings::{SettingError, Settings};
 
 use crate::catalogue::Catalogue;
 use crate::diagnostic::{Problem, line_column, quoted, render_problem, suggestion};
-use crate::faults::{FaultRow, OWN_STAGES, ParamForm, ParamRow, ParamValue, TargetForm, fault_row};
+use crate::faults::{FaultRow, OWN_STAGES, ParamForm, ParamRow, ParamValue, TargetForm, fault_row, operation_ids};
 use crate::file::*;
 use crate::spanned::{At, Plain, Scalar, Text, split_step};
 use crate::time::Span;
 use crate::types::*;
 use crate::words::{
-    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Lasting, PivotOrder, Quantity, RoleName, SequenceMode,
-    ServiceKind, Topology, When,
+    ActionKind, FaultKind, FaultPhase, HostKind, InstallMode, Lasting, Need, PivotOrder, Quantity, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 
 /// Words that mean something of their own where a name of a host or a group can stand.
@@ -67,6 +67,8 @@ struct Known<'a> {
     groups: Vec<&'a str>,
     /// Names of the faults.
     faults: Vec<&'a str>,
+    /// Is real time among the needs?
+    real_time: bool,
     /// The cluster that each host is in at some time, by binding too.
     member: BTreeMap<&'a str, Option<&'a str>>,
     /// The user resets a cluster, whose hosts then begin anew.
@@ -297,6 +299,7 @@ impl Checker<'_> {
                 groups
             },
             faults: file.faults.iter().map(|f| f.name.text.as_str()).collect(),
+            real_time: needs.contains(&Need::RealTime),
             member: hosts
                 .iter()
                 .map(|h| (h.name.as_str(), h.cluster.as_deref().or(h.bound_to.last().map(String::as_str))))
@@ -1668,6 +1671,7 @@ impl Checker<'_> {
             item.step.as_ref().map(|t| ("step", &t.span)),
             item.fault.as_ref().map(|t| ("fault", &t.span)),
             item.did.as_ref().map(|t| ("did", &t.span)),
+            item.console.as_ref().map(|t| ("console", &t.span)),
         ]
         .into_iter()
         .flatten()
@@ -1679,7 +1683,7 @@ impl Checker<'_> {
                     place,
                     "it does not say what is to be seen",
                     "here",
-                    "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`",
+                    "add one of `status`, `stage`, `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`",
                 );
                 return None;
             }
@@ -1729,6 +1733,14 @@ impl Checker<'_> {
         if let Some(percent) = item.percent.as_ref().filter(|_| item.stage.is_none()) {
             self.refuse(&percent.span, "only a stage has a percentage", "of no use here", "remove it, or add `stage`");
         }
+        if let Some(from) = item.from.as_ref().filter(|_| item.status.is_none()) {
+            self.refuse(
+                &from.span,
+                "only a status comes from another one",
+                "of no use here",
+                "remove it, or add `status`",
+            );
+        }
         if let Some(phase) = item.phase.as_ref().filter(|_| item.fault.is_none()) {
             self.refuse(&phase.span, "only a fault has a phase", "of no use here", "remove it, or add `fault`");
         }
@@ -1742,8 +1754,22 @@ impl Checker<'_> {
                     missing(self);
                     return None;
                 }
-                Some(Subject::Cluster(c)) => (Subject::Cluster(c), Seen::ClusterStatus(self.cluster_status(text)?)),
-                Some(s) => (s, Seen::HostStatus(self.host_status(text)?)),
+                Some(Subject::Cluster(c)) => {
+                    let to = self.cluster_status(text)?;
+                    let seen = match &item.from {
+                        None => Seen::ClusterStatus(to),
+                        Some(from) => Seen::ClusterTransition { from: self.cluster_status(from)?, to },
+                    };
+                    (Subject::Cluster(c), seen)
+                }
+                Some(s) => {
+                    let to = self.host_status(text)?;
+                    let seen = match &item.from {
+                        None => Seen::HostStatus(to),
+                        Some(from) => Seen::HostTransition { from: self.host_status(from)?, to },
+                    };
+                    (s, seen)
+                }
             }
         } else if let Some(text) = &item.stage {
             let stage = self.read(text);
@@ -1834,6 +1860,27 @@ impl Checker<'_> {
             }
             let phase = self.read_option(&item.phase).unwrap_or(FaultPhase::Begin);
             (subject.unwrap_or(Subject::Run), Seen::Fault { name: text.text.clone(), phase })
+        } else if let Some(text) = &item.console {
+            if text.text.trim().is_empty() {
+                self.refuse(&text.span, "`console` is empty", "nothing here", "write a part of the line");
+                return None;
+            }
+            let subject = subject.unwrap_or(Subject::Run);
+            let machine = |h: &Host| h.kind == HostKind::Vm;
+            let some = match &subject {
+                Subject::Hosts(names) => known.hosts.iter().any(|h| machine(h) && names.contains(&h.name)),
+                _ => known.hosts.iter().any(machine),
+            };
+            if !some {
+                self.refuse(
+                    &text.span,
+                    "only machines have a serial console",
+                    "no host here is one",
+                    "write `kind: vm` for the host, or look for something else",
+                );
+                return None;
+            }
+            (subject, Seen::Console(text.text.clone()))
         } else if let Some(text) = &item.did {
             let deed = self.read(text)?;
             let of_hosts = matches!(subject, Some(Subject::Hosts(_) | Subject::Role { .. }));
@@ -2038,6 +2085,17 @@ impl Checker<'_> {
         let lasts = self.read_option(&item.lasts);
         let until = item.until.as_ref().map(|u| self.observation(u, known));
         let row = fault_row(kind?);
+        if row.needs_real_time() && !known.real_time {
+            self.refuse(
+                &item.inject.span,
+                format!(
+                    "`{}` has no form in virtual time, and the scenario does not say that it needs real time",
+                    row.kind
+                ),
+                "needs real time",
+                "add `real-time` to `needs`",
+            );
+        }
         if let (Some(a), Some(b)) = (&item.lasts, &item.until) {
             self.refuse(&b.span, "`for` and `until` are both there", "the second one", "a fault ends in one way");
             self.also(&a.span, "the first one");
@@ -2262,6 +2320,8 @@ impl Checker<'_> {
                     };
                     (text, &given.span)
                 }
+                // It need not be there at all.
+                (None, Some("")) => continue,
                 (None, Some(default)) => (default.to_owned(), &item.span),
                 (None, None) => {
                     self.refuse(
@@ -2337,6 +2397,8 @@ impl Checker<'_> {
                 Ok(address) => return Some(ParamValue::Address(address)),
                 Err(complaint) => complain(self, complaint),
             },
+            ParamForm::Operation if operation_ids().contains(&text) => return Some(ParamValue::Text(text.to_owned())),
+            ParamForm::Operation => self.unknown(place, "operation", text, operation_ids()),
             ParamForm::FinalizingStage => match <vlab_api::types::FinalizingStage as Scalar>::read(text) {
                 Ok(stage) => return Some(ParamValue::FinalizingStage(stage)),
                 Err(complaint) => complain(self, complaint),

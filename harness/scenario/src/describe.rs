@@ -20,6 +20,9 @@ pub(crate) fn moment(moment: &Moment) -> String {
     let what = match &moment.seen {
         Seen::HostStatus(s) => format!("is {s}"),
         Seen::ClusterStatus(s) => format!("is {s}"),
+        Seen::HostTransition { from, to } => format!("goes from {from} to {to}"),
+        Seen::ClusterTransition { from, to } => format!("goes from {from} to {to}"),
+        Seen::Console(text) => format!("console shows {text:?}"),
         Seen::Stage(s) => format!("reports {s}"),
         Seen::FinalizingStage(s) => format!("reports {s}"),
         Seen::Validation { id, status } => format!("has {id} {}", format!("{status:?}").to_lowercase()),

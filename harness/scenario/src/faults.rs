@@ -100,6 +100,8 @@ pub enum ParamForm {
     Stage,
     /// A stage of finalizing.
     FinalizingStage,
+    /// Id of an operation of the API.
+    Operation,
 }
 
 /// Value of a parameter.
@@ -140,7 +142,31 @@ use FaultKind as K;
 use FaultPlace as P;
 use Lasting::{Moment, Time};
 use ParamForm as F;
-use TargetForm::{Cluster, Hosts, Link};
+use TargetForm::{Cluster, Gateway, Hosts, Link, Postgres, Service};
+
+/// Which requests a fault of the gateway is about.
+macro_rules! of_requests {
+    ($($own:expr),*) => {
+        &[
+            $($own,)*
+            param("operation", F::Operation, Some(""), "only requests of this operation"),
+            param("path", F::Text, Some(""), "only requests that have this in their path"),
+            param("method", F::Words(&["GET", "POST", "PUT", "PATCH", "DELETE"]), Some(""), "only requests of this method"),
+            param("host", F::Host, Some(""), "only requests that have this host's id in their path"),
+            param("from", F::Words(&["hosts", "user", "all"]), Some("hosts"), "only what hosts ask, or the user, or both"),
+            param("percent", F::Number(1, 100), Some("100"), "so many in a hundred of these, chosen by the seed"),
+            param("at_most", F::Number(1, 1_000_000_000), Some(""), "so many requests at most"),
+        ]
+    };
+}
+
+const DOWN: ParamRow = param("down", F::Span, Some("5s"), "it is down so long before it is started again");
+const LOST_AT: ParamRow = param(
+    "lost",
+    F::Words(&["request", "answer"]),
+    Some("request"),
+    "`request`: the service never sees it; `answer`: it has done what was asked, and the answer is lost",
+);
 
 /// Every kind, in the order of its words. A test compares it with the list of the words.
 pub static FAULTS: &[FaultRow] = &[
@@ -548,7 +574,126 @@ pub static FAULTS: &[FaultRow] = &[
         hosts: Simulated,
         purpose: "the controller hangs while the cluster finalizes",
     },
+    // --- the service, its database, and the way to it
+    FaultRow {
+        kind: K::ServiceRestart,
+        place: P::Service,
+        targets: &[Service],
+        lasts: Moment,
+        params: &[DOWN],
+        hosts: Any,
+        purpose: "the service is asked to stop (SIGTERM), and started again",
+    },
+    FaultRow {
+        kind: K::ServiceKill,
+        place: P::Service,
+        targets: &[Service],
+        lasts: Moment,
+        params: &[DOWN],
+        hosts: Any,
+        purpose: "the service is killed with -9, and started again",
+    },
+    FaultRow {
+        kind: K::ServicePause,
+        place: P::Service,
+        targets: &[Service],
+        lasts: Time,
+        params: &[],
+        hosts: Any,
+        purpose: "the service stands still (SIGSTOP): what is asked of it waits",
+    },
+    FaultRow {
+        kind: K::PostgresRestart,
+        place: P::Service,
+        targets: &[Postgres],
+        lasts: Moment,
+        params: &[DOWN],
+        hosts: Any,
+        purpose: "PostgreSQL is stopped (open transactions are rolled back), and started again",
+    },
+    FaultRow {
+        kind: K::PostgresKill,
+        place: P::Service,
+        targets: &[Postgres],
+        lasts: Moment,
+        params: &[DOWN],
+        hosts: Any,
+        purpose: "PostgreSQL and all its backends are killed with -9, and it is started again",
+    },
+    FaultRow {
+        kind: K::PostgresUnreachable,
+        place: P::Service,
+        targets: &[Postgres],
+        lasts: Time,
+        params: &[],
+        hosts: Any,
+        purpose: "PostgreSQL answers nobody: open connections hang, new ones do not come about",
+    },
+    FaultRow {
+        kind: K::SlowQueries,
+        place: P::Service,
+        targets: &[Postgres],
+        lasts: Time,
+        params: &[param("ms", F::Number(1, 600_000), Some("200"), "so many milliseconds more, of the wall clock")],
+        hosts: Any,
+        purpose: "each statement that writes into the service's tables takes longer, and holds its locks as long",
+    },
+    FaultRow {
+        kind: K::HttpError,
+        place: P::Service,
+        targets: &[Gateway],
+        lasts: Time,
+        params: of_requests!(
+            param("status", F::Number(400, 599), Some("503"), "what is answered in the service's place"),
+            param("retry_after", F::Number(0, 86_400), Some(""), "seconds for the header `Retry-After`")
+        ),
+        hosts: Any,
+        purpose: "requests are answered with an error, and the service never sees them",
+    },
+    FaultRow {
+        kind: K::SlowAnswer,
+        place: P::Service,
+        targets: &[Gateway],
+        lasts: Time,
+        params: of_requests!(param("by", F::Span, None, "so much later")),
+        hosts: Any,
+        purpose: "answers of the service come late",
+    },
+    FaultRow {
+        kind: K::DroppedConnection,
+        place: P::Service,
+        targets: &[Gateway],
+        lasts: Time,
+        params: of_requests!(LOST_AT),
+        hosts: Any,
+        purpose: "the connection is closed without an answer",
+    },
+    FaultRow {
+        kind: K::ResetConnection,
+        place: P::Service,
+        targets: &[Gateway],
+        lasts: Time,
+        params: of_requests!(LOST_AT),
+        hosts: Any,
+        purpose: "the connection is reset (TCP RST) without an answer",
+    },
+    FaultRow {
+        kind: K::StaleKeepAlive,
+        place: P::Service,
+        targets: &[Gateway],
+        lasts: Time,
+        params: of_requests!(),
+        hosts: Any,
+        purpose: "a kept-alive connection is closed just when its next request comes; a request on a new one gets through",
+    },
 ];
+
+impl FaultRow {
+    /// Does virtual time have no form of it? There the service is one core without a database.
+    pub fn needs_real_time(&self) -> bool {
+        self.targets.contains(&TargetForm::Postgres)
+    }
+}
 
 const ONE_WAY: ParamRow = param(
     "direction",
@@ -558,6 +703,14 @@ const ONE_WAY: ParamRow = param(
 );
 const DNS_NAME: ParamRow =
     param("name", F::Words(&["api", "api-int", "apps"]), Some("api"), "which name; `apps` is that of every route");
+
+/// Ids of the operations that a fault of the gateway can be about, in order.
+pub fn operation_ids() -> Vec<&'static str> {
+    let mut ids: Vec<&str> = vlab_api::ops::operations().map(|o| o.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
 
 /// The row of a kind.
 pub fn fault_row(kind: FaultKind) -> &'static FaultRow {

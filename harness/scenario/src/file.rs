@@ -14,7 +14,7 @@ use serde_json::Value;
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 use vlab_model::validation::ValidationStatus;
 
-use crate::faults::{FAULTS, OWN_STAGES, ParamForm};
+use crate::faults::{FAULTS, OWN_STAGES, ParamForm, operation_ids};
 use crate::spanned::{
     AnyStatus, AnyValidation, At, Deed, EventName, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
     Version, words_schema,
@@ -470,6 +470,7 @@ fn fault_parameters(schema: &mut Schema) {
                             words_schema(&[&own])
                         }
                         ParamForm::FinalizingStage => words_schema(&[FinalizingStage::NAMES]),
+                        ParamForm::Operation => words_schema(&[&operation_ids()]),
                     };
                     form.insert("description".to_owned(), p.purpose.into());
                     (p.name.to_owned(), form.to_value())
@@ -489,7 +490,7 @@ fn fault_parameters(schema: &mut Schema) {
 }
 
 /// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
-/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`.
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Observation")]
@@ -504,6 +505,8 @@ pub(crate) struct ObservationFile {
     pub(crate) cluster: Option<Text<Plain>>,
     /// It enters this status.
     pub(crate) status: Option<Text<AnyStatus>>,
+    /// With `status`: and was in this one before.
+    pub(crate) from: Option<Text<AnyStatus>>,
     /// It reports this installation stage.
     pub(crate) stage: Option<Text<HostStage>>,
     /// With `stage`: the progress of it says at least so many percent.
@@ -530,6 +533,8 @@ pub(crate) struct ObservationFile {
     pub(crate) phase: Option<Text<FaultPhase>>,
     /// A host does this by itself, or it happens inside the cluster, where the service does not see it.
     pub(crate) did: Option<Text<Deed>>,
+    /// The serial console of a machine shows a line that has this in it.
+    pub(crate) console: Option<Text<Plain>>,
     /// So many hosts are enough; all without it.
     pub(crate) at_least: Option<At<i64>>,
 }

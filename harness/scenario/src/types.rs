@@ -456,6 +456,22 @@ pub enum Seen {
     HostStatus(HostStatus),
     /// A cluster enters this status.
     ClusterStatus(ClusterStatus),
+    /// A host goes from one status to another.
+    HostTransition {
+        /// From this one.
+        from: HostStatus,
+        /// Into this one.
+        to: HostStatus,
+    },
+    /// A cluster goes from one status to another.
+    ClusterTransition {
+        /// From this one.
+        from: ClusterStatus,
+        /// Into this one.
+        to: ClusterStatus,
+    },
+    /// A machine's serial console shows a line with this text in it.
+    Console(String),
     /// A host reports this stage.
     Stage(HostStage),
     /// A cluster reports this stage of finalizing.

@@ -284,6 +284,30 @@ words! {
         OperatorDegraded = "operator-degraded",
         /// The controller hangs while the cluster finalizes.
         FinalizingStuck = "finalizing-stuck",
+        /// The service is asked to stop, and started again.
+        ServiceRestart = "service-restart",
+        /// The service is killed with -9, and started again.
+        ServiceKill = "service-kill",
+        /// The service stands still; what is asked of it waits.
+        ServicePause = "service-pause",
+        /// PostgreSQL is stopped, and started again.
+        PostgresRestart = "postgres-restart",
+        /// PostgreSQL is killed with -9, and started again.
+        PostgresKill = "postgres-kill",
+        /// PostgreSQL answers nobody.
+        PostgresUnreachable = "postgres-unreachable",
+        /// Whatever writes into the service's tables takes long.
+        SlowQueries = "slow-queries",
+        /// Requests are answered with an error in the service's place.
+        HttpError = "http-error",
+        /// Answers come late.
+        SlowAnswer = "slow-answer",
+        /// A connection is closed without an answer.
+        DroppedConnection = "dropped-connection",
+        /// A connection is reset without an answer.
+        ResetConnection = "reset-connection",
+        /// A kept-alive connection is closed just when the next request comes.
+        StaleKeepAlive = "stale-keep-alive",
     }
 }
 
@@ -342,6 +366,8 @@ pub enum Need {
     Netns,
     /// A headless browser.
     Browser,
+    /// Real time: virtual time has no such part.
+    RealTime,
     /// This container image on the machine.
     Image(String),
 }
@@ -349,7 +375,7 @@ pub enum Need {
 impl Need {
     /// The words without a parameter, and the form of the one that has one.
     pub const NAMES: &'static [&'static str] =
-        &["postgres", "docker", "kvm", "libvirt", "qemu", "root", "netns", "browser", "image:<name>"];
+        &["postgres", "docker", "kvm", "libvirt", "qemu", "root", "netns", "browser", "real-time", "image:<name>"];
 
     /// The need of that word.
     pub fn from_word(word: &str) -> Option<Self> {
@@ -362,6 +388,7 @@ impl Need {
             "root" => Need::Root,
             "netns" => Need::Netns,
             "browser" => Need::Browser,
+            "real-time" => Need::RealTime,
             other => Need::Image(other.strip_prefix("image:").filter(|n| !n.trim().is_empty())?.to_owned()),
         })
     }
@@ -378,6 +405,7 @@ impl fmt::Display for Need {
             Need::Root => f.write_str("root"),
             Need::Netns => f.write_str("netns"),
             Need::Browser => f.write_str("browser"),
+            Need::RealTime => f.write_str("real-time"),
             Need::Image(name) => write!(f, "image:{name}"),
         }
     }

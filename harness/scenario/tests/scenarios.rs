@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_scenario::{
-    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, Firmware, HostKind,
-    InstallMode, LoadError, MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, Topology, Vm, load,
+    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, FaultRow, Firmware,
+    HostKind, InstallMode, LoadError, MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, TargetForm,
+    Topology, Vm, load,
 };
 
 fn folder() -> PathBuf {
@@ -157,6 +158,18 @@ fn the_page_about_faults_is_the_tables() {
         ParamForm::Host => "name of a host".to_owned(),
         ParamForm::Stage => "installation stage that the host reports itself".to_owned(),
         ParamForm::FinalizingStage => "stage of finalizing".to_owned(),
+        ParamForm::Operation => "id of an operation of the API".to_owned(),
+    };
+    // What all faults of the gateway take is told once.
+    let of_gateway: Vec<&FaultRow> = FAULTS.iter().filter(|r| r.targets.contains(&TargetForm::Gateway)).collect();
+    let shared = |p: &ParamRow| of_gateway.iter().all(|row| row.params.iter().any(|other| other.name == p.name));
+    let told = |p: &ParamRow| {
+        let default = match p.default {
+            None => ", needed".to_owned(),
+            Some("") => String::new(),
+            Some(default) => format!(", `{default}` without it"),
+        };
+        format!("`{}` ({}{default}): {}", p.name, form(p), p.purpose)
     };
     let mut page = String::from(
         "# Kinds of faults\n\nMade from the table in `harness/scenario/src/faults.rs`; a test keeps it so. How a scenario declares a \
@@ -173,21 +186,24 @@ fn the_page_about_faults_is_the_tables() {
         );
         for row in rows {
             let targets: Vec<&str> = row.targets.iter().map(|t| t.words()).collect();
-            let with: Vec<String> = row
-                .params
-                .iter()
-                .map(|p| {
-                    let default = p.default.map_or(", needed".to_owned(), |d| format!(", `{d}` without it"));
-                    format!("`{}` ({}{default}): {}", p.name, form(p), p.purpose)
-                })
-                .collect();
+            let gateway = row.targets.contains(&TargetForm::Gateway);
+            let mut with: Vec<String> = row.params.iter().filter(|p| !gateway || !shared(p)).map(told).collect();
+            with.extend(gateway.then(|| "which requests, see below".to_owned()));
+            let purpose = match row.needs_real_time() {
+                true => format!("{}; needs `real-time`", row.purpose),
+                false => row.purpose.to_owned(),
+            };
             let hosts = match row.hosts {
                 FaultHosts::Simulated => "simulated",
                 FaultHosts::Any => "any",
             };
             let (kind, lasts, targets, with) = (row.kind, row.lasts, targets.join(", "), with.join("; "));
-            let _ = writeln!(page, "| `{kind}` | {targets} | {lasts} | {with} | {hosts} | {} |", row.purpose);
+            let _ = writeln!(page, "| `{kind}` | {targets} | {lasts} | {with} | {hosts} | {purpose} |");
         }
+    }
+    page.push_str("\nWhich requests a fault of the `gateway` is about, by `with`; all that are written must hold:\n\n");
+    for param in of_gateway[0].params.iter().filter(|p| shared(p)) {
+        let _ = writeln!(page, "* {}", told(param));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
     if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {

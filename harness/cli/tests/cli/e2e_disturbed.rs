@@ -2,6 +2,7 @@
 //! the installation goes on to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use rstest::rstest;
@@ -11,15 +12,28 @@ use vlab_api::types::{ClusterStatus, HostStage, HostStatus};
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::result::{CheckKind, CheckVerdict};
 use vlab_run::prepare::{Choices, prepare};
-use vlab_run::real::{Disturbance, Outcome, RealOptions, Target, run};
-use vlab_scenario::{Catalogue, Moment, Quantity, Seen, Subject};
+use vlab_run::real::{Outcome, RealOptions, run};
+use vlab_scenario::{Catalogue, FaultPhase};
 
 use crate::bench::VLAB;
 
-async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, Vec<Observation>, tempfile::TempDir) {
+/// A run of a shipped scenario with one more fault for each of these: a name, what it waits for, its target and its kind.
+async fn disturbed(
+    scenario: &str,
+    faults: &[(&str, &str, &str, &str)],
+) -> (Outcome, Vec<Observation>, tempfile::TempDir) {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
-    let source = catalogue.find(scenario).unwrap();
+    let mut source = catalogue.find(scenario).unwrap();
+    let text = String::from_utf8(source.bytes.clone()).unwrap();
+    assert!(!text.contains("\nfaults:"), "{scenario} has faults of its own");
+    let mut text = text.replacen("needs: [postgres]", "needs: [postgres, real-time]", 1) + "\nfaults:\n";
+    // The controller tells of it when it sees it: after an outage the node may have joined already.
+    text = text.replace("- Configuring\n", "- Configuring?\n");
+    for (name, at, target, kind) in faults {
+        writeln!(text, "  - {{name: {name}, at: {{{at}}}, target: {target}, inject: {kind}}}").unwrap();
+    }
+    source.bytes = text.into_bytes();
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
     let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(3), ..Choices::default() }).unwrap();
     let options = RealOptions {
@@ -34,7 +48,6 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
         pause_on_failure: false,
         ability: None,
         tell: |_| {},
-        disturbances,
     };
     let outcome = Box::pin(run(&prepared, options)).await;
     let dir = outcome.dir.clone().unwrap();
@@ -42,12 +55,17 @@ async fn disturbed(scenario: &str, disturbances: Vec<Disturbance>) -> (Outcome, 
     (outcome, history, runs)
 }
 
-fn stage(host: &str, stage: HostStage) -> Moment {
-    Moment { subject: Subject::Hosts(vec![host.to_owned()]), seen: Seen::Stage(stage), of: Quantity::AtLeast(1) }
-}
-
-fn status(host: &str, status: HostStatus) -> Moment {
-    Moment { subject: Subject::Hosts(vec![host.to_owned()]), seen: Seen::HostStatus(status), of: Quantity::AtLeast(1) }
+/// Where in the history that fault has killed something; it must be up again later.
+fn killed(history: &[Observation], fault: &str) -> usize {
+    let place = |wanted: FaultPhase, words: &str| {
+        history.iter().position(|o| {
+            matches!(&o.what, What::Fault { name, phase, detail, .. }
+                if name == fault && phase == wanted.as_str() && detail.contains(words))
+        })
+    };
+    let at = place(FaultPhase::Effect, "").expect("nothing was killed");
+    assert!(place(FaultPhase::End, "is up again").expect("it is not up again") > at);
+    at
 }
 
 /// What had been acknowledged before a point of the history is still so at the end.
@@ -104,34 +122,20 @@ fn nothing_acknowledged_is_lost(history: &[Observation], before: usize) {
 }
 
 #[rstest]
-#[case::service_writing(
-    "sno",
-    Target::Service,
-    stage("node-0", HostStage::WritingImageToDisk),
-    "the service is up again"
-)]
-#[case::postgres_writing(
-    "sno",
-    Target::Postgres,
-    stage("node-0", HostStage::WritingImageToDisk),
-    "PostgreSQL is up again"
-)]
-#[case::service_known("sno", Target::Service, status("node-0", HostStatus::Known), "the service is up again")]
-#[case::postgres_ha("ha-3-2", Target::Postgres, stage("worker-0", HostStage::Rebooting), "PostgreSQL is up again")]
-#[case::service_ha("ha-3-2", Target::Service, stage("worker-0", HostStage::Rebooting), "the service is up again")]
+#[case::service_writing("sno", "service", "service-kill", "host: node-0, stage: Writing image to disk")]
+#[case::postgres_writing("sno", "postgres", "postgres-kill", "host: node-0, stage: Writing image to disk")]
+#[case::service_known("sno", "service", "service-kill", "host: node-0, status: known")]
+#[case::postgres_ha("ha-3-2", "postgres", "postgres-kill", "host: worker-0, stage: Rebooting")]
+#[case::service_ha("ha-3-2", "service", "service-restart", "host: worker-0, stage: Rebooting")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_installation_survives(
     #[case] scenario: &str,
-    #[case] target: Target,
-    #[case] moment: Moment,
-    #[case] note: &str,
+    #[case] target: &str,
+    #[case] kind: &str,
+    #[case] moment: &str,
 ) {
-    let (outcome, history, _runs) = Box::pin(disturbed(scenario, vec![Disturbance { moment, target }])).await;
-    let at = history
-        .iter()
-        .position(|o| matches!(&o.what, What::Note { text } if text.starts_with("kill -9 of")))
-        .expect("nothing was killed");
-    assert!(history[at..].iter().any(|o| matches!(&o.what, What::Note { text } if text == note)), "it is not up again");
+    let (outcome, history, _runs) = Box::pin(disturbed(scenario, &[("killed", moment, target, kind)])).await;
+    let at = killed(&history, "killed");
     let wrong: Vec<_> = outcome
         .result
         .checks
@@ -147,19 +151,13 @@ async fn the_installation_survives(
 /// One after the other in one run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_installation_survives_both() {
-    let disturbances = vec![
-        Disturbance { moment: stage("node-0", HostStage::WaitingForBootkube), target: Target::Service },
-        Disturbance { moment: stage("node-0", HostStage::WritingImageToDisk), target: Target::Postgres },
-        Disturbance { moment: status("node-0", HostStatus::Installed), target: Target::Service },
+    let faults = [
+        ("first", "host: node-0, stage: Waiting for bootkube", "service", "service-kill"),
+        ("second", "host: node-0, stage: Writing image to disk", "postgres", "postgres-kill"),
+        ("third", "host: node-0, status: installed", "service", "service-kill"),
     ];
-    let (outcome, history, _runs) = Box::pin(disturbed("sno", disturbances)).await;
-    let killed: Vec<usize> = history
-        .iter()
-        .enumerate()
-        .filter(|(_, o)| matches!(&o.what, What::Note { text } if text.starts_with("kill -9 of")))
-        .map(|(n, _)| n)
-        .collect();
-    assert_eq!(killed.len(), 3);
+    let (outcome, history, _runs) = Box::pin(disturbed("sno", &faults)).await;
+    let last = faults.map(|(name, ..)| killed(&history, name)).into_iter().max().unwrap();
     assert_eq!(outcome.result.exit_code, 0, "{:#?}", outcome.result.reason);
-    nothing_acknowledged_is_lost(&history, killed[2]);
+    nothing_acknowledged_is_lost(&history, last);
 }

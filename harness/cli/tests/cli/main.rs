@@ -11,6 +11,7 @@ mod e2e_containers;
 mod e2e_death;
 mod e2e_diff;
 mod e2e_disturbed;
+mod e2e_faults;
 mod e2e_lab;
 mod e2e_machines;
 mod e2e_runs;

@@ -607,6 +607,15 @@ impl Container {
         }
     }
 
+    /// Lets all of its processes stand still, or go on.
+    ///
+    /// # Errors
+    /// The engine refuses.
+    pub async fn pause(&self, still: bool) -> Result<(), ContainerError> {
+        let name = self.name.clone();
+        blocking("pausing", &self.engine, move |engine| engine.pause(&name, still)).await
+    }
+
     /// Asks it to stop, after `grace` without a choice, and removes it; returns its exit code.
     ///
     /// # Errors

@@ -341,6 +341,38 @@ impl PgCluster {
         Ok(())
     }
 
+    /// Stops the server (fast: open transactions are rolled back) and keeps its data; [`PgCluster::restart`] starts it again.
+    ///
+    /// # Errors
+    /// When the server is not ours, or has been stopped for good.
+    pub async fn halt(&self) -> Result<(), PgError> {
+        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs("stop")) };
+        let mut server = own.server.lock().await;
+        match &*server {
+            Server::Removed => return Err(PgError::Stopped),
+            Server::Dead => return Ok(()),
+            Server::Runs(child) => own.stop(child).await?,
+        }
+        own.set(&mut server, Server::Dead);
+        Ok(())
+    }
+
+    /// Lets the server and all its backends stand still: open connections hang, new ones do not come about. Or lets them go on.
+    ///
+    /// # Errors
+    /// When the server is not ours, does not run, or does not obey.
+    pub async fn pause(&self, still: bool) -> Result<(), PgError> {
+        const BUDGET: Duration = Duration::from_secs(5);
+        let what = if still { "pause" } else { "continue" };
+        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs(what)) };
+        let data = own.data.clone();
+        let paused = tokio::task::spawn_blocking(move || remains::pause(&data, still, Instant::now() + BUDGET)).await;
+        match paused.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            Ok(_) => Ok(()),
+            Err(problem) => Err(PgError::Query { what: what.to_owned(), problem }),
+        }
+    }
+
     /// Starts the server again (after `kill9`, or stops it first) on the same socket and port.
     ///
     /// # Errors

@@ -29,12 +29,7 @@ pub(crate) fn remove(data_dir: &Path, end: Instant) -> Result<Option<String>, St
 /// They are found by their working directory: every process of a server stays in its data directory. The numbers in
 /// `postmaster.pid` may be somebody else's by now, and the children are not in the postmaster's process group.
 pub(crate) fn kill(data_dir: &Path, end: Instant) -> Result<usize, String> {
-    // A shell that somebody opened in there is not ours to kill.
-    let servers = || -> Vec<ProcessId> {
-        let mut found = proc::working_in(data_dir);
-        found.retain(|process| Stat::read(process.pid).is_some_and(|stat| stat.comm == "postgres"));
-        found
-    };
+    let servers = || processes(data_dir);
     let mut killed: Vec<ProcessId> = Vec::new();
     let gone = wait::until_blocking(end, || {
         let alive = servers();
@@ -48,6 +43,35 @@ pub(crate) fn kill(data_dir: &Path, end: Instant) -> Result<usize, String> {
         alive.is_empty()
     });
     if gone { Ok(killed.len()) } else { Err(format!("{} of its processes do not die", servers().len())) }
+}
+
+/// Lets all processes of the server in `data_dir` stand still (returns when they do), or go on; how many there are.
+pub(crate) fn pause(data_dir: &Path, still: bool, end: Instant) -> Result<usize, String> {
+    let signal = if still { Signal::SIGSTOP } else { Signal::SIGCONT };
+    let mut count = 0;
+    // The postmaster may just be making another one.
+    let done = wait::until_blocking(end, || {
+        let all = processes(data_dir);
+        count = all.len();
+        let moving = |p: &&ProcessId| Stat::read(p.pid).is_some_and(|stat| (stat.state == 'T') != still);
+        let left: Vec<&ProcessId> = all.iter().filter(moving).collect();
+        for process in &left {
+            let _ = signal::kill(nix_pid(process.pid), signal);
+        }
+        left.is_empty()
+    });
+    match (done, count) {
+        (true, 1..) => Ok(count),
+        (true, 0) => Err("it has no processes".to_owned()),
+        (false, _) => Err("its processes do not obey".to_owned()),
+    }
+}
+
+/// The living processes of the server in `data_dir`. A shell that somebody opened in there is not ours to signal.
+fn processes(data_dir: &Path) -> Vec<ProcessId> {
+    let mut found = proc::working_in(data_dir);
+    found.retain(|process| Stat::read(process.pid).is_some_and(|stat| stat.comm == "postgres"));
+    found
 }
 
 /// Key and id of the System V segment by which a server guards its data directory: line 7 of `postmaster.pid`.

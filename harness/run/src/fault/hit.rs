@@ -1,10 +1,14 @@
-//! What each kind of fault does to a simulated host, to the way between hosts, and to the inside of a cluster.
+//! What each kind of fault does to a simulated host, to the way between hosts, to the inside of a cluster, and to the service,
+//! its database and the way there.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_agents::{ClusterIll, Garble, Ill, Reachability};
+use vlab_api::http::Method;
 use vlab_api::types::{FinalizingStage, HostStage};
+use vlab_gateway::{Point, Rule, Select, Side, Wrong};
 use vlab_scenario::{Cluster, Fault, FaultKind, ParamValue, Span};
 
 /// What a kind does, as far as simulated hosts are concerned.
@@ -20,6 +24,47 @@ pub enum Doing {
     Link(Reachability, bool),
     /// Something is wrong with the cluster.
     Cluster(Vec<ClusterIll>),
+    /// Something is done to the service, to its database, or to the way there: nothing that hosts know of.
+    Outside(Outside),
+}
+
+/// What is done to the service, to its database, or to the way there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outside {
+    /// A program ends and is started again.
+    Restart {
+        /// Which.
+        who: Program,
+        /// With SIGKILL?
+        kill: bool,
+        /// It is down so long before it is started.
+        down: Duration,
+    },
+    /// A program stands still.
+    Pause(Program),
+    /// Each statement that writes into the service's tables takes so much longer.
+    SlowQueries(Duration),
+    /// Some requests go wrong.
+    Requests(Rule),
+}
+
+/// A program of the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The service under test.
+    Service,
+    /// Its PostgreSQL.
+    Postgres,
+}
+
+impl Program {
+    /// For messages.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Program::Service => "the service",
+            Program::Postgres => "PostgreSQL",
+        }
+    }
 }
 
 /// Who is who, for kinds that speak of another host.
@@ -31,7 +76,7 @@ pub trait Lookup {
     /// The cluster that is hit.
     fn cluster(&self) -> Option<&Cluster>;
     /// A length of time by the run's clock.
-    fn span(&self, span: Span) -> std::time::Duration;
+    fn span(&self, span: Span) -> Duration;
 }
 
 /// A value that the checker has let through.
@@ -77,6 +122,36 @@ impl With<'_> {
             _ => Err("the address is not known".to_owned()),
         }
     }
+    /// One that need not be there.
+    fn word(&self, name: &str) -> Option<String> {
+        Some(self.text(name)).filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+    fn count(&self, name: &str) -> Option<u64> {
+        Some(self.number(name)).filter(|_| self.0.with.contains_key(name))
+    }
+    fn point(&self) -> Point {
+        if self.text("lost") == "answer" { Point::Answer } else { Point::Request }
+    }
+    fn rule(&self, who: &dyn Lookup, wrong: Wrong) -> Result<Doing, String> {
+        let host = match self.word("host") {
+            None => None,
+            Some(name) => Some(who.id(&name).ok_or_else(|| format!("there is no host {name}"))?),
+        };
+        let select = Select {
+            side: match self.text("from") {
+                "hosts" => Some(Side::Hosts),
+                "user" => Some(Side::User),
+                _ => None,
+            },
+            operation: self.word("operation"),
+            path: self.word("path"),
+            method: self.word("method").map(|name| Method::from_name(&name)),
+            host,
+        };
+        let (percent, at_most) = (self.small("percent"), self.count("at_most"));
+        let rule = Rule { fault: self.0.name.as_str().into(), select, percent, at_most, wrong };
+        Ok(Doing::Outside(Outside::Requests(rule)))
+    }
     fn one_way(&self) -> bool {
         self.text("direction") == "one-way"
     }
@@ -95,6 +170,9 @@ pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
     let host = |ill: Ill| Ok(Doing::Host(ill));
     let cluster = |ill: ClusterIll| Ok(Doing::Cluster(vec![ill]));
     let stage = || with.stage().ok_or_else(|| "the stage is not known".to_owned());
+    let restart = |program: Program, kill: bool| {
+        Ok(Doing::Outside(Outside::Restart { who: program, kill, down: who.span(with.span("down")) }))
+    };
     match fault.kind {
         FaultKind::Crash => host(Ill::NoPower),
         FaultKind::Reboot => Ok(Doing::Reboot),
@@ -172,6 +250,21 @@ pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
             let stage = with.finalizing_stage().ok_or("the stage is not known")?;
             cluster(ClusterIll::FinalizingStuck(stage))
         }
+        FaultKind::ServiceRestart => restart(Program::Service, false),
+        FaultKind::ServiceKill => restart(Program::Service, true),
+        FaultKind::ServicePause => Ok(Doing::Outside(Outside::Pause(Program::Service))),
+        FaultKind::PostgresRestart => restart(Program::Postgres, false),
+        FaultKind::PostgresKill => restart(Program::Postgres, true),
+        FaultKind::PostgresUnreachable => Ok(Doing::Outside(Outside::Pause(Program::Postgres))),
+        FaultKind::SlowQueries => Ok(Doing::Outside(Outside::SlowQueries(Duration::from_millis(with.number("ms"))))),
+        FaultKind::HttpError => {
+            let status = u16::try_from(with.number("status")).unwrap_or(503);
+            with.rule(who, Wrong::Status { status, retry_after: with.count("retry_after") })
+        }
+        FaultKind::SlowAnswer => with.rule(who, Wrong::Late(who.span(with.span("by")))),
+        FaultKind::DroppedConnection => with.rule(who, Wrong::Dropped(with.point())),
+        FaultKind::ResetConnection => with.rule(who, Wrong::Reset(with.point())),
+        FaultKind::StaleKeepAlive => with.rule(who, Wrong::StaleKeepAlive),
     }
 }
 

@@ -1,0 +1,159 @@
+//! Faults of the service, its database and the way there, in real time: each scenario that has no form in virtual time, and of the
+//! others one for each way in which something is done to a program or a connection.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rstest::rstest;
+use tokio_util::sync::CancellationToken;
+use vlab_model::history::{Observation, What};
+use vlab_reports::result::{CheckKind, CheckVerdict};
+use vlab_run::live::Show;
+use vlab_run::prepare::{Choices, prepare};
+use vlab_run::real::{Outcome, RealOptions, run};
+use vlab_scenario::{Catalogue, FaultPhase, Need};
+
+use crate::bench::{RUN, VLAB};
+
+fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) -> RealOptions {
+    RealOptions {
+        real_tools: false,
+        ready_within: None,
+        vlab: PathBuf::from(VLAB),
+        runs: runs.to_owned(),
+        scenario_text,
+        interrupted,
+        live: Show::Nothing,
+        keep: false,
+        pause_on_failure: false,
+        ability: None,
+        tell: |_| {},
+    }
+}
+
+async fn real(name: &str, with_faults: bool) -> (Outcome, Vec<Observation>) {
+    let runs = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::discover().unwrap();
+    let source = catalogue.find(name).unwrap();
+    let mut scenario = vlab_scenario::load(&source, &catalogue).unwrap();
+    if !with_faults {
+        scenario.faults.clear();
+    }
+    let choices = Choices { seed: Some(7), ..Choices::default() };
+    let prepared = prepare(scenario, &catalogue, &choices).unwrap();
+    let options = options(runs.path(), source.bytes, CancellationToken::new());
+    let outcome = Box::pin(run(&prepared, options)).await;
+    let history = vlab_history::read(&outcome.dir.clone().unwrap().join("history.jsonl")).unwrap();
+    (outcome, history)
+}
+
+fn failed(outcome: &Outcome) -> Vec<(CheckKind, &str, &str)> {
+    let checks = outcome.result.checks.iter();
+    let failed = checks.filter(|c| c.verdict == CheckVerdict::Failed);
+    failed.map(|c| (c.kind, c.name.as_str(), c.message.as_str())).collect()
+}
+
+async fn happens_and_is_over(name: &str) {
+    let (outcome, history) = real(name, true).await;
+    assert_eq!(outcome.result.exit_code, 0, "{:?} {:#?}", outcome.result.reason, failed(&outcome));
+    let lives = vlab_run::fault::lives(&history);
+    assert!(!lives.is_empty());
+    for (fault, life) in lives {
+        assert!(life.began.is_some() && life.effect.is_some() && life.ended.is_some(), "{fault}: {life:?}");
+    }
+}
+
+/// What its expectations say needs the fault. (Of scenarios without a need for real time that is shown in virtual time.)
+async fn fails_without_its_fault(name: &str) {
+    let (outcome, _) = real(name, false).await;
+    let failed = failed(&outcome);
+    assert!(
+        failed.iter().any(|(kind, name, _)| *kind == CheckKind::Expectation && name.contains("waits")),
+        "{failed:?}"
+    );
+}
+
+/// One for each way in which something is done to a program, its database, or a connection.
+#[rstest]
+#[case::database_slow("slow-queries")]
+#[case::program_killed("service-killed-in-every-state")]
+#[case::connection("connections-reset")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_happens_and_is_over(#[case] name: &str) {
+    happens_and_is_over(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_slow_queries_nobody_waits() {
+    fails_without_its_fault("slow-queries").await;
+}
+
+/// The others. `cargo nextest run --workspace --run-ignored all -E 'test(e2e_faults)'`
+#[rstest]
+#[case("postgres-killed", true)]
+#[case("postgres-unreachable", true)]
+#[case("postgres-restarts", false)]
+#[case("service-stands-still", false)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute together; of each way there is a quicker one in `a_fault_happens_and_is_over`"]
+async fn the_others_happen_and_are_over(#[case] name: &str, #[case] needed: bool) {
+    happens_and_is_over(name).await;
+    if needed {
+        fails_without_its_fault(name).await;
+    }
+}
+
+/// Every scenario that needs real time is above.
+#[test]
+fn no_scenario_that_needs_real_time_is_left_out() {
+    let catalogue = Catalogue::discover().unwrap();
+    let load = |name: String| vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
+    let all = catalogue.list().into_iter().map(|entry| load(entry.name));
+    let names: Vec<String> = all.filter(|s| s.needs.contains(&Need::RealTime)).map(|s| s.name).collect();
+    assert_eq!(names, ["postgres-killed", "postgres-restarts", "postgres-unreachable", "slow-queries"]);
+}
+
+/// The user interrupts while PostgreSQL stands still: it goes on, is stopped in good order, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_run_undoes_its_faults() {
+    let interrupt = CancellationToken::new();
+    let runs = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::discover().unwrap();
+    let mut source = catalogue.find("postgres-unreachable").unwrap();
+    let text = String::from_utf8(source.bytes).unwrap().replace("for: 5m", "for: 100h");
+    source.bytes = text.into_bytes();
+    let prepared = prepare(
+        vlab_scenario::load(&source, &catalogue).unwrap(),
+        &catalogue,
+        &Choices { seed: Some(7), ..Choices::default() },
+    )
+    .unwrap();
+    let options = options(runs.path(), source.bytes, interrupt.clone());
+    let path = runs.path().to_owned();
+    let stop = tokio::spawn(async move {
+        // The history is written as it grows.
+        let struck = || {
+            let text = std::fs::read_to_string(path.join("latest/history.jsonl")).unwrap_or_default();
+            text.contains("PostgreSQL stands still")
+        };
+        let seen = tokio::time::timeout(RUN, async {
+            while !struck() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let seen = seen.await;
+        interrupt.cancel();
+        seen.expect("the fault has had no effect")
+    });
+    let outcome = Box::pin(run(&prepared, options)).await;
+    stop.await.unwrap();
+    let history = vlab_history::read(&outcome.dir.unwrap().join("history.jsonl")).unwrap();
+    let phase = |wanted: FaultPhase| {
+        history.iter().any(|o| matches!(&o.what, What::Fault { phase, .. } if phase == wanted.as_str()))
+    };
+    assert!(phase(FaultPhase::Effect) && phase(FaultPhase::End), "the fault was on, and is told to be off");
+    let leaks: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Leak).collect();
+    assert!(leaks.iter().all(|c| c.verdict == CheckVerdict::Passed) && !leaks.is_empty(), "{leaks:?}");
+    let lab: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Lab).map(|c| &c.message).collect();
+    assert!(lab.is_empty(), "{lab:?}");
+}

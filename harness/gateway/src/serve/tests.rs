@@ -1,0 +1,151 @@
+//! Over real sockets: a small service behind the gateway, and before it the connection that simulated hosts have.
+
+use std::net::Ipv4Addr;
+
+use rstest::rstest;
+use vlab_api::http::{Request, Response, TransportError};
+use vlab_api::transport::{Endpoint, HttpConnection};
+
+use super::*;
+use crate::rules::Select;
+
+const BUDGET: Duration = Duration::from_secs(10);
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+/// Answers each request with its body, and counts them.
+async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
+    let listener = tokio::net::TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counter = seen.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let counter = counter.clone();
+            let echo = service_fn(move |request: hyper::Request<Incoming>| {
+                counter.fetch_add(1, Ordering::SeqCst);
+                async move { Ok::<_, hyper::Error>(hyper::Response::new(request.into_body())) }
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), echo));
+        }
+    });
+    (address, seen)
+}
+
+struct Bench {
+    gateway: Gateway,
+    struck: mpsc::UnboundedReceiver<Struck>,
+    client: HttpConnection,
+    seen: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let (upstream, seen) = service().await;
+        let (mut gateway, struck) = Gateway::new(upstream, 1);
+        let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::Hosts).unwrap();
+        Self { gateway, struck, client: HttpConnection::new(Endpoint::new(address)), seen }
+    }
+
+    fn wrong(&self, wrong: Wrong, at_most: Option<u64>) {
+        self.gateway.put_on(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most, wrong });
+    }
+
+    async fn post(&mut self) -> Result<Response, TransportError> {
+        self.client.send(&Request::new(Method::Post, "/api/assisted-install/v2/events").json(&"hello"), BUDGET).await
+    }
+
+    fn seen(&self) -> u64 {
+        self.seen.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn without_rules_everything_gets_through_and_is_counted() {
+    let mut bench = Bench::new().await;
+    for _ in 0..3 {
+        assert_eq!(bench.post().await.unwrap().body, b"\"hello\"");
+    }
+    let big = vec![b'x'; 3 << 20];
+    let mut request = Request::new(Method::Put, "/big");
+    request.body.clone_from(&big);
+    assert!(bench.client.send(&request, BUDGET).await.unwrap().body == big);
+    assert_eq!(bench.client.times_opened(), 1);
+    let counts = bench.gateway.counts();
+    assert_eq!(counts[&("v2TriggerEvent", 200)].requests, 3);
+    assert_eq!(counts[&("PUT", 200)].requests, 1);
+    assert!(bench.struck.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_answer_in_the_services_place() {
+    let mut bench = Bench::new().await;
+    bench.wrong(Wrong::Status { status: 429, retry_after: Some(7) }, Some(1));
+    let answer = bench.post().await.unwrap();
+    assert_eq!((answer.status, answer.get_header("retry-after")), (429, Some("7")));
+    assert_eq!(bench.post().await.unwrap().status, 200);
+    assert_eq!(bench.seen(), 1, "the service saw only the second");
+    let struck = bench.struck.try_recv().unwrap();
+    assert_eq!((&*struck.fault, struck.what.as_str()), ("f", "v2TriggerEvent was answered 429"));
+    assert_eq!(bench.gateway.take_off("f"), Some(1));
+    assert_eq!(bench.gateway.counts()[&("v2TriggerEvent", 429)].requests, 1);
+}
+
+#[tokio::test]
+async fn a_late_answer() {
+    let mut bench = Bench::new().await;
+    bench.wrong(Wrong::Late(Duration::from_millis(60)), None);
+    let begun = Instant::now();
+    assert_eq!(bench.post().await.unwrap().status, 200);
+    assert!(begun.elapsed() >= Duration::from_millis(60), "{:?}", begun.elapsed());
+}
+
+/// Raw bytes, because a client library hides how a connection ended.
+async fn how_it_ends(address: SocketAddr) -> Result<usize, io::ErrorKind> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
+    stream.write_all(request).await.unwrap();
+    let mut buffer = [0; 512];
+    tokio::time::timeout(BUDGET, stream.read(&mut buffer)).await.unwrap().map_err(|e| e.kind())
+}
+
+#[rstest]
+#[case::dropped(Wrong::Dropped(Point::Request), Ok(0), 0)]
+#[case::reset(Wrong::Reset(Point::Request), Err(io::ErrorKind::ConnectionReset), 0)]
+#[case::answer_dropped(Wrong::Dropped(Point::Answer), Ok(0), 1)]
+#[case::answer_reset(Wrong::Reset(Point::Answer), Err(io::ErrorKind::ConnectionReset), 1)]
+#[tokio::test]
+async fn connections_end_as_they_should(
+    #[case] wrong: Wrong,
+    #[case] expected: Result<usize, io::ErrorKind>,
+    #[case] seen: u64,
+) {
+    let (upstream, counter) = service().await;
+    let (mut gateway, _struck) = Gateway::new(upstream, 1);
+    let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::Hosts).unwrap();
+    gateway.put_on(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most: None, wrong });
+    assert_eq!(how_it_ends(address).await, expected);
+    assert_eq!(counter.load(Ordering::SeqCst), seen);
+}
+
+#[tokio::test]
+async fn a_stale_connection_is_closed_when_its_next_request_comes() {
+    let mut bench = Bench::new().await;
+    bench.wrong(Wrong::StaleKeepAlive, Some(1));
+    assert_eq!(bench.post().await.unwrap().status, 200, "a new connection works");
+    assert!(matches!(bench.post().await, Err(TransportError::Lost(_))));
+    assert_eq!(bench.post().await.unwrap().status, 200);
+    assert_eq!((bench.seen(), bench.client.times_opened()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_a_lost_connection() {
+    let gone = std::net::TcpListener::bind(ANY).unwrap();
+    let upstream = gone.local_addr().unwrap();
+    drop(gone);
+    let (mut gateway, _struck) = Gateway::new(upstream, 1);
+    let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::User).unwrap();
+    assert_eq!(how_it_ends(address).await, Ok(0));
+    assert_eq!(gateway.counts()[&("POST", 0)].requests, 1);
+}

@@ -1,0 +1,423 @@
+//! What faults do to the programs of a run in real time: to the service, its PostgreSQL, and the way between it and hosts. What was
+//! done is undone when the fault ends, and at the end of the run however that came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::net::{Ipv4Addr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vlab_api::transport::Endpoint;
+use vlab_gateway::{Gateway, Side, Struck};
+use vlab_history::database;
+use vlab_lab::process::Child;
+use vlab_scenario::{Fault, FaultKind, FaultTarget};
+
+use super::{Bench, Lab, LabError, SERVICE_STOP, lab};
+use crate::conductor::Task;
+use crate::fault::hit::{Outside as Doing, Program};
+
+/// How long what is still being done may take at the end of a run.
+const LAST: Duration = Duration::from_secs(60);
+/// How often it is looked whether a slow query was there.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Something happened.
+pub(super) enum Report {
+    /// A fault had an effect.
+    Struck { fault: Arc<str>, host: Option<Uuid>, what: String },
+    /// The service runs again.
+    Up { fault: Arc<str>, child: Option<Child> },
+    /// Something else that takes its time is done.
+    Done { fault: Arc<str>, who: Program },
+    /// For the history.
+    Note(String),
+    /// The lab cannot do what it should.
+    Broken(LabError),
+}
+
+type Work<'a> = Pin<Box<dyn Future<Output = Report> + Send + 'a>>;
+
+/// What faults do outside of the conductor.
+pub(super) struct Outside<'a> {
+    bench: &'a Bench<'a>,
+    /// Only where a fault is about the way to the service.
+    gateway: Option<(Gateway, mpsc::UnboundedReceiver<Struck>)>,
+    /// Where hosts find the service.
+    pub(super) hosts: Endpoint,
+    /// Where the user finds it.
+    pub(super) user: Endpoint,
+    work: Vec<Work<'a>>,
+    /// What is to be done to the service once another fault has let it run again.
+    later: VecDeque<(Arc<str>, bool, Duration)>,
+    tell: mpsc::UnboundedSender<Report>,
+    told: mpsc::UnboundedReceiver<Report>,
+    paused: BTreeMap<Arc<str>, Program>,
+    slow: BTreeMap<Arc<str>, (CancellationToken, JoinHandle<()>)>,
+    slowed: u32,
+    /// PostgreSQL is down because a fault wants it.
+    postgres_down: u32,
+    /// The run ends: nothing is waited for any more.
+    hurry: CancellationToken,
+}
+
+impl<'a> Outside<'a> {
+    /// Nothing is done yet. A gateway is made only when a fault of the scenario needs it.
+    pub(super) fn new(bench: &'a Bench<'a>, up: &Lab) -> Result<Self, LabError> {
+        let faults = &bench.prepared.scenario.faults;
+        let kills = |f: &&Fault| f.target == FaultTarget::Postgres && f.kind != FaultKind::SlowQueries;
+        if let (Some(store), Some(fault)) = (&up.postgres, faults.iter().find(kills))
+            && !store.cluster.is_ours()
+        {
+            let error = format!("{}: the PostgreSQL of DATABASE_URL is not the run's, and is left alone", fault.name);
+            return Err(LabError { what: "faults", error });
+        }
+        let (mut hosts, mut user) = (up.endpoint.clone(), up.endpoint.clone());
+        let mut gateway = None;
+        if faults.iter().any(|f| f.target == FaultTarget::Gateway) {
+            let (mut ours, struck) = Gateway::new(up.endpoint.address(), bench.prepared.seed);
+            for (side, endpoint) in [(Side::Hosts, &mut hosts), (Side::User, &mut user)] {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| lab("gateway")(&e))?;
+                *endpoint = Endpoint::new(ours.listen(listener, side).map_err(|e| lab("gateway")(&e))?);
+            }
+            gateway = Some((ours, struck));
+        }
+        let (tell, told) = mpsc::unbounded_channel();
+        Ok(Self {
+            bench,
+            gateway,
+            hosts,
+            user,
+            work: Vec::new(),
+            later: VecDeque::new(),
+            tell,
+            told,
+            paused: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            slowed: 0,
+            postgres_down: 0,
+            hurry: CancellationToken::new(),
+        })
+    }
+
+    /// Is PostgreSQL down on purpose?
+    pub(super) fn postgres_is_down(&self) -> bool {
+        self.postgres_down > 0
+    }
+
+    /// Does what a fault wants.
+    pub(super) async fn carry_out(&mut self, lab: &mut Lab, task: Task) {
+        match task {
+            Task::Do(fault, Doing::Restart { who: Program::Service, kill, down }) => {
+                self.restart_service(lab, fault, kill, down);
+            }
+            Task::Do(fault, Doing::Restart { who: Program::Postgres, kill, down }) => {
+                self.restart_postgres(lab, fault, kill, down);
+            }
+            Task::Do(fault, Doing::Pause(who)) => match pause(lab, who, true).await {
+                Ok(()) => {
+                    self.paused.insert(fault.clone(), who);
+                    self.struck(fault, format!("{} stands still", who.words()));
+                }
+                Err(error) => self.broken(error),
+            },
+            Task::Do(fault, Doing::SlowQueries(by)) => match lab.conninfo() {
+                Some(conninfo) => {
+                    let over = CancellationToken::new();
+                    let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo: conninfo.to_owned(), by };
+                    self.slowed += 1;
+                    let task = tokio::spawn(slow.run(fault.clone(), over.clone(), self.tell.clone()));
+                    self.slow.insert(fault, (over, task));
+                }
+                None => self.broken("the service's database is not ours".to_owned()),
+            },
+            Task::Do(_, Doing::Requests(rule)) => {
+                if let Some((gateway, _)) = &self.gateway {
+                    gateway.put_on(rule);
+                }
+            }
+            Task::Undo(fault) => self.undo(lab, &fault).await,
+        }
+    }
+
+    /// Does what had to wait for the service.
+    pub(super) fn catch_up(&mut self, lab: &mut Lab) {
+        if lab.service.is_some()
+            && let Some((fault, kill, down)) = self.later.pop_front()
+        {
+            self.restart_service(lab, fault, kill, down);
+        }
+    }
+
+    fn restart_service(&mut self, lab: &mut Lab, fault: Arc<str>, kill: bool, down: Duration) {
+        let Some(child) = lab.service.take() else {
+            return self.later.push_back((fault, kill, down));
+        };
+        let (store, scratch, address) = (lab.postgres.clone(), lab.scratch.clone(), lab.endpoint.address());
+        let (bench, tell, hurry) = (self.bench, self.tell.clone(), self.hurry.clone());
+        self.work.push(Box::pin(async move {
+            let status = if kill { child.kill9().await } else { child.stop(SERVICE_STOP).await };
+            drop(child);
+            let _ = tell.send(Report::Struck {
+                fault: fault.clone(),
+                host: None,
+                what: format!("the service ended: {status}"),
+            });
+            stay_down(down, &hurry).await;
+            let postgres = store.as_ref().map(|s| (&s.cluster, s.conninfo.as_str()));
+            match bench.start_service(postgres, scratch.as_deref(), Some(address)).await {
+                Ok(running) => Report::Up { fault, child: running.child },
+                Err(error) => Report::Broken(error),
+            }
+        }));
+    }
+
+    fn restart_postgres(&mut self, lab: &Lab, fault: Arc<str>, kill: bool, down: Duration) {
+        let Some(store) = lab.postgres.clone() else {
+            return self.broken(format!("the fault {fault} finds no PostgreSQL that it could stop"));
+        };
+        self.postgres_down += 1;
+        let (tell, hurry) = (self.tell.clone(), self.hurry.clone());
+        self.work.push(Box::pin(async move {
+            let restarted = async {
+                if kill {
+                    store.cluster.kill9().await?
+                } else {
+                    store.cluster.halt().await?
+                };
+                let what = if kill { "PostgreSQL was killed" } else { "PostgreSQL was stopped" };
+                let _ = tell.send(Report::Struck { fault: fault.clone(), host: None, what: what.to_owned() });
+                stay_down(down, &hurry).await;
+                store.cluster.restart().await
+            };
+            match restarted.await {
+                Ok(()) => Report::Done { fault, who: Program::Postgres },
+                Err(error) => Report::Broken(self::lab("postgresql")(&error)),
+            }
+        }));
+    }
+
+    async fn undo(&mut self, lab: &Lab, fault: &str) {
+        if let Some(count) = self.gateway.as_ref().and_then(|(gateway, _)| gateway.take_off(fault)) {
+            let _ = self.tell.send(Report::Note(format!("the fault {fault} hit {count} requests")));
+        }
+        if let Some((over, _)) = self.slow.get(fault) {
+            over.cancel();
+        }
+        if let Some(who) = self.paused.remove(fault)
+            && !self.paused.values().any(|other| *other == who)
+            && let Err(error) = pause(lab, who, false).await
+        {
+            self.broken(error);
+        }
+    }
+
+    fn struck(&self, fault: Arc<str>, what: String) {
+        let _ = self.tell.send(Report::Struck { fault, host: None, what });
+    }
+
+    fn broken(&self, error: String) {
+        let _ = self.tell.send(Report::Broken(LabError { what: "faults", error }));
+    }
+
+    /// What happens next; may be given up and asked again.
+    pub(super) async fn next(&mut self) -> Report {
+        let Self { gateway, work, told, postgres_down, .. } = self;
+        let requests = async {
+            match gateway {
+                Some((_, struck)) => match struck.recv().await {
+                    Some(Struck { fault, host, what }) => Report::Struck { fault, host, what },
+                    None => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        };
+        let works = poll_fn(|cx| {
+            for at in 0..work.len() {
+                if let Poll::Ready(report) = work[at].as_mut().poll(cx) {
+                    // The order of the others does not matter.
+                    drop(work.swap_remove(at));
+                    return Poll::Ready(report);
+                }
+            }
+            Poll::Pending
+        });
+        let report = tokio::select! {
+            biased;
+            Some(report) = told.recv() => report,
+            report = requests => report,
+            report = works => report,
+        };
+        if matches!(report, Report::Done { who: Program::Postgres, .. }) {
+            *postgres_down = postgres_down.saturating_sub(1);
+        }
+        report
+    }
+
+    /// Undoes all that is not undone yet, waits for what is on its way, and tells what the gateway has counted.
+    pub(super) async fn finish(&mut self, lab: &mut Lab) -> Vec<Report> {
+        self.hurry.cancel();
+        for fault in self.paused.keys().cloned().collect::<Vec<_>>() {
+            self.undo(lab, &fault).await;
+        }
+        for (_, (over, task)) in std::mem::take(&mut self.slow) {
+            over.cancel();
+            if tokio::time::timeout(LAST, task).await.is_err() {
+                self.broken("what makes queries slow cannot be taken out of the database".to_owned());
+            }
+        }
+        let mut last = Vec::new();
+        let end = tokio::time::Instant::now() + LAST;
+        while !self.work.is_empty() {
+            match tokio::time::timeout_at(end, self.next()).await {
+                Ok(report) => last.push(report),
+                Err(_) => {
+                    self.broken("a program that a fault stopped is not there again".to_owned());
+                    self.work.clear();
+                }
+            }
+        }
+        while let Ok(report) = self.told.try_recv() {
+            last.push(report);
+        }
+        last.extend(self.gateway.as_ref().map(|(gateway, _)| Report::Note(through(gateway))));
+        last
+    }
+}
+
+/// What went through the gateway, in a line.
+fn through(gateway: &Gateway) -> String {
+    let counts = gateway.counts();
+    let all: u64 = counts.values().map(|c| c.requests).sum();
+    let each: Vec<String> = counts
+        .iter()
+        .map(|((operation, status), c)| {
+            let status = if *status == 0 { "unanswered".to_owned() } else { status.to_string() };
+            format!("{operation} {status}: {} (at most {} ms)", c.requests, c.longest.as_millis())
+        })
+        .collect();
+    format!("{all} requests went through the gateway; {}", each.join(", "))
+}
+
+async fn stay_down(down: Duration, hurry: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(down) => {}
+        () = hurry.cancelled() => {}
+    }
+}
+
+async fn pause(lab: &Lab, who: Program, still: bool) -> Result<(), String> {
+    let what = || format!("{} cannot be made to {}", who.words(), if still { "stand still" } else { "go on" });
+    match (who, &lab.service, &lab.postgres, &lab.containers) {
+        (_, _, _, Some(containers)) => {
+            let paused = containers.pause(who == Program::Service, still).await;
+            paused.map_err(|error| format!("{}: {error}", what()))
+        }
+        (Program::Service, Some(child), ..) => match child.pause(still).await {
+            true => Ok(()),
+            false => Err(format!("{}: has it ended?", what())),
+        },
+        (Program::Postgres, _, Some(store), _) => {
+            store.cluster.pause(still).await.map_err(|error| format!("{}: {error}", what()))
+        }
+        // It was killed meanwhile, and nothing of it stands still.
+        (..) if !still => Ok(()),
+        (..) => Err(what()),
+    }
+}
+
+/// Makes transactions that write into the service's tables slow: a trigger waits before the first write of each. Before it,
+/// so that no transaction waits while it holds a number of the history's, see [`database`].
+struct Slow {
+    /// Name of the schema, which has all that it needs.
+    name: String,
+    conninfo: String,
+    by: Duration,
+}
+
+impl Slow {
+    async fn run(self, fault: Arc<str>, over: CancellationToken, tell: mpsc::UnboundedSender<Report>) {
+        let broken = |error: tokio_postgres::Error| {
+            let error = format!("the fault {fault} cannot make queries slow: {}", vlab_lab::postgres::explain(&error));
+            Report::Broken(LabError { what: "faults", error })
+        };
+        let ended = tokio::select! {
+            ended = self.slow_down(&fault, &tell) => ended,
+            () = over.cancelled() => Ok(()),
+        };
+        // The database may have been restarted meanwhile: a connection of its own.
+        if let Err(error) = ended.and(self.clear().await) {
+            let _ = tell.send(broken(error));
+        }
+    }
+
+    /// Puts the triggers there and waits until one has waited; then waits for ever.
+    async fn slow_down(
+        &self,
+        fault: &Arc<str>,
+        tell: &mpsc::UnboundedSender<Report>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let client = database::connect(&self.conninfo).await?;
+        let (name, seconds) = (&self.name, self.by.as_secs_f64());
+        client
+            .batch_execute(&format!(
+                "CREATE SCHEMA {name};
+                 CREATE SEQUENCE {name}.struck;
+                 CREATE FUNCTION {name}.wait() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     IF current_setting('{name}.last', true) IS DISTINCT FROM txid_current()::text THEN
+                         PERFORM set_config('{name}.last', txid_current()::text, true);
+                         PERFORM nextval('{name}.struck');
+                         PERFORM pg_sleep({seconds});
+                     END IF;
+                     RETURN NULL;
+                 END $$"
+            ))
+            .await?;
+        // One by one: whoever locks several tables at once can be in the service's way for ever.
+        for table in self.tables(&client).await? {
+            client
+                .batch_execute(&format!(
+                    "CREATE TRIGGER {name} BEFORE INSERT OR UPDATE OR DELETE ON {table}
+                     FOR EACH STATEMENT EXECUTE FUNCTION {name}.wait()"
+                ))
+                .await?;
+        }
+        loop {
+            let row = client.query_one(&format!("SELECT is_called FROM {name}.struck"), &[]).await?;
+            if row.get(0) {
+                let what = format!("a transaction that writes waited {} ms", self.by.as_millis());
+                let _ = tell.send(Report::Struck { fault: fault.clone(), host: None, what });
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn clear(&self) -> Result<(), tokio_postgres::Error> {
+        let client = database::connect(&self.conninfo).await?;
+        let name = &self.name;
+        for table in self.tables(&client).await? {
+            client.batch_execute(&format!("DROP TRIGGER IF EXISTS {name} ON {table}")).await?;
+        }
+        client.batch_execute(&format!("DROP SCHEMA IF EXISTS {name} CASCADE")).await
+    }
+
+    /// The service's tables.
+    async fn tables(&self, client: &tokio_postgres::Client) -> Result<Vec<String>, tokio_postgres::Error> {
+        let rows = client
+            .query(
+                "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+                 WHERE schemaname = ANY (current_schemas(false)) ORDER BY 1",
+                &[],
+            )
+            .await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
