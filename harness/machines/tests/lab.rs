@@ -512,7 +512,7 @@ async fn lab_network_answers_and_faults_cut_it() {
     // Whether this kernel can delay anything is asked of the kernel, and not of what is tested.
     let said = folder.join("tc.out");
     let tc = |words: &str| {
-        sh(&network, folder, &format!("PATH=$PATH:/usr/sbin:/sbin; {words} > {} 2>&1 || true", said.display()));
+        sh(&network, folder, &format!("PATH=$PATH:/usr/sbin:/sbin; ( {words} ) > {} 2>&1 || true", said.display()));
         fs::read_to_string(&said).unwrap()
     };
     let can =

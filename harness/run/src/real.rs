@@ -866,13 +866,14 @@ impl Bench<'_> {
                     result.checks.push(check);
                     break None;
                 }
-                () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
+                // Before what is due: that may be so at every turn.
                 _ = housekeeping.tick() => {
                     if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live, &outside) {
                         problem = Some(p);
                         break None;
                     }
                 }
+                () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
             }
         };
         let ended = self.clock.now();

@@ -178,7 +178,7 @@ fn what_lies_between_two_looks_is_inconclusive(
 
 #[test]
 fn the_real_service_is_told_all_that_it_needs() {
-    let settings = "{kind: process, program: /p, settings: {LOG_LEVEL: debug, CLUSTER_MONITOR_INTERVAL: 3s}}";
+    let settings = "{kind: process, program: /p, settings: {LOG_LEVEL: debug, CLUSTER_MONITOR_INTERVAL: 3s wall}}";
     let prepared = prepared(settings, None).unwrap();
     let database = Database::read("host=127.0.0.1 port=5433 user=u password='p w' dbname=assisted").unwrap();
     let made = environment(
