@@ -55,10 +55,9 @@ fn a_session_that_was_killed_can_be_taken_up() {
     let bench = Bench::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let run = bench.start(&["scenario", &good, "--repeat", "3", "--quiet"]);
-    // Not `latest`: that is the next run's folder as soon as the first has ended.
+    // What the session says, and not the folder `latest`: that is the next run's as soon as the first has ended.
     crate::bench::until("the end of the first run", RUN, || {
-        let runs = fs::read_dir(bench.path("runs")).unwrap().flatten();
-        runs.filter(|run| run.file_name() != "latest").any(|run| run.path().join("result.json").exists())
+        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(Outcome::Passed) > 0)
     });
     run.signal("KILL");
     drop(run);
