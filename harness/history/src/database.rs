@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -274,18 +274,23 @@ fn is_deleted(row: &str) -> bool {
     serde_json::from_str::<serde_json::Value>(row).is_ok_and(|row| !row["deleted_at"].is_null())
 }
 
-/// Watches until `changes` is dropped by the receiver, connecting again when the database goes away and comes back.
-/// Every batch is sent with the time at which it was read.
-pub async fn watch(conninfo: String, changes: mpsc::UnboundedSender<(Timestamp, Vec<Change>)>) {
+/// Watches until `over` is told or dropped, and then reads once more: what was committed before that is not missed. Connects
+/// again when the database goes away and comes back. Every batch is sent with the time at which it was read.
+pub async fn watch(
+    conninfo: String,
+    changes: mpsc::UnboundedSender<(Timestamp, Vec<Change>)>,
+    mut over: oneshot::Receiver<()>,
+) {
     let mut watcher = Watcher::default();
     let mut client: Option<Client> = None;
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = changes.closed() => return,
-            _ = interval.tick() => {}
-        }
+    let mut last = false;
+    while !last {
+        last = tokio::select! {
+            _ = &mut over => true,
+            _ = interval.tick() => false,
+        };
         let connected = match client.take() {
             Some(c) if !c.is_closed() => c,
             _ => match connect(&conninfo).await {

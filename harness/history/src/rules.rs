@@ -271,8 +271,29 @@ struct Reader<'a> {
     hosts: BTreeMap<Uuid, HostNow>,
     clusters: BTreeMap<Uuid, ClusterNow>,
     evidence: Evidence,
+    /// When a fault kept the service, or its database, from working: its monitors looked at nothing.
+    stopped: Vec<(Timestamp, Timestamp)>,
     certain: BTreeMap<RuleId, u64>,
     possible: BTreeMap<RuleId, u64>,
+}
+
+/// The times between begin and end of the faults that keep the service from working.
+fn stopped(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
+    let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
+    let mut stopped = Vec::new();
+    for o in history {
+        let What::Fault { name, phase, inject, .. } = &o.what else { continue };
+        match phase.as_str() {
+            "begin" if ["service-", "postgres-"].iter().any(|kind| inject.starts_with(kind)) => {
+                begun.insert(name, o.at());
+            }
+            "end" => stopped.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at()))),
+            _ => {}
+        }
+    }
+    let end = history.last().map(Observation::at).unwrap_or_default();
+    stopped.extend(begun.into_values().map(|begin| (begin, end)));
+    stopped
 }
 
 impl<'a> Reader<'a> {
@@ -309,6 +330,7 @@ impl<'a> Reader<'a> {
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             evidence,
+            stopped: stopped(history),
             certain: BTreeMap::new(),
             possible: BTreeMap::new(),
         }
@@ -545,10 +567,17 @@ impl<'a> Reader<'a> {
         candidates(table, event, HostState::At(from), HostState::At(to), &condition)
     }
 
+    /// How long nothing has happened, as far as the service was able to look.
+    fn quiet(&self, since: Timestamp, at: Timestamp) -> Duration {
+        let hindered = self.stopped.iter().filter(|(begin, end)| *begin <= at && *end >= since);
+        let from = hindered.map(|(_, end)| *end).fold(since, Timestamp::max);
+        if from < at { at.since(from) } else { Duration::ZERO }
+    }
+
     /// A host that nothing has happened to for two rounds of its monitor was looked at.
     fn look_at_host(&mut self, id: Uuid, at: Timestamp, seq: u64) {
         let Some(h) = self.hosts.get(&id) else { return };
-        if h.looked || at.since(h.quiet_since) < self.settings.host_monitor_interval * 2 || at < h.quiet_since {
+        if h.looked || self.quiet(h.quiet_since, at) < self.settings.host_monitor_interval * 2 {
             return;
         }
         self.refreshed_host(id, at, seq);
@@ -747,7 +776,7 @@ impl<'a> Reader<'a> {
     fn look_at_cluster(&mut self, id: Uuid, at: Timestamp, seq: u64) {
         let Some(c) = self.clusters.get(&id) else { return };
         let left_alone = self.real && c.status.is_some_and(|status| LEFT_ALONE.contains(&status));
-        let quiet = at >= c.quiet_since && at.since(c.quiet_since) >= self.settings.cluster_monitor_interval * 2;
+        let quiet = self.quiet(c.quiet_since, at) >= self.settings.cluster_monitor_interval * 2;
         if c.looked || left_alone || !quiet {
             return;
         }

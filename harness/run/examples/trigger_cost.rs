@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use vlab_history::database;
 use vlab_lab::postgres::{PgCluster, PgOptions};
 
@@ -54,9 +54,11 @@ async fn measure(cluster: &PgCluster) -> Result<(), Box<dyn std::error::Error>> 
                 ))
                 .await?;
             let (sender, mut changes) = mpsc::unbounded_channel();
+            // Watched until it is dropped.
+            let (_over, until) = oneshot::channel();
             if with {
                 database::install(&client).await?;
-                tokio::spawn(database::watch(conninfo.clone(), sender));
+                tokio::spawn(database::watch(conninfo.clone(), sender, until));
                 tokio::spawn(async move { while changes.recv().await.is_some() {} });
             }
             for (at, (_, write)) in WRITES.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_api::transport::Endpoint;
@@ -720,6 +720,7 @@ impl Bench<'_> {
         let (watcher_tx, mut changes) = mpsc::unbounded_channel();
         // Where the database is not ours, the user's looks are all that is seen.
         let mut watcher = None;
+        let (over, watch_until) = oneshot::channel();
         if let Some(conninfo) = lab.conninfo().map(str::to_owned) {
             match database::connect(&conninfo).await {
                 Ok(client) => {
@@ -729,7 +730,7 @@ impl Bench<'_> {
                 }
                 Err(error) => lab_check(result, "history", &error.to_string()),
             }
-            watcher = Some(tokio::spawn(database::watch(conninfo, watcher_tx)));
+            watcher = Some(tokio::spawn(database::watch(conninfo, watcher_tx, watch_until)));
         }
         let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
             Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),
@@ -866,14 +867,13 @@ impl Bench<'_> {
                     result.checks.push(check);
                     break None;
                 }
-                // Before what is due: that may be so at every turn.
+                () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
                 _ = housekeeping.tick() => {
                     if let Some(p) = self.housekeeping(&mut conductor, &mut memory, &lab, &mut live, &outside) {
                         problem = Some(p);
                         break None;
                     }
                 }
-                () = tokio::time::sleep(pause) => conductor.wake(self.clock.now()),
             }
         };
         let ended = self.clock.now();
@@ -902,6 +902,15 @@ impl Bench<'_> {
         }
         if problem.is_none() {
             self.last_look(&mut conductor, &mut traffic, &mut answers, &mut changes).await;
+        }
+        // What the last look has shown was in the database before.
+        drop(over);
+        if let Some(watcher) = watcher {
+            let deadline = tokio::time::Instant::now() + LAST_LOOK;
+            while let Ok(Some((at, found))) = tokio::time::timeout_at(deadline, changes.recv()).await {
+                observe(&mut conductor, at, found);
+            }
+            watcher.abort();
         }
         if self.prepared.scenario.load.as_ref().is_some_and(|l| l.measure) {
             let since = idle_since.unwrap_or(begun);
@@ -932,13 +941,7 @@ impl Bench<'_> {
         drop(outside);
         if kept.is_empty() {
             stop_service(&mut lab, result).await;
-            drop(changes);
-            if let Some(watcher) = watcher {
-                let _ = watcher.await;
-            }
             self.stop_the_rest(lab, result).await;
-        } else if let Some(watcher) = watcher {
-            watcher.abort();
         }
         if let Some(error) = conductor.recorder().broken() {
             lab_check(

@@ -636,7 +636,7 @@ pub static FAULTS: &[FaultRow] = &[
         lasts: Time,
         params: &[param("ms", F::Number(1, 600_000), Some("200"), "so many milliseconds more, of the wall clock")],
         hosts: Any,
-        purpose: "each statement that writes into the service's tables takes longer, and holds its locks as long",
+        purpose: "each transaction that writes into the service's tables waits before its first write",
     },
     FaultRow {
         kind: K::HttpError,

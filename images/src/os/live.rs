@@ -36,9 +36,9 @@ const CUSTOM_SIZE: u64 = 1 << 20;
 const EFI_SIZE: u64 = 1440 << 10;
 
 /// What the boot of every machine of the lab has: both consoles (the serial one is the system's), nothing of the kernel's
-/// talk but errors, names of network devices that are the same in the initrd, which has no udev, and no `cmpxchg16b`: QEMU 7.2
-/// translates it so that an interrupt at the wrong moment leaves rubbish in the flags, and the kernel, whose allocator uses it
-/// everywhere, dies of a double fault. It was seen in one of a dozen boots, on a busy machine.
+/// talk but errors, names of network devices that are the same in the initrd, which has no udev, and no `cmpxchg16b`: a kernel
+/// died there of a double fault under QEMU 7.2's TCG, with bits of a pointer in its flags. Seen once, on a busy machine; that the
+/// translation of the instruction is the cause is inferred from the registers.
 pub(super) const KARGS: &str = "console=tty0 console=ttyS0,115200n8 net.ifnames=0 clearcpuid=cx16 quiet";
 const KARGS_IGNITION: &str = "ignition.firstboot ignition.platform.id=metal";
 

@@ -137,7 +137,8 @@ async fn an_interrupted_run_undoes_its_faults() {
     let options = options(runs.path(), source.bytes, interrupt.clone());
     let path = runs.path().to_owned();
     let stop = tokio::spawn(async move {
-        // The history is written up to what the database has told, and that one stands still.
+        // The file of the history lacks its last lines until more come (the redactor keeps what may be half a secret), and
+        // nothing comes while PostgreSQL stands still.
         let struck = || {
             let text = std::fs::read_to_string(path.join("latest/history.jsonl")).unwrap_or_default();
             text.contains("Writing image to disk") && a_postgres_stands_still()

@@ -15,7 +15,7 @@ fn quick(name: &str, expected: &str) -> String {
          cluster: {{name: c, topology: sno, install: never}}\n\
          hosts: [{{name: node, role: auto}}]\n\
          expect:\n  - eventually: {{host: node-0, status: {expected}}}\n\
-         until: {{seen: [{{host: node-0, status: known}}], then: 30s}}\n\
+         until: {{seen: [{{host: node-0, status: known}}]}}\n\
          budgets: {{total: 2h}}\n"
     )
 }

@@ -325,20 +325,12 @@ impl PgCluster {
         Ok(self.conninfo_for(name))
     }
 
-    /// SIGKILL to the postmaster and all its children; returns when they are gone.
+    /// SIGKILL to the postmaster and all its children; returns when they are gone. The data stays.
     ///
     /// # Errors
-    /// When the server is not ours, or has been stopped.
+    /// When the server is not ours, or has been stopped for good.
     pub async fn kill9(&self) -> Result<(), PgError> {
-        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs("kill")) };
-        let mut server = own.server.lock().await;
-        match &*server {
-            Server::Removed => return Err(PgError::Stopped),
-            Server::Dead => return Ok(()),
-            Server::Runs(child) => own.kill(child).await?,
-        }
-        own.set(&mut server, Server::Dead);
-        Ok(())
+        self.interrupt(true).await
     }
 
     /// Stops the server (fast: open transactions are rolled back) and keeps its data; [`PgCluster::restart`] starts it again.
@@ -346,13 +338,18 @@ impl PgCluster {
     /// # Errors
     /// When the server is not ours, or has been stopped for good.
     pub async fn halt(&self) -> Result<(), PgError> {
-        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs("stop")) };
+        self.interrupt(false).await
+    }
+
+    async fn interrupt(&self, kill: bool) -> Result<(), PgError> {
+        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs(if kill { "kill" } else { "stop" })) };
         let mut server = own.server.lock().await;
         match &*server {
             Server::Removed => return Err(PgError::Stopped),
             Server::Dead => return Ok(()),
+            Server::Runs(child) if kill => own.kill(child).await?,
             Server::Runs(child) => own.stop(child).await?,
-        }
+        };
         own.set(&mut server, Server::Dead);
         Ok(())
     }

@@ -42,7 +42,7 @@ pub enum Outside {
     },
     /// A program stands still.
     Pause(Program),
-    /// Each statement that writes into the service's tables takes so much longer.
+    /// Each transaction that writes into the service's tables waits so long before its first write.
     SlowQueries(Duration),
     /// Some requests go wrong.
     Requests(Rule),
