@@ -109,6 +109,9 @@ pub(super) struct Engine<L: Logic, S> {
     metrics: Arc<Metrics>,
     /// The clock never runs backwards for the core.
     last_now: Timestamp,
+    /// The first of the monitor runs in a row that could not be finished: since then they are due, however often they are
+    /// tried again.
+    failing_since: Option<Timestamp>,
     not_before: Timestamp,
 }
 
@@ -122,8 +125,19 @@ impl<L: Logic, S: Store> Engine<L, S> {
         metrics: Arc<Metrics>,
     ) -> Self {
         let core = L::new(config.clone(), snapshot);
-        let unset = Timestamp::UNSET;
-        Self { config, core, store, queue, limits, metrics, last_now: unset, not_before: unset }
+        // What fell due while no service ran is due now, not overdue.
+        let not_before = Timestamp::now();
+        Self {
+            config,
+            core,
+            store,
+            queue,
+            limits,
+            metrics,
+            last_now: Timestamp::UNSET,
+            failing_since: None,
+            not_before,
+        }
     }
 
     /// Runs until all senders of jobs are gone.
@@ -131,7 +145,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
         let mut waiting = Vec::new();
         loop {
             let due = self.core.next_wake().map(|at| at.max(self.not_before));
-            self.metrics.monitors_due(due);
+            self.metrics.monitors_due(self.failing_since.or(due));
             let pause = due.map(|at| at.since(self.now()));
             tokio::select! {
                 count = self.queue.recv_many(&mut waiting, self.limits.batch.max(1)) => {
@@ -181,7 +195,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
         let core = &mut self.core;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| core.wake(now))) {
             self.panicked("the monitors", &panic_text(&*panic));
-            self.not_before = now + MONITOR_RETRY;
+            self.monitors_failed(now);
             return Ok(());
         }
         let decided = start.elapsed();
@@ -189,12 +203,13 @@ impl<L: Logic, S: Store> Engine<L, S> {
         match self.commit(0, writes).await {
             Ok(()) => {
                 self.core.confirm();
+                self.failing_since = None;
                 self.metrics.monitor_run(decided);
                 Ok(())
             }
             Err(StoreError::Rejected(reason)) => {
                 self.core.rollback();
-                self.not_before = now + MONITOR_RETRY;
+                self.monitors_failed(now);
                 tracing::error!(%reason, "what the monitors decided could not be stored");
                 Ok(())
             }
@@ -203,6 +218,11 @@ impl<L: Logic, S: Store> Engine<L, S> {
                 self.recover(lost.to_string()).await
             }
         }
+    }
+
+    fn monitors_failed(&mut self, now: Timestamp) {
+        self.failing_since.get_or_insert(now);
+        self.not_before = now + MONITOR_RETRY;
     }
 
     async fn requests(&mut self, asked: Vec<Asked>) -> Result<(), StoreError> {
