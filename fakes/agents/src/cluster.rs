@@ -116,7 +116,27 @@ pub struct Node {
     was_member: bool,
     /// It has a member of etcd, which comes up with the machine.
     etcd_member: bool,
+    /// Whoever tells the service that it has its ignition has done so, or could not.
+    told: bool,
     due: Option<Timestamp>,
+}
+
+/// Who reads in the machine-config server's log which nodes fetched their ignition, and tells the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogReader {
+    /// The installer on the bootstrap. Of workers it tells that they wait for their ignition, and nothing more.
+    Installer,
+    /// The controller.
+    Controller,
+}
+
+/// How far a reader is.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Until then he surely goes on.
+    until: Timestamp,
+    /// Nodes that the log spoke of when he read it.
+    of: BTreeSet<usize>,
 }
 
 /// How far the control plane is; one step after the other.
@@ -146,6 +166,7 @@ pub struct ControlPlane {
     bootstrap: Option<usize>,
     bootstrap_lost: bool,
     nodes: BTreeMap<usize, Node>,
+    readings: BTreeMap<LogReader, Reading>,
     controller_due: Option<Timestamp>,
     controller_runs: bool,
     controller_ready: bool,
@@ -196,6 +217,7 @@ impl ControlPlane {
             bootstrap: None,
             bootstrap_lost: false,
             nodes: BTreeMap::new(),
+            readings: BTreeMap::new(),
             controller_due: None,
             controller_runs: false,
             controller_ready: false,
@@ -263,6 +285,11 @@ impl ControlPlane {
 
     fn draw(&mut self, span: Span) -> std::time::Duration {
         span.at(self.dice.unit())
+    }
+
+    /// The host on which bootkube was started.
+    pub(crate) fn bootstrap(&self) -> Option<usize> {
+        self.bootstrap
     }
 
     /// Is it a cluster of one node?
@@ -424,6 +451,7 @@ impl ControlPlane {
             ignition_fetched: None,
             was_member: false,
             etcd_member: false,
+            told: false,
             due: None,
         };
         if self.is_single_node() {
@@ -451,6 +479,38 @@ impl ControlPlane {
     /// The disk of that machine is being overwritten: the node that was on it is no more.
     pub fn forget(&mut self, position: usize) {
         self.nodes.remove(&position);
+    }
+
+    /// Somebody reads the machine-config server's log, to tell the service what is new.
+    pub(crate) fn log_is_read(&mut self, reader: LogReader) {
+        let fetched = |(p, n): (&usize, &Node)| n.ignition_fetched.map(|_| *p);
+        let of = self.nodes.iter().filter_map(fetched).collect();
+        self.readings.entry(reader).or_default().of = of;
+    }
+
+    /// He has told it, or could not.
+    pub(crate) fn log_was_told(&mut self, reader: LogReader) {
+        let Some(reading) = self.readings.get_mut(&reader) else { return };
+        for position in std::mem::take(&mut reading.of) {
+            if let Some(node) = self.nodes.get_mut(&position) {
+                node.told |= reader == LogReader::Controller || node.role != NodeRole::Worker;
+            }
+        }
+    }
+
+    /// He surely reads on until then.
+    pub(crate) fn log_is_followed(&mut self, reader: LogReader, until: Timestamp) {
+        let reading = self.readings.entry(reader).or_default();
+        reading.until = reading.until.max(until);
+    }
+
+    /// Is somebody about to tell the service that this node has its ignition? On real hardware a node needs minutes to join,
+    /// and the log is read every half a minute. Where the minutes are shorter than an answer of a busy service, the node waits
+    /// for the report, so that no stage is missed that real clusters show.
+    fn is_about_to_be_told(&self, node: &Node) -> bool {
+        let follows = |reader| self.readings.get(&reader).is_some_and(|r| node.due.is_some_and(|due| r.until >= due));
+        let installer = node.role != NodeRole::Worker && follows(LogReader::Installer);
+        node.state == NodeState::Configuring && !node.told && (installer || follows(LogReader::Controller))
     }
 
     /// The controller told the cluster that it is ready.
@@ -484,6 +544,7 @@ impl ControlPlane {
                     ignition_fetched: n.ignition_fetched,
                     was_member: false,
                     etcd_member: false,
+                    told: false,
                     due: None,
                 };
                 (n.position, node)
@@ -627,6 +688,13 @@ impl ControlPlane {
         let due = self.nodes.iter().filter(|(_, n)| n.due.is_some_and(|d| d <= now)).min_by_key(|(p, n)| (n.due, **p));
         let Some((position, state)) = due.map(|(p, n)| (*p, n.state)) else { return false };
         let single = self.is_single_node();
+        if !single && self.nodes.get(&position).is_some_and(|node| self.is_about_to_be_told(node)) {
+            let later = now + self.timing.mcs_log_poll;
+            if let Some(node) = self.nodes.get_mut(&position) {
+                node.due = Some(later);
+            }
+            return true;
+        }
         let withheld = self.wrong.withheld.get(&position).filter(|_| state == NodeState::Configuring).cloned();
         if !single && self.api_could_be_up() {
             self.wrong.strikes(|ill| *ill == ClusterIll::NoApi, "a node did not reach the API");
@@ -843,6 +911,48 @@ mod tests {
             let seen = plane.advance(start + std::time::Duration::from_secs(second));
             assert_eq!(seen, [], "nothing can happen without an API");
         }
+    }
+
+    /// However late the service's answer is.
+    #[rstest::rstest]
+    #[case::the_installer_tells_of_masters(LogReader::Installer, NodeRole::Master, true)]
+    #[case::the_controller_tells_of_masters(LogReader::Controller, NodeRole::Master, true)]
+    #[case::the_controller_tells_of_workers(LogReader::Controller, NodeRole::Worker, true)]
+    #[case::the_installer_does_not(LogReader::Installer, NodeRole::Worker, false)]
+    fn a_node_joins_when_it_was_told_that_it_has_its_ignition(
+        #[case] reader: LogReader,
+        #[case] role: NodeRole,
+        #[case] waits: bool,
+    ) {
+        let joined = |p: &ControlPlane| p.nodes()[&1].state >= NodeState::Joined;
+        let begin = || {
+            let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
+            let start = Timestamp::from_secs(1000);
+            plane.start_bootkube(start, 0);
+            plane.node_booted(start, 1, role);
+            run(&mut plane, start, |p| p.nodes()[&1].state == NodeState::Configuring);
+            plane
+        };
+        let mut unread = begin();
+        let due = unread.nodes()[&1].due.unwrap();
+        unread.advance(due);
+        assert!(joined(&unread), "nobody reads the log");
+
+        let mut plane = begin();
+        let hour = std::time::Duration::from_secs(3600);
+        plane.log_is_followed(reader, due + hour);
+        plane.log_is_read(reader);
+        plane.advance(due + hour / 2);
+        assert_eq!(joined(&plane), !waits);
+        plane.log_was_told(reader);
+        plane.advance(due + hour / 2 + HostTiming::default().mcs_log_poll);
+        assert!(joined(&plane), "it was told");
+
+        let mut plane = begin();
+        plane.log_is_followed(reader, due + hour);
+        plane.log_is_read(reader);
+        run(&mut plane, due, joined);
+        assert!(joined(&plane), "the reader is no more");
     }
 
     #[test]

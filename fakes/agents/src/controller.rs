@@ -12,7 +12,7 @@ use vlab_api::types::*;
 
 use crate::archive::tar_gz;
 use crate::calls::{CONTROLLER, Calls, Outcome, Verdict};
-use crate::cluster::{Happening, NodeState};
+use crate::cluster::{Happening, LogReader, NodeState};
 use crate::fault::ClusterIll;
 use crate::installer::{ClusterBrief, HostBrief, ON_ITS_WAY};
 use crate::rng::{Purpose as Dice, Stream};
@@ -192,7 +192,12 @@ impl Controller {
         match (timer, self.state) {
             (Timer::Again(call), _) => self.dispatch(w, call),
             (Timer::ReadyLoop, State::Starting) => self.ask_ready(w),
-            (Timer::NodesLoop, State::Running) => self.call(w, Purpose::Hosts, ops::get_cluster(id).request),
+            (Timer::NodesLoop, State::Running) => {
+                let plane = &mut w.clusters[self.cluster as usize].plane;
+                plane.log_is_read(LogReader::Controller);
+                plane.log_is_followed(LogReader::Controller, now + w.config.timing.request_timeout);
+                self.call(w, Purpose::Hosts, ops::get_cluster(id).request);
+            }
             (Timer::FinalizingLoop, State::Running) => self.post_install(now, w),
             (Timer::WatchLoop, State::Running) => {
                 self.call(w, Purpose::Watch, ops::get_cluster_without_hosts(id).request);
@@ -211,7 +216,11 @@ impl Controller {
         }
         match self.calls.answered(tag as u32, outcome, &w.config.timing, &mut self.dice) {
             Verdict::Stale => {}
-            Verdict::Again(wait) => self.again(now, w, wait, Timer::Again(tag as u32)),
+            Verdict::Again(wait) => {
+                // The service does not listen.
+                w.clusters[self.cluster as usize].plane.log_was_told(LogReader::Controller);
+                self.again(now, w, wait, Timer::Again(tag as u32));
+            }
             Verdict::Final(purpose, outcome) => self.heard(now, w, purpose, outcome),
         }
     }
@@ -228,7 +237,7 @@ impl Controller {
             Purpose::Hosts => {
                 match brief() {
                     Some(cluster) => self.hosts_seen(now, w, cluster.hosts.as_deref().unwrap_or_default()),
-                    None => self.again(now, w, t.controller_loop, Timer::NodesLoop),
+                    None => self.nodes_round_ends(now, w),
                 }
                 self.leave_when_done(now, w);
             }
@@ -375,6 +384,9 @@ impl Controller {
     fn nodes_round_ends(&mut self, now: Timestamp, w: &mut World) {
         if !self.nodes_done && !self.calls.any(|p| matches!(p, Purpose::HostTold(_))) {
             let wait = w.config.timing.controller_loop;
+            let plane = &mut w.clusters[self.cluster as usize].plane;
+            plane.log_was_told(LogReader::Controller);
+            plane.log_is_followed(LogReader::Controller, now + wait * 2);
             self.again(now, w, wait, Timer::NodesLoop);
         }
     }

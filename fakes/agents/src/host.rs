@@ -18,7 +18,7 @@ use vlab_model::settings::{HostTiming, Span};
 use crate::archive::tar_gz;
 use crate::boot::{self, Found};
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
-use crate::cluster::{NodeRole, NodeState};
+use crate::cluster::{LogReader, NodeRole, NodeState};
 use crate::fault::{Garble, Ill, Ills};
 use crate::hands::{Ran, Work};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
@@ -548,7 +548,10 @@ impl Host {
     fn answered(&mut self, now: Timestamp, w: &mut World, call: u32, outcome: Outcome) {
         match self.calls.answered(call, outcome, &w.config.timing, &mut self.delays) {
             Verdict::Stale => {}
-            Verdict::Again(wait) => w.at(now + wait, self.me(), self.epoch, Timer::Again(call)),
+            Verdict::Again(wait) => {
+                self.nodes_were_told(w, true);
+                w.at(now + wait, self.me(), self.epoch, Timer::Again(call));
+            }
             Verdict::Final(purpose, outcome) => match purpose {
                 Purpose::Register => self.registered(now, w, outcome),
                 Purpose::Poll => self.polled(now, w, outcome),
@@ -1155,6 +1158,9 @@ impl Host {
                 self.tell_nodes(now, w, &hosts.unwrap_or_default());
             }
         }
+        if matches!(asked, Asked::Nodes | Asked::Told) {
+            self.nodes_were_told(w, false);
+        }
     }
 
     fn fail(&mut self, now: Timestamp, w: &mut World, text: &str) {
@@ -1329,7 +1335,23 @@ impl Host {
     fn report_nodes_again(&mut self, now: Timestamp, w: &mut World) {
         if self.installer.as_ref().is_some_and(|i| !i.dead) && self.agent != Agent::Leaving {
             self.report_nodes(now, w);
-            w.at(now + w.config.timing.mcs_log_poll, self.me(), self.epoch, Timer::Nodes);
+            let next = now + w.config.timing.mcs_log_poll;
+            if let Some(cluster) = self.installer.as_ref().map(|i| i.cluster) {
+                // Twice as long as it takes, for a machine that is busy.
+                let until = next + w.config.timing.mcs_log_poll;
+                w.clusters[cluster].plane.log_is_followed(LogReader::Installer, until);
+            }
+            w.at(next, self.me(), self.epoch, Timer::Nodes);
+        }
+    }
+
+    /// What the log says of nodes was told: nothing of it is on its way any more, or the service does not listen.
+    fn nodes_were_told(&self, w: &mut World, in_vain: bool) {
+        let asking = self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Nodes | Asked::Told)));
+        let Some(installer) = self.installer.as_ref().filter(|_| asking == in_vain) else { return };
+        let plane = &mut w.clusters[installer.cluster].plane;
+        if plane.bootstrap() == Some(self.position as usize) {
+            plane.log_was_told(LogReader::Installer);
         }
     }
 
@@ -1353,8 +1375,10 @@ impl Host {
         let asking = self.calls.any(|p| matches!(p, Purpose::Installer(Asked::Nodes | Asked::Told)));
         let Some(installer) = self.installer.as_ref().filter(|_| !asking) else { return };
         let id = installer.cluster_id;
-        if !self.unreported(w).is_empty() {
-            self.ask(now, w, Asked::Nodes, ops::list_cluster_hosts(id).request);
+        w.clusters[installer.cluster].plane.log_is_read(LogReader::Installer);
+        match self.unreported(w).is_empty() {
+            true => self.nodes_were_told(w, false),
+            false => self.ask(now, w, Asked::Nodes, ops::list_cluster_hosts(id).request),
         }
     }
 

@@ -257,9 +257,9 @@ async fn raise(rising: &mut Rising, order: &Order<'_>) -> Result<Up, Problem> {
     let postgres = rising.pod.start(postgres_spec(order, postgres_image, &database)).await?;
     let postgres = rising.postgres.insert(postgres);
     let conninfo = conninfo(&Database { port: postgres.host_port(), ..database.clone() });
-    let budget = order.ready_within.unwrap_or(POSTGRES_READY);
     let what = "PostgreSQL to answer a query";
-    let waiting = postgres.wait_ready(what, budget, Duration::from_millis(50), || answers_a_query(conninfo.clone()));
+    let waiting =
+        postgres.wait_ready(what, POSTGRES_READY, Duration::from_millis(50), || answers_a_query(conninfo.clone()));
     let postgres_version = or_end(order, waiting).await?;
     let postgres_ready = postgres.begun().elapsed();
 

@@ -125,6 +125,8 @@ struct Moody {
     lose_before: Arc<AtomicBool>,
     away: Arc<AtomicBool>,
     slow: Duration,
+    /// Commits that were begun, and those that were over.
+    begun: Arc<AtomicU64>,
     commits: Arc<AtomicU64>,
 }
 
@@ -137,6 +139,7 @@ impl Store for Moody {
     }
 
     async fn commit(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(self.slow).await;
         self.commits.fetch_add(1, Ordering::SeqCst);
         if self.lose_before.swap(false, Ordering::SeqCst) {
@@ -155,6 +158,15 @@ impl Store for Moody {
 
     fn pool(&self) -> PoolState {
         PoolState { open: 1, made: 1 }
+    }
+}
+
+/// Waits for a condition.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(std::time::Instant::now() < end, "{what}: not within a minute");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -243,7 +255,7 @@ impl Client {
             let status = head.split(' ').nth(1).unwrap().parse().unwrap();
             Some(Answer { status, head, body: String::from_utf8(body).unwrap() })
         };
-        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("no answer within 20 s")
+        tokio::time::timeout(Duration::from_secs(60), reading).await.expect("no answer within a minute")
     }
 
     async fn ask(&mut self, method: &str, path: &str, body: &str) -> Answer {
@@ -343,7 +355,7 @@ async fn slow_clients_are_cut_off_and_idle_ones_are_not() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), dribble).await.expect("the slow client was never cut off");
+    tokio::time::timeout(Duration::from_secs(60), dribble).await.expect("the slow client was never cut off");
     assert!(start.elapsed() >= Duration::from_millis(200), "cut off too early");
     // A body that stops.
     let mut stuck = service.client().await;
@@ -370,15 +382,11 @@ async fn clients_that_vanish_leave_nothing_behind() {
         client.stream.set_zero_linger().unwrap();
     }
     let mut client = service.client().await;
-    let until = std::time::Instant::now() + Duration::from_secs(10);
-    loop {
+    until("all other connections are gone", async || {
         let page = client.ask("GET", "/metrics", "").await.body;
-        if page.lines().any(|l| l == "vlab_service_connections 1") {
-            break;
-        }
-        assert!(std::time::Instant::now() < until, "connections stay open: {page}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        page.lines().any(|l| l == "vlab_service_connections 1")
+    })
+    .await;
     service.stop().await;
 }
 
@@ -386,7 +394,8 @@ async fn clients_that_vanish_leave_nothing_behind() {
 
 #[tokio::test]
 async fn two_hundred_clients_share_a_few_transactions() {
-    let store = Moody { slow: Duration::from_millis(20), ..Moody::default() };
+    // Slow enough that all clients ask again meanwhile, on a busy machine, too.
+    let store = Moody { slow: Duration::from_millis(100), ..Moody::default() };
     let commits = store.commits.clone();
     let rows = store.inner.clone();
     let service = Arc::new(Running::start(store, NotesConfig::default(), Limits::default()).await);
@@ -523,11 +532,7 @@ async fn monitors_run_when_due_and_health_misses_them_when_they_do_not() {
         let page = service.ask("GET", "/metrics", "").await.body;
         page.lines().find_map(|l| l.strip_prefix("vlab_service_host_monitor_runs_total ")).unwrap().parse().unwrap()
     };
-    let until = std::time::Instant::now() + Duration::from_secs(10);
-    while runs(&service).await < 5.0 {
-        assert!(std::time::Instant::now() < until, "the monitors do not run");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the monitors run", async || runs(&service).await >= 5.0).await;
     assert_eq!(service.ask("GET", "/health", "").await.status, 200);
     service.stop().await;
 
@@ -535,12 +540,8 @@ async fn monitors_run_when_due_and_health_misses_them_when_they_do_not() {
     // Longer than the pause before the next try: a try that fails again is no sign of life.
     let limits = Limits { liveness: Duration::from_millis(1500), ..short() };
     let service = Running::start(MemoryStore::new(), broken, limits).await;
-    let until = std::time::Instant::now() + Duration::from_secs(10);
     // Requests are served all the same.
-    while service.ask("GET", "/health", "").await.status != 500 {
-        assert!(std::time::Instant::now() < until, "health does not miss the monitors");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("health misses the monitors", async || service.ask("GET", "/health", "").await.status == 500).await;
     assert_eq!(service.ask("POST", "/notes/a", "x").await.status, 201);
     service.stop().await;
 }
@@ -560,18 +561,21 @@ async fn a_taken_port_is_named_with_who_has_it() {
 #[tokio::test]
 async fn a_stop_finishes_what_is_under_way_and_accepts_nothing_new() {
     let store = Moody { slow: Duration::from_millis(300), ..Moody::default() };
-    let service = Running::start(store, NotesConfig::default(), Limits::default()).await;
+    let begun = store.begun.clone();
+    // Longer than the idle connection is open: the stop does not wait for it.
+    let grace = Duration::from_secs(60);
+    let service = Running::start(store, NotesConfig::default(), Limits { grace, ..Limits::default() }).await;
     let (mut idle, mut busy) = (service.client().await, service.client().await);
     assert_eq!(idle.ask("GET", "/notes/a", "").await.status, 404);
     busy.send("POST /notes/a HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx").await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    until("the commit is under way", async || begun.load(Ordering::SeqCst) == 1).await;
     service.shutdown.cancel();
     assert_eq!(busy.answer().await.unwrap().status, 201);
     assert!(idle.answer().await.is_none());
     let address = service.address;
     let start = std::time::Instant::now();
     service.task.await.unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < grace, "it waited for its whole grace");
     assert!(TcpStream::connect(address).await.is_err());
 }
 
@@ -581,21 +585,55 @@ async fn a_stop_does_not_wait_for_ever() {
     let service = Running::start(MemoryStore::new(), NotesConfig::default(), limits).await;
     let mut stuck = service.client().await;
     stuck.send("POST /notes/a HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc").await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let start = std::time::Instant::now();
-    service.stop().await;
-    assert!(start.elapsed() < Duration::from_secs(3));
+    until("the request is there", async || {
+        let page = service.ask("GET", "/metrics", "").await.body;
+        page.lines().any(|l| l == "vlab_service_connections 2")
+    })
+    .await;
+    let stopping = tokio::time::timeout(Duration::from_secs(60), service.stop());
+    stopping.await.expect("it waits for the body that never comes");
     assert!(stuck.answer().await.is_none());
 }
 
 // --- PostgreSQL and kill -9 ---------------------------------------------------------------------------------------------
 
-/// Writes notes over `clients` connections until told to stop; a client whose connection breaks makes a new one. Gives the names
-/// that were acknowledged.
-async fn traffic(address: SocketAddr, clients: usize, prefix: String, stop: CancellationToken) -> Vec<String> {
+/// Writes notes over some connections until it is stopped; a client whose connection breaks makes a new one.
+struct Traffic {
+    stop: CancellationToken,
+    acknowledged: Arc<AtomicU64>,
+    writers: JoinHandle<Vec<String>>,
+}
+
+impl Traffic {
+    fn start(address: SocketAddr, round: u32) -> Self {
+        let (stop, acknowledged) = (CancellationToken::new(), Arc::default());
+        let writers = tokio::spawn(traffic(address, 16, format!("r{round}"), stop.clone(), Arc::clone(&acknowledged)));
+        Self { stop, acknowledged, writers }
+    }
+
+    /// Waits until so many more were acknowledged.
+    async fn flows(&self, more: u64) {
+        let before = self.acknowledged.load(Ordering::SeqCst);
+        until("traffic", async || self.acknowledged.load(Ordering::SeqCst) > before + more).await;
+    }
+
+    /// The names that were acknowledged.
+    async fn stop(self) -> Vec<String> {
+        self.stop.cancel();
+        self.writers.await.unwrap()
+    }
+}
+
+async fn traffic(
+    address: SocketAddr,
+    clients: usize,
+    prefix: String,
+    stop: CancellationToken,
+    count: Arc<AtomicU64>,
+) -> Vec<String> {
     let tasks: Vec<_> = (0..clients)
         .map(|c| {
-            let (stop, prefix) = (stop.clone(), format!("{prefix}-{c}"));
+            let (stop, prefix, count) = (stop.clone(), format!("{prefix}-{c}"), Arc::clone(&count));
             tokio::spawn(async move {
                 let mut acknowledged = Vec::new();
                 let mut stream = None;
@@ -621,6 +659,7 @@ async fn traffic(address: SocketAddr, clients: usize, prefix: String, stop: Canc
                     if let Some(answer) = client.answer().await {
                         if answer.status == 201 {
                             acknowledged.push(name);
+                            count.fetch_add(1, Ordering::SeqCst);
                         }
                         stream = Some(client.stream);
                     }
@@ -653,23 +692,14 @@ async fn kill_9_of_postgres_loses_nothing_that_was_acknowledged() {
     let service = Running::start(store, NotesConfig::default(), Limits::default()).await;
     let mut acknowledged = Vec::new();
     for round in 0..3 {
-        let stop = CancellationToken::new();
-        let writers = tokio::spawn(traffic(service.address, 16, format!("r{round}"), stop.clone()));
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        let traffic = Traffic::start(service.address, round);
+        traffic.flows(16).await;
         server.kill9().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(service.ask("GET", "/health", "").await.status, 500);
+        until("health says so", async || service.ask("GET", "/health", "").await.status == 500).await;
         server.restart().await.unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while service.ask("GET", "/health", "").await.status != 200 {
-            assert!(std::time::Instant::now() < until, "the service does not come back");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        stop.cancel();
-        let new = writers.await.unwrap();
-        assert!(new.len() > 16, "no traffic: {}", new.len());
-        acknowledged.extend(new);
+        until("the service comes back", async || service.ask("GET", "/health", "").await.status == 200).await;
+        traffic.flows(16).await;
+        acknowledged.extend(traffic.stop().await);
     }
     let stored = stored(&conninfo).await;
     let lost: Vec<_> = acknowledged.iter().filter(|name| !stored.contains(*name)).collect();
@@ -712,21 +742,16 @@ async fn kill_9_of_the_service_loses_nothing_that_was_acknowledged() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).await.is_err() {
+        until("the service listens", async || {
             assert!(child.try_wait().unwrap().is_none(), "the service did not start");
-            assert!(std::time::Instant::now() < until, "the service does not listen");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let stop = CancellationToken::new();
-        let writers = tokio::spawn(traffic(address, 16, format!("r{round}"), stop.clone()));
-        tokio::time::sleep(Duration::from_millis(200)).await;
+            TcpStream::connect(address).await.is_ok()
+        })
+        .await;
+        let traffic = Traffic::start(address, round);
+        traffic.flows(16).await;
         child.kill().unwrap();
         child.wait().unwrap();
-        stop.cancel();
-        let new = writers.await.unwrap();
-        assert!(new.len() > 16, "no traffic: {}", new.len());
-        acknowledged.extend(new);
+        acknowledged.extend(traffic.stop().await);
     }
     let stored = stored(&conninfo).await;
     let lost: Vec<_> = acknowledged.iter().filter(|name| !stored.contains(*name)).collect();
@@ -783,9 +808,10 @@ async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
     assert!((400..500).contains(&answer.status), "{answer:?}");
 
     let stop = CancellationToken::new();
+    let count = Arc::new(AtomicU64::new(0));
     let writers: Vec<_> = (0..8_u128)
         .map(|w| {
-            let (service, env, stop) = (service.clone(), env.clone(), stop.clone());
+            let (service, env, stop, count) = (service.clone(), env.clone(), stop.clone(), Arc::clone(&count));
             tokio::spawn(async move {
                 let mut acknowledged = Vec::new();
                 for n in 0..u128::from(u64::MAX) {
@@ -806,7 +832,10 @@ async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
                         client.answer().await
                     };
                     match answer.map(|a| a.status) {
-                        Some(201) => acknowledged.push(id.to_string()),
+                        Some(201) => {
+                            acknowledged.push(id.to_string());
+                            count.fetch_add(1, Ordering::SeqCst);
+                        }
                         Some(500) | None => tokio::time::sleep(Duration::from_millis(5)).await,
                         Some(other) => panic!("unexpected {other}"),
                     }
@@ -815,21 +844,20 @@ async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
             })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let flows = async || {
+        let before = count.load(Ordering::SeqCst);
+        until("registrations", async || count.load(Ordering::SeqCst) > before + 8).await;
+    };
+    flows().await;
     server.kill9().await.unwrap();
     server.restart().await.unwrap();
-    let until = std::time::Instant::now() + Duration::from_secs(20);
-    while service.ask("GET", "/health", "").await.status != 200 {
-        assert!(std::time::Instant::now() < until, "the service does not come back");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    until("the service comes back", async || service.ask("GET", "/health", "").await.status == 200).await;
+    flows().await;
     stop.cancel();
     let mut acknowledged = std::collections::BTreeSet::new();
     for writer in writers {
         acknowledged.extend(writer.await.unwrap());
     }
-    assert!(acknowledged.len() > 8, "no traffic");
     let hosts = async |service: &Running| -> std::collections::BTreeSet<String> {
         let answer = service.ask("GET", &format!("{API}/infra-envs/{env}/hosts"), "").await;
         let hosts: Vec<serde_json::Value> = serde_json::from_str(&answer.body).unwrap();

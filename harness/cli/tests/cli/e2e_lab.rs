@@ -5,12 +5,11 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use rstest::rstest;
 use vlab_reports::result::{CheckKind, Verdict};
 
-use crate::bench::{Bench, VLAB};
+use crate::bench::{Bench, RUN, VLAB};
 
 #[test]
 fn a_taken_port_is_named() {
@@ -18,10 +17,7 @@ fn a_taken_port_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let service = bench.start(&["service", "--listen", &address.to_string()]);
-    service
-        .end(Duration::from_secs(10))
-        .ends_with(3)
-        .says(&[&format!("port {} of 127.0.0.1 is taken", address.port())]);
+    service.end(RUN).ends_with(3).says(&[&format!("port {} of 127.0.0.1 is taken", address.port())]);
 }
 
 #[rstest]
