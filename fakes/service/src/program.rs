@@ -11,15 +11,29 @@ use crate::pg::{PgOptions, PgStore};
 use crate::server::{Listen, ServeOptions, serve};
 use crate::store::MemoryStore;
 
-/// The service's settings, from this process's environment under the real service's names.
+/// What the real service has compiled in and no variable of it sets, as JSON: a run whose time profile scales time gives it to the
+/// simulated service with this variable.
+pub const CONSTANTS: &str = "VLAB_CONSTANTS";
+
+/// The service's settings, from this process's environment under the real service's names, and [`CONSTANTS`].
 ///
 /// # Errors
 /// A value that cannot be read.
 pub fn settings_of_environment() -> Result<Settings, SettingError> {
-    let known: Vec<(String, String)> = std::env::vars()
-        .filter(|(name, _)| Settings::NAMES.contains(&name.as_str()) || is_stage_timeout(name))
-        .collect();
-    Settings::from_vars(known.iter().map(|(n, v)| (n.as_str(), v.as_str())))
+    settings_of(std::env::vars())
+}
+
+fn settings_of(variables: impl Iterator<Item = (String, String)>) -> Result<Settings, SettingError> {
+    let mut settings = Settings::default();
+    for (name, value) in variables {
+        if name == CONSTANTS {
+            settings.constants = serde_json::from_str(&value)
+                .map_err(|error| SettingError::BadValue { name: CONSTANTS, reason: error.to_string() })?;
+        } else if Settings::NAMES.contains(&name.as_str()) || is_stage_timeout(&name) {
+            settings.apply_vars([(name.as_str(), value.as_str())])?;
+        }
+    }
+    Ok(settings)
 }
 
 /// Names such as `HOST_STAGE_REBOOTING_TIMEOUT` are made from the stages and stand in no list of names.
@@ -122,5 +136,17 @@ mod tests {
         assert_eq!(config.get_password(), Some(&b"it's"[..]));
         assert_eq!(config.get_dbname(), Some("installer"));
         assert_eq!(database(&|_| None), None);
+    }
+
+    /// A time profile scales what is compiled in, too: the service of a run has the settings of virtual time.
+    #[test]
+    fn a_run_hands_over_all_settings() {
+        let wanted = Settings::default().scaled(60.0);
+        let mut variables: Vec<(String, String)> =
+            wanted.to_vars().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        variables.push((CONSTANTS.to_owned(), wanted.constants.to_json()));
+        assert_eq!(settings_of(variables.into_iter()).unwrap(), wanted);
+        let error = settings_of([(CONSTANTS.to_owned(), r#"{"RECLAIM_TIMEOUTS": "1m"}"#.to_owned())].into_iter());
+        assert!(error.unwrap_err().to_string().contains("RECLAIM_TIMEOUT"));
     }
 }

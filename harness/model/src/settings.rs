@@ -865,6 +865,14 @@ impl Serialize for Constants {
     }
 }
 
+impl Constants {
+    /// Names and values, as [`Constants`] is read.
+    pub fn to_json(&self) -> String {
+        // A map of texts: nothing in it can fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 impl<'de> Deserialize<'de> for Constants {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut constants = Self::default();

@@ -26,6 +26,7 @@ use vlab_lab::ledger::{Ledger, LedgerError, Resource, Token};
 use vlab_lab::process::{Child, ProcessError, Program};
 use vlab_model::history::Source;
 use vlab_scenario::{Service, ServiceKind};
+use vlab_service::program::CONSTANTS;
 
 use crate::prepare::{Prepared, VERSION};
 
@@ -397,9 +398,12 @@ async fn simulated(ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Run
         // Not on the command line, where everybody on the machine could read a password of DATABASE_URL.
         .env("VLAB_POSTGRES", &ground.conninfo)
         .ledger(ground.ledger.clone());
-    for (name, value) in ground.prepared.settings.to_vars() {
+    let settings = &ground.prepared.settings;
+    for (name, value) in settings.to_vars() {
         program = program.env(name, value);
     }
+    // No variable of the real service sets these, and still a time profile scales them.
+    program = program.env(CONSTANTS, settings.constants.to_json());
     if let Some(inside) = ground.inside {
         let mut image = OsString::from("iso=");
         image.push(&inside.iso);
