@@ -39,7 +39,7 @@ pub enum Ill {
     DiskBytes(u64),
     /// What the disk speed check measures, in milliseconds.
     FsyncMs(u32),
-    /// The disk fails when so many percent of the image are written.
+    /// The disk fails when so many percent of the image are written; at 0 already when its speed is measured.
     DiskFailsAt(u32),
     /// Images that it cannot pull (any part of the name).
     NoImage(String),

@@ -461,7 +461,11 @@ fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer
     let disk = site.plan.disk(&request.path);
     let answer =
         |ms: u32| DiskSpeedCheckResponse { io_sync_duration: Some(i64::from(ms)), path: Some(request.path.clone()) };
+    let broken = |ill: &Ill| (*ill == Ill::DiskFailsAt(0)).then_some(());
     match disk {
+        Some(_) if site.ill(broken, "the speed of its disk could not be measured").is_some() => {
+            Answer::json(&answer(0)).with_exit(1, format!("{} cannot be written to", request.path))
+        }
         Some(disk) => {
             let slow = |ill: &Ill| if let Ill::FsyncMs(ms) = ill { Some(*ms) } else { None };
             Answer::json(&answer(site.ill(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))

@@ -12,7 +12,7 @@ use vlab_run::coverage::{Gatherer, RULES, Run, UNREACHABLE, rehearse_catalogue};
 use vlab_scenario::Catalogue;
 
 /// So many per cent of the rules that can be reached the catalogue reaches at least. Raise it when it reaches more.
-const AT_LEAST: f64 = 91.0;
+const AT_LEAST: f64 = 99.0;
 
 /// An item, by its section.
 type Key = (String, String);

@@ -301,7 +301,12 @@ pub static FAULTS: &[FaultRow] = &[
         place: P::Host,
         targets: &[Hosts],
         lasts: Time,
-        params: &[param("percent", F::Number(1, 100), Some("50"), "when so much of the image is written")],
+        params: &[param(
+            "percent",
+            F::Number(0, 100),
+            Some("50"),
+            "when so much of the image is written; 0: already when its speed is measured",
+        )],
         hosts: Simulated,
         purpose: "the disk fails while the image is written",
     },
