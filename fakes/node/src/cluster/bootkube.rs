@@ -122,9 +122,8 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
         return Ok(());
     }
     let pair = pki.server("machine-config-server", &names)?;
-    let fetches = file("config-fetches.jsonl");
     let address = SocketAddr::new(listening(args.ip), mcs::PORT);
-    let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone(), fetches).await?;
+    let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone()).await?;
     say::moment("pivot", "machine-config-server-up", &json!({ "port": mcs::PORT }));
 
     pivot(&api, &facts, own, &done, &mut etcd_process).await?;

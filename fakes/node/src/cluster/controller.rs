@@ -13,6 +13,7 @@ use vlab_api::ops;
 
 use super::api::condition;
 use super::facts::Facts;
+use super::mcs;
 use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
 use crate::install::{NEVER, plan};
 use crate::machine::NodeConfig;
@@ -120,18 +121,28 @@ struct Looking {
     pem: String,
 }
 
+/// How far it is known that the controller is ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    No,
+    /// On the console.
+    Said,
+    /// In the cluster.
+    Known,
+}
+
 impl Looking {
     /// Looks again and again, and tells the core.
     async fn run(self, every: Duration) {
         let mut all_ready_since: Option<Timestamp> = None;
-        let mut said_ready = false;
+        let mut ready = Ready::No;
         loop {
             match self.look(&mut all_ready_since).await {
                 Ok(mut seen) => {
-                    if !said_ready {
-                        said_ready = self.say_ready().await;
+                    if let Err(e) = self.say_ready(&mut ready).await {
+                        say::note("controller", &e.to_string());
                     }
-                    seen.controller_ready = said_ready;
+                    seen.controller_ready = ready == Ready::Known;
                     if self.events.send(Event::Observed(0, seen)).is_err() {
                         return;
                     }
@@ -142,10 +153,26 @@ impl Looking {
         }
     }
 
-    async fn say_ready(&self) -> bool {
+    /// Tells the cluster, unless a controller before us has.
+    async fn say_ready(&self, ready: &mut Ready) -> io::Result<()> {
+        if *ready == Ready::Known {
+            return Ok(());
+        }
+        let events = format!("{NAMESPACE}/events");
+        let said = self.client.get(&events).await?;
+        if items(&said).iter().any(|event| event["reason"] == CONTROLLER_READY) {
+            *ready = Ready::Known;
+            return Ok(());
+        }
+        // Said before it is known, as a node does: the installer must not seem to act on what has not happened.
+        if std::mem::replace(ready, Ready::Said) == Ready::No {
+            say::moment("controller", "controller-ready", &json!({}));
+        }
         let event = json!({ "metadata": { "name": "assisted-controller-is-ready" }, "reason": CONTROLLER_READY,
             "message": "the controller talks to the service", "type": "Normal" });
-        self.client.create(&format!("{NAMESPACE}/events"), &event).await.is_ok()
+        self.client.create(&events, &event).await?;
+        *ready = Ready::Known;
+        Ok(())
     }
 
     async fn look(&self, all_ready_since: &mut Option<Timestamp>) -> io::Result<Observed> {
@@ -169,8 +196,9 @@ impl Looking {
         }
         let certificate =
             self.client.get("/api/v1/namespaces/openshift-config-managed/configmaps/default-ingress-cert").await;
+        let fetches = self.client.get(mcs::FETCHES).await?;
         Ok(Observed {
-            nodes: match_nodes(&self.hosts, items(&nodes), &[]),
+            nodes: match_nodes(&self.hosts, items(&nodes), &mcs::fetches(items(&fetches))),
             bootkube_done: true,
             etcd_bootstrap_done: true,
             controller_runs: true,

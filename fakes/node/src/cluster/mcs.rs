@@ -1,21 +1,20 @@
 //! The machine-config server: what a new node's Ignition fetches. One config for each pool, made from the cluster's facts and keys
 //! at the moment of asking, so that a late node learns of the members that are there then.
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use vlab_api::Timestamp;
 
+use super::api::{Api, Request, User};
 use super::facts::{FOLDER, Facts};
+use super::pki::Pair;
 use super::pki::Pki;
 use super::serve::{Outgoing, serve, tls};
 use super::store::Store;
-use super::{api::Api, pki::Pair};
 use crate::{ignition, say};
 
 /// Port of the machine-config server.
@@ -67,7 +66,12 @@ pub fn config(pool: &str, facts: &Facts, pki: &Pki, more: Vec<Value>) -> Value {
 /// Pools that have a config.
 const POOLS: [&str; 3] = ["master", "worker", "arbiter"];
 
-/// Serves configs, and notes every fetch in `log`, one JSON object a line.
+/// Where it is noted who fetched a config. A real machine-config server writes it to its log, which the installer and the controller
+/// read through the API; this way a fetch from one master is known to all.
+pub const FETCHES: &str = "/api/v1/namespaces/openshift-machine-config-operator/events";
+const FETCHED: &str = "ConfigFetched";
+
+/// Serves configs, and notes every fetch as an event of the cluster.
 ///
 /// # Errors
 /// When nobody can listen there, or the keys cannot be used.
@@ -76,10 +80,9 @@ pub async fn serve_configs(
     own: &Pair,
     api: Arc<Api>,
     facts: Facts,
-    log: PathBuf,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     serve(address, tls(own, None)?, move |incoming| {
-        let (api, facts, log) = (Arc::clone(&api), facts.clone(), log.clone());
+        let (api, facts) = (Arc::clone(&api), facts.clone());
         async move {
             let path = incoming.request.path;
             if path == "/healthz" {
@@ -94,7 +97,10 @@ pub async fn serve_configs(
                 "config-fetched",
                 &json!({ "pool": pool, "address": address, "by": incoming.user_agent }),
             );
-            note(&log, pool, &address);
+            // Ignition tries again.
+            if let Err(problem) = note(&api, pool, &address, Timestamp::now()).await {
+                return (503, "text/plain", format!("{problem}\n").into_bytes());
+            }
             answer(pool, &api, facts).await
         }
     })
@@ -116,27 +122,32 @@ async fn answer(pool: &str, api: &Api, mut facts: Facts) -> Outgoing {
     (200, "application/vnd.coreos.ignition+json; version=3.2.0", config.to_string().into_bytes())
 }
 
-fn note(log: &std::path::Path, pool: &str, address: &str) {
-    use std::io::Write;
-    let line = json!({ "at": Timestamp::now(), "pool": pool, "address": address });
-    let written = fs::OpenOptions::new().create(true).append(true).open(log).and_then(|mut f| writeln!(f, "{line}"));
-    if let Err(e) = written {
-        say::note("pivot", &format!("{}: {e}", log.display()));
+/// The first fetch of an address stays.
+async fn note(api: &Api, pool: &str, address: &str, now: Timestamp) -> Result<(), String> {
+    let event = json!({ "metadata": { "name": format!("config-for-{}", address.replace([':', '.'], "-")) }, "type": "Normal",
+        "reason": FETCHED, "message": format!("{address} fetched the config of the pool {pool}"), "eventTime": now,
+        "source": { "component": "machine-config-server", "host": address } });
+    let request = Request {
+        method: "POST".into(),
+        path: FETCHES.into(),
+        body: event.to_string().into_bytes(),
+        user: User::Somebody("machine-config-server".into()),
+        ..Request::default()
+    };
+    match api.handle(&request, now).await {
+        (201 | 409, _) => Ok(()),
+        (status, body) => Err(format!("the fetch by {address} cannot be noted: {status} {body}")),
     }
 }
 
-/// Fetches that a log tells of: address and time, the first of each address.
-pub fn fetches(log: &str) -> Vec<(String, Timestamp)> {
-    let mut all: Vec<(String, Timestamp)> = Vec::new();
-    for line in log.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()) {
-        let at = serde_json::from_value(line["at"].clone()).ok();
-        if let (Some(address), Some(at)) = (line["address"].as_str(), at)
-            && !all.iter().any(|(a, _)| a == address)
-        {
-            all.push((address.to_owned(), at));
-        }
-    }
-    all
+/// Fetches that events tell of: address and time.
+pub fn fetches(events: &[Value]) -> Vec<(String, Timestamp)> {
+    let told = events.iter().filter(|event| event["reason"] == FETCHED);
+    told.filter_map(|event| {
+        let at = serde_json::from_value(event["eventTime"].clone()).ok()?;
+        Some((event["source"]["host"].as_str()?.to_owned(), at))
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -167,12 +178,23 @@ mod tests {
         assert_eq!(layout.units[0].name, "vlab-node.service");
     }
 
-    #[test]
-    fn the_first_fetch_of_an_address_counts() {
-        let line = |at: i64, address: &str| {
-            json!({ "at": Timestamp::from_secs(at), "pool": "master", "address": address }).to_string()
+    #[tokio::test]
+    async fn the_first_fetch_of_an_address_counts() {
+        let api = Api { store: Store::in_memory(), pki: Pki::make(&["localhost".into()]).unwrap() };
+        for (at, address) in [(10, "192.0.2.1"), (11, "2001:db8::1"), (12, "192.0.2.1")] {
+            note(&api, "master", address, Timestamp::from_secs(at)).await.unwrap();
+        }
+        let request = Request {
+            method: "GET".into(),
+            path: FETCHES.into(),
+            user: User::Somebody("admin".into()),
+            ..Request::default()
         };
-        let log = [line(10, "a"), "cut {".into(), line(11, "b"), line(12, "a")].join("\n");
-        assert_eq!(fetches(&log), [("a".into(), Timestamp::from_secs(10)), ("b".into(), Timestamp::from_secs(11))]);
+        let (status, list) = api.handle(&request, Timestamp::from_secs(20)).await;
+        assert_eq!(status, 200);
+        let mut seen = fetches(list["items"].as_array().unwrap());
+        seen.sort();
+        let expected = [("192.0.2.1", 10), ("2001:db8::1", 11)];
+        assert_eq!(seen, expected.map(|(address, at)| (address.to_owned(), Timestamp::from_secs(at))));
     }
 }

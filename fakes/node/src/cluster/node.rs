@@ -257,9 +257,8 @@ impl Node {
         let (_, api_task) = serve_api(SocketAddr::new(self.listening, API_PORT), &pair, Arc::clone(api), token).await?;
         say::moment("pivot", "api-up", &json!({ "name": self.name, "url": server(self.own) }));
         let pair = pki.server("machine-config-server", &names)?;
-        let log = self.places.logs.join("config-fetches.jsonl");
         let address = SocketAddr::new(self.listening, mcs::PORT);
-        let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone(), log).await?;
+        let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone()).await?;
         Ok(vec![api_task, mcs_task])
     }
 
@@ -305,18 +304,15 @@ impl Node {
             token: None,
             kept: Kept::default(),
         };
+        let mut said_ready = false;
         let mut registered = false;
         loop {
             let result = match registered {
-                false => self.register(&client).await,
+                false => self.register(&client, &mut said_ready).await,
                 true => self.heartbeat(&client).await,
             };
             match result {
-                Ok(()) if !registered => {
-                    registered = true;
-                    say::moment("node", "ready", &json!({ "name": self.name }));
-                }
-                Ok(()) => {}
+                Ok(()) => registered = true,
                 Err(e) => say::note("node", &e.to_string()),
             }
             tokio::time::sleep(if registered { HEARTBEAT } else { AGAIN }).await;
@@ -378,7 +374,7 @@ impl Node {
         })
     }
 
-    async fn register(&self, client: &Client) -> io::Result<()> {
+    async fn register(&self, client: &Client, said_ready: &mut bool) -> io::Result<()> {
         let mut labels = json!({ "kubernetes.io/hostname": self.name });
         let role = if self.facts.pool.is_empty() { "worker" } else { &self.facts.pool };
         labels[format!("node-role.kubernetes.io/{role}")] = json!("");
@@ -386,6 +382,12 @@ impl Node {
             labels["node-role.kubernetes.io/control-plane"] = json!("");
         }
         let node = json!({ "metadata": { "name": self.name, "labels": labels }, "status": self.status() });
+        // Said when the API answers and before it knows: a slow machine may be seen by others before it comes to say so, and
+        // what they then do must not look as if it came before.
+        client.get("/api/v1/nodes").await?;
+        if !std::mem::replace(said_ready, true) {
+            say::moment("node", "ready", &json!({ "name": self.name }));
+        }
         if !client.create("/api/v1/nodes", &node).await? {
             self.heartbeat(client).await?;
         }

@@ -171,8 +171,8 @@ pub async fn for_installer(root: Root, hosts: Vec<Host>, every: Duration, events
             if let Ok(nodes) = client.get("/api/v1/nodes").await {
                 // When bootkube is through, the masters carry the API.
                 servers = items(&nodes).iter().filter(|n| is_master(n)).flat_map(addresses).map(server).collect();
-                let log = root.text(&format!("{ASSETS}/config-fetches.jsonl")).unwrap_or_default();
-                seen.nodes = match_nodes(&hosts, items(&nodes), &mcs::fetches(&log));
+                let fetches = client.get(mcs::FETCHES).await.unwrap_or_default();
+                seen.nodes = match_nodes(&hosts, items(&nodes), &mcs::fetches(items(&fetches)));
             }
             if let Ok(all) = client.get("/api/v1/namespaces/assisted-installer/events").await {
                 seen.controller_ready = items(&all).iter().any(|e| e["reason"] == CONTROLLER_READY);
