@@ -12,6 +12,9 @@ use vlab_lab::gc;
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::proc::ProcessId;
 
+/// Nothing here takes a second on a quiet machine.
+const SOON: Duration = Duration::from_secs(60);
+
 /// Polls, as there is nobody to be woken by: these are not our children.
 fn within(budget: Duration, what: &str, mut check: impl FnMut() -> bool) {
     let end = Instant::now() + budget;
@@ -78,7 +81,7 @@ impl Mini {
         stdout.read_line(&mut line).unwrap();
         let mut pids: Vec<u32> = line.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect();
         assert_eq!(pids.len(), 4, "the small harness does not start");
-        within(Duration::from_secs(10), "stubborn has a child", || {
+        within(SOON, "stubborn has a child", || {
             fs::read_to_string(folder.join("child")).is_ok_and(|text| text.ends_with('\n'))
         });
         pids.push(fs::read_to_string(folder.join("child")).unwrap().trim().parse().unwrap());
@@ -127,7 +130,7 @@ fn kill_9_of_the_harness_leaves_nothing() {
     let supervisor = ProcessId::of(mini.supervisor).unwrap();
     let started = Instant::now();
     mini.kill9();
-    within(Duration::from_secs(20), "the supervisor has finished", || !supervisor.is_alive());
+    within(SOON, "the supervisor has finished", || !supervisor.is_alive());
     let took = started.elapsed();
     mini.assert_nothing_is_left();
     assert_eq!(mini.plan().to_string(), "nothing to remove\n");
@@ -159,7 +162,7 @@ fn kill_9_as_an_ordinary_user_leaves_nothing() {
     }
     let supervisor = ProcessId::of(mini.supervisor).unwrap();
     mini.kill9();
-    within(Duration::from_secs(20), "the supervisor has finished", || !supervisor.is_alive());
+    within(SOON, "the supervisor has finished", || !supervisor.is_alive());
     mini.assert_nothing_is_left();
 }
 
@@ -188,7 +191,7 @@ fn the_supervisor_survives_sigint_and_takes_nothing_from_the_living() {
     let send = |signal| nix::sys::signal::kill(nix::unistd::Pid::from_raw(mini.supervisor as i32), signal).unwrap();
     send(nix::sys::signal::Signal::SIGINT);
     send(nix::sys::signal::Signal::SIGTERM);
-    within(Duration::from_secs(20), "SIGTERM ends it", || !supervisor.is_alive());
+    within(SOON, "SIGTERM ends it", || !supervisor.is_alive());
     assert!(mini.processes.iter().all(|process| process.is_alive()), "the harness lives and needs them");
     let log = fs::read_to_string(mini.folder.join("supervisor.log")).unwrap();
     assert!(log.contains("SIGTERM while the harness lives: nothing is removed"), "{log}");
@@ -212,9 +215,7 @@ fn gc_spares_the_living_and_removes_the_dead() {
     mini.kill9();
     // Without a supervisor: those with a death signal end by themselves, the stubborn one and all files stay.
     let [postmaster, stubborn, mortal, child] = mini.processes[..] else { panic!() };
-    within(Duration::from_secs(10), "postgres and mortal die with the harness", || {
-        !postmaster.is_alive() && !mortal.is_alive()
-    });
+    within(SOON, "postgres and mortal die with the harness", || !postmaster.is_alive() && !mortal.is_alive());
     assert!(stubborn.is_alive() && child.is_alive());
     let plan = mini.plan();
     let text = plan.to_string();

@@ -658,7 +658,7 @@ fn kill_9(user: Option<u32>, machines: usize) -> Duration {
     lab.child.kill().unwrap();
     lab.child.wait().unwrap();
     let started = Instant::now();
-    within(Duration::from_secs(20), "the supervisor has finished", || !supervisor.is_alive());
+    within(SOON, "the supervisor has finished", || !supervisor.is_alive());
     let took = started.elapsed();
     println!("after kill -9, everything was gone in {took:?}");
     lab.assert_nothing_is_left();

@@ -341,7 +341,8 @@ impl Core {
         } else {
             network::calculated_machine_networks(&row.view, &views)
         };
-        if networks.is_empty() {
+        // A second network that the user gave stays, although no VIP is in it, as long as the first one is right.
+        if row.view.machine_networks().starts_with(&networks) {
             return;
         }
         let wanted = network::to_machine_networks(id, &networks);

@@ -209,14 +209,15 @@ impl<'a> Subject<'a> {
         if !self.discovered {
             return pending(NOT_DISCOVERED);
         }
-        // Network by network: as long as none is set, none differs.
-        let calculated = network::calculated_machine_networks(cluster, self.hosts);
-        let wrong = self.machine.nets.iter().find(|n| !calculated.contains(&n.trunc()));
-        match wrong {
-            None if self.machine.nets.len() == self.machine.given => {
-                ok("The Cluster Machine CIDR is equivalent to the calculated CIDR.")
-            }
-            _ => fail("The Cluster Machine CIDR is different than the calculated CIDR."),
+        // VIP by VIP: a machine network in which no VIP is may be there beside these, and as long as none is set, none differs.
+        let right = |(i, (vip, _)): (usize, &(IpAddr, VipVerification))| {
+            let calculated = network::network_of_vip(vip, self.hosts);
+            let given = self.machine.nets.get(i).map(IpNet::trunc);
+            calculated.is_some() && (self.machine.given == 0 || given == calculated)
+        };
+        match cluster.api_vips().iter().enumerate().all(right) {
+            true => ok("The Cluster Machine CIDR is equivalent to the calculated CIDR."),
+            false => fail("The Cluster Machine CIDR is different than the calculated CIDR."),
         }
     }
 

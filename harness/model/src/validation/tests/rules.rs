@@ -467,6 +467,11 @@ fn machine_network(w: &mut World, cidr: &str) {
     w.c().machine_networks = Some(vec![MachineNetwork { cidr: Some(cidr.into()), ..Default::default() }]);
 }
 
+fn second_machine_network(w: &mut World, cidr: &str) {
+    let second = MachineNetwork { cidr: Some(cidr.into()), ..Default::default() };
+    w.c().machine_networks.as_mut().unwrap().push(second);
+}
+
 fn forget_inventories(w: &mut World) {
     w.hosts.iter_mut().for_each(|h| h.set_inventory(None));
 }
@@ -489,6 +494,8 @@ fn cluster_rows() -> Vec<Row<ClusterValidationId>> {
         (V::ApiVipsDefined, "DHCP waits for the network", ha, |w| { w.c().api_vips = None; no_machine_network(w); w.c().vip_dhcp_allocation = Some(true) }, Is(Pending)),
         (V::IngressVipsDefined, "", ha, |w| w.c().ingress_vips = None, Is(Failure)),
         (V::MachineCidrEqualsToCalculatedCidr, "", ha, |w| machine_network(w, "10.7.0.0/24"), Is(Failure)),
+        (V::MachineCidrEqualsToCalculatedCidr, "another one beside it", ha, |w| second_machine_network(w, "fd2e:6f44:5dd8::/64"), Is(Success)),
+        (V::MachineCidrEqualsToCalculatedCidr, "a VIP that is in no network", ha, |w| vip(w, "10.1.1.1", Succeeded), Is(Failure)),
         (V::MachineCidrEqualsToCalculatedCidr, "no VIPs", ha, |w| { w.c().api_vips = None; w.c().ingress_vips = None }, Is(Pending)),
         (V::MachineCidrEqualsToCalculatedCidr, "no inventory", ha, forget_inventories, Is(Pending)),
         (V::MachineCidrEqualsToCalculatedCidr, "user-managed", ha, |w| { machine_network(w, "10.7.0.0/24"); unmanaged(w) }, Is(Success)),
