@@ -11,7 +11,7 @@
 //! Monitors look at validations, and at the statuses that follow from them, in rounds. What held for less than two rounds may be
 //! missed by one service and met by the other; it does not count. What was told of a validation is compared with what it went
 //! through in the same history. How far a host gets in the moment before it is stopped (cancelled, or failed with its cluster) does
-//! not count either.
+//! not count either, nor whether the last logs came before a run was over.
 
 mod explain;
 mod project;
@@ -212,7 +212,11 @@ fn same_but_for_moments(strand: &Strand, of: [&Entity; 2], [x, y]: [&Line; 2], o
             .map(|(at, word)| {
                 // It takes a round until the cluster follows a host, and one until the other hosts follow the cluster.
                 let cut = entity.stopped.is_some_and(|stopped| word.since + short * 2 >= stopped);
-                (strand.may_miss(&word.text) && line.is_brief(at, short)) || (strand.may_be_cut(&word.text) && cut)
+                // Beside the last report of the installation.
+                let late = strand.runs_beside() && word.since + short * 2 >= entity.ended;
+                (strand.may_miss(&word.text) && line.is_brief(at, short))
+                    || (strand.may_be_cut(&word.text) && cut)
+                    || late
             })
             .collect()
     };

@@ -102,6 +102,12 @@ impl Strand {
         }
     }
 
+    /// Is it told by somebody whom the end of the installation does not wait for? The end of a run does not wait, either: logs are
+    /// sent beside the last report.
+    pub(super) fn runs_beside(&self) -> bool {
+        matches!(self, Self::Event(kind) if kind == "cluster_logs_uploaded" || kind == "host_logs_uploaded")
+    }
+
     /// Is it what was told of a validation?
     pub(super) fn is_of_validation(&self) -> bool {
         matches!(self, Self::Event(kind) if kind.starts_with(VALIDATION))
@@ -199,13 +205,24 @@ pub struct Entity {
     pub hit: bool,
     /// Since when it is `error` or `cancelled`, if that is how it ended.
     pub stopped: Option<Timestamp>,
+    /// Until when the run was looked at.
+    pub ended: Timestamp,
     /// Each event (kind and word) with its time: for the order of events.
     pub moments: BTreeMap<(String, String), Span>,
 }
 
 impl Entity {
     fn new(kind: Kind, name: String) -> Self {
-        Self { kind, name, role: None, strands: BTreeMap::new(), hit: false, stopped: None, moments: BTreeMap::new() }
+        Self {
+            kind,
+            name,
+            role: None,
+            strands: BTreeMap::new(),
+            hit: false,
+            stopped: None,
+            ended: Timestamp::UNSET,
+            moments: BTreeMap::new(),
+        }
     }
 
     fn push(&mut self, strand: Strand, word: &str, at: Timestamp) {
@@ -406,8 +423,10 @@ pub fn project(history: &[Observation]) -> Projection {
         span.first = span.first.min(o.at());
         span.last = span.last.max(o.at());
     }
+    let ended = history.last().map_or(Timestamp::UNSET, Observation::at);
     for entity in projection.entities.values_mut() {
         entity.check_validation_events();
+        entity.ended = ended;
         let last = entity.strands.get(&Strand::Status).and_then(|line| line.words.last());
         entity.stopped = last.filter(|word| STOPPED.contains(&word.text.as_str())).map(|word| word.since);
     }

@@ -278,6 +278,17 @@ fn what_a_host_did_at_last_before_it_was_stopped(
     assert_eq!(found.is_empty(), same, "{found:#?}");
 }
 
+/// Logs are sent beside the last report, and the run is over with that.
+#[rstest]
+#[case("cluster_logs_uploaded", 990, true)]
+#[case("cluster_logs_uploaded", 500, false)]
+#[case("cluster_installation_completed", 990, false)]
+fn logs_that_came_at_last(#[case] name: &'static str, #[case] second: i64, #[case] same: bool) {
+    let with = made(&SIMULATED, &[(second, Thing::ClusterEvent(name, "Uploaded logs for the cluster".into()))]);
+    let found = differences(&made(&SIMULATED, &[]), &with);
+    assert_eq!(found.is_empty(), same, "{found:#?}");
+}
+
 #[test]
 fn a_host_that_is_only_in_one_is_told() {
     let fewer = Made { names: &["master-0", "master-1"], ..SIMULATED };
