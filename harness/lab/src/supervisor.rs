@@ -150,11 +150,12 @@ pub fn supervise_main(args: &[OsString]) -> ExitCode {
 
 /// `true`: nothing is left.
 fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
-    let harness = harness
+    let pid: u32 = harness
         .to_str()
         .and_then(|pid| pid.parse().ok())
-        .and_then(ProcessId::of)
-        .ok_or_else(|| io::Error::other("the harness is not there"))?;
+        .ok_or_else(|| io::Error::other(format!("{} is no process", harness.display())))?;
+    // `None`: killed before this program was loaded. What it has written down until then goes all the same.
+    let harness = ProcessId::of(pid);
     // Blocked here, in all threads to come, and waited for in one of them.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -183,7 +184,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
         stdout.flush()?;
     }
 
-    let dead = || wait::until_blocking(Instant::now() + DEATH, || !harness.is_alive());
+    let dead = || wait::until_blocking(Instant::now() + DEATH, || harness.as_ref().is_none_or(|h| !h.is_alive()));
     let note = Note { path: log.to_path_buf() };
     match events.recv() {
         Ok(Event::HarnessGone { last_words }) if last_words == KEEP => {
@@ -210,7 +211,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
     if !ledger.exists() {
         return Ok(true);
     }
-    note.write(&format!("harness {} is gone, removing what it left", harness.pid));
+    note.write(&format!("harness {pid} is gone, removing what it left"));
     let settled = match cleanup::settle_all(ledger, "supervisor", BUDGET) {
         Ok(settled) => settled,
         Err(error) => {

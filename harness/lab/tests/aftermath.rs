@@ -227,6 +227,23 @@ fn gc_spares_the_living_and_removes_the_dead() {
     assert_eq!(mini.plan().to_string(), "nothing to remove\n");
 }
 
+/// Loading a program takes tens of milliseconds, and the harness may be gone by then.
+#[test]
+fn a_harness_that_died_before_its_supervisor_came_up() {
+    let mut mini = Mini::start("alone");
+    mini.kill9();
+    let ledger =
+        entries(&mini.registry).into_iter().find(|path| path.extension().is_some_and(|e| e == "ledger")).unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_mini-harness"))
+        .arg(vlab_lab::supervisor::VERB)
+        .args([ledger.as_os_str(), mini.child.id().to_string().as_ref(), mini.folder.join("supervisor.log").as_ref()])
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    mini.assert_nothing_is_left();
+}
+
 /// A private directory without any ledger (a test that was killed): found by its owner's note.
 #[test]
 fn gc_finds_private_directories_that_no_ledger_knows() {
