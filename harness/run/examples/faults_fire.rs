@@ -1,5 +1,5 @@
-//! How often each kind of fault really happens: every scenario that ships and has faults, in virtual time, with so many seeds
-//! (100 without an argument). A fault counts when it had an effect on all that it was to hit.
+//! How often each kind of fault really happens: every scenario that ships, has faults and can run in virtual time, there, with so
+//! many seeds (100 without an argument). A fault counts when it had an effect on all that it was to hit.
 //!
 //! `cargo run -p vlab-run --example faults_fire -- 100`
 
@@ -10,7 +10,7 @@ use vlab_history::Recorder;
 use vlab_run::fault::lives;
 use vlab_run::prepare::{Choices, prepare};
 use vlab_run::simulate::simulate;
-use vlab_scenario::{Catalogue, Need};
+use vlab_scenario::{Catalogue, HostKind, Need};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds: u64 = std::env::args().nth(1).map_or(Ok(100), |n| n.parse())?;
@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for entry in catalogue.list() {
         let scenario = vlab_scenario::load(&catalogue.find(&entry.name)?, &catalogue)?;
-        if scenario.faults.is_empty() || scenario.needs.contains(&Need::RealTime) {
+        let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+        if scenario.faults.is_empty() || scenario.needs.contains(&Need::RealTime) || machines {
             continue;
         }
         for seed in 1..=seeds {
