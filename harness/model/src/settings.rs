@@ -363,8 +363,8 @@ variables! {
         "WAITING_FOR_CLUSTER_OPERATORS_HARD" => waiting_for_cluster_operators_hard: Duration = hours(10);
         /// The same with soft timeouts.
         "WAITING_FOR_CLUSTER_OPERATORS_SOFT" => waiting_for_cluster_operators_soft: Duration = mins(70);
-        /// How long a monitored operator that comes with the product may take.
-        "BUILTIN_OPERATOR_TIMEOUT" => builtin_operator_timeout: Duration = hours(1);
+        /// `timeout_seconds` of a monitored operator that comes with the product. Whole seconds on the wire, therefore never scaled.
+        "BUILTIN_OPERATOR_TIMEOUT_SECONDS" => builtin_operator_timeout_seconds: i64 = 3600;
     }
 }
 

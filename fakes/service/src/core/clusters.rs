@@ -432,14 +432,14 @@ fn blank(core: &mut Core, now: Timestamp, id: Uuid, kind: &str) -> ClusterRow {
     if core.config.settings.check_cluster_version {
         operators.push("cvo");
     }
-    let timeout = core.config.settings.constants.builtin_operator_timeout.as_secs() as i64;
+    let timeout = core.config.settings.constants.builtin_operator_timeout_seconds;
     let monitored = operators
         .into_iter()
         .map(|name| MonitoredOperator {
             cluster_id: Some(id),
             name: Some(name.into()),
             operator_type: Some(OperatorType::Builtin),
-            timeout_seconds: Some(timeout.max(1)),
+            timeout_seconds: Some(timeout),
             status_updated_at: unset,
             ..MonitoredOperator::default()
         })
