@@ -513,11 +513,12 @@ impl ControlPlane {
         node.state == NodeState::Configuring && !node.told && (installer || follows(LogReader::Controller))
     }
 
-    /// The controller told the cluster that it is ready.
+    /// The controller told the cluster that it is ready. Of a real cluster whoever looks at it says so, before anybody there can
+    /// know.
     pub fn controller_is_ready(&mut self) -> Vec<Happening> {
         match std::mem::replace(&mut self.controller_ready, true) {
-            false => vec![Happening::ControllerReady],
-            true => Vec::new(),
+            false if !self.observed => vec![Happening::ControllerReady],
+            _ => Vec::new(),
         }
     }
 

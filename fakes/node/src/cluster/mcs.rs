@@ -11,8 +11,7 @@ use vlab_api::Timestamp;
 
 use super::api::{Api, Request, User};
 use super::facts::{FOLDER, Facts};
-use super::pki::Pair;
-use super::pki::Pki;
+use super::pki::{Pair, Pki};
 use super::serve::{Outgoing, serve, tls};
 use super::store::Store;
 use crate::{ignition, say};
