@@ -71,8 +71,10 @@ pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Re
     })
 }
 
-/// What cargo tells a program that it runs must not reach the next cargo.
+/// What cargo tells a program that it runs must not reach the next cargo, nor must a tool that looks at what is built build it: the
+/// same bytes, whoever asks for them.
 pub(crate) fn without_cargo(command: &mut Command) {
+    command.env_remove("RUSTC_WORKSPACE_WRAPPER");
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);
