@@ -21,7 +21,7 @@ use vlab_lab::machines::{
     Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Machine, MachineError, MachineEvent,
     MachineSpec, Machines, MachinesOptions, NicSpec, Plug, console, find_ovmf, probe,
 };
-use vlab_lab::network::{Form, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, permits};
+use vlab_lab::network::{Form, Frames, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, permits};
 use vlab_lab::proc::{self, ProcessId};
 use vlab_lab::process::{Child, Program};
 use vlab_model::console::Classifier;
@@ -288,6 +288,16 @@ async fn lab_a_disk_fails_on_demand_and_a_panic_is_recognised() {
     assert!(reader.fail_disk("vda", DiskFault::Reads).await.is_err(), "it fails already");
     reader.heal_disk("vda").await.unwrap();
     within(SOON, "reads work again", || said(&reader).ends_with("rrr"));
+    // A limit for writes leaves reads alone; what QEMU has made of it is asked of QEMU.
+    let limit = async || {
+        let nodes = reader.monitor("query-block", serde_json::Value::Null).await.unwrap();
+        let found = nodes.as_array().unwrap().iter().find(|node| node["qdev"].as_str().unwrap().contains("ua-vda"));
+        found.unwrap()["inserted"]["iops_wr"].as_u64().unwrap()
+    };
+    reader.limit_writes("vda", Some(25)).await.unwrap();
+    assert_eq!(limit().await, 25);
+    reader.limit_writes("vda", None).await.unwrap();
+    assert_eq!(limit().await, 0);
     let error = reader.fail_disk("vdz", DiskFault::All).await.unwrap_err();
     assert!(error.to_string().contains("it has no disk vdz"), "{error}");
 
@@ -296,6 +306,61 @@ async fn lab_a_disk_fails_on_demand_and_a_panic_is_recognised() {
     let text = line(&mut panics.console().unwrap(), "panic").await;
     assert_eq!(Classifier::default().classify(&text).map(|check| check.id), Some("kernel-panic"));
     machines.stop().await.unwrap();
+    world.assert_nothing_is_left();
+}
+
+/// A small folder in memory, unmounted when it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, and why, where this user may mount nothing.
+    fn new(folder: &Path, size: &str) -> Option<Self> {
+        fs::create_dir(folder).unwrap();
+        let options = format!("size={size}");
+        match nix::mount::mount(
+            Some("vlab"),
+            folder,
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            Some(options.as_str()),
+        ) {
+            Ok(()) => Some(Self(folder.to_path_buf())),
+            Err(error) => {
+                println!("skipped: a small disk cannot be made here: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+/// The disk of this computer is full: that is told as what it is, and the guest, which could do nothing about it, is told
+/// nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_a_full_disk_of_this_computer_is_told_as_that() {
+    let world = World::new();
+    if no_machines() {
+        return;
+    }
+    let Some(scratch) = SmallDisk::new(&world.path().join("small"), "6m") else { return };
+    let mut options = world.options();
+    options.scratch = scratch.0.clone();
+    let machines = Machines::start(options).await.unwrap();
+    let mut events = machines.events();
+    let writer = machines.create(world.tiny("writer", "writing\n", Then::WriteForever)).await.unwrap();
+    let full = event(&mut events, "io-error").await;
+    assert!(full.is_out_of_space() && full.machine == "writer", "{full:?}");
+    assert_eq!(event(&mut events, "suspended").await.words().1, "ioerror");
+    assert!(machines.folder().starts_with(&scratch.0));
+    let said = fs::read_to_string(writer.console_log()).unwrap();
+    assert!(said.contains("ww") && !said.contains('E'), "{said}");
+    machines.stop().await.unwrap();
+    drop(scratch);
     world.assert_nothing_is_left();
 }
 
@@ -504,6 +569,13 @@ async fn lab_network_answers_and_faults_cut_it() {
     let cut = inside(&network, folder, &["lease", "eth0", "52:54:00:00:00:00"]);
     assert!(cut.contains("Error"), "{cut}");
     network.heal().await.unwrap();
+    // The same when only its questions for an address are lost, or all packets of their size; not when longer ones are.
+    for (frames, lost) in [(Frames::Dhcp, true), (Frames::LongerThan(200), true), (Frames::LongerThan(1000), false)] {
+        network.set_loss_of(host, Peer::Gateway, frames, 100).await.unwrap();
+        let got = inside(&network, folder, &["lease", "eth0", "52:54:00:00:00:00"]);
+        assert_eq!(got.contains("Error"), lost, "{frames:?}: {got}");
+        network.set_loss_of(host, Peer::Gateway, frames, 0).await.unwrap();
+    }
     assert!(inside(&network, folder, &["lease", "eth0", "52:54:00:00:00:00"]).starts_with("address 192.168.126.11 "));
     network.set_link("master-0", false).await.unwrap();
     network.set_link("master-0", true).await.unwrap();

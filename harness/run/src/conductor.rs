@@ -14,7 +14,7 @@ use vlab_agents::profile::HostAddresses;
 use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan, Mutation};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
-use vlab_api::types::ClusterStatus;
+use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
@@ -23,7 +23,7 @@ use vlab_scenario::{Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, 
 use crate::fault::hit::{Doing, Lookup, Outside, doing};
 use crate::fault::machine::{Deed, deed};
 use crate::fault::{Engine, Hit, Order, Stage};
-use crate::moment::{Cast, Tracker};
+use crate::moment::{Cast, Tracker, percentage};
 use crate::user::{Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -89,6 +89,15 @@ pub enum MachineOrder {
     },
 }
 
+/// A disk of a machine that fails later.
+#[derive(Clone, Debug, PartialEq)]
+struct Armed {
+    fault: String,
+    deed: Deed,
+    host: String,
+    percent: u32,
+}
+
 /// What a fault does outside of the conductor: to the service, its database, or the way there.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
@@ -131,6 +140,10 @@ pub struct Conductor {
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
     machine_orders: Vec<MachineOrder>,
+    /// Disks that are to fail once so much is written on them.
+    armed: Vec<Armed>,
+    /// How much of its image each host has on its disk, of a hundred, as the service knows it.
+    written: BTreeMap<Uuid, u32>,
     /// Infra-envs of clusters, for the hosts that come on day 2.
     infra_envs: Vec<Ready>,
     /// Clusters that were opened for more hosts and whose hosts have not been switched on.
@@ -179,6 +192,8 @@ impl Conductor {
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
             machine_orders: Vec::new(),
+            armed: Vec::new(),
+            written: BTreeMap::new(),
             infra_envs: Vec::new(),
             opened: Vec::new(),
             hosts_started: 0,
@@ -413,6 +428,12 @@ impl Conductor {
             What::HostStatus { host, cluster, .. } if source.tells_states(self.score.state_source) => {
                 self.belongs(host, cluster);
             }
+            What::HostStage { host, to: Some(HostStage::WritingImageToDisk), ref info, .. }
+                if source.tells_states(self.score.state_source) =>
+            {
+                let percent = percentage(info).unwrap_or(0);
+                self.wrote(host, percent);
+            }
             What::ClusterStatus { cluster, to: ClusterStatus::AddingHosts, .. } => self.opened.push(cluster),
             _ => {}
         }
@@ -570,7 +591,7 @@ impl Conductor {
     /// Does to the hosts what the fault engine says.
     fn carry_out(&mut self, now: Timestamp, order: Order) {
         if let Some(order) = self.order_for_machines(&order) {
-            return self.machine_orders.push(order);
+            return self.order_machines(order);
         }
         let (fault, hit) = match order {
             Order::Inject(fault, hit) => (fault, hit),
@@ -645,13 +666,59 @@ impl Conductor {
             _ => return None,
         };
         let is_machine = |name: &String| self.score.scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm);
-        on.iter().any(is_machine).then(|| deed(fault)).flatten().map(|deed| MachineOrder::Fault {
+        on.iter().any(is_machine).then(|| deed(fault).ok()).flatten().map(|deed| MachineOrder::Fault {
             name: fault.name.clone(),
             deed,
             on,
             to,
             undo,
         })
+    }
+
+    /// Passes an order on, but for disks that are to fail later: these wait in [`Conductor::wrote`].
+    fn order_machines(&mut self, mut order: MachineOrder) {
+        if let MachineOrder::Fault { name, deed, on, undo, .. } = &mut order
+            && let deed @ Deed::DiskFails { percent } = *deed
+        {
+            if *undo {
+                // What has not failed yet does not any more, and needs no help.
+                on.retain(|host| !self.armed.iter().any(|armed| armed.fault == *name && armed.host == *host));
+                self.armed.retain(|armed| armed.fault != *name);
+            } else {
+                let so_far = |host: &String| {
+                    let host = self.score.scenario.host(host)?;
+                    self.written.get(&self.host_ids[host.index]).copied()
+                };
+                let (now, later): (Vec<_>, Vec<_>) =
+                    on.drain(..).partition(|host| so_far(host).unwrap_or(0) >= percent);
+                *on = now;
+                let armed = |host| Armed { fault: name.clone(), deed, host, percent };
+                self.armed.extend(later.into_iter().map(armed));
+            }
+            if on.is_empty() {
+                return;
+            }
+        }
+        self.machine_orders.push(order);
+    }
+
+    /// A host has so much of its image on its disk.
+    fn wrote(&mut self, host: Uuid, percent: u32) {
+        self.written.insert(host, percent);
+        let Some(name) = self.host_ids.iter().position(|id| *id == host).map(|i| &self.score.scenario.hosts[i].name)
+        else {
+            return;
+        };
+        let (due, waiting): (Vec<Armed>, Vec<Armed>) =
+            self.armed.drain(..).partition(|a| a.host == *name && percent >= a.percent);
+        self.armed = waiting;
+        self.machine_orders.extend(due.into_iter().map(|armed| MachineOrder::Fault {
+            name: armed.fault,
+            deed: armed.deed,
+            on: vec![armed.host],
+            to: Vec::new(),
+            undo: false,
+        }));
     }
 
     /// Positions of hosts in the fleet.
@@ -805,5 +872,48 @@ mod tests {
         assert_ne!(host_id(1, 0), host_id(1, 1));
         assert_ne!(host_id(1, 0), host_id(2, 0));
         assert_eq!(host_id(1, 0).get_version_num(), 4);
+    }
+
+    /// A disk that is to fail in the middle waits until the service knows that so much is written.
+    #[test]
+    fn a_disk_fails_when_so_much_is_written() {
+        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: n, kind: vm}]\n\
+                    faults: [{name: disk, at: 1h, target: n-0, inject: disk-fails, with: {percent: 40}}]\n";
+        let catalogue = vlab_scenario::Catalogue::embedded();
+        let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+        let choices = crate::prepare::Choices { seed: Some(1), ..Default::default() };
+        let prepared = crate::prepare::prepare(scenario, &catalogue, &choices).unwrap();
+        let score = prepared.score(RunInfo::default(), String::new());
+        let mut conductor = Conductor::new(score, Recorder::new(None));
+        let now = Timestamp::from_secs(100);
+        conductor.start(now);
+        let host = conductor.host_ids[0];
+        let fault = conductor.score.scenario.faults[0].clone();
+        let hit = || Hit::Hosts(vec!["n-0".to_owned()]);
+        let writes = |conductor: &mut Conductor, info: &str| {
+            let what = What::HostStage {
+                host,
+                from: None,
+                to: Some(HostStage::WritingImageToDisk),
+                info: info.to_owned(),
+                percentage: 0,
+            };
+            conductor.observe(now, Source::Database, None, what);
+            conductor.take_machine_orders().len()
+        };
+        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
+        assert_eq!(conductor.take_machine_orders(), []);
+        assert_eq!([writes(&mut conductor, ""), writes(&mut conductor, "35%")], [0, 0]);
+        assert_eq!([writes(&mut conductor, "41%"), writes(&mut conductor, "45%")], [1, 0], "once");
+        conductor.carry_out(now, Order::Undo(fault.clone(), hit()));
+        assert_eq!(conductor.take_machine_orders().len(), 1, "what has failed is healed");
+        // When so much is written already, at once; and a fault that ends before its time does nothing at all.
+        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
+        assert_eq!(conductor.take_machine_orders().len(), 1);
+        assert_eq!(writes(&mut conductor, ""), 0);
+        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
+        conductor.carry_out(now, Order::Undo(fault, hit()));
+        assert_eq!(conductor.take_machine_orders(), []);
+        assert_eq!(writes(&mut conductor, "90%"), 0);
     }
 }

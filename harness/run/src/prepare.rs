@@ -1,6 +1,7 @@
 //! From a scenario and what the user chose beside it to everything that a run needs to know, before anything is started.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +107,14 @@ pub enum PrepareError {
         /// The service.
         target: String,
         /// Why not.
+        why: String,
+    },
+    /// The live image that the scenario gives cannot be booted.
+    #[error("infra_env.iso: {} {why}", .path.display())]
+    Iso {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, as the end of a sentence that begins with its name.
         why: String,
     },
     /// A setting cannot be used.
@@ -260,6 +269,11 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
         }
+        if let Some(path) = &scenario.infra_env.iso
+            && let Err(why) = crate::vm::whole(path)
+        {
+            return Err(PrepareError::Iso { path: path.clone(), why });
+        }
     }
     if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, not_ours(target, fault)?))) {
         return unfit(format!("the fault {} ({}): {why}", fault.name, fault.kind));
@@ -412,5 +426,29 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&pull_secret(1)).unwrap();
         assert!(value["auths"]["quay.io"]["auth"].as_str().unwrap().len() > 20);
         assert_ne!(pull_secret(1), pull_secret(2));
+    }
+
+    /// Hosts that are simulated boot nothing, so nobody looks at what they would boot.
+    #[test]
+    fn a_live_image_that_is_none_is_refused_before_anything_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let iso = folder.path().join("rhcos.iso");
+        std::fs::write(&iso, "half of an answer").unwrap();
+        let text = format!(
+            "version: 1\nname: t\ncluster: {{topology: sno}}\ninfra_env: {{iso: {}}}\nhosts: [{{name: n}}]\n",
+            iso.display()
+        );
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+        let with = |hosts| {
+            let choices = Choices { hosts: Some(hosts), ..Choices::default() };
+            prepare(scenario.clone(), &catalogue, &choices).map(drop).map_err(|e| e.to_string())
+        };
+        let refused = with(HostKind::Vm).unwrap_err();
+        assert!(
+            refused.starts_with("infra_env.iso: ") && refused.contains("rhcos.iso is no ISO 9660 image"),
+            "{refused}"
+        );
+        assert_eq!(with(HostKind::Simulated), Ok(()));
     }
 }

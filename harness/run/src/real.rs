@@ -536,13 +536,9 @@ impl Bench<'_> {
             ledger,
             ability: &ability,
         };
-        let (mut machines, news) = VirtualLab::start(&ground, plan).await?;
+        let (machines, news) = VirtualLab::start(&ground, plan).await?;
         result.run.versions.extend(machines.versions().map(|(name, version)| (name.to_owned(), version)));
-        let lab = match Box::pin(self.set_up_services(result, run_id, ledger, Some(inside))).await {
-            Ok(lab) => machines.connect(lab.endpoint.address()).map(|()| lab).map_err(LabError::from),
-            Err(error) => Err(error),
-        };
-        match lab {
+        match Box::pin(self.set_up_services(result, run_id, ledger, Some(inside))).await {
             Ok(lab) => Ok(Lab { machines: Some((Box::new(machines), news)), ..lab }),
             Err(error) => {
                 for problem in machines.stop().await {
@@ -772,8 +768,13 @@ impl Bench<'_> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut idle_since = None;
-        let mut problem = None;
+        // Machines reach the service as simulated hosts do: through the gateway, where a fault needs one.
+        let connected = machines.as_mut().map_or(Ok(()), |machines| machines.connect(outside.hosts.address()));
+        let mut problem = connected.err().map(|VmError { what, error }| (what, error));
         let ending = loop {
+            if problem.is_some() {
+                break None;
+            }
             for send in conductor.take_sends() {
                 traffic.send(send);
             }
@@ -834,9 +835,11 @@ impl Bench<'_> {
                     let now = self.clock.now();
                     match item {
                         News::Seen(source, what) => conductor.observe(now, source, None, what),
-                        News::Lost { machine, how } => {
+                        News::Lost { machine, how, advice } => {
                             let after = now.since(begun).as_secs_f64();
-                            problem = Some(("machines", format!("{machine}: {how}, {after:.1} s after the start of the run")));
+                            let end = if advice.is_empty() { String::new() } else { format!("; {advice}") };
+                            let when = format!("{after:.1} s after the start of the run");
+                            problem = Some(("machines", format!("{machine}: {how}, {when}{end}")));
                             break None;
                         }
                         News::Broken(VmError { what, error }) => {

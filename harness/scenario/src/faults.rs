@@ -62,7 +62,7 @@ impl TargetForm {
 /// Which hosts can have a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultHosts {
-    /// Simulated ones only: it is about what a program on the host does.
+    /// Simulated ones only, so far.
     Simulated,
     /// Both; how it is done differs.
     Any,
@@ -195,7 +195,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Hosts],
         lasts: Moment,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the agent ends and is started again; an installer that runs goes on",
     },
     FaultRow {
@@ -293,7 +293,7 @@ pub static FAULTS: &[FaultRow] = &[
             Some("40"),
             "what a synchronous write takes, in milliseconds",
         )],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the disk speed check finds a slow disk",
     },
     FaultRow {
@@ -307,7 +307,7 @@ pub static FAULTS: &[FaultRow] = &[
             Some("50"),
             "when so much of the image is written; 0: already when its speed is measured",
         )],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the disk fails while the image is written",
     },
     FaultRow {
@@ -334,7 +334,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Hosts],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "after the installation the discovery image is booted again; when the fault ends, somebody puts that right",
     },
     FaultRow {
@@ -413,7 +413,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Hosts],
         lasts: Time,
         params: &[param("of", F::Host, None, "the host whose address it has")],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the host has the address of another one",
     },
     FaultRow {
@@ -431,7 +431,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Link],
         lasts: Time,
         params: &[param("rtt_ms", F::Number(1, 600_000), Some("1500"), "round-trip time in milliseconds"), ONE_WAY],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "packets between hosts take long",
     },
     FaultRow {
@@ -458,7 +458,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[param("vip", F::Words(&["api", "ingress"]), Some("api"), "which address")],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "somebody else has one of the cluster's virtual addresses",
     },
     FaultRow {
@@ -467,7 +467,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[DNS_NAME],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the DNS does not know a name of the cluster",
     },
     FaultRow {
@@ -476,7 +476,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[DNS_NAME, param("address", F::Address, Some("198.51.100.66"), "what it answers")],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the DNS gives a wrong address for a name of the cluster",
     },
     FaultRow {
@@ -485,7 +485,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[param("address", F::Address, Some("198.51.100.66"), "what it answers")],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the DNS knows every name below the cluster's domain",
     },
     // --- control plane
@@ -495,7 +495,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "nobody reaches the cluster's API, nor its machine-config server",
     },
     FaultRow {
@@ -504,7 +504,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the machine-config server does not answer: nodes wait for their ignition",
     },
     FaultRow {
@@ -513,7 +513,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Hosts],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "the installed system boots and does not ask for its place in the cluster",
     },
     FaultRow {
@@ -522,7 +522,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Hosts],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "nobody approves the certificate with which the host wants to become a node",
     },
     FaultRow {
@@ -531,7 +531,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "bootkube fails and is started again, as long as the fault lasts",
     },
     FaultRow {
@@ -540,7 +540,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "bootkube does not come to its end",
     },
     FaultRow {
@@ -549,7 +549,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "etcd does not leave the bootstrap host: a member fails, and there is no quorum without it",
     },
     FaultRow {
@@ -558,7 +558,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "etcd has left the bootstrap host and has too few members up: no API as long as the fault lasts",
     },
     FaultRow {
@@ -567,7 +567,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[param("operator", F::Text, Some("console"), "which one")],
-        hosts: Any,
+        hosts: Simulated,
         purpose: "an operator does not become available",
     },
     FaultRow {

@@ -173,7 +173,7 @@ fn the_page_about_faults_is_the_tables() {
     };
     let mut page = String::from(
         "# Kinds of faults\n\nMade from the table in `harness/scenario/src/faults.rs`; a test keeps it so. How a scenario declares a \
-         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nTo virtual machines `crash`, `reboot`, `uplink-cut`, `disconnect`, `media-lost`, `partition` and `packet-loss` can be done so far.\n",
+         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nWhat hits `simulated` hosts cannot be done to virtual machines yet, what hits `any` can.\n",
     );
     for place in FaultPlace::NAMES {
         let rows: Vec<_> = FAULTS.iter().filter(|r| r.place.as_str() == *place).collect();

@@ -29,7 +29,7 @@ pub enum IsoError {
     #[error("is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
     NotIso,
     /// Shorter than it says. coreos-installer refuses it, too.
-    #[error("is cut off: it should have {says} bytes and has {has}")]
+    #[error("is cut off: it has {has} of {says} bytes")]
     Truncated {
         /// Bytes that the volume descriptor says.
         says: u64,

@@ -209,7 +209,7 @@ fn a_cut_image_is_refused() {
     let says = image.len() + 1;
     assert_eq!(
         BaseImage::read(&image).unwrap_err().to_string(),
-        format!("is cut off: it should have {says} bytes and has {}", image.len())
+        format!("is cut off: it has {} of {says} bytes", image.len())
     );
 }
 

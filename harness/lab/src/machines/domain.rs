@@ -393,8 +393,9 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     };
     for (place, disk) in spec.disks.iter().enumerate() {
         xml.open("disk type='file' device='disk'");
-        // Errors are the guest's to see, as they are with a real disk; libvirt's default would stop the machine.
-        xml.line("<driver name='qemu' type='qcow2' cache='unsafe' discard='unmap' error_policy='report' rerror_policy='report'/>");
+        // Errors are the guest's to see, as they are with a real disk; libvirt's default would stop the machine. But that this
+        // computer's disk is full is none of the guest's errors: the machine stands still then, and QEMU says why.
+        xml.line("<driver name='qemu' type='qcow2' cache='unsafe' discard='unmap' error_policy='enospace' rerror_policy='report'/>");
         xml.line(&format!("<source file='{}'/>", path(&placement.disk(disk))));
         let bus = match disk.bus {
             Bus::Virtio => "virtio",

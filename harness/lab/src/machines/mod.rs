@@ -14,8 +14,8 @@
 //!   .events()                        what happens to machines, pushed (broadcast); see [`MachineEvent::words`]
 //!   .failed()                        the helper has died: the run is inconclusive
 //!   .stop()                          everything gone
-//! Machine: power_off, power_on, shutdown, reset, pause, resume, set_link, eject, fail_disk, heal_disk, screenshot,
-//!          usage, console (lines as they come), console_log, console_socket
+//! Machine: power_off, power_on, shutdown, reset, pause, resume, set_link, eject, fail_disk, heal_disk, limit_writes,
+//!          screenshot, usage, console (lines as they come), console_log, console_socket
 //! ```
 //!
 //! A [`MachineSpec`] has what a scenario says of a host; [`domain::domain_xml`] makes it a domain, purely. Console lines are
@@ -243,6 +243,12 @@ impl MachineEvent {
         }
     }
 
+    /// Could a disk not be written because the disk of this computer is full? The machine stands still then.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(&self.event, DomainEvent::IoError { reason, .. } if reason == protocol::NO_SPACE)
+    }
+
     /// Does the machine not run any more although nobody asked for it? Its QEMU crashed or was killed.
     #[must_use]
     pub fn is_loss(&self) -> bool {
@@ -370,6 +376,12 @@ impl Machines {
     #[must_use]
     pub fn versions(&self) -> &Versions {
         &self.inner.versions
+    }
+
+    /// The private folder with the disks.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.inner.folder
     }
 
     /// What happens to machines from now on. A receiver that falls behind by more than a thousand events is told so.
@@ -1056,6 +1068,19 @@ impl Machine {
         self.monitor("blockdev-del", json!({"node-name": fault_node(disk)})).await.map(drop)
     }
 
+    /// From now on a disk takes so many writes a second and no more; `None` takes the limit away. A write that is waited for
+    /// takes that long then, which is how a slow disk looks to the guest.
+    ///
+    /// # Errors
+    /// It is off, or has no such disk.
+    pub async fn limit_writes(&self, disk: &str, a_second: Option<u32>) -> Result<(), MachineError> {
+        let (device, _) = self.disk_node(disk).await?;
+        let limits = json!({
+            "id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": a_second.unwrap_or(0),
+        });
+        self.monitor("block_set_io_throttle", limits).await.map(drop)
+    }
+
     /// QEMU's path of a disk's device, and the name of the node with its image.
     async fn disk_node(&self, disk: &str) -> Result<(String, String), MachineError> {
         let what = "find the disk";
@@ -1150,8 +1175,12 @@ mod tests {
         assert_eq!(killed.words(), ("stopped", "failed".to_owned()));
         assert!(killed.is_loss());
         assert!(!event(DomainEvent::Stopped { reason: "shutdown".into() }).is_loss());
-        let error = DomainEvent::IoError { device: String::new(), action: "report".into(), reason: String::new() };
-        assert_eq!(event(error).words(), ("io-error", "report".to_owned()));
+        let error = |action: &str, reason: &str| {
+            event(DomainEvent::IoError { device: String::new(), action: action.into(), reason: reason.into() })
+        };
+        assert_eq!(error("report", "").words(), ("io-error", "report".to_owned()));
+        assert!(!error("report", "").is_out_of_space());
+        assert!(error("pause", "enospc").is_out_of_space());
     }
 
     #[tokio::test]

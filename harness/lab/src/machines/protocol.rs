@@ -145,6 +145,9 @@ pub struct DomainUsage {
     pub cpu_ns: u64,
 }
 
+/// [`DomainEvent::IoError`]'s reason when the disk of this computer is full.
+pub const NO_SPACE: &str = "enospc";
+
 /// What happens to domains. The words behind are libvirt's reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "did")]
@@ -187,7 +190,7 @@ pub enum DomainEvent {
         device: String,
         /// `report`, `pause`, `none`.
         action: String,
-        /// QEMU's words, for example `enospc`.
+        /// [`NO_SPACE`] or nothing.
         reason: String,
     },
     /// Something that this version does not know.

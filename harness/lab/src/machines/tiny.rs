@@ -14,6 +14,9 @@ pub enum Then {
     /// Reads the first sector of its disk again and again, 18 times a second at most: `r` on the serial port for each read
     /// that worked, `E` for each that did not.
     ReadForever,
+    /// Writes its disk from the first sector on, 32 KiB at a time: `w` on the serial port for each write that worked, `E` for
+    /// each that did not.
+    WriteForever,
     /// Sends back every byte that comes in on the serial port.
     Echo,
 }
@@ -33,7 +36,7 @@ pub const TEXT_MAX: usize = PACKET - TEXT - 1;
 
 /// 16-bit code, loaded by the BIOS at 0x7c00. The jump at [`AFTER`] goes to the part that [`Then`] names.
 #[rustfmt::skip]
-const CODE: [u8; 0x71] = [
+const CODE: [u8; 0x94] = [
     // 00: cli; ax = ds = es = ss = 0; sp = 0x7c00
     0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c,
     // 0c: keep the number of the boot drive at 0x7df0; si = text
@@ -54,12 +57,15 @@ const CODE: [u8; 0x71] = [
     0xb0, b'r', 0x73, 0x02, 0xb0, b'E', 0xe8, 0xc0, 0xff, 0xf4, 0xeb, 0xe3,
     // 60 echo: wait for a byte (0x3fd bit 0), take it, say it, again
     0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xf8, 0xba, 0xf8, 0x03, 0xec, 0xe8, 0xae, 0xff, 0xeb, 0xef,
+    // 71 write for ever: sti; int 13h, ax = 4300h with the same packet, count 64; say `w` or `E`; 64 sectors on; again
+    0xfb, 0xb8, 0x00, 0x43, 0x8a, 0x16, 0xf0, 0x7d, 0xbe, 0xe0, 0x7d, 0xc7, 0x06, 0xe2, 0x7d, 0x40, 0x00, 0xcd, 0x13,
+    0xb0, b'w', 0x73, 0x02, 0xb0, b'E', 0x83, 0x06, 0xe8, 0x7d, 0x40, 0xe8, 0x8b, 0xff, 0xeb, 0xdd,
 ];
 
 /// The displacement of the jump that is taken at the end of the text, and the place that it counts from.
 const AFTER: usize = 0x17;
 
-/// Parameters of the read: 16 bytes, one sector, to 0000:8000, sector 0.
+/// Parameters of reads and writes: 16 bytes, one sector, to 0000:8000, sector 0.
 const READ: [u8; 16] = [16, 0, 1, 0, 0x00, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// A boot sector that says `text` (at most [`TEXT_MAX`] bytes are said) on the first serial port.
@@ -73,6 +79,7 @@ pub fn boot_sector(text: &str, then: Then) -> [u8; 512] {
         Then::DebugExit => 0x3c,
         Then::ReadForever => 0x42,
         Then::Echo => 0x60,
+        Then::WriteForever => 0x71,
     } - (AFTER as u8 + 1);
     for (place, byte) in sector[TEXT..TEXT + TEXT_MAX].iter_mut().zip(text.bytes()) {
         *place = byte;
@@ -94,12 +101,13 @@ mod tests {
             (Then::DebugExit, 0xb0),
             (Then::ReadForever, 0xfb),
             (Then::Echo, 0xba),
+            (Then::WriteForever, 0xfb),
         ] {
             let sector = boot_sector("", then);
             let target = AFTER + 1 + usize::from(sector[AFTER]);
             assert_eq!(sector[target], first, "{then:?}");
             // What stands before a part never runs into it: a jump, a return or a halt.
-            assert!([0xfd, 0xc3, 0xf4, 0xe3].contains(&sector[target - 1]), "{then:?}");
+            assert!([0xfd, 0xc3, 0xf4, 0xe3, 0xef].contains(&sector[target - 1]), "{then:?}");
         }
     }
 

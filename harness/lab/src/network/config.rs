@@ -249,6 +249,19 @@ pub enum Peer {
     Gateway,
 }
 
+/// Which frames are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Frames {
+    /// All.
+    All,
+    /// Questions to a DHCP server, of either family.
+    Dhcp,
+    /// Questions to an NTP server.
+    Ntp,
+    /// Those whose packet (what is behind the Ethernet header) has more bytes than that.
+    LongerThan(u16),
+}
+
 /// Frames that are lost in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
@@ -256,6 +269,8 @@ pub struct Loss {
     pub from: Peer,
     /// Receiver.
     pub to: Peer,
+    /// Which.
+    pub frames: Frames,
     /// How many of a hundred; 100 is a cut.
     pub percent: u8,
 }
@@ -280,6 +295,14 @@ pub fn nft_rules(losses: &[Loss]) -> String {
             }
             if let Peer::Host(place) = loss.to {
                 let _ = write!(rule, "oifname \"{}\" ", tap(place));
+            }
+            match loss.frames {
+                Frames::All => {}
+                Frames::Dhcp => rule.push_str("udp dport { 67, 547 } "),
+                Frames::Ntp => rule.push_str("udp dport 123 "),
+                Frames::LongerThan(bytes) => {
+                    let _ = write!(rule, "meta length > {bytes} ");
+                }
             }
             if loss.percent < 100 {
                 let _ = write!(rule, "numgen random mod 100 < {} ", loss.percent);
@@ -332,12 +355,16 @@ mod tests {
 
     #[test]
     fn faults_are_rules_between_ports() {
-        let cut = |from, to, percent| Loss { from, to, percent };
+        let cut = |from, to, percent| Loss { from, to, frames: Frames::All, percent };
+        let of = |frames| Loss { from: Peer::Host(1), to: Peer::Gateway, frames, percent: 100 };
         insta::assert_snapshot!(nft_rules(&[
             cut(Peer::Host(0), Peer::Host(1), 100),
             cut(Peer::Host(1), Peer::Gateway, 30),
             cut(Peer::Gateway, Peer::Host(1), 100),
             cut(Peer::Host(2), Peer::Host(0), 0),
+            of(Frames::Dhcp),
+            of(Frames::Ntp),
+            of(Frames::LongerThan(1400)),
         ]));
     }
 

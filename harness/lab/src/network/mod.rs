@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::ledger::Ledger;
 use crate::process::{Child, Program};
 
-pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer};
+pub use config::{DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer};
 pub use namespace::{Form, Namespace, NetworkError};
 
 /// How long dnsmasq may take until it answers.
@@ -69,7 +69,7 @@ impl NetworkOptions {
 pub struct Network {
     spec: NetworkSpec,
     folder: PathBuf,
-    losses: Mutex<BTreeMap<(Peer, Peer), u8>>,
+    losses: Mutex<BTreeMap<(Peer, Peer, Frames), u8>>,
     // Fields are dropped in this order.
     dnsmasq: Child,
     namespace: Arc<Namespace>,
@@ -217,15 +217,23 @@ impl Network {
     /// # Errors
     /// nftables refuses.
     pub async fn set_loss(&self, from: Peer, to: Peer, percent: u8) -> Result<(), NetworkError> {
+        self.set_loss_of(from, to, Frames::All, percent).await
+    }
+
+    /// The same of some frames only. Each kind of frames has its own share, beside that of all.
+    ///
+    /// # Errors
+    /// nftables refuses.
+    pub async fn set_loss_of(&self, from: Peer, to: Peer, frames: Frames, percent: u8) -> Result<(), NetworkError> {
         let rules = {
             let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
             match percent {
-                0 => losses.remove(&(from, to)),
-                _ => losses.insert((from, to), percent.min(100)),
+                0 => losses.remove(&(from, to, frames)),
+                _ => losses.insert((from, to, frames), percent.min(100)),
             };
-            let losses: Vec<Loss> =
-                losses.iter().map(|((from, to), percent)| Loss { from: *from, to: *to, percent: *percent }).collect();
-            config::nft_rules(&losses)
+            let loss =
+                |(&(from, to, frames), &percent): (&(Peer, Peer, Frames), &u8)| Loss { from, to, frames, percent };
+            config::nft_rules(&losses.iter().map(loss).collect::<Vec<_>>())
         };
         self.tool("nft", vec!["-f".into(), "-".into()], rules, "lose frames").await
     }

@@ -1,6 +1,9 @@
 //! What each kind of fault does to a virtual machine and to its network, and what cannot be done to one yet.
 
-use vlab_scenario::{ActionKind, Fault, FaultKind, FaultTarget, HostKind, ParamValue, Scenario};
+use vlab_lab::network::Frames;
+use vlab_scenario::{
+    ActionKind, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
+};
 
 /// What a kind does to each machine that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +16,24 @@ pub enum Deed {
     CableOut,
     /// Nothing passes between the machine and the gateway (DHCP, DNS, the service); passes again at the end.
     GatewayCut,
+    /// What the machine asks the gateway of that kind is lost; not any more at the end.
+    Unheard(Frames),
     /// The medium is taken out of the CD drive.
     Eject,
+    /// Every request of the disk ends with an I/O error, from when so much of the image is written; it works again at the end.
+    DiskFails {
+        /// Of a hundred; 0: at once.
+        percent: u32,
+    },
+    /// The disk takes so many writes a second; as many as it can at the end.
+    SlowDisk {
+        /// Writes a second.
+        writes: u32,
+    },
     /// So many of a hundred frames between two machines are lost, in one direction only or in both; none any more at the end.
     Loss {
+        /// Which frames.
+        frames: Frames,
         /// Of a hundred.
         percent: u8,
         /// From the first to the second only.
@@ -25,6 +42,11 @@ pub enum Deed {
 }
 
 impl Deed {
+    /// Is it done to the machine itself (which has to be on for that), and not to what is around it?
+    pub const fn is_of_the_machine(self) -> bool {
+        !matches!(self, Deed::GatewayCut | Deed::Unheard(_) | Deed::Loss { .. })
+    }
+
     /// What was done, in words.
     pub const fn done(self) -> &'static str {
         match self {
@@ -32,44 +54,74 @@ impl Deed {
             Deed::Reset => "the machine was reset",
             Deed::CableOut => "the cable was pulled",
             Deed::GatewayCut => "the way to the gateway was cut",
+            Deed::Unheard(Frames::Dhcp) => "DHCP does not hear it",
+            Deed::Unheard(_) => "NTP does not hear it",
             Deed::Eject => "the medium was taken out",
+            Deed::DiskFails { .. } => "its disk fails",
+            Deed::SlowDisk { .. } => "its disk writes slowly",
+            Deed::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
             Deed::Loss { percent: 100, .. } => "the way was cut",
             Deed::Loss { .. } => "frames are lost",
         }
     }
 }
 
-/// What that fault does; `None` when it cannot be done to machines.
-pub fn deed(fault: &Fault) -> Option<Deed> {
+/// What that fault does.
+///
+/// # Errors
+/// Why it cannot be done to machines.
+pub fn deed(fault: &Fault) -> Result<Deed, String> {
     let number = |name: &str| match fault.with.get(name) {
-        Some(ParamValue::Number(n)) => u8::try_from(*n).unwrap_or(100),
-        _ => 100,
+        Some(ParamValue::Number(n)) => *n,
+        _ => 0,
     };
     let one_way = matches!(fault.with.get("direction"), Some(ParamValue::Text(text)) if text == "one-way");
-    Some(match fault.kind {
-        FaultKind::Crash => Deed::PowerCut,
-        FaultKind::Reboot => Deed::Reset,
-        FaultKind::UplinkCut => Deed::CableOut,
-        FaultKind::Disconnect => Deed::GatewayCut,
-        FaultKind::MediaLost => Deed::Eject,
-        FaultKind::Partition => Deed::Loss { percent: 100, one_way },
-        FaultKind::PacketLoss => Deed::Loss { percent: number("percent"), one_way },
-        _ => return None,
-    })
+    let between = |frames: Frames, percent: u64| {
+        let percent = u8::try_from(percent).unwrap_or(100);
+        Ok(Deed::Loss { frames, percent, one_way })
+    };
+    match fault.kind {
+        FaultKind::Crash => Ok(Deed::PowerCut),
+        FaultKind::Reboot => Ok(Deed::Reset),
+        FaultKind::UplinkCut => Ok(Deed::CableOut),
+        FaultKind::Disconnect => Ok(Deed::GatewayCut),
+        FaultKind::NoAddress => Ok(Deed::Unheard(Frames::Dhcp)),
+        FaultKind::NtpUnreachable => Ok(Deed::Unheard(Frames::Ntp)),
+        FaultKind::MediaLost => Ok(Deed::Eject),
+        FaultKind::DiskFails => Ok(Deed::DiskFails { percent: u32::try_from(number("percent")).unwrap_or(100) }),
+        FaultKind::SlowDisk => {
+            // A whole number of writes a second, and at least one.
+            const SLOWEST: u64 = 1000;
+            let ms = number("fsync_ms");
+            if ms > SLOWEST {
+                return Err(format!("the disk of a machine can be made as slow as {SLOWEST} ms, and not {ms} ms"));
+            }
+            Ok(Deed::SlowDisk { writes: u32::try_from(1000 / ms.max(1)).unwrap_or(1) })
+        }
+        FaultKind::Partition => between(Frames::All, 100),
+        FaultKind::PacketLoss => between(Frames::All, number("percent")),
+        FaultKind::MtuBlackHole => between(Frames::LongerThan(u16::try_from(number("bytes")).unwrap_or(u16::MAX)), 100),
+        FaultKind::WrongBootOrder => Err("write `vm: {boot_order: cd-first}` in the group of hosts instead".to_owned()),
+        _ => Err(format!("{} can", kinds().join(", "))),
+    }
+}
+
+/// Words of the kinds that can be done to machines and what is between them.
+fn kinds() -> Vec<&'static str> {
+    let of_hosts = |target: &TargetForm| matches!(target, TargetForm::Hosts | TargetForm::Link);
+    let can = FAULTS.iter().filter(|row| row.hosts == FaultHosts::Any && row.targets.iter().all(of_hosts));
+    can.map(|row| row.kind.as_str()).collect()
 }
 
 /// What of a scenario with virtual machines cannot be done to them; `None` when everything can.
 pub fn unfit(scenario: &Scenario) -> Option<String> {
-    const KINDS: &str = "crash, reboot, uplink-cut, disconnect, media-lost, partition and packet-loss can";
-    let of_machines = |fault: &&Fault| !matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres);
-    let undone = scenario.faults.iter().filter(of_machines).find(|fault| deed(fault).is_none());
-    if let Some(fault) = undone {
-        let hint = match fault.kind {
-            FaultKind::WrongBootOrder => "; write `vm: {boot_order: cd-first}` in the group of hosts instead",
-            _ => "",
-        };
+    // The service and the way to it are the same whoever the hosts are.
+    let outside =
+        |fault: &Fault| matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway);
+    let undone = scenario.faults.iter().find_map(|fault| Some((fault, deed(fault).err().filter(|_| !outside(fault))?)));
+    if let Some((fault, why)) = undone {
         return Some(format!(
-            "line {}: the fault {} ({}) cannot be done to virtual machines yet: {KINDS}{hint}; `--hosts sim` runs it",
+            "line {}: the fault {} ({}) cannot be done to virtual machines yet: {why}; `--hosts sim` runs it",
             fault.line, fault.name, fault.kind
         ));
     }
@@ -80,4 +132,89 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
     let arch = scenario.infra_env.cpu_architecture.as_str();
     (scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) && arch != "x86_64")
         .then(|| format!("virtual machines are x86_64, and its infra-env is {arch}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_scenario::{Catalogue, FaultRow, ParamForm, SourceFile};
+
+    use super::*;
+
+    const HOSTS: &str = "cluster: {topology: compact, api_vips: [192.168.126.5], ingress_vips: [192.168.126.6]}\n\
+                         hosts: [{name: m, count: 3, kind: vm}]\n";
+
+    fn scenario(fault: &str) -> Scenario {
+        let text = format!("version: 1\nname: t\nneeds: [real-time]\n{HOSTS}faults:\n  - {fault}\n");
+        vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// A fault of that kind as a scenario declares it, with what it must say and nothing else.
+    fn of_kind(row: &FaultRow) -> Scenario {
+        let target = match row.targets[0] {
+            TargetForm::Hosts => "m-0",
+            TargetForm::Link => "{between: [m-0, m-1]}",
+            TargetForm::Cluster => "{cluster: t}",
+            TargetForm::Service => "service",
+            TargetForm::Postgres => "postgres",
+            TargetForm::Gateway => "gateway",
+        };
+        let value = |form: ParamForm| match form {
+            ParamForm::Span => "5s".to_owned(),
+            ParamForm::Number(least, _) => least.to_string(),
+            ParamForm::Text => "x".to_owned(),
+            ParamForm::Words(words) => words[0].to_owned(),
+            ParamForm::Address => "192.0.2.1".to_owned(),
+            ParamForm::Host => "m-1".to_owned(),
+            ParamForm::Stage => "Installing".to_owned(),
+            ParamForm::FinalizingStage => "Adding router ca".to_owned(),
+            ParamForm::Operation => "v2GetCluster".to_owned(),
+        };
+        let needed = row.params.iter().filter(|p| p.default.is_none());
+        let with: Vec<String> = needed.map(|p| format!("{}: {}", p.name, value(p.form))).collect();
+        scenario(&format!(
+            "{{name: it, at: 1m, target: {target}, inject: {}, with: {{{}}}}}",
+            row.kind,
+            with.join(", ")
+        ))
+    }
+
+    /// The table says of each kind whether machines can have it, and it is so.
+    #[test]
+    fn what_the_table_says_can_be_done_can_be_done() {
+        let mut refused = 0;
+        for row in FAULTS {
+            let why = unfit(&of_kind(row));
+            assert_eq!(why.is_none(), row.hosts == FaultHosts::Any, "{}: {why:?}", row.kind);
+            refused += usize::from(why.is_some());
+        }
+        assert!(refused > 10 && kinds().len() >= 12, "{refused} refused, {:?} can", kinds());
+    }
+
+    #[rstest]
+    #[case("{at: 1m, target: m-0, inject: disk-fails}", Deed::DiskFails { percent: 50 })]
+    #[case("{at: 1m, target: m-0, inject: disk-fails, with: {percent: 0}}", Deed::DiskFails { percent: 0 })]
+    #[case("{at: 1m, target: m-0, inject: slow-disk}", Deed::SlowDisk { writes: 25 })]
+    #[case("{at: 1m, target: m-0, inject: slow-disk, with: {fsync_ms: 300}}", Deed::SlowDisk { writes: 3 })]
+    #[case("{at: 1m, target: m-0, inject: ntp-unreachable}", Deed::Unheard(Frames::Ntp))]
+    #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: packet-loss, with: {direction: one-way}}",
+        Deed::Loss { frames: Frames::All, percent: 20, one_way: true })]
+    #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: mtu-black-hole}",
+        Deed::Loss { frames: Frames::LongerThan(1400), percent: 100, one_way: false })]
+    fn what_is_said_is_done(#[case] fault: &str, #[case] expected: Deed) {
+        let fault = fault.replacen('{', "{name: it, ", 1);
+        assert_eq!(deed(&scenario(&fault).faults[0]), Ok(expected));
+    }
+
+    #[rstest]
+    #[case(
+        "slow-disk, with: {fsync_ms: 1500}",
+        "can be made as slow as 1000 ms, and not 1500 ms; `--hosts sim` runs it"
+    )]
+    #[case("wrong-boot-order", "write `vm: {boot_order: cd-first}`")]
+    #[case("never-joins", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]
+    fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
+        let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();
+        assert!(refused.starts_with("line 7: the fault it (") && refused.contains(why), "{refused}");
+    }
 }

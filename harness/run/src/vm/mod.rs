@@ -6,12 +6,12 @@
 
 pub mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -19,7 +19,9 @@ use vlab_api::Timestamp;
 use vlab_api::transport::{Endpoint, download};
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::probe::{self, Acceleration};
-use vlab_lab::machines::{Accel, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory};
+use vlab_lab::machines::{
+    Accel, DiskFault, DomainEvent, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory,
+};
 use vlab_lab::network::{Forward, Network, NetworkOptions};
 use vlab_model::console::{Classifier, plain};
 use vlab_model::history::{Source, What};
@@ -27,11 +29,13 @@ use vlab_model::invariant::NODE_READY;
 use vlab_model::pivot::{self, Told};
 use vlab_node::say;
 use vlab_scenario::{FaultPhase, Need};
+use vlab_service::image::iso::Iso;
+use vlab_service::image::layout::BaseFile;
 
 use crate::conductor::MachineOrder;
 use crate::fault::machine::Deed;
 use crate::prepare::Prepared;
-use crate::vm::plan::{PORT, Plan, PlannedMachine};
+use crate::vm::plan::{DISK, PORT, Plan, PlannedMachine};
 
 /// Lines of one console that the history keeps; of a machine that says more only what means something. The file has all.
 const LINES: usize = 20_000;
@@ -114,6 +118,8 @@ pub enum News {
         machine: String,
         /// How, for people.
         how: String,
+        /// What to do about it; empty: nothing is known.
+        advice: String,
     },
     /// Something that the run cannot go on without does not work.
     Broken(VmError),
@@ -147,6 +153,10 @@ pub struct VirtualLab {
     reachable: Vec<Forward>,
     machines: Machines,
     made: Made,
+    /// Told whenever a machine is on for the first time.
+    grown: watch::Sender<()>,
+    /// Faults that are over.
+    over_with: Arc<Mutex<BTreeSet<String>>>,
     media: (PathBuf, Token),
     news: mpsc::UnboundedSender<News>,
     /// Works that are given up at the end.
@@ -190,7 +200,7 @@ impl VirtualLab {
         }
         let (news, receiver) = mpsc::unbounded_channel();
         let mut doing = JoinSet::new();
-        doing.spawn(tell_events(machines.events(), news.clone()));
+        doing.spawn(tell_events(machines.events(), machines.folder().to_path_buf(), news.clone()));
         let lab = Self {
             plan,
             ids,
@@ -200,6 +210,8 @@ impl VirtualLab {
             reachable: vec![clock],
             machines,
             made: Made::default(),
+            grown: watch::Sender::new(()),
+            over_with: Arc::default(),
             media: (media, entry),
             news,
             doing,
@@ -209,7 +221,7 @@ impl VirtualLab {
         Ok((lab, receiver))
     }
 
-    /// Machines reach the service from now on.
+    /// Machines reach the service, or what stands before it, from now on.
     ///
     /// # Errors
     /// The port is taken.
@@ -242,6 +254,11 @@ impl VirtualLab {
                         Ok(text) => switch.tell(What::Note { text }),
                         Err(error) => return switch.broken(error),
                     }
+                    // What the service has sent to its end may still be half of an image.
+                    if let Err(why) = whole(&medium) {
+                        let error = format!("the discovery image that the service sent from {download_url} {why}");
+                        return switch.broken(VmError { what: "discovery image", error });
+                    }
                     let mut all = JoinSet::new();
                     for (machine, wait) in planned {
                         let (switch, medium) = (switch.clone(), medium.clone());
@@ -257,25 +274,40 @@ impl VirtualLab {
             MachineOrder::Fault { name, deed, on, to, undo } => {
                 let made = Arc::clone(&self.made);
                 let (network, news) = (Arc::clone(&self.network), self.news.clone());
-                let host = on.first().and_then(|name| self.ids.get(name)).copied();
+                // Of a link nobody is hit in particular.
+                let hit = |name: &String| to.is_empty().then(|| self.ids.get(name).copied()).flatten();
+                let on: Vec<(String, Option<Uuid>)> = on.iter().map(|name| (name.clone(), hit(name))).collect();
                 let medium = self.medium();
+                let (mut grown, over_with) = (self.grown.subscribe(), Arc::clone(&self.over_with));
+                if undo {
+                    over_with.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+                }
                 self.doing.spawn(async move {
-                    let done = injure(&made, &network, deed, &on, &to, undo, medium).await;
-                    let what = match (done, undo) {
-                        (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off") },
-                        (Ok(()), false) => What::Fault {
-                            name,
-                            phase: FaultPhase::Effect.as_str().to_owned(),
-                            inject: String::new(),
-                            host,
-                            cluster: None,
-                            detail: deed.done().to_owned(),
-                        },
-                        (Err(why), _) => What::Note {
-                            text: format!("the fault {name} could not be done to {}: {why}", on.join(", ")),
-                        },
-                    };
-                    let _ = news.send(News::Seen(Source::Harness, what));
+                    for (machine, host) in on {
+                        let there = || made.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&machine);
+                        if !undo && deed.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
+                            return;
+                        }
+                        if !undo && over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
+                            return;
+                        }
+                        let done = injure(&made, &network, deed, &machine, &to, undo, medium.as_deref()).await;
+                        let what = match (done, undo) {
+                            (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off {machine}") },
+                            (Ok(()), false) => What::Fault {
+                                name: name.clone(),
+                                phase: FaultPhase::Effect.as_str().to_owned(),
+                                inject: String::new(),
+                                host,
+                                cluster: None,
+                                detail: deed.done().to_owned(),
+                            },
+                            (Err(why), _) => {
+                                What::Note { text: format!("the fault {name} could not be done to {machine}: {why}") }
+                            }
+                        };
+                        let _ = news.send(News::Seen(Source::Harness, what));
+                    }
                 });
             }
         }
@@ -291,6 +323,7 @@ impl VirtualLab {
         Switch {
             machines: self.machines.clone(),
             made: Arc::clone(&self.made),
+            grown: self.grown.clone(),
             news: self.news.clone(),
             reading: Arc::clone(&self.reading),
             over: self.over.clone(),
@@ -391,11 +424,21 @@ async fn fetch(service: &Endpoint, url: &str, medium: &Path) -> Result<String, V
     Ok(format!("fetched {name}: {:.1} MB in {:.1} s", length as f64 / 1e6, begun.elapsed().as_secs_f64()))
 }
 
+/// Is that file a live ISO, and all of it?
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence that begins with its name.
+pub fn whole(iso: &Path) -> Result<(), String> {
+    let file = BaseFile::open(iso).map_err(|error| format!("cannot be read: {error}"))?;
+    Iso::read(&file).map(drop).map_err(|error| error.to_string())
+}
+
 /// What switches machines on.
 #[derive(Clone)]
 struct Switch {
     machines: Machines,
     made: Made,
+    grown: watch::Sender<()>,
     news: mpsc::UnboundedSender<News>,
     reading: Arc<Mutex<JoinSet<()>>>,
     over: CancellationToken,
@@ -426,6 +469,7 @@ impl Switch {
             Err(error) => return self.broken(wrong("consoles")(&format!("{}: {error}", name))),
         };
         self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), machine);
+        self.grown.send_replace(());
         let mut listener = Listener {
             classifier: self.classifiers.get(&name).cloned().unwrap_or_default(),
             machine: name,
@@ -517,9 +561,15 @@ impl Listener {
     }
 }
 
-/// Passes on what happens to machines.
-async fn tell_events(mut events: tokio::sync::broadcast::Receiver<MachineEvent>, news: mpsc::UnboundedSender<News>) {
+/// Passes on what happens to machines, whose disks are in that folder.
+async fn tell_events(
+    mut events: tokio::sync::broadcast::Receiver<MachineEvent>,
+    folder: PathBuf,
+    news: mpsc::UnboundedSender<News>,
+) {
     use tokio::sync::broadcast::error::RecvError;
+    // A disk that fails does so with each of thousands of requests: once is enough, until something else happens.
+    let mut failing: BTreeSet<(String, String)> = BTreeSet::new();
     loop {
         let event = match events.recv().await {
             Ok(event) => event,
@@ -531,61 +581,81 @@ async fn tell_events(mut events: tokio::sync::broadcast::Receiver<MachineEvent>,
             Err(RecvError::Closed) => return,
         };
         let (did, detail) = event.words();
+        match &event.event {
+            DomainEvent::IoError { .. } if !failing.insert((event.machine.clone(), detail.clone())) => continue,
+            DomainEvent::IoError { .. } => {}
+            _ => failing.retain(|(machine, _)| *machine != event.machine),
+        }
         let what = What::Machine { machine: event.machine.clone(), did: did.to_owned(), detail: detail.clone() };
         let _ = news.send(News::Seen(Source::Harness, what));
         if event.is_loss() {
             let how = format!("its QEMU was killed or crashed ({did}, {detail})");
-            let _ = news.send(News::Lost { machine: event.machine, how });
+            let _ = news.send(News::Lost { machine: event.machine, how, advice: String::new() });
+        } else if event.is_out_of_space() {
+            let how = format!("the disk of this computer is full, so it cannot write its own ({did}, {detail})");
+            let advice = format!(
+                "its disk is in {}: make room there, or set TMPDIR to a folder with more room, and run it again",
+                folder.join(&event.machine).display()
+            );
+            let _ = news.send(News::Lost { machine: event.machine, how, advice });
         }
     }
 }
 
-/// Does a deed to machines, or undoes it.
+/// Does a deed to a machine, or undoes it.
 async fn injure(
     made: &Made,
     network: &Network,
     deed: Deed,
-    on: &[String],
+    name: &str,
     to: &[String],
     undo: bool,
-    medium: Option<PathBuf>,
+    medium: Option<&Path>,
 ) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let loss = |percent: u8| if undo { 0 } else { percent };
-    for name in on {
-        let machine = || {
-            let made = made.lock().unwrap_or_else(PoisonError::into_inner);
-            made.get(name).cloned().ok_or_else(|| format!("{name} was not switched on yet"))
-        };
-        match deed {
-            Deed::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e))?,
-            Deed::PowerCut => machine()?.power_off().await.map_err(|e| text(&e))?,
-            Deed::Reset => machine()?.reset().await.map_err(|e| text(&e))?,
-            Deed::CableOut => {
-                let machine = machine()?;
-                for nic in &machine.spec().nics {
-                    machine.set_link(&nic.mac, undo).await.map_err(|e| text(&e))?;
+    let machine = || {
+        let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get(name).cloned().ok_or_else(|| format!("{name} was not switched on yet"))
+    };
+    match deed {
+        Deed::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e)),
+        Deed::PowerCut => machine()?.power_off().await.map_err(|e| text(&e)),
+        Deed::Reset => machine()?.reset().await.map_err(|e| text(&e)),
+        Deed::CableOut => {
+            let machine = machine()?;
+            for nic in &machine.spec().nics {
+                machine.set_link(&nic.mac, undo).await.map_err(|e| text(&e))?;
+            }
+            Ok(())
+        }
+        Deed::Eject if undo => machine()?.set_medium(medium).await.map_err(|e| text(&e)),
+        Deed::Eject => machine()?.eject().await.map_err(|e| text(&e)),
+        Deed::DiskFails { .. } if undo => machine()?.heal_disk(DISK).await.map_err(|e| text(&e)),
+        Deed::DiskFails { .. } => machine()?.fail_disk(DISK, DiskFault::All).await.map_err(|e| text(&e)),
+        Deed::SlowDisk { writes } => {
+            machine()?.limit_writes(DISK, (!undo).then_some(writes)).await.map_err(|e| text(&e))
+        }
+        Deed::GatewayCut => {
+            let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
+            network.set_loss(host, gateway, loss(100)).await.map_err(|e| text(&e))?;
+            network.set_loss(gateway, host, loss(100)).await.map_err(|e| text(&e))
+        }
+        Deed::Unheard(frames) => {
+            let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
+            network.set_loss_of(host, gateway, frames, loss(100)).await.map_err(|e| text(&e))
+        }
+        Deed::Loss { frames, percent, one_way } => {
+            for other in to.iter().filter(|other| *other != name) {
+                let (a, b) = (peer(network, name)?, peer(network, other)?);
+                network.set_loss_of(a, b, frames, loss(percent)).await.map_err(|e| text(&e))?;
+                if !one_way {
+                    network.set_loss_of(b, a, frames, loss(percent)).await.map_err(|e| text(&e))?;
                 }
             }
-            Deed::Eject if undo => machine()?.set_medium(medium.as_deref()).await.map_err(|e| text(&e))?,
-            Deed::Eject => machine()?.eject().await.map_err(|e| text(&e))?,
-            Deed::GatewayCut => {
-                let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
-                network.set_loss(host, gateway, loss(100)).await.map_err(|e| text(&e))?;
-                network.set_loss(gateway, host, loss(100)).await.map_err(|e| text(&e))?;
-            }
-            Deed::Loss { percent, one_way } => {
-                for other in to.iter().filter(|other| *other != name) {
-                    let (a, b) = (peer(network, name)?, peer(network, other)?);
-                    network.set_loss(a, b, loss(percent)).await.map_err(|e| text(&e))?;
-                    if !one_way {
-                        network.set_loss(b, a, loss(percent)).await.map_err(|e| text(&e))?;
-                    }
-                }
-            }
+            Ok(())
         }
     }
-    Ok(())
 }
 
 fn peer(network: &Network, name: &str) -> Result<vlab_lab::network::Peer, String> {
@@ -628,6 +698,75 @@ mod tests {
         let done = What::HostDid { host: Uuid::from_u128(1), what: "registered".into() };
         assert_eq!(listener.means(said)[1..], [done]);
         assert_eq!(listener.means("vlab-node: agent note \"x\"").len(), 1);
+    }
+
+    fn event(event: DomainEvent) -> MachineEvent {
+        MachineEvent { machine: "m-0".into(), at: std::time::SystemTime::UNIX_EPOCH, event }
+    }
+
+    fn io_error(action: &str, reason: &str) -> MachineEvent {
+        event(DomainEvent::IoError { device: "ua-vda".into(), action: action.into(), reason: reason.into() })
+    }
+
+    /// What is told of these events: what they did, and what is said of a machine that is lost.
+    async fn told_of(all: Vec<MachineEvent>) -> (Vec<String>, Vec<String>) {
+        let (sender, events) = tokio::sync::broadcast::channel(64);
+        for event in all {
+            sender.send(event).unwrap();
+        }
+        drop(sender);
+        let (news, mut told) = mpsc::unbounded_channel();
+        tell_events(events, PathBuf::from("/scratch/vlab-m-1"), news).await;
+        let (mut did, mut lost) = (Vec::new(), Vec::new());
+        while let Some(item) = told.recv().await {
+            match item {
+                News::Seen(_, What::Machine { did: what, detail, .. }) => did.push(format!("{what} {detail}")),
+                News::Lost { machine, how, advice } => lost.push(format!("{machine}: {how}; {advice}")),
+                other => panic!("{other:?}"),
+            }
+        }
+        (did, lost)
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_of_this_computer_ends_the_run() {
+        let (did, lost) = told_of(vec![io_error("pause", "enospc")]).await;
+        assert_eq!(did, ["io-error ua-vda pause enospc"]);
+        assert_eq!(
+            lost,
+            [
+                "m-0: the disk of this computer is full, so it cannot write its own (io-error, ua-vda pause enospc); its disk is in \
+              /scratch/vlab-m-1/m-0: make room there, or set TMPDIR to a folder with more room, and run it again"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_fails_on_and_on_is_told_once() {
+        let failing = io_error("report", "");
+        let mut all = vec![failing.clone(); 5];
+        all.extend([event(DomainEvent::Rebooted), failing.clone(), failing]);
+        let (did, lost) = told_of(all).await;
+        assert_eq!(did, ["io-error ua-vda report", "rebooted ", "io-error ua-vda report"]);
+        assert_eq!(lost, [""; 0], "the guest's own affair");
+    }
+
+    #[test]
+    fn an_image_that_is_cut_off_or_none_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |name: &str, content: &[u8]| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, content).unwrap();
+            whole(&file).unwrap_err()
+        };
+        assert!(said("empty.iso", b"").starts_with("is no ISO 9660 image"));
+        assert!(said("page.iso", b"<html>502 Bad Gateway</html>").starts_with("is no ISO 9660 image"));
+        let mut image = vec![0; 40_000];
+        image[32768..32774].copy_from_slice(b"\x01CD001");
+        image[32768 + 80..32768 + 84].copy_from_slice(&50_000_u32.to_le_bytes());
+        image[32768 + 128..32768 + 130].copy_from_slice(&2048_u16.to_le_bytes());
+        assert_eq!(said("half.iso", &image), "is cut off: it has 40000 of 102400000 bytes");
+        assert!(whole(&folder.path().join("none.iso")).unwrap_err().starts_with("cannot be read: No such file"));
     }
 
     #[test]
