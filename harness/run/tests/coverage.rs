@@ -61,7 +61,7 @@ fn reached(coverage: &Coverage) -> BTreeMap<Key, String> {
 
 /// One test for all, because the catalogue is simulated for it.
 #[test]
-fn heavy_the_catalogue_exercises_the_machines_and_claims_nothing_else() {
+fn the_catalogue_exercises_the_machines_and_claims_nothing_else() {
     let (all, coverage) = rehearse_all();
     assert!(all.invented.is_empty(), "histories claim rules that did not fire:\n{}", all.invented);
 
