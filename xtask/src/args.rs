@@ -89,6 +89,12 @@ pub(crate) const VERBS: &[Verb] = &[
         what: "sit down at the console of a virtual machine that runs",
         doer: vlab("console"),
     },
+    Verb {
+        name: "ssh",
+        usage: "ssh <host> [command]...",
+        what: "open a shell in a virtual machine that runs, or run a command there",
+        doer: vlab("ssh"),
+    },
     Verb { name: "list", usage: "list [options of `vlab list`]", what: "list the scenarios", doer: vlab("list") },
     Verb {
         name: "validate",

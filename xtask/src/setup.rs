@@ -131,6 +131,13 @@ const TOOLS: &[Tool] = &[
         there: |machine| machine.system_program("nft"),
     },
     Tool {
+        name: "ssh",
+        why: "the way into virtual machines, with a key that `ssh-keygen` makes for each run",
+        purpose: Purpose::Machines,
+        source: Source::Apt("openssh-client"),
+        there: |machine| machine.program("ssh") && machine.program("ssh-keygen"),
+    },
+    Tool {
         name: "chromium",
         why: "a test opens the report in a real browser",
         purpose: Purpose::Test,
@@ -673,6 +680,10 @@ mod tests {
         assert_eq!(names(&machine.missing(Purpose::Images)), [] as [&str; 0]);
         for name in ["qemu-system-x86_64", "qemu-img", "swtpm", "dnsmasq", "ip", "tc", "nft"] {
             put(&format!("usr/sbin/{name}"));
+        }
+        for name in ["ssh", "ssh-keygen"] {
+            assert!(names(&machine.missing(Purpose::Machines)).contains(&"ssh"));
+            put(&format!("bin/{name}"));
         }
         put("usr/share/OVMF/OVMF_CODE_4M.fd");
         assert_eq!(

@@ -179,6 +179,12 @@ pub fn put(config: &[u8], files: Vec<Value>, units: Vec<Value>) -> Result<Vec<u8
     Ok(config.to_string().into_bytes())
 }
 
+/// The users of a config (`passwd.users`); none, when it names none.
+pub fn users(config: &[u8]) -> Vec<Value> {
+    let config: Option<Value> = serde_json::from_slice(config).ok();
+    config.and_then(|config| config.pointer("/passwd/users")?.as_array().cloned()).unwrap_or_default()
+}
+
 /// Puts all files and units of another config on top of one.
 ///
 /// # Errors

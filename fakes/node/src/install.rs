@@ -338,7 +338,7 @@ impl Hand {
             "host_id": self.request.host_id, "control_plane_count": self.request.control_plane_count,
             "openshift_version": self.request.openshift_version, "domain": self.domain,
             "api_vips": self.api_vips, "ingress_vips": self.ingress_vips,
-            "token": std::env::var("PULL_SECRET_TOKEN").unwrap_or_default(),
+            "token": std::env::var("PULL_SECRET_TOKEN").unwrap_or_default(), "users": ignition::users(&config),
         });
         let path = self.root.path(SERVICE_FILE);
         fs::create_dir_all(self.root.path(ASSETS)).map_err(|e| format!("{ASSETS}: {e}"))?;

@@ -1,6 +1,8 @@
-//! The verbs for people who look into virtual machines: spawn, console, machines.
+//! The verbs for people who look into virtual machines: spawn, console, ssh, machines.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,6 +18,7 @@ use vlab_lab::process::last_lines;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::console::{Classifier, plain};
 use vlab_reports::result::exit;
+use vlab_scenario::suggestion;
 
 use crate::say;
 use crate::tools::{Setup, ensure_set_up, print};
@@ -173,6 +176,80 @@ fn spec(args: SpawnArgs) -> Result<MachineSpec, Fault> {
     })
 }
 
+/// The machine of that name, in that run where one is named; else why there is none.
+fn choose(host: &str, run: Option<&str>) -> Result<Known, String> {
+    let all = known(&ledger::registry());
+    if all.is_empty() {
+        return Err(format!("there is no virtual machine `{host}`: none runs"));
+    }
+    let runs = || all.iter().map(|known| known.run.as_str());
+    if let Some(run) = run.filter(|run| runs().all(|other| other != *run)) {
+        return Err(format!("there is no run `{run}` with virtual machines; {}", suggestion(run, runs())));
+    }
+    let of_run = || all.iter().filter(|known| run.is_none_or(|run| run == known.run));
+    let found: Vec<&Known> = of_run().filter(|known| known.name == host).collect();
+    match found[..] {
+        [machine] => Ok(machine.clone()),
+        [] => {
+            let near = suggestion(host, of_run().map(|known| known.name.as_str()));
+            Err(format!("there is no virtual machine `{host}`: {near} (`vlab machines` lists all)"))
+        }
+        _ => {
+            let runs: Vec<&str> = found.iter().map(|known| known.run.as_str()).collect();
+            Err(format!("several runs have a `{host}`: choose one with --run: {}", runs.join(", ")))
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SshArgs {
+    /// Name of the host.
+    host: String,
+    /// Id of its run, when several have a host of that name.
+    #[arg(long)]
+    run: Option<String>,
+    /// Give the command a terminal. A shell has one.
+    #[arg(long, short)]
+    tty: bool,
+    /// What to run there, as user `core`; without it a shell. Its exit code becomes that of `vlab`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Exit code of `ssh` when it, and not the command, has failed.
+const SSH_FAILED: i32 = 255;
+
+/// Before any thread starts: only such a process can enter a user namespace.
+pub(crate) fn ssh(args: &SshArgs) -> u8 {
+    let machine = match choose(&args.host, args.run.as_deref()) {
+        Ok(machine) => machine,
+        Err(why) => {
+            say(&why);
+            return exit::USAGE;
+        }
+    };
+    let console = format!("`vlab console {}`", machine.name);
+    let Some(access) = &machine.access else {
+        say(&format!("no key of ours is on `{}`: only machines of a scenario have one. {console} works", machine.name));
+        return exit::USAGE;
+    };
+    let status = match access.ssh(&machine.name, args.tty, &args.command) {
+        Ok(status) => status,
+        Err(error) => {
+            say(&error.to_string());
+            return exit::INCONCLUSIVE;
+        }
+    };
+    if status.code() == Some(SSH_FAILED) {
+        say(&format!(
+            "if there is no way in: a machine that boots or reboots has none yet; {console} shows what it does"
+        ));
+    }
+    // As shells tell of signals.
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
 #[derive(clap::Args)]
 pub(crate) struct ConsoleArgs {
     /// Name of the host.
@@ -183,27 +260,17 @@ pub(crate) struct ConsoleArgs {
 }
 
 pub(crate) async fn console(args: ConsoleArgs) -> u8 {
-    let all = known(&ledger::registry());
-    let of_run = |known: &&Known| args.run.as_ref().is_none_or(|run| *run == known.run);
-    let found: Vec<&Known> = all.iter().filter(|known| known.name == args.host).filter(of_run).collect();
-    let machine = match found[..] {
-        [machine] => machine,
-        [] => {
-            let names: Vec<String> = all.iter().map(|known| format!("{} (run {})", known.name, known.run)).collect();
-            let others = if names.is_empty() { "none runs".to_owned() } else { names.join(", ") };
-            say(&format!("there is no virtual machine `{}`: {others}", args.host));
-            return exit::USAGE;
-        }
-        _ => {
-            let runs: Vec<&str> = found.iter().map(|known| known.run.as_str()).collect();
-            say(&format!("several runs have a `{}`: choose one with --run: {}", args.host, runs.join(", ")));
+    let machine = match choose(&args.host, args.run.as_deref()) {
+        Ok(machine) => machine,
+        Err(why) => {
+            say(&why);
             return exit::USAGE;
         }
     };
     for line in last_lines(&machine.console_log, 20) {
         print(&format!("{}\n", plain(&line)));
     }
-    match sit_down(machine).await {
+    match sit_down(&machine).await {
         Ok(()) => exit::PASSED,
         Err(error) => {
             say(&format!("{}: {error}", machine.console_socket.display()));

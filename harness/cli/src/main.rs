@@ -62,6 +62,8 @@ enum Verb {
     Spawn(machines::SpawnArgs),
     /// Sit down at the console of a virtual machine that runs (Ctrl-] leaves).
     Console(machines::ConsoleArgs),
+    /// Open a shell in a virtual machine of a run that goes on, or run a command there.
+    Ssh(machines::SshArgs),
     /// List the virtual machines that run.
     Machines(machines::MachinesArgs),
     /// Tell what this machine has, what works, and how to get the rest.
@@ -91,6 +93,10 @@ fn main() -> ExitCode {
         }
     };
     log();
+    // Before any thread starts: it enters namespaces, too.
+    if let Verb::Ssh(args) = &cli.verb {
+        return ExitCode::from(machines::ssh(args));
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -116,6 +122,7 @@ fn main() -> ExitCode {
             Verb::Differential(args) => differ::differential(args).await,
             Verb::Spawn(args) => machines::spawn(args).await,
             Verb::Console(args) => machines::console(args).await,
+            Verb::Ssh(_) => unreachable!("done above"),
             Verb::Machines(args) => machines::list(&args),
             Verb::Doctor(args) => tools::doctor(args).await,
             Verb::Setup(args) => tools::set_up(&args),

@@ -20,6 +20,7 @@ use crate::machines::memory::available;
 use crate::machines::{Accel, MachineError, Machines, MachinesOptions, find_ovmf, probe};
 use crate::network::{Form, NetworkError, namespace, permits};
 use crate::postgres::{PgCluster, PgError, PgOptions};
+use crate::ssh::{self, SshError};
 use crate::try_out::{Tried, TryError, in_path, try_out};
 
 /// Sockets of one simulated host when hosts and service run on this machine: both ends of its connection.
@@ -248,6 +249,13 @@ const NEEDS: &[Need] = &[
         check: Check::Blocking(lab_network),
         fix: "`vlab setup --machines` (Debian: apt-get install iproute2 nftables dnsmasq-base); without root: sysctl \
               kernel.unprivileged_userns_clone=1 (and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
+    },
+    Need {
+        name: "ssh",
+        why: "the way into virtual machines: `ssh-keygen` makes the key of a run, `vlab ssh` uses it",
+        needed: Needed::ForMachines,
+        check: Check::Blocking(ssh),
+        fix: "`vlab setup --machines` (Debian: apt-get install openssh-client)",
     },
     Need {
         name: "container engine",
@@ -499,6 +507,23 @@ fn lab_network(_: &Context) -> Verdict {
         Err(error @ NetworkError::Missing { .. }) => (State::Missing, error.to_string()),
         Err(error) => (State::Unusable, format!("{error}{other}")),
     }
+}
+
+/// Makes a key, and asks `ssh` for its version.
+fn ssh(_: &Context) -> Verdict {
+    let dir = match tempfile::tempdir() {
+        Ok(dir) => dir,
+        Err(error) => return (State::Unusable, error.to_string()),
+    };
+    match ssh::generate(&dir.path().join("key"), "doctor") {
+        Ok(()) => {}
+        Err(error @ SshError::Missing { .. }) => return (State::Missing, error.to_string()),
+        Err(error) => return (State::Unusable, error.to_string()),
+    }
+    try_it("ssh", ["-V"], 5, |tried| match tried.status.success() {
+        true => Ok(tried.last_words()),
+        false => Err((State::Unusable, tried.last_words())),
+    })
 }
 
 fn qemu_img(_: &Context) -> Verdict {

@@ -15,6 +15,7 @@ pub mod postgres;
 pub mod proc;
 pub mod process;
 mod spawn;
+pub mod ssh;
 pub mod supervisor;
 mod try_out;
 pub mod wait;

@@ -56,6 +56,8 @@ pub struct Score {
     pub record_steps: bool,
     /// NTP source that the user names where the scenario names none: virtual machines know no other.
     pub ntp_source: Option<String>,
+    /// Public ssh key of the run, which the user gives beside that of the scenario: the way into virtual machines.
+    pub ssh_key: Option<String>,
     /// The insides of clusters do something wrong. For tests of the checks; no scenario can ask for it.
     pub mutation: Option<Mutation>,
 }
@@ -168,6 +170,7 @@ impl Conductor {
                 look_every: score.look_every,
                 clock_scale: score.clock_scale,
                 ntp_source: score.ntp_source.clone(),
+                ssh_key: score.ssh_key.clone(),
                 events_tell_states: score.state_source == Source::Poll,
             },
             &host_ids,

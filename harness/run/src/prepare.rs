@@ -375,6 +375,7 @@ impl Prepared {
                 _ => POLL_EVERY,
             },
             ntp_source: gateway_of(&self.scenario).map(|gateway| gateway.to_string()),
+            ssh_key: None,
             // What the scenario itself looks at must be there.
             record_steps: self.scenario.mentions_steps()
                 || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),

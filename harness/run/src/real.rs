@@ -742,7 +742,10 @@ impl Bench<'_> {
                 vlab_agents::ingress::LAB_INGRESS_PEM.to_owned()
             }
         };
-        let score = self.prepared.score(result.run.clone(), ingress_pem);
+        let score = Score {
+            ssh_key: lab.machines.as_ref().map(|(machines, _)| machines.ssh_key().to_owned()),
+            ..self.prepared.score(result.run.clone(), ingress_pem)
+        };
         let mut conductor = Conductor::new(score, Recorder::new(sink));
         let mut outside = match Outside::new(self, &lab) {
             Ok(outside) => outside,
@@ -984,6 +987,9 @@ impl Bench<'_> {
         eprintln!("{} {}: {reason}", self.prepared.scenario.name, so_far.verdict);
         for line in self.entrance(lab) {
             eprintln!("  {line}");
+        }
+        if let Some(host) = self.prepared.scenario.hosts.iter().find(|host| host.kind == HostKind::Vm) {
+            eprintln!("  machines: vlab ssh {0}, vlab console {0} (they run)", host.name);
         }
         eprintln!("The hosts rest, the service and its database are up. Enter takes the lab down.");
         let enter = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));

@@ -49,6 +49,8 @@ pub struct UserConfig {
     pub clock_scale: f64,
     /// NTP source to name where the scenario names none.
     pub ntp_source: Option<String>,
+    /// Public ssh key to give beside that of the scenario.
+    pub ssh_key: Option<String>,
     /// States are known from looks and events alone: what events tell of the time between two looks becomes states, too.
     pub events_tell_states: bool,
 }
@@ -602,7 +604,7 @@ impl User {
                 .then(|| Platform { type_: cluster.platform, ..Platform::default() }),
             user_managed_networking: (cluster.control_plane_count > 1 || cluster.user_managed_networking)
                 .then_some(cluster.user_managed_networking),
-            ssh_public_key: cluster.ssh_public_key.clone(),
+            ssh_public_key: keys([cluster.ssh_public_key.as_deref(), self.config.ssh_key.as_deref()]),
             additional_ntp_source: cluster.additional_ntp_source.clone(),
             ..ClusterCreateParams::default()
         }
@@ -623,6 +625,7 @@ impl User {
             pull_secret: self.config.pull_secret.clone(),
             cpu_architecture: Some(shared.cpu_architecture.clone()),
             image_type: Some(shared.image_type),
+            ssh_authorized_key: self.config.ssh_key.clone(),
             additional_ntp_sources: match shared.additional_ntp_sources.as_slice() {
                 [] => self.config.ntp_source.clone(),
                 named => Some(named.join(",")),
@@ -991,6 +994,12 @@ fn saw_event(event: Event) -> Seen {
     }
 }
 
+/// Public ssh keys in the form of the API: one a line.
+fn keys(all: [Option<&str>; 2]) -> Option<String> {
+    let all: Vec<&str> = all.into_iter().flatten().map(str::trim).filter(|key| !key.is_empty()).collect();
+    (!all.is_empty()).then(|| all.join("\n"))
+}
+
 fn api_vip(ip: String) -> ApiVip {
     ApiVip { ip: Some(ip), ..ApiVip::default() }
 }
@@ -1045,5 +1054,44 @@ impl Actor for User {
 
     fn is_finished(&self) -> bool {
         self.has_looked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_scenario::{Catalogue, SourceFile};
+
+    use super::*;
+
+    #[rstest]
+    #[case::simulated("", None, None, None)]
+    #[case::the_scenario_s_own(", ssh_public_key: 'ssh-rsa A a'", None, Some("ssh-rsa A a"), None)]
+    #[case::machines("", Some("ssh-ed25519 B b"), Some("ssh-ed25519 B b"), Some("ssh-ed25519 B b"))]
+    #[case::both(
+        ", ssh_public_key: 'ssh-rsa A a'",
+        Some("ssh-ed25519 B b"),
+        Some("ssh-rsa A a\nssh-ed25519 B b"),
+        Some("ssh-ed25519 B b")
+    )]
+    fn the_run_s_key_stands_beside_the_scenario_s(
+        #[case] own: &str,
+        #[case] of_run: Option<&str>,
+        #[case] cluster: Option<&str>,
+        #[case] infra_env: Option<&str>,
+    ) {
+        let text = format!("version: 1\nname: t\ncluster: {{topology: sno{own}}}\nhosts: [{{name: node}}]\n");
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let config = UserConfig {
+            pull_secret: String::new(),
+            look_every: Duration::from_secs(1),
+            clock_scale: 1.0,
+            ntp_source: None,
+            ssh_key: of_run.map(str::to_owned),
+            events_tell_states: false,
+        };
+        let user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
+        assert_eq!(user.cluster_params(0).ssh_public_key.as_deref(), cluster);
+        assert_eq!(user.infra_env_params(0).ssh_authorized_key.as_deref(), infra_env);
     }
 }

@@ -24,7 +24,7 @@ mod types;
 mod words;
 
 pub use catalogue::{Catalogue, CatalogueError, Entry, NotFound};
-pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile};
+pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
 pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, follow};

@@ -44,11 +44,12 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/systemd/system/chronyd.service" 0o644,
     "etc/systemd/system/run-media-iso.mount.d/vlab.conf" 0o644,
     "etc/systemd/system/serial-getty@.service.d/vlab.conf" 0o644,
-    "etc/systemd/system/ssh@.service.d/vlab.conf" 0o644,
+    "etc/systemd/system/ssh.service.d/vlab.conf" 0o644,
     "etc/systemd/system/systemd-udev-trigger.service.d/vlab.conf" 0o644,
     "usr/lib/systemd/system-preset/99-default.preset" 0o644,
     "usr/lib/systemd/system/coreos-osmet.service" 0o644,
     "usr/lib/systemd/system/vlab-modules.service" 0o644,
+    "usr/lib/systemd/system/vlab-ssh-key.service" 0o644,
     "usr/libexec/vlab/no-selinux" 0o755,
     "usr/libexec/vlab/offer-disk-image" 0o755,
 ];

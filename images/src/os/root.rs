@@ -107,8 +107,22 @@ pub(super) fn tree(
     for overlay in overlays {
         lay_over(&mut tree, overlay, overlay)?;
     }
+    drop_ins(&tree)?;
     libraries(&tree)?;
     Ok(tree)
+}
+
+/// Sees that the services exist for which there are drop-ins: systemd says nothing about those of no unit.
+fn drop_ins(tree: &Rootfs) -> Result<(), ImageError> {
+    for (path, _) in tree.iter() {
+        let unit =
+            path.strip_prefix("etc/systemd/system/").and_then(|path| path.split_once(".d/")).map(|(unit, _)| unit);
+        let Some(unit) = unit.filter(|unit| unit.ends_with(".service")) else { continue };
+        if ["etc", "usr/lib"].iter().all(|place| tree.find(&format!("{place}/systemd/system/{unit}")).is_none()) {
+            return Err(ImageError::Tree(format!("{path}: there is no unit {unit} in the lab OS")));
+        }
+    }
+    Ok(())
 }
 
 /// What `update-ca-certificates` does.
@@ -320,6 +334,17 @@ mod tests {
         fs::write(&program, "other").unwrap();
         assert_ne!(overlay_content(folder.path()).unwrap(), before);
         assert!(overlay_content(&folder.path().join("nowhere")).is_err());
+    }
+
+    #[test]
+    fn a_drop_in_without_its_service_is_found() {
+        let mut tree = Rootfs::merged_usr();
+        tree.file("etc/systemd/system/ssh.service.d/vlab.conf", 0o644, "");
+        // Mounts come and go while the system runs.
+        tree.file("etc/systemd/system/run-media-iso.mount.d/vlab.conf", 0o644, "");
+        assert!(drop_ins(&tree).unwrap_err().to_string().contains("there is no unit ssh.service"));
+        tree.file("usr/lib/systemd/system/ssh.service", 0o644, "");
+        drop_ins(&tree).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// Where a node's facts and keys are.
@@ -49,6 +50,9 @@ pub struct Facts {
     /// What a new node shows to ask for its certificate.
     #[serde(default)]
     pub bootstrap_token: String,
+    /// Who may log in on every node (`passwd.users` of an Ignition config): `core` with the keys that the user gave.
+    #[serde(default)]
+    pub users: Vec<Value>,
 }
 
 impl Facts {

@@ -36,7 +36,7 @@ RestartSec=2
 WantedBy=multi-user.target
 ";
 
-/// The config of a pool: facts for all, the cluster's keys for masters only.
+/// The config of a pool: facts and users for all, the cluster's keys for masters only.
 pub fn config(pool: &str, facts: &Facts, pki: &Pki, more: Vec<Value>) -> Value {
     let facts = Facts { pool: pool.to_owned(), ..facts.clone() };
     let text = serde_json::to_string_pretty(&facts).unwrap_or_default();
@@ -58,8 +58,12 @@ pub fn config(pool: &str, facts: &Facts, pki: &Pki, more: Vec<Value>) -> Value {
         }
     }
     files.extend(more);
-    json!({ "ignition": { "version": "3.2.0" }, "storage": { "files": files },
-        "systemd": { "units": [ignition::unit("vlab-node.service", NODE_UNIT)] } })
+    let mut config = json!({ "ignition": { "version": "3.2.0" }, "storage": { "files": files },
+        "systemd": { "units": [ignition::unit("vlab-node.service", NODE_UNIT)] } });
+    if !facts.users.is_empty() {
+        config["passwd"] = json!({ "users": facts.users });
+    }
+    config
 }
 
 /// Pools that have a config.
@@ -175,6 +179,17 @@ mod tests {
         let read: Facts = serde_json::from_slice(&layout.files[0].bytes).unwrap();
         assert_eq!(read.pool, "worker");
         assert_eq!(layout.units[0].name, "vlab-node.service");
+    }
+
+    #[test]
+    fn whoever_may_log_in_may_do_it_on_every_node() {
+        let pki = Pki::make(&["localhost".into()]).unwrap();
+        let users = vec![json!({ "name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"] })];
+        for pool in POOLS {
+            assert!(config(pool, &facts(), &pki, vec![]).get("passwd").is_none(), "nobody was named");
+            let facts = Facts { users: users.clone(), ..facts() };
+            assert_eq!(config(pool, &facts, &pki, vec![])["passwd"]["users"], json!(users));
+        }
     }
 
     #[tokio::test]

@@ -93,12 +93,17 @@ fn the_bootstrap_is_laid_out_and_bootkube_started() {
     assert_eq!(machine.job(Job::PrepareBootstrap).unwrap_err(), "bootstrap.ign was not downloaded");
     machine.got("bootstrap.ign", b"data");
     assert!(machine.job(Job::PrepareBootstrap).unwrap_err().starts_with("bootstrap.ign: this is no Ignition config"));
-    machine.got("bootstrap.ign", EMPTY);
+    let users = r#""passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}"#;
+    machine.got("bootstrap.ign", format!(r#"{{"ignition":{{"version":"3.2.0"}},{users}}}"#).as_bytes());
     machine.job(Job::PrepareBootstrap).unwrap();
     let root = Root::at(machine.folder.path());
     assert!(root.text("/etc/systemd/system/bootkube.service").unwrap().contains("vlab-bootstrap"), "the lab's own");
     let facts = crate::cluster::facts::Facts::read(&root.path(SERVICE_FILE)).unwrap();
     assert_eq!((facts.domain.as_str(), facts.control_plane_count, facts.api_vips.len()), ("net.lab.test", 3, 1));
+    assert_eq!(
+        facts.users[0]["sshAuthorizedKeys"][0], "ssh-ed25519 AAAA",
+        "every node lets in whom the cluster lets in"
+    );
     let calls = machine.folder.path().join("calls");
     machine.program("systemctl", &format!("echo $@ >> {}", calls.display()));
     machine.job(Job::StartBootkube).unwrap();

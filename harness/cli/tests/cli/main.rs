@@ -16,5 +16,6 @@ mod e2e_lab;
 mod e2e_machines;
 mod e2e_runs;
 mod e2e_sessions;
+mod ssh;
 mod verbs;
 mod vm_installs;

@@ -1,11 +1,13 @@
 //! Runs whose hosts are virtual machines. What happens when something they need is gone is tested in CI and where
 //! `VLAB_TEST_MACHINES` is set; whole installations, from the firmware to `installed`, are ignored unless asked for.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use vlab_model::history::What;
 use vlab_reports::result::CheckVerdict;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, until};
 use crate::e2e_machines::no_machines;
 
 fn wanted() -> bool {
@@ -40,6 +42,30 @@ fn vm_installs(#[case] name: &str, #[case] machines: usize) {
     for file in result.files.iter().filter(|file| file.path.ends_with(".console.log")) {
         assert!(page.contains(&format!("<a href=\"{}\">", file.path)), "{} is not linked", file.path);
     }
+    bench.nothing_is_left();
+}
+
+/// People get into the discovery system and into the installed one, and the run does not mind.
+#[test]
+#[ignore = "minutes, on a machine of its own: `cargo nextest run -p vlab-cli --run-ignored only vm_lets`"]
+fn vm_lets_people_in() {
+    const BUDGET: Duration = Duration::from_secs(1200);
+    assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
+    let bench = Bench::new();
+    let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
+    let ssh = |command: &[&str]| bench.vlab(&[&["ssh", "node-0"], command].concat());
+    let lets_in = |wanted: &str, is: fn(&str) -> bool| {
+        until(wanted, BUDGET, || {
+            let said = ssh(&["cat", "/proc/cmdline"]);
+            said.code == Some(0) && is(&said.out)
+        });
+    };
+    lets_in("a way into the discovery system", |cmdline| cmdline.contains("coreos.liveiso="));
+    ssh(&["id", "-un"]).ends_with(0).says(&["core"]);
+    ssh(&["sudo", "id", "-un"]).ends_with(0).says(&["root"]);
+    ssh(&["exit", "3"]).ends_with(3);
+    lets_in("a way into the installed system", |cmdline| !cmdline.contains("coreos.liveiso="));
+    run.end(BUDGET).ends_with(0);
     bench.nothing_is_left();
 }
 

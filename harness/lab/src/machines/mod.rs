@@ -50,6 +50,7 @@ use crate::ledger::{Ledger, LedgerError, MARK, Resource, Snapshot, Token};
 use crate::network::Namespace;
 use crate::proc::{self, ProcessId, Stat};
 use crate::process::{Child, ProcessError, Program};
+use crate::ssh::Access;
 use crate::try_out::{TryError, in_path, try_out};
 use crate::wait;
 
@@ -775,6 +776,8 @@ pub struct Known {
     pub console_log: PathBuf,
     /// Its console.
     pub console_socket: PathBuf,
+    /// The way in by ssh; machines that were spawned have none.
+    pub access: Option<Access>,
 }
 
 /// The machines of all living runs whose ledgers lie in `registry` (see [`crate::ledger::registry`]), by run and name.
@@ -786,6 +789,7 @@ pub fn known(registry: &Path) -> Vec<Known> {
     let runs = paths.filter_map(|path| Snapshot::read(&path).ok()).filter(|run| run.header.is_alive());
     let mut known: Vec<Known> = runs
         .flat_map(|run| {
+            let access = Access::of_run(&run);
             let id = run.header.run;
             run.open.into_iter().filter_map(move |(_, resource)| match resource {
                 Resource::Machine { name, directory, console, .. } => Some(Known {
@@ -793,6 +797,7 @@ pub fn known(registry: &Path) -> Vec<Known> {
                     name,
                     console_log: console,
                     console_socket: domain::console_socket(&directory),
+                    access: access.clone(),
                 }),
                 _ => None,
             })

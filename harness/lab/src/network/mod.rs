@@ -28,7 +28,7 @@ use crate::ledger::Ledger;
 use crate::process::{Child, Program};
 
 pub use config::{DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer};
-pub use namespace::{Form, Namespace, NetworkError};
+pub use namespace::{Form, Namespace, NetworkError, Place};
 
 /// How long dnsmasq may take until it answers.
 const READY: Duration = Duration::from_secs(10);

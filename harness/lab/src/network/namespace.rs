@@ -23,7 +23,8 @@ use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-use crate::ledger::{Ledger, LedgerError, Resource, Token};
+use crate::ledger::{Ledger, LedgerError, Resource, Snapshot, Token};
+use crate::proc::ProcessId;
 use crate::process::{Child, ProcessError, Program};
 use crate::spawn::Entry;
 use crate::try_out::{TryError, in_path, try_out_in};
@@ -36,6 +37,9 @@ const TOOL_BUDGET: Duration = Duration::from_secs(10);
 
 /// Where `ip netns` keeps its files.
 const NAMED: &str = "/run/netns";
+
+/// What the process that holds a namespace is called in the ledger.
+const HOLDER: &str = "lab network";
 
 /// How a namespace is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +135,51 @@ pub struct Namespace {
     entry: Option<(Arc<Ledger>, Token)>,
 }
 
+/// The namespace of a run, for another process of the same user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// It has this name.
+    Named(String),
+    /// This process holds it, and a user namespace around it.
+    Held(ProcessId),
+}
+
+impl Place {
+    /// That of the run with this ledger, where it has one.
+    #[must_use]
+    pub fn of_run(run: &Snapshot) -> Option<Self> {
+        run.open.iter().find_map(|(_, resource)| match resource {
+            Resource::NetworkNamespace { name } => Some(Self::Named(name.clone())),
+            Resource::Process { what, process: Some(holder), .. } if what == HOLDER => Some(Self::Held(holder.clone())),
+            _ => None,
+        })
+    }
+
+    /// This process enters it, with all that it starts from now on. Where a process holds it, this one must have no other thread.
+    ///
+    /// # Errors
+    /// It is gone, or somebody else's.
+    pub fn enter(&self) -> io::Result<()> {
+        let open = |path: PathBuf| {
+            File::open(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        };
+        match self {
+            Self::Named(name) => setns(open(Path::new(NAMED).join(name))?, CloneFlags::CLONE_NEWNET)?,
+            Self::Held(holder) => {
+                let of = |which: &str| open(PathBuf::from(format!("/proc/{}/ns/{which}", holder.pid)));
+                let (user, net) = (of("user")?, of("net")?);
+                // Its number may have gone to another process before the files were opened.
+                if !holder.is_alive() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "the process that held it has ended"));
+                }
+                setns(user, CloneFlags::CLONE_NEWUSER)?;
+                setns(net, CloneFlags::CLONE_NEWNET)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Which socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -203,7 +252,7 @@ impl Namespace {
         let log = folder.join("namespace.log");
         let io_error = |error: io::Error| NetworkError::Io { path: log.clone(), error };
         let (mut ours, theirs) = UnixStream::pair().map_err(io_error)?;
-        let mut program = Program::new("lab network", helper, &log).args([VERB, "hold"]).ledger(ledger.cloned());
+        let mut program = Program::new(HOLDER, helper, &log).args([VERB, "hold"]).ledger(ledger.cloned());
         program.stdin = Some(OwnedFd::from(theirs));
         let holder = Child::spawn(program)?;
         // One byte says that it is made; the end says that it is not.
@@ -381,6 +430,7 @@ pub(crate) fn package_of(program: &str) -> &'static str {
         "ip" | "tc" => "iproute2",
         "nft" => "nftables",
         "dnsmasq" => "dnsmasq-base",
+        "ssh" | "ssh-keygen" => "openssh-client",
         _ => "(unknown)",
     }
 }

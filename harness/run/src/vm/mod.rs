@@ -23,6 +23,7 @@ use vlab_lab::machines::{
     Accel, DiskFault, DomainEvent, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory,
 };
 use vlab_lab::network::{Forward, Network, NetworkOptions};
+use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
 use vlab_model::history::{Source, What};
 use vlab_model::invariant::NODE_READY;
@@ -151,6 +152,7 @@ pub struct VirtualLab {
     ledger: Arc<Ledger>,
     network: Arc<Network>,
     reachable: Vec<Forward>,
+    keys: Keys,
     machines: Machines,
     made: Made,
     /// Told whenever a machine is on for the first time.
@@ -180,6 +182,8 @@ impl VirtualLab {
         options.ledger = Some(Arc::clone(ground.ledger));
         let network = Network::start(plan.network.clone(), options).await.map_err(|e| wrong("lab network")(&e))?;
         let clock = network.tell_time().map_err(|e| wrong("lab network")(&e))?;
+        let hosts = plan.network.hosts.iter().map(|host| (host.name.as_str(), host.addresses.as_slice()));
+        let keys = Keys::create(ground.ledger, hosts).map_err(|e| wrong("ssh")(&e))?;
         let mut options = MachinesOptions::new(ground.ledger, ground.ability.acceleration.accel, ground.dir);
         options.namespace = Some(Arc::clone(network.namespace()));
         let machines = Machines::start(options).await.map_err(|e| wrong("libvirt")(&e))?;
@@ -208,6 +212,7 @@ impl VirtualLab {
             ledger: Arc::clone(ground.ledger),
             network: Arc::new(network),
             reachable: vec![clock],
+            keys,
             machines,
             made: Made::default(),
             grown: watch::Sender::new(()),
@@ -228,6 +233,11 @@ impl VirtualLab {
     pub fn connect(&mut self, service: std::net::SocketAddr) -> Result<(), VmError> {
         self.reachable.push(self.network.forward(PORT, service).map_err(|e| wrong("lab network")(&e))?);
         Ok(())
+    }
+
+    /// The public key that lets `vlab ssh` in.
+    pub fn ssh_key(&self) -> &str {
+        self.keys.public()
     }
 
     /// What runs here, for the report.
