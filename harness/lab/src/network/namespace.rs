@@ -150,7 +150,7 @@ impl Place {
     pub fn of_run(run: &Snapshot) -> Option<Self> {
         run.open.iter().find_map(|(_, resource)| match resource {
             Resource::NetworkNamespace { name } => Some(Self::Named(name.clone())),
-            Resource::Process { what, process: Some(holder), .. } if what == HOLDER => Some(Self::Held(holder.clone())),
+            Resource::Process { what, process: Some(holder), .. } if what == HOLDER => Some(Self::Held(*holder)),
             _ => None,
         })
     }
