@@ -1,5 +1,5 @@
-//! Runs whose hosts are virtual machines. What happens when something they need is gone is tested in CI and where
-//! `VLAB_TEST_MACHINES` is set; whole installations, from the firmware to `installed`, are ignored unless asked for.
+//! Runs whose hosts are virtual machines. That one installs itself, from its firmware to `installed`, and what happens when something
+//! they need is gone, is tested in CI and where `VLAB_TEST_MACHINES` is set; longer installations are ignored unless asked for.
 
 use std::time::Duration;
 
@@ -18,14 +18,24 @@ fn wanted() -> bool {
     wanted && !no_machines()
 }
 
+#[test]
+fn vm_installs_itself() {
+    if wanted() {
+        installs("sno", 1);
+    }
+}
+
 /// Together they take as long as all other tests.
 #[rstest]
-#[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
 #[case("ha-3-1", 4)]
 #[ignore = "minutes each, on machines of their own: `cargo nextest run -p vlab-cli --run-ignored only vm_installs`"]
 fn vm_installs(#[case] name: &str, #[case] machines: usize) {
     assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
+    installs(name, machines);
+}
+
+fn installs(name: &str, machines: usize) {
     let bench = Bench::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
