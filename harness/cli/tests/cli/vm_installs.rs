@@ -21,26 +21,27 @@ fn wanted() -> bool {
 #[test]
 fn vm_installs_itself() {
     if wanted() {
-        installs("sno", 1);
+        installs("sno", 1, 2);
     }
 }
 
 /// Together they take as long as all other tests.
 #[rstest]
-#[case("sno-uefi-minimal", 1)]
-#[case("ha-3-1", 4)]
+#[case("sno-uefi-minimal", 1, 2)]
+#[case("ha-3-1", 4, 1)]
 #[ignore = "minutes each, on machines of their own: `cargo nextest run -p vlab-cli --run-ignored only vm_installs`"]
-fn vm_installs(#[case] name: &str, #[case] machines: usize) {
+fn vm_installs(#[case] name: &str, #[case] machines: usize, #[case] cpus: u32) {
     assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
-    installs(name, machines);
+    installs(name, machines, cpus);
 }
 
-fn installs(name: &str, machines: usize) {
+fn installs(name: &str, machines: usize, cpus: u32) {
     let bench = Bench::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
     assert_eq!(result.run.hosts, "vm");
-    assert!(result.environment["declared, not there"].contains("8 cores, 1 there"), "{:?}", result.environment);
+    let declared = &result.environment["declared, not there"];
+    assert!(declared.contains(&format!("8 cores, {cpus} there")), "{declared}");
     let started = |o: &&_| matches!(&**o, What::Machine { did, .. } if did == "started");
     assert_eq!(history.iter().map(|o| &o.what).filter(started).count(), machines);
     // A console that says nothing proves nothing.
