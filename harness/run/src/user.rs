@@ -104,6 +104,8 @@ struct ClusterState {
     download_url: String,
     status: ClusterStatus,
     asked_to_install: bool,
+    /// The request to install was sent, and its answer lost.
+    unanswered: bool,
     facts: Option<ClusterFacts>,
     events_seen: i64,
     states: ClusterStates,
@@ -668,7 +670,7 @@ impl User {
     }
 
     fn acted(&mut self, now: Timestamp, deed: Deed, reply: Reply) {
-        let outcome: Result<(), Failure> = match &deed {
+        let mut outcome: Result<(), Failure> = match &deed {
             Deed::CreateCluster(index) => {
                 read(ops::create_cluster(&ClusterCreateParams::default()), reply).map(|cluster| {
                     let name = self.scenario.clusters[*index].name.clone();
@@ -706,11 +708,20 @@ impl User {
             },
         };
         let (action, subject, may_be_refused) = self.describe(&deed);
-        let (status, reason) = match &outcome {
+        let (mut status, mut reason) = match &outcome {
             Ok(()) => (200, String::new()),
             Err(Failure::Refused { status, reason, .. }) => (*status, reason.clone()),
             Err(other) => (other.status().unwrap_or(0), other.to_string()),
         };
+        if let Deed::Install(index) = deed {
+            let cluster = &mut self.clusters[index];
+            if cluster.unanswered && took_effect(status, cluster.status) {
+                reason = format!("the answer was lost; asked again, the service says {status}: {reason}");
+                (outcome, status) = (Ok(()), ACCEPTED);
+            }
+            // An error of the service says nothing about the request before.
+            cluster.unanswered = status == 0 || (cluster.unanswered && status >= 500);
+        }
         let transient = outcome.is_err() && (status == 0 || status >= 500) && may_be_refused != Some(status);
         if transient && deed_is_safe_to_repeat(&deed) {
             // The service is away for a while (it restarts, its database restarts): a user tries again.
@@ -968,6 +979,16 @@ impl ClusterStates {
     }
 }
 
+/// What the service answers to a request to install that it carries out.
+const ACCEPTED: u16 = 202;
+
+/// A request to install was sent again because its answer was lost. Does the service refuse it because the first one took effect?
+fn took_effect(status: u16, cluster: ClusterStatus) -> bool {
+    use ClusterStatus::{Finalizing, Installed, Installing, InstallingPendingUserAction, PreparingForInstallation};
+    let begun = [PreparingForInstallation, Installing, InstallingPendingUserAction, Finalizing, Installed];
+    status == 409 && begun.contains(&cluster)
+}
+
 /// Creating twice makes two; everything else the user does is the same when it is done again.
 fn deed_is_safe_to_repeat(deed: &Deed) -> bool {
     matches!(deed, Deed::SetRole { .. } | Deed::Install(_))
@@ -1063,6 +1084,16 @@ mod tests {
     use vlab_scenario::{Catalogue, SourceFile};
 
     use super::*;
+
+    #[rstest]
+    #[case::as_before(409, ClusterStatus::Ready, false)]
+    #[case::something_else_is_wrong(409, ClusterStatus::Insufficient, false)]
+    #[case::it_prepares(409, ClusterStatus::PreparingForInstallation, true)]
+    #[case::it_installs(409, ClusterStatus::Installing, true)]
+    #[case::another_refusal(400, ClusterStatus::Installing, false)]
+    fn a_lost_answer_may_have_been_a_yes(#[case] status: u16, #[case] cluster: ClusterStatus, #[case] yes: bool) {
+        assert_eq!(took_effect(status, cluster), yes);
+    }
 
     #[rstest]
     #[case::simulated("", None, None, None)]
