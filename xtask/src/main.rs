@@ -236,7 +236,7 @@ fn executable(name: &str, messages: &str) -> Option<PathBuf> {
 
 /// What makes cargo build this workspace with clippy, warnings being errors: the same that `cargo clippy --workspace --all-targets
 /// -- -D warnings` sets. It checks and builds in one pass, where `cargo clippy` would read all 350 crates for itself once
-/// more, a sixth of the whole. For tests only: `clippy-driver` does not promise to optimise as `rustc` does.
+/// more, a tenth of the whole on two cores. For tests only: `clippy-driver` does not promise to optimise as `rustc` does.
 const LINTED: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 

@@ -709,7 +709,7 @@ impl User {
         };
         let (action, subject, may_be_refused) = self.describe(&deed);
         let (mut status, mut reason) = match &outcome {
-            Ok(()) => (200, String::new()),
+            Ok(()) => (OK, String::new()),
             Err(Failure::Refused { status, reason, .. }) => (*status, reason.clone()),
             Err(other) => (other.status().unwrap_or(0), other.to_string()),
         };
@@ -717,7 +717,7 @@ impl User {
             let cluster = &mut self.clusters[index];
             if cluster.unanswered && took_effect(status, cluster.status) {
                 reason = format!("the answer was lost; asked again, the service says {status}: {reason}");
-                (outcome, status) = (Ok(()), ACCEPTED);
+                (outcome, status) = (Ok(()), OK);
             }
             // An error of the service says nothing about the request before.
             cluster.unanswered = status == 0 || (cluster.unanswered && status >= 500);
@@ -979,8 +979,8 @@ impl ClusterStates {
     }
 }
 
-/// What the service answers to a request to install that it carries out.
-const ACCEPTED: u16 = 202;
+/// What the history has for a request that was carried out, whichever of the 2xx the service answers.
+const OK: u16 = 200;
 
 /// A request to install was sent again because its answer was lost. Does the service refuse it because the first one took effect?
 fn took_effect(status: u16, cluster: ClusterStatus) -> bool {
