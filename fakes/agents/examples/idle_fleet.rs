@@ -34,6 +34,7 @@ fn plan(i: u32, profiles: &[Arc<HardwareProfile>]) -> Option<HostPlan> {
         profile: Arc::clone(profiles.get(i as usize % profiles.len())?),
         addresses: HostAddresses::single(address, None),
         boot: None,
+        medium_first: false,
         start_at: Timestamp::from_secs(1_800_000_000),
     })
 }

@@ -115,6 +115,7 @@ impl HostPlan {
             profile: Arc::new(profile),
             addresses: HostAddresses::default(),
             boot: None,
+            medium_first: false,
             start_at,
         }
     }

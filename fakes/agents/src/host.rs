@@ -307,7 +307,7 @@ impl Host {
     }
 
     fn boots_disk(&self) -> bool {
-        self.disk_boots && !self.ills.has(|ill| *ill == Ill::BootsDiscovery)
+        self.disk_boots && !self.plan.medium_first && !self.ills.has(|ill| *ill == Ill::BootsDiscovery)
     }
 
     fn boot(&mut self, now: Timestamp, w: &mut World) {

@@ -160,6 +160,8 @@ pub struct HostPlan {
     pub addresses: HostAddresses,
     /// The image that it boots, where that has static networks: the addresses then come from it.
     pub boot: Option<Boot>,
+    /// Its firmware tries the discovery medium before the disk: it boots the discovery image again after the installation.
+    pub medium_first: bool,
     /// When it is switched on.
     pub start_at: Timestamp,
 }

@@ -18,7 +18,7 @@ use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
 
 use crate::fault::hit::{Doing, Lookup, Outside, doing};
 use crate::fault::machine::{Deed, deed};
@@ -581,6 +581,7 @@ impl Conductor {
                 // A static network is known only when the machine has booted.
                 addresses: if boot.is_some() { HostAddresses::default() } else { leased },
                 boot,
+                medium_first: host.vm.boot_order == BootOrder::CdFirst,
                 start_at: now
                     + host.register_after.under(self.score.clock_scale)
                     + Duration::from_secs_f64(gap.max(0.0)),

@@ -60,6 +60,8 @@ pub struct Prepared {
     pub seed: u64,
     /// Name of the time profile.
     pub time_profile: String,
+    /// Name of the one that it has where nobody chooses another.
+    pub usual_time_profile: String,
     /// How much faster than `real` the clockwork runs.
     pub clock_scale: f64,
     /// The service under test.
@@ -158,7 +160,8 @@ pub fn prepare(mut scenario: Scenario, catalogue: &Catalogue, choices: &Choices)
         *postgres = Some(chosen.clone());
     }
     fits(&target, &scenario)?;
-    let time_profile = time_profile(&scenario, choices);
+    let usual_time_profile = usual_time_profile(&scenario, catalogue)?;
+    let time_profile = choices.time_profile.clone().unwrap_or_else(|| usual_time_profile.clone());
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
     let in_profile = |e: SettingError| PrepareError::TimeProfile { name: time_profile.clone(), error: e.to_string() };
     let mut settings = profile.settings().map_err(in_profile)?;
@@ -199,6 +202,7 @@ pub fn prepare(mut scenario: Scenario, catalogue: &Catalogue, choices: &Choices)
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
+        usual_time_profile,
         target,
         other_target,
         settings,
@@ -226,21 +230,13 @@ fn settle_hosts(scenario: &mut Scenario, choices: &Choices) -> Option<String> {
     why
 }
 
-/// Profiles under which hosts work a thousand times faster than they can.
-const SIMULATED_WORK: [&str; 2] = ["fast", "rapid"];
-
-/// The time profile that counts. Virtual machines take the time they take, so with them `vm` stands in the place of those
-/// under which hosts are faster.
-fn time_profile(scenario: &Scenario, choices: &Choices) -> String {
-    if let Some(chosen) = &choices.time_profile {
-        return chosen.clone();
-    }
+/// The time profile that counts where nobody chooses another. Virtual machines take the time they take, so with them `vm` stands
+/// in the place of those under which hosts work faster than real ones.
+fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<String, PrepareError> {
+    let own = scenario.service.time_profile.as_str();
     let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
-    if machines && SIMULATED_WORK.contains(&scenario.service.time_profile.as_str()) {
-        "vm".to_owned()
-    } else {
-        scenario.service.time_profile.clone()
-    }
+    let stands_in = machines && catalogue.time_profile(own).map_err(|e| (own, e))?.work_scale > 1.0;
+    Ok(if stands_in { "vm" } else { own }.to_owned())
 }
 
 /// Why that fault cannot be done to that target.
@@ -395,9 +391,11 @@ impl Prepared {
 
     /// Command that repeats the run.
     pub fn how_to_repeat(&self, verb: &str) -> String {
-        let usual = time_profile(&self.scenario, &Choices::default());
-        let profile =
-            if self.time_profile == usual { String::new() } else { format!(" --time-profile {}", self.time_profile) };
+        let profile = if self.time_profile == self.usual_time_profile {
+            String::new()
+        } else {
+            format!(" --time-profile {}", self.time_profile)
+        };
         // Virtual time knows only the simulated one.
         let service =
             if self.other_target && verb != "simulate" { format!(" --service {}", self.target) } else { String::new() };

@@ -23,8 +23,8 @@ run_ignition() {
         fi
         # Stages that have nothing to do in this configuration: starting the program takes longer than what it does.
         case $stage in
-            kargs) wanted=kernelArguments ;;
-            disks | mount | umount) wanted='disks\|filesystems\|luks\|raid' ;;
+            kargs) wanted='"shouldExist":\|"shouldNotExist":' ;;
+            disks | mount | umount) wanted='"\(disks\|filesystems\|luks\|raid\)":' ;;
             *) wanted=. ;;
         esac
         [ ! -s /run/ignition.json ] || grep -q "$wanted" /run/ignition.json || continue

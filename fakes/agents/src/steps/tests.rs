@@ -34,6 +34,7 @@ fn plan(i: usize) -> HostPlan {
             Some("192.168.126.1".parse().unwrap()),
         ),
         boot: None,
+        medium_first: false,
         start_at: Timestamp::from_secs(0),
     }
 }

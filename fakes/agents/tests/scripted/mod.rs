@@ -349,6 +349,7 @@ pub fn host_plan(i: usize) -> HostPlan {
             Some([192, 168, 126, 1].into()),
         ),
         boot: None,
+        medium_first: false,
         start_at: START,
     }
 }
