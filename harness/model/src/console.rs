@@ -16,6 +16,8 @@ pub struct ConsoleCheck {
     pub description: &'static str,
     /// A regular expression over the line without control sequences.
     pub pattern: &'static str,
+    /// The machine does nothing any more after it: there is nothing left to wait for.
+    pub ends: bool,
 }
 
 /// The table. The first row that matches a line names it, so the special stands before the general.
@@ -24,46 +26,55 @@ pub const CHECKS: &[ConsoleCheck] = &[
         id: "kernel-panic",
         description: "the kernel has stopped for good",
         pattern: r"Kernel panic - not syncing",
+        ends: true,
     },
     ConsoleCheck {
         id: "kernel-bug",
         description: "the kernel ran into an error of its own (oops, bug, lockup)",
         pattern: r"BUG: |Oops: |general protection fault|kernel BUG at |blocked for more than \d+ seconds",
+        ends: false,
     },
     ConsoleCheck {
         id: "out-of-memory",
         description: "the kernel killed a process because memory ran out",
         pattern: r"Out of memory: Kill|invoked oom-killer|oom-kill:",
+        ends: false,
     },
     ConsoleCheck {
         id: "emergency-shell",
         description: "the boot was given up and waits for somebody at the keyboard",
         pattern: r"(?i)(you are in|entering|started|welcome to) emergency (mode|shell)|^\(initramfs\) |^dracut:/# |^:/# ",
+        ends: true,
     },
     ConsoleCheck {
         id: "ignition-failure",
         description: "Ignition could not apply the host's configuration",
         pattern: r"(?i)ignition failed|failed to start ignition|ignition\[\d+\]: crit|^crit\w* *: .*(config|stage|ignition)|ignition-\w[\w-]*\.service: failed",
+        ends: true,
     },
     ConsoleCheck {
         id: "disk-error",
         description: "a disk reported an error",
         pattern: r"I/O error, dev |Buffer I/O error on dev|(EXT4-fs|XFS) .*(error|[Cc]orruption|shut ?down)",
+        ends: false,
     },
     ConsoleCheck {
         id: "disk-full",
         description: "a program found no space left on a file system",
         pattern: r"No space left on device",
+        ends: false,
     },
     ConsoleCheck {
         id: "no-boot-device",
         description: "the firmware or the boot loader found nothing to boot",
         pattern: r"No bootable (device|option)|Boot failed: not a bootable disk|error: no such (device|partition)|grub rescue>",
+        ends: false,
     },
     ConsoleCheck {
         id: "unit-failed",
         description: "a systemd unit failed",
         pattern: r"\[\s*FAILED\s*\]|\.(service|mount|socket|target|swap|timer): Failed with result |systemd\[1\]: Failed to start ",
+        ends: false,
     },
 ];
 

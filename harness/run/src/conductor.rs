@@ -16,6 +16,7 @@ use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
+use vlab_model::console;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
@@ -121,6 +122,8 @@ pub enum Ending {
     },
     /// The user could not go on.
     Stuck(String),
+    /// The console of a machine says that it does nothing any more.
+    Dead(String),
 }
 
 /// The conductor.
@@ -139,6 +142,8 @@ pub struct Conductor {
     ended_clusters: BTreeSet<Uuid>,
     started: Option<Timestamp>,
     satisfied_at: Option<Timestamp>,
+    /// What the console of a machine said that does nothing any more.
+    dead: Option<String>,
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
     machine_orders: Vec<MachineOrder>,
@@ -192,6 +197,7 @@ impl Conductor {
             ended_clusters: BTreeSet::new(),
             started: None,
             satisfied_at: None,
+            dead: None,
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
             machine_orders: Vec::new(),
@@ -337,6 +343,9 @@ impl Conductor {
         if let Some(reason) = self.user.fatal() {
             return Some(Ending::Stuck(reason.to_owned()));
         }
+        if let Some(reason) = &self.dead {
+            return Some(Ending::Dead(reason.clone()));
+        }
         let until = &self.score.scenario.until;
         if self.satisfied_at.is_none() && std::mem::take(&mut self.look_at_until) {
             let clusters_ended = !until.clusters_ended || self.clusters_left().is_empty();
@@ -406,6 +415,12 @@ impl Conductor {
     }
 
     fn note(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
+        if let What::Console { machine, line, finding: Some(id) } = &what
+            && let Some(check) = console::CHECKS.iter().find(|check| check.id == *id && check.ends)
+        {
+            let said = || format!("{machine} does nothing any more: {id} ({}): {line}", check.description);
+            self.dead.get_or_insert_with(said);
+        }
         if let What::ClusterStatus { cluster, to, .. } = &what
             && source.tells_states(self.score.state_source)
         {
@@ -878,17 +893,46 @@ mod tests {
         assert_eq!(host_id(1, 0).get_version_num(), 4);
     }
 
+    fn conductor(text: &str) -> Conductor {
+        let catalogue = vlab_scenario::Catalogue::embedded();
+        let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+        let choices = crate::prepare::Choices { seed: Some(1), ..Default::default() };
+        let prepared = crate::prepare::prepare(scenario, &catalogue, &choices).unwrap();
+        Conductor::new(prepared.score(RunInfo::default(), String::new()), Recorder::new(None))
+    }
+
+    /// Seen: a run waited nine minutes for a machine whose kernel had panicked after four seconds.
+    #[rstest::rstest]
+    #[case(Some("kernel-panic"), true)]
+    #[case(Some("emergency-shell"), true)]
+    #[case(Some("unit-failed"), false)]
+    #[case(None, false)]
+    fn a_run_ends_when_a_machine_does_nothing_any_more(#[case] finding: Option<&str>, #[case] ends: bool) {
+        let mut conductor = conductor("version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: n, kind: vm}]\n");
+        let now = Timestamp::from_secs(100);
+        conductor.start(now);
+        let (machine, line) = ("n-0".to_owned(), "what it said".to_owned());
+        conductor.observe(
+            now,
+            Source::Console,
+            None,
+            What::Console { machine, line, finding: finding.map(Into::into) },
+        );
+        match conductor.ending(now) {
+            Some(Ending::Dead(why)) if ends => {
+                assert!(why.starts_with("n-0 ") && why.contains("what it said"), "{why}")
+            }
+            None if !ends => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// A disk that is to fail in the middle waits until the service knows that so much is written.
     #[test]
     fn a_disk_fails_when_so_much_is_written() {
         let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: n, kind: vm}]\n\
                     faults: [{name: disk, at: 1h, target: n-0, inject: disk-fails, with: {percent: 40}}]\n";
-        let catalogue = vlab_scenario::Catalogue::embedded();
-        let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
-        let choices = crate::prepare::Choices { seed: Some(1), ..Default::default() };
-        let prepared = crate::prepare::prepare(scenario, &catalogue, &choices).unwrap();
-        let score = prepared.score(RunInfo::default(), String::new());
-        let mut conductor = Conductor::new(score, Recorder::new(None));
+        let mut conductor = conductor(text);
         let now = Timestamp::from_secs(100);
         conductor.start(now);
         let host = conductor.host_ids[0];

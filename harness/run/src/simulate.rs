@@ -374,6 +374,7 @@ pub fn ending_check(result: &mut RunResult, ending: &Ending) {
             verdict::COMES_TO_ITS_END,
             format!("the total budget is spent; still waiting for {}", some(waiting_for)),
         ),
+        Ending::Dead(reason) => (CheckKind::Invariant, verdict::COMES_TO_ITS_END, reason.clone()),
         Ending::Stuck(reason) => (CheckKind::Expectation, verdict::CAN_GO_ON, reason.clone()),
     };
     let mut check = CheckResult::new(kind, name, CheckVerdict::Failed);
