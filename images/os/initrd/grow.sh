@@ -15,10 +15,12 @@ grow() {
         mount --bind "/$at" "/run/vlab/squashfs/$at"
     done
     mount --bind /run/vlab/disk /run/vlab/squashfs/mnt
-    # sgdisk first: the copy of the partition table belongs at the end of the disk.
+    # The same table once more, but for where the disk ends and for the size of the last partition, which is then all there is.
+    # That also puts the table's copy at the end of the disk.
     {
-        chroot /run/vlab/squashfs sgdisk -e "$disk"
-        echo ', +' | chroot /run/vlab/squashfs sfdisk --no-reread --force --no-tell-kernel -N 4 "$disk" \
+        chroot /run/vlab/squashfs sfdisk --dump "$disk" > /run/vlab/partitions \
+            && sed -i -e '/^last-lba:/d' -e '/^[^ ]*4 :/s/ size= *[0-9]*,//' /run/vlab/partitions \
+            && chroot /run/vlab/squashfs sfdisk --no-reread --force --no-tell-kernel "$disk" < /run/vlab/partitions \
             && chroot /run/vlab/squashfs partx --update --nr 4 "$disk" \
             && chroot /run/vlab/squashfs resize2fs "$1"
     } > /run/vlab/grow.log 2>&1 || { cat /run/vlab/grow.log > /dev/console; fail "$1 cannot be grown"; }

@@ -95,7 +95,8 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
 
     let log = file("etcd.log");
     let begin = if args.data.join("member").exists() { Begin::Again } else { Begin::New };
-    let child = etcd::start(&config, &etcd::arguments("etcd-bootstrap", own, &args.data, &begin), &log)?;
+    let of_etcd = etcd::arguments("etcd-bootstrap", own, &args.data, &begin, facts.is_single_node());
+    let child = etcd::start(&config, &of_etcd, &log)?;
     let mut etcd_process = Kept(child);
     let etcd = Etcd::new(vec![client_url(own)]);
     etcd.wait(ETCD_BUDGET).await?;

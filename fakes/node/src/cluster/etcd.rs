@@ -244,8 +244,8 @@ pub enum Begin {
     Again,
 }
 
-/// Arguments of etcd for a member.
-pub fn arguments(name: &str, ip: IpAddr, data: &Path, begin: &Begin) -> Vec<String> {
+/// Arguments of etcd for a member; `alone`: no other one will ever join it.
+pub fn arguments(name: &str, ip: IpAddr, data: &Path, begin: &Begin, alone: bool) -> Vec<String> {
     let cluster = match begin {
         Begin::New | Begin::Again => format!("{name}={}", peer_url(ip)),
         Begin::Join(all) => all.iter().map(|(n, u)| format!("{n}={u}")).collect::<Vec<_>>().join(","),
@@ -260,9 +260,11 @@ pub fn arguments(name: &str, ip: IpAddr, data: &Path, begin: &Begin) -> Vec<Stri
     add("initial-advertise-peer-urls", peer_url(ip));
     add("initial-cluster", cluster);
     add("initial-cluster-state", if matches!(begin, Begin::Join(_)) { "existing" } else { "new" }.to_owned());
-    // Emulated machines are slow: a leader must not be given up for that.
-    add("heartbeat-interval", "500".to_owned());
-    add("election-timeout", "5000".to_owned());
+    // Emulated machines are slow: a leader must not be given up for that. Who is alone only waits so long for its own vote.
+    if !alone {
+        add("heartbeat-interval", "500".to_owned());
+        add("election-timeout", "5000".to_owned());
+    }
     // With its other logger etcd 3.4 dies of a nil pointer where it has something to say about a slow member.
     add("logger", "zap".to_owned());
     args
@@ -306,12 +308,13 @@ mod tests {
     #[test]
     fn a_joining_member_names_all() {
         let begin = Begin::Join(vec![("a".into(), "http://1:2380".into()), ("b".into(), "http://2:2380".into())]);
-        let args = arguments("b", "192.0.2.2".parse().unwrap(), Path::new("/d"), &begin).join(" ");
+        let args = arguments("b", "192.0.2.2".parse().unwrap(), Path::new("/d"), &begin, false).join(" ");
         assert!(
             args.contains("--initial-cluster=a=http://1:2380,b=http://2:2380 --initial-cluster-state=existing"),
             "{args}"
         );
-        let args = arguments("b", "fd00::2".parse().unwrap(), Path::new("/d"), &Begin::New).join(" ");
+        let args = arguments("b", "fd00::2".parse().unwrap(), Path::new("/d"), &Begin::New, true).join(" ");
+        assert!(!args.contains("election-timeout"), "{args}");
         assert!(args.contains("--initial-cluster=b=http://[fd00::2]:2380 --initial-cluster-state=new"), "{args}");
     }
 }

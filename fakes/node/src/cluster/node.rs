@@ -160,7 +160,8 @@ impl Node {
         } else {
             Begin::Join(self.join().await?)
         };
-        let args = etcd::arguments(&self.member_name(), self.own, &self.places.etcd, &begin);
+        let args =
+            etcd::arguments(&self.member_name(), self.own, &self.places.etcd, &begin, self.facts.is_single_node());
         let mut child = etcd::start(&self.config, &args, &self.places.logs.join("etcd.log"))?;
         let own = Etcd::new(vec![client_url(self.own)]);
         if let Err(e) = own.wait(ETCD_BUDGET).await {

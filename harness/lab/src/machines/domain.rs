@@ -425,6 +425,8 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
             xml.line(line);
         }
     }
+    // Without it libvirt adds a controller, which firmware and kernel then look behind.
+    xml.line("<controller type='usb' model='none'/>");
     for nic in &spec.nics {
         for line in nic_xml(nic, true).lines() {
             xml.line(line);
