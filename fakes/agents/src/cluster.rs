@@ -20,6 +20,8 @@ pub enum Happening {
     BootkubeStarted(usize),
     /// The temporary control plane on the bootstrap answers: API and machine-config server.
     TemporaryControlPlaneUp,
+    /// etcd was told of that host's member (position in the fleet), which has not started yet.
+    EtcdMemberAdded(usize),
     /// That node (position in the fleet) is ready.
     NodeReady(usize),
     /// bootkube is through.
@@ -46,6 +48,7 @@ impl Happening {
         match self {
             Happening::BootkubeStarted(_) => "bootkube-started".into(),
             Happening::TemporaryControlPlaneUp => "temporary-control-plane-up".into(),
+            Happening::EtcdMemberAdded(_) => "etcd-member-added".into(),
             Happening::NodeReady(_) => "node-ready".into(),
             Happening::BootkubeDone => "bootkube-done".into(),
             Happening::EtcdBootstrapDone => "etcd-bootstrap-done".into(),
@@ -61,7 +64,10 @@ impl Happening {
     /// Position of the host that it is about, where it is one's.
     pub fn host(&self) -> Option<usize> {
         match self {
-            Happening::BootkubeStarted(p) | Happening::NodeReady(p) | Happening::EtcdQuorumLost(p) => Some(*p),
+            Happening::BootkubeStarted(p)
+            | Happening::EtcdMemberAdded(p)
+            | Happening::NodeReady(p)
+            | Happening::EtcdQuorumLost(p) => Some(*p),
             _ => None,
         }
     }
@@ -721,6 +727,9 @@ impl ControlPlane {
             _ => (NodeState::Ready, None),
         };
         if let Some(node) = self.nodes.get_mut(&position) {
+            if next == NodeState::Joined && !single && node.role != NodeRole::Worker && !node.etcd_member {
+                happened.push(Happening::EtcdMemberAdded(position));
+            }
             node.state = next;
             node.was_member = true;
             node.etcd_member |= next == NodeState::Ready && node.role != NodeRole::Worker;
@@ -804,8 +813,13 @@ mod tests {
         seen
     }
 
+    /// But for members of etcd, which are added while others become ready.
     fn words(seen: &[(Timestamp, Happening)]) -> Vec<String> {
-        seen.iter().map(|(_, h)| h.word()).collect()
+        seen.iter()
+            .map(|(_, h)| h)
+            .filter(|h| !matches!(h, Happening::EtcdMemberAdded(_)))
+            .map(Happening::word)
+            .collect()
     }
 
     #[test]
@@ -821,14 +835,21 @@ mod tests {
             words(&seen),
             ["temporary-control-plane-up", "node-ready", "node-ready", "bootkube-done", "etcd-bootstrap-done"]
         );
-        let (end, _) = seen[4];
+        let added =
+            |seen: &[(Timestamp, Happening)], p| seen.iter().position(|(_, h)| *h == Happening::EtcdMemberAdded(p));
+        let ready = |seen: &[(Timestamp, Happening)], p| seen.iter().position(|(_, h)| *h == Happening::NodeReady(p));
+        for master in [1, 2] {
+            assert!(added(&seen, master).is_some() && added(&seen, master) < ready(&seen, master), "{seen:?}");
+        }
+        let (end, _) = *seen.last().unwrap();
         plane.machine_down(0);
         assert!(plane.api_is_up(), "the masters carry the API after the pivot");
         plane.node_booted(end, 0, NodeRole::Master);
         let seen = run(&mut plane, end, |_| false);
         assert_eq!(words(&seen), ["node-ready", "operator-available:console", "operator-available:cvo"]);
         assert!(plane.controller_runs());
-        assert!(plane.router_ca_is_there(seen[1].0 + std::time::Duration::from_secs(5)));
+        assert_eq!(added(&seen, 0), Some(0), "the bootstrap's host comes back as a member like the others");
+        assert!(plane.router_ca_is_there(seen[2].0 + std::time::Duration::from_secs(5)));
     }
 
     /// A cluster of so many masters that has pivoted; its end, and the positions of its other nodes.

@@ -353,6 +353,7 @@ const DEEDS_OF_CLUSTERS: &[&str] = &[
     "temporary-control-plane-up",
     "bootkube-done",
     "etcd-bootstrap-done",
+    "etcd-member-added",
     "etcd-quorum-lost",
     "etcd-quorum-back",
     "controller-ready",
@@ -360,7 +361,7 @@ const DEEDS_OF_CLUSTERS: &[&str] = &[
 ];
 
 /// What happens to a cluster and names the host on which it does.
-const DEEDS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-quorum-lost"];
+const DEEDS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-member-added", "etcd-quorum-lost"];
 
 impl Scalar for Deed {
     fn read(text: &str) -> Result<Self, Complaint> {
