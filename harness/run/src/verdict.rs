@@ -844,12 +844,23 @@ impl Judge<'_> {
                 let installed = cluster_moment(&cluster.name, ClusterStatus::Installed).map(|t| t.since(machine_on));
                 add("first machine on to installed", Some(cluster.name.clone()), installed, None);
             }
+            // What the boot takes that nobody of ours can change: firmware, boot loader and kernel.
+            let userspace = self.history.iter().find_map(|o| match &o.what {
+                What::Console { line, .. } if is_userspace(line) => Some(o.at()),
+                _ => None,
+            });
+            add("first machine on to first userspace", None, userspace.map(|t| t.since(machine_on)), None);
             let registered = first_registration.map(|t| t.since(machine_on));
             add("first machine on to first registration", None, registered, None);
         }
         let total = self.history.last().map(|o| o.harness_time.since(start));
         add("the whole run", None, total, Some(budgets.total));
     }
+}
+
+/// Is that a line of a program, the first of the initrd or systemd, and not of firmware, boot loader or kernel?
+fn is_userspace(line: &str) -> bool {
+    ["vlab-initrd[", "dracut", "systemd[1]:"].iter().any(|who| line.contains(who))
 }
 
 fn millis(d: Duration) -> f64 {

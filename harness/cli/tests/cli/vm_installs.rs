@@ -43,6 +43,10 @@ fn installs(name: &str, machines: usize) {
     assert!(declared.contains("8 cores, 1 there"), "{declared}");
     let started = |o: &&_| matches!(&**o, What::Machine { did, .. } if did == "started");
     assert_eq!(history.iter().map(|o| &o.what).filter(started).count(), machines);
+    let took = |name: &str| result.durations.iter().find(|d| d.name == name).and_then(|d| d.took_ms).unwrap();
+    let [userspace, registration] =
+        ["first userspace", "first registration"].map(|to| took(&format!("first machine on to {to}")));
+    assert!(0.0 < userspace && userspace < registration, "{userspace} ms, {registration} ms");
     // A console that says nothing proves nothing.
     let lines = history.iter().filter(|o| matches!(o.what, What::Console { .. })).count();
     assert!(lines > 50 * machines, "{lines} lines of consoles");
