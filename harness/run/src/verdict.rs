@@ -844,7 +844,7 @@ impl Judge<'_> {
                 let installed = cluster_moment(&cluster.name, ClusterStatus::Installed).map(|t| t.since(machine_on));
                 add("first machine on to installed", Some(cluster.name.clone()), installed, None);
             }
-            // What the boot takes that nobody of ours can change: firmware, boot loader and kernel.
+            // The bare boot: firmware, boot loader and kernel.
             let userspace = self.history.iter().find_map(|o| match &o.what {
                 What::Console { line, .. } if is_userspace(line) => Some(o.at()),
                 _ => None,

@@ -16,8 +16,9 @@ use uuid::Uuid;
 pub const TB_CACHE_MIB: u64 = 64;
 
 /// Features of a processor that TCG has, and that make a guest slower under it: kernels copy and clear memory byte by byte with
-/// `erms` and `fsrm` (reading the discovery medium took 0.9 s with them, 0.3 s without; writing 115 MiB to a disk 3.0 and 1.5 s),
-/// `smap` doubles the translations of what touches a program's memory, and `la57` makes every walk of the page tables longer.
+/// `erms` and `fsrm`, `smap` doubles the translations of what touches a program's memory, and `la57` makes every walk of the page
+/// tables longer. Measured together only: reading the discovery medium took 0.9 s under `max`, 0.3 s under `qemu64`, which has
+/// none of them; writing 115 MiB to a disk 3 to 4 s, and 1.5 s.
 const SLOW_UNDER_TCG: [&str; 4] = ["erms", "fsrm", "smap", "la57"];
 
 /// A machine as a scenario describes it.
