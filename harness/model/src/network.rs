@@ -140,12 +140,16 @@ pub fn network_of_vip(vip: &IpAddr, hosts: &[&HostView]) -> Option<IpNet> {
 }
 
 /// Machine networks that follow from the VIPs: one for each API VIP (ingress VIP where there is no API VIP) that lies in a
-/// network of some host, each once.
+/// network of some host, each once; none when the first one does not.
 pub fn calculated_machine_networks(cluster: &ClusterView, hosts: &[&HostView]) -> Vec<IpNet> {
     let api = cluster.api_vips();
     let vips = if api.is_empty() { cluster.ingress_vips() } else { api };
     let mut networks = Vec::new();
-    for network in vips.iter().filter_map(|(vip, _)| network_of_vip(vip, hosts)) {
+    let mut found = vips.iter().map(|(vip, _)| network_of_vip(vip, hosts)).peekable();
+    if found.peek().is_none_or(Option::is_none) {
+        return networks;
+    }
+    for network in found.flatten() {
         if !networks.contains(&network) {
             networks.push(network);
         }

@@ -336,6 +336,17 @@ impl ClusterView {
         self.cluster.service_networks.as_deref().unwrap_or(&[])
     }
 
+    /// Are there networks of both families, of any one kind?
+    pub fn is_dual_stack(&self) -> bool {
+        let both = |networks: &[IpNet]| {
+            networks.iter().any(|n| matches!(n, IpNet::V4(_))) && networks.iter().any(|n| matches!(n, IpNet::V6(_)))
+        };
+        let read = |cidr: &Option<String>| cidr.as_deref().and_then(|c| c.parse().ok());
+        let cluster: Vec<IpNet> = self.cluster_networks().iter().filter_map(|n| read(&n.cidr)).collect();
+        let service: Vec<IpNet> = self.service_networks().iter().filter_map(|n| read(&n.cidr)).collect();
+        both(&self.machine_networks()) || both(&service) || both(&cluster)
+    }
+
     /// API VIPs with their verification; what does not parse as an address is left out.
     pub fn api_vips(&self) -> Vec<(IpAddr, VipVerification)> {
         let vips = self.cluster.api_vips.iter().flatten();

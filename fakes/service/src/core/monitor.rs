@@ -86,6 +86,7 @@ impl Core {
             self.warn_about_leases(now, id);
             // After the look at the cluster, as the recordings of the real service show: it counts from the next run on.
             self.derive_machine_networks(now, id);
+            self.drop_machine_networks(now, id);
         }
         self.state.end_unit();
     }
@@ -349,6 +350,30 @@ impl Core {
         if row.cluster().machine_networks.as_ref() != Some(&wanted) {
             self.state.edit_cluster(id, now, |row| {
                 row.view.cluster.machine_networks = Some(wanted);
+                row.private.machine_network_set_at = Some(now);
+            });
+            self.derive_connectivity(now, id);
+        }
+    }
+
+    /// As long as no host is in the network of a VIP, the monitor takes the machine networks away again, the user's own
+    /// too: it writes what it has calculated, and that is nothing. They come back with the hosts. Dual-stack clusters keep them.
+    fn drop_machine_networks(&mut self, now: Timestamp, id: Uuid) {
+        let Some(row) = self.state.cluster(id) else { return };
+        let view = &row.view;
+        let undecided = matches!(row.cluster().status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient);
+        let calculated = !view.is_sno()
+            && !view.user_managed_networking()
+            && !view.user_managed_load_balancer()
+            && !view.vip_dhcp_allocation();
+        if !undecided || !calculated || view.is_day2() || view.is_dual_stack() || !view.has_machine_network() {
+            return;
+        }
+        let hosts = self.state.hosts_of_cluster(id);
+        let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
+        if network::calculated_machine_networks(view, &views).is_empty() {
+            self.state.edit_cluster(id, now, |row| {
+                row.view.cluster.machine_networks = Some(Vec::new());
                 row.private.machine_network_set_at = Some(now);
             });
             self.derive_connectivity(now, id);
