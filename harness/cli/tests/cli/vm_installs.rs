@@ -19,19 +19,13 @@ fn wanted() -> bool {
 }
 
 #[rstest]
-#[case("sno")]
-#[case("sno-uefi-minimal")]
-fn vm_installs_itself(#[case] name: &str) {
+#[case("sno", 1)]
+#[case("sno-uefi-minimal", 1)]
+#[case("ha-3-1", 4)]
+fn vm_installs_itself(#[case] name: &str, #[case] machines: usize) {
     if wanted() {
-        installs(name, 1);
+        installs(name, machines);
     }
-}
-
-#[test]
-#[ignore = "minutes, on machines of its own: `cargo nextest run -p vlab-cli --run-ignored only vm_install`"]
-fn vm_installs_a_cluster() {
-    assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
-    installs("ha-3-1", 4);
 }
 
 fn installs(name: &str, machines: usize) {
