@@ -21,7 +21,10 @@ use vlab_lab::machines::{
     Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Machine, MachineError, MachineEvent,
     MachineSpec, Machines, MachinesOptions, NicSpec, Plug, console, find_ovmf, probe,
 };
-use vlab_lab::network::{Form, Frames, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, permits};
+use vlab_lab::network::{
+    ClusterName, Form, Frames, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, WrongName,
+    permits,
+};
 use vlab_lab::proc::{self, ProcessId};
 use vlab_lab::process::{Child, Program};
 use vlab_model::console::Classifier;
@@ -115,6 +118,7 @@ impl World {
             name: (*name).to_owned(),
             mac: format!("52:54:00:00:00:{number:02x}"),
             addresses: address.parse().into_iter().collect(),
+            dhcp: true,
         });
         let spec = NetworkSpec::for_cluster(
             "demo",
@@ -604,6 +608,35 @@ async fn lab_network_answers_and_faults_cut_it() {
     }
     let error = network.set_link("nobody", true).await.unwrap_err().to_string();
     assert!(error.contains("no host `nobody` in the lab network: master-0, worker-0"), "{error}");
+
+    // Names can be wrong for a while. That dnsmasq is started again for it is nobody's death, and leases stay.
+    let (before, leases) = (network.dnsmasq().pid(), network.leases());
+    let mut failed = std::pin::pin!(network.failed());
+    let wrong = |name, answer: Option<&str>| WrongName { name, answer: answer.map(|text| text.parse().unwrap()) };
+    for (wrong, api, other) in [
+        (wrong(ClusterName::Api, None), "[]", "[]"),
+        (wrong(ClusterName::Unknown, Some("198.51.100.66")), "[192.168.126.5]", "[198.51.100.66]"),
+    ] {
+        for (on, api, other) in [(true, api, other), (false, "[192.168.126.5]", "[]")] {
+            tokio::select! {
+                status = &mut failed => panic!("dnsmasq is told to have died: {status}"),
+                done = network.answer_wrongly(wrong, on) => done.unwrap(),
+            }
+            let answers = (ask("api.demo.lab.example"), ask("nobody.demo.lab.example"));
+            assert_eq!(answers, (api.to_owned(), other.to_owned()), "{wrong:?} {on}");
+        }
+    }
+    assert_ne!(network.dnsmasq().pid(), before);
+    assert_eq!(network.leases(), leases);
+
+    // Somebody who is no host can have an address, of either family, once.
+    for address in ["192.168.126.5", "fd2e:6f44:5dd8::5"] {
+        let address = address.parse().unwrap();
+        for on in [true, false] {
+            network.take_address(address, on).await.unwrap();
+            assert!(network.take_address(address, on).await.is_err(), "{address} {on}");
+        }
+    }
 
     // A dnsmasq that dies is noticed.
     let pid = network.dnsmasq().pid();

@@ -22,7 +22,7 @@ use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
 
 use crate::fault::hit::{Doing, Lookup, Outside, doing};
-use crate::fault::machine::{Deed, deed};
+use crate::fault::machine::{Deed, deed, has_machines};
 use crate::fault::{Engine, Hit, Order, Stage};
 use crate::moment::{Cast, Tracker, percentage};
 use crate::user::{Ready, User, UserConfig};
@@ -83,7 +83,7 @@ pub enum MachineOrder {
         name: String,
         /// What it does.
         deed: Deed,
-        /// The machines, by name. Of a link the first ones.
+        /// The machines, by name. Of a link the first ones; of what is done to a cluster its name.
         on: Vec<String>,
         /// Of a link the second ones.
         to: Vec<String>,
@@ -522,10 +522,12 @@ impl Conductor {
         let scenario = self.score.scenario.clone();
         // The inside of a cluster of machines is in these.
         let machines = |name: &str| scenario.hosts_of(Some(name)).any(|h| h.kind == HostKind::Vm);
-        if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id)
-            && !machines(&scenario.clusters[index].name)
-        {
+        if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
             let cluster = &scenario.clusters[index];
+            if machines(&cluster.name) {
+                self.stage.clusters.insert(cluster.name.clone());
+                return;
+            }
             let mut members = scenario
                 .hosts
                 .iter()
@@ -682,10 +684,15 @@ impl Conductor {
         let (on, to) = match hit {
             Hit::Hosts(names) => (names.clone(), Vec::new()),
             Hit::Link { from, to } => (from.clone(), to.clone()),
+            Hit::Cluster(name) => (vec![name.clone()], Vec::new()),
             _ => return None,
         };
-        let is_machine = |name: &String| self.score.scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm);
-        on.iter().any(is_machine).then(|| deed(fault).ok()).flatten().map(|deed| MachineOrder::Fault {
+        let scenario = &self.score.scenario;
+        let is_machine = |name: &String| match hit {
+            Hit::Cluster(_) => has_machines(scenario, name),
+            _ => scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm),
+        };
+        on.iter().any(is_machine).then(|| deed(fault, scenario).ok()).flatten().map(|deed| MachineOrder::Fault {
             name: fault.name.clone(),
             deed,
             on,

@@ -458,7 +458,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[param("vip", F::Words(&["api", "ingress"]), Some("api"), "which address")],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "somebody else has one of the cluster's virtual addresses",
     },
     FaultRow {
@@ -467,7 +467,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[DNS_NAME],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the DNS does not know a name of the cluster",
     },
     FaultRow {
@@ -476,7 +476,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[DNS_NAME, param("address", F::Address, Some("198.51.100.66"), "what it answers")],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the DNS gives a wrong address for a name of the cluster",
     },
     FaultRow {
@@ -485,7 +485,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[param("address", F::Address, Some("198.51.100.66"), "what it answers")],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the DNS knows every name below the cluster's domain",
     },
     // --- control plane
@@ -495,7 +495,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "nobody reaches the cluster's API, nor its machine-config server",
     },
     FaultRow {
@@ -504,7 +504,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Cluster],
         lasts: Time,
         params: &[],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "the machine-config server does not answer: nodes wait for their ignition",
     },
     FaultRow {

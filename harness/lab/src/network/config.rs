@@ -37,6 +37,8 @@ pub struct NetworkHost {
     pub mac: String,
     /// Its addresses, at most one of each family; none: DHCP chooses.
     pub addresses: Vec<IpAddr>,
+    /// Does DHCP answer it? Otherwise it has to know its addresses; names mean them all the same.
+    pub dhcp: bool,
 }
 
 /// A name that DNS answers.
@@ -48,6 +50,28 @@ pub struct DnsName {
     pub wildcard: bool,
     /// What it means.
     pub addresses: Vec<IpAddr>,
+}
+
+/// Which names of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterName {
+    /// `api`.
+    Api,
+    /// `api-int`.
+    ApiInt,
+    /// Everything below `apps`.
+    Apps,
+    /// Everything below the cluster's domain that nobody has.
+    Unknown,
+}
+
+/// A name that DNS does not answer as [`NetworkSpec::names`] say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongName {
+    /// Which.
+    pub name: ClusterName,
+    /// What is answered; `None`: that there is no such name.
+    pub answer: Option<IpAddr>,
 }
 
 impl NetworkSpec {
@@ -78,6 +102,25 @@ impl NetworkSpec {
             })
             .collect();
         Self { domain, gateways, hosts, names, dhcp: true }
+    }
+
+    /// The same with some names wrong. Of two that are wrong in the same way the later counts.
+    #[must_use]
+    pub fn with_wrong_names(&self, wrong: &[WrongName]) -> Self {
+        let mut spec = self.clone();
+        for WrongName { name, answer } in wrong {
+            let (name, wildcard) = match name {
+                ClusterName::Api => (format!("api.{}", self.domain), false),
+                ClusterName::ApiInt => (format!("api-int.{}", self.domain), false),
+                ClusterName::Apps => (format!("apps.{}", self.domain), true),
+                ClusterName::Unknown => (self.domain.clone(), true),
+            };
+            spec.names.retain(|known| known.name != name);
+            if let Some(answer) = answer {
+                spec.names.push(DnsName { name, wildcard, addresses: vec![*answer] });
+            }
+        }
+        spec
     }
 
     /// Is it possible?
@@ -166,6 +209,17 @@ pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
     text
 }
 
+/// Arguments of `ip`: somebody who is no host has this address, or has it no longer.
+#[must_use]
+pub fn foreign_address(address: IpAddr, on: bool) -> String {
+    match (address, on) {
+        (IpAddr::V4(_), true) => format!("address add {address}/32 dev {BRIDGE}"),
+        // Not looked for elsewhere: it is meant to be there twice. And nothing that the gateway says begins with it.
+        (IpAddr::V6(_), true) => format!("address add {address}/128 dev {BRIDGE} preferred_lft 0 nodad"),
+        (_, false) => format!("address del {address}/{} dev {BRIDGE}", if address.is_ipv4() { 32 } else { 128 }),
+    }
+}
+
 /// dnsmasq's configuration. It answers DNS and DHCP on the bridge and asks nobody else.
 #[must_use]
 pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String {
@@ -224,6 +278,10 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
         }
     }
     for host in &spec.hosts {
+        if !host.dhcp {
+            let _ = writeln!(text, "dhcp-host={},ignore", host.mac.to_lowercase());
+            continue;
+        }
         let addresses = host.addresses.iter().map(|address| match address {
             IpAddr::V4(address) => format!(",{address}"),
             IpAddr::V6(address) => format!(",[{address}]"),
@@ -247,6 +305,8 @@ pub enum Peer {
     Host(usize),
     /// The gateway: DHCP, DNS, the service.
     Gateway,
+    /// Everybody in the network, the gateway included.
+    Everybody,
 }
 
 /// Which frames are lost.
@@ -260,6 +320,8 @@ pub enum Frames {
     Ntp,
     /// Those whose packet (what is behind the Ethernet header) has more bytes than that.
     LongerThan(u16),
+    /// Those to these TCP ports.
+    Tcp(&'static [u16]),
 }
 
 /// Frames that are lost in one direction.
@@ -280,15 +342,18 @@ pub struct Loss {
 pub fn nft_rules(losses: &[Loss]) -> String {
     let mut text = String::from("table bridge vlab\ndelete table bridge vlab\ntable bridge vlab {\n");
     // To the gateway is `input`, from it `output`, between hosts `forward`.
-    let hook = |loss: &Loss| match (loss.from, loss.to) {
-        (Peer::Host(_), Peer::Host(_)) => Some("forward"),
-        (Peer::Host(_), Peer::Gateway) => Some("input"),
-        (Peer::Gateway, Peer::Host(_)) => Some("output"),
-        (Peer::Gateway, Peer::Gateway) => None,
+    let passes = |loss: &Loss, chain: &str| {
+        let of_host = |peer: Peer| !matches!(peer, Peer::Gateway);
+        let of_gateway = |peer: Peer| !matches!(peer, Peer::Host(_));
+        match chain {
+            "forward" => of_host(loss.from) && of_host(loss.to),
+            "input" => of_host(loss.from) && of_gateway(loss.to),
+            _ => of_gateway(loss.from) && of_host(loss.to),
+        }
     };
     for chain in ["forward", "input", "output"] {
         let _ = writeln!(text, "  chain lab-{chain} {{\n    type filter hook {chain} priority 0; policy accept;");
-        for loss in losses.iter().filter(|loss| hook(loss) == Some(chain) && loss.percent > 0) {
+        for loss in losses.iter().filter(|loss| passes(loss, chain) && loss.percent > 0) {
             let mut rule = String::new();
             if let Peer::Host(place) = loss.from {
                 let _ = write!(rule, "iifname \"{}\" ", tap(place));
@@ -302,6 +367,10 @@ pub fn nft_rules(losses: &[Loss]) -> String {
                 Frames::Ntp => rule.push_str("udp dport 123 "),
                 Frames::LongerThan(bytes) => {
                     let _ = write!(rule, "meta length > {bytes} ");
+                }
+                Frames::Tcp(ports) => {
+                    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                    let _ = write!(rule, "tcp dport {{ {} }} ", ports.join(", "));
                 }
             }
             if loss.percent < 100 {
@@ -324,7 +393,7 @@ mod tests {
 
     fn host(name: &str, mac: u8, addresses: &[&str]) -> NetworkHost {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        NetworkHost { name: name.into(), mac: format!("52:54:00:AA:00:{mac:02x}"), addresses }
+        NetworkHost { name: name.into(), mac: format!("52:54:00:AA:00:{mac:02x}"), addresses, dhcp: true }
     }
 
     fn dual() -> NetworkSpec {
@@ -351,6 +420,55 @@ mod tests {
     fn without_dhcp_there_is_only_dns() {
         let conf = dnsmasq_conf(&NetworkSpec { dhcp: false, ..dual() }, Path::new("/run/lab"), "root");
         assert!(!conf.contains("dhcp") && conf.contains("host-record=api.demo.lab.example,192.168.126.5"), "{conf}");
+    }
+
+    #[test]
+    fn a_host_without_dhcp_has_a_name_and_is_not_answered() {
+        let mut spec = dual();
+        spec.hosts[0].dhcp = false;
+        let conf = dnsmasq_conf(&spec, Path::new("/run/lab"), "root");
+        let of_host = |line: &&str| line.contains("master-0") || line.contains("aa:00:11");
+        let name = "host-record=master-0.demo.lab.example,192.168.126.11,fd2e:6f44:5dd8::11";
+        assert_eq!(conf.lines().filter(of_host).collect::<Vec<_>>(), [name, "dhcp-host=52:54:00:aa:00:11,ignore"]);
+    }
+
+    #[rstest]
+    #[case::missing(&[(ClusterName::Api, None)], &["api-int 192.168.126.5 fd2e:6f44:5dd8::5", "*.apps 192.168.126.6"])]
+    #[case::no_routes(&[(ClusterName::Apps, None)],
+        &["api 192.168.126.5 fd2e:6f44:5dd8::5", "api-int 192.168.126.5 fd2e:6f44:5dd8::5"])]
+    #[case::wrong(&[(ClusterName::ApiInt, Some("198.51.100.66"))],
+        &["api 192.168.126.5 fd2e:6f44:5dd8::5", "*.apps 192.168.126.6", "api-int 198.51.100.66"])]
+    #[case::wrong_routes(&[(ClusterName::Apps, Some("198.51.100.66")), (ClusterName::Api, None)],
+        &["api-int 192.168.126.5 fd2e:6f44:5dd8::5", "*.apps 198.51.100.66"])]
+    #[case::wildcard(&[(ClusterName::Unknown, Some("198.51.100.66"))],
+        &["api 192.168.126.5 fd2e:6f44:5dd8::5", "api-int 192.168.126.5 fd2e:6f44:5dd8::5", "*.apps 192.168.126.6",
+          "* 198.51.100.66"])]
+    fn names_can_be_wrong(#[case] wrong: &[(ClusterName, Option<&str>)], #[case] expected: &[&str]) {
+        let wrong: Vec<WrongName> = wrong
+            .iter()
+            .map(|(name, answer)| WrongName { name: *name, answer: answer.map(|text| text.parse().unwrap()) })
+            .collect();
+        let spec = dual().with_wrong_names(&wrong);
+        let short = |name: &DnsName| {
+            let star = if name.wildcard { "*." } else { "" };
+            let rest = name.name.strip_suffix("demo.lab.example").unwrap();
+            let addresses: Vec<String> = name.addresses.iter().map(IpAddr::to_string).collect();
+            format!("{} {}", format!("{star}{rest}").trim_end_matches('.'), addresses.join(" "))
+        };
+        assert_eq!(spec.names.iter().map(short).collect::<Vec<_>>(), expected);
+        assert_eq!(NetworkSpec { names: dual().names, ..spec }, dual(), "nothing else changes");
+    }
+
+    #[test]
+    fn frames_of_everybody_are_lost_wherever_they_pass() {
+        let all =
+            Loss { from: Peer::Everybody, to: Peer::Everybody, frames: Frames::Tcp(&[6443, 22623]), percent: 100 };
+        let rules = nft_rules(&[all]);
+        let lost: Vec<&str> = rules.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
+        assert_eq!(lost, ["tcp dport { 6443, 22623 } counter drop"; 3], "{rules}");
+        let to_one = nft_rules(&[Loss { to: Peer::Host(1), ..all }]);
+        let lost: Vec<&str> = to_one.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
+        assert_eq!(lost, ["oifname \"tap1\" tcp dport { 6443, 22623 } counter drop"; 2], "{to_one}");
     }
 
     #[test]

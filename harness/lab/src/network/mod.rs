@@ -6,8 +6,8 @@
 //! * machines are plugged into [`Network::tap`] and started in [`Network::namespace`] (see [`crate::machines`]);
 //! * the gateway listens with [`Network::listen`] on an address of [`Network::gateways`] and forwards to wherever the service
 //!   is; [`Network::forward`] does just that for a service on this machine's loopback;
-//! * the fault engine calls [`Network::set_loss`], [`Network::cut`], [`Network::set_link`], [`Network::set_rate`] and
-//!   [`Network::heal`];
+//! * the fault engine calls [`Network::set_loss`], [`Network::cut`], [`Network::set_link`], [`Network::set_rate`],
+//!   [`Network::answer_wrongly`], [`Network::take_address`] and [`Network::heal`];
 //! * whoever watches the run waits for [`Network::failed`]: a lab whose dnsmasq has died is inconclusive, and the product
 //!   is not to blame.
 //!
@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::ledger::Ledger;
 use crate::process::{Child, Program};
 
-pub use config::{DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer};
+pub use config::{ClusterName, DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer, WrongName};
 pub use namespace::{Form, Namespace, NetworkError, Place};
 
 /// How long dnsmasq may take until it answers.
@@ -70,9 +70,52 @@ pub struct Network {
     spec: NetworkSpec,
     folder: PathBuf,
     losses: Mutex<BTreeMap<(Peer, Peer, Frames), u8>>,
+    /// Names that are answered wrongly. Whoever holds it is the only one who starts dnsmasq again.
+    wrong_names: tokio::sync::Mutex<Vec<WrongName>>,
     // Fields are dropped in this order.
-    dnsmasq: Child,
+    dnsmasq: Mutex<Arc<Child>>,
+    server: Server,
     namespace: Arc<Namespace>,
+}
+
+/// How dnsmasq is started.
+#[derive(Debug)]
+struct Server {
+    executable: PathBuf,
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Server {
+    /// Starts it for that network; when this returns, it answers.
+    async fn start(
+        &self,
+        spec: &NetworkSpec,
+        folder: &Path,
+        namespace: &Arc<Namespace>,
+    ) -> Result<Arc<Child>, NetworkError> {
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+        // Only root changes its user at the start, and must not: the files are root's.
+        let user = user.map_or_else(|| "root".to_owned(), |user| user.name);
+        let conf = folder.join("dnsmasq.conf");
+        std::fs::write(&conf, config::dnsmasq_conf(spec, folder, &user))
+            .map_err(|error| NetworkError::Io { path: conf.clone(), error })?;
+        let log = folder.join("dnsmasq.log");
+        // One before it has written into the same file.
+        let before = std::fs::metadata(&log).map_or(0, |log| log.len());
+        let program = Program::new("dnsmasq", &self.executable, &log)
+            .args([format!("--conf-file={}", conf.display())])
+            .namespace(Some(Arc::clone(namespace)))
+            .ledger(self.ledger.clone());
+        let dnsmasq = Child::spawn(program)?;
+        // It says so after its sockets are open; asking it would need a socket in its network for each question.
+        let started = || {
+            let text = std::fs::read(&log).unwrap_or_default();
+            let new = text.get(usize::try_from(before).unwrap_or(0)..).unwrap_or_default();
+            std::future::ready(Ok(String::from_utf8_lossy(new).contains(" started, version ").then_some(())))
+        };
+        dnsmasq.wait_ready("it answers DHCP and DNS", READY, Duration::from_millis(2), started).await?;
+        Ok(Arc::new(dnsmasq))
+    }
 }
 
 impl Network {
@@ -82,7 +125,7 @@ impl Network {
     /// The spec is impossible, a program is missing, or the system does not permit it.
     pub async fn start(spec: NetworkSpec, options: NetworkOptions) -> Result<Self, NetworkError> {
         spec.check()?;
-        let dnsmasq = namespace::find("dnsmasq")?;
+        let executable = namespace::find("dnsmasq")?;
         let NetworkOptions { name, form, folder, helper, ledger } = options;
         // dnsmasq leaves the working directory.
         let folder = std::path::absolute(&folder).map_err(|error| NetworkError::Io { path: folder, error })?;
@@ -96,25 +139,10 @@ impl Network {
             })
         };
         let namespace = made.await.map_err(|error| NetworkError::Spec(error.to_string()))??;
-        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
-        // Only root changes its user at the start, and must not: the files are root's.
-        let user = user.map_or_else(|| "root".to_owned(), |user| user.name);
-        let conf = folder.join("dnsmasq.conf");
-        std::fs::write(&conf, config::dnsmasq_conf(&spec, &folder, &user))
-            .map_err(|error| NetworkError::Io { path: conf.clone(), error })?;
-        let log = folder.join("dnsmasq.log");
-        let program = Program::new("dnsmasq", dnsmasq, &log)
-            .args([format!("--conf-file={}", conf.display())])
-            .namespace(Some(Arc::clone(&namespace)))
-            .ledger(ledger);
-        let dnsmasq = Child::spawn(program)?;
-        // It says so after its sockets are open; asking it would need a socket in its network for each question.
-        let started = || {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            std::future::ready(Ok(text.contains(" started, version ").then_some(())))
-        };
-        dnsmasq.wait_ready("it answers DHCP and DNS", READY, Duration::from_millis(2), started).await?;
-        Ok(Self { spec, folder, losses: Mutex::default(), dnsmasq, namespace })
+        let server = Server { executable, ledger };
+        let dnsmasq = Mutex::new(server.start(&spec, &folder, &namespace).await?);
+        let (losses, wrong_names) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { spec, folder, losses, wrong_names, dnsmasq, server, namespace })
     }
 
     /// What it was made from.
@@ -256,6 +284,38 @@ impl Network {
         self.tool("nft", vec!["-f".into(), "-".into()], config::nft_rules(&[]), "stop losing frames").await
     }
 
+    /// A name of the cluster is answered wrongly from now on, or not any more. Of several that are wrong in one way at a time
+    /// each is taken off for itself. dnsmasq reads such names only at its start: it is started again, with the leases that it
+    /// has given out, and for some milliseconds nobody answers.
+    ///
+    /// # Errors
+    /// It cannot be started again; then [`Network::failed`] says so, too.
+    pub async fn answer_wrongly(&self, wrong: WrongName, on: bool) -> Result<(), NetworkError> {
+        let mut all = self.wrong_names.lock().await;
+        if on {
+            all.push(wrong);
+        } else if let Some(place) = all.iter().position(|known| *known == wrong) {
+            all.remove(place);
+        } else {
+            return Ok(());
+        }
+        // Its port must be free for the next one.
+        self.dnsmasq().stop(Duration::from_secs(1)).await;
+        let next = self.server.start(&self.spec.with_wrong_names(&all), &self.folder, &self.namespace).await?;
+        *self.dnsmasq.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// Somebody in the network who is no host has this address, and answers for it (ARP, neighbour discovery); or has it no
+    /// longer. It is the gateway's machine.
+    ///
+    /// # Errors
+    /// The address is the gateway's own, or somebody who is no host has it already.
+    pub async fn take_address(&self, address: IpAddr, on: bool) -> Result<(), NetworkError> {
+        let args = config::foreign_address(address, on).split(' ').map(str::to_owned).collect();
+        self.tool("ip", args, String::new(), "take an address").await
+    }
+
     /// The lab's end of a host's cable. The guest does not notice that its link is down; for that there is
     /// [`crate::machines::Machine::set_link`].
     ///
@@ -308,15 +368,23 @@ impl Network {
         done.await.map_err(|error| NetworkError::Spec(error.to_string()))?
     }
 
-    /// Waits until dnsmasq has ended, which it only does when something is wrong; says how.
+    /// Waits until dnsmasq has ended by itself, which it only does when something is wrong; says how.
     pub async fn failed(&self) -> ExitStatus {
-        self.dnsmasq.wait().await
+        loop {
+            let dnsmasq = self.dnsmasq();
+            let status = dnsmasq.wait().await;
+            // One that was stopped to answer otherwise has a successor, unless that could not be started.
+            let _settled = self.wrong_names.lock().await;
+            if Arc::ptr_eq(&dnsmasq, &self.dnsmasq()) {
+                return status;
+            }
+        }
     }
 
-    /// dnsmasq, for the fault engine and for tests.
+    /// dnsmasq as it runs now, for the fault engine and for tests.
     #[must_use]
-    pub fn dnsmasq(&self) -> &Child {
-        &self.dnsmasq
+    pub fn dnsmasq(&self) -> Arc<Child> {
+        Arc::clone(&self.dnsmasq.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What dnsmasq has given out: MAC, address, name, in the order of its file.
@@ -335,7 +403,7 @@ impl Network {
     /// # Errors
     /// The namespace cannot be removed.
     pub async fn stop(self) -> Result<(), NetworkError> {
-        self.dnsmasq.stop(Duration::from_secs(1)).await;
+        self.dnsmasq().stop(Duration::from_secs(1)).await;
         self.namespace.remove()
     }
 }
@@ -360,7 +428,7 @@ async fn carry(mut near: tokio::net::TcpStream, to: SocketAddr) {
 pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
     let io = |error| NetworkError::Io { path: std::env::temp_dir(), error };
     let folder = tempfile::tempdir().map_err(io)?;
-    let host = NetworkHost { name: "probe".into(), mac: "52:54:00:00:00:01".into(), addresses: Vec::new() };
+    let host = NetworkHost { name: "probe".into(), mac: "52:54:00:00:00:01".into(), addresses: vec![], dhcp: true };
     let address =
         ipnet::IpNet::new(IpAddr::from([192, 0, 2, 1]), 24).map_err(|error| NetworkError::Spec(error.to_string()))?;
     let spec =

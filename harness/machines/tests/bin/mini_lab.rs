@@ -49,8 +49,12 @@ async fn run(registry: PathBuf, folder: PathBuf, count: usize) -> Result<(), Fau
 
     let names: Vec<String> = (0..count).map(|number| format!("m{number}")).collect();
     let mac = |number: usize| format!("52:54:00:00:00:{number:02x}");
-    let host =
-        |(number, name): (usize, &String)| NetworkHost { name: name.clone(), mac: mac(number), addresses: vec![] };
+    let host = |(number, name): (usize, &String)| NetworkHost {
+        name: name.clone(),
+        mac: mac(number),
+        addresses: vec![],
+        dhcp: true,
+    };
     let hosts = names.iter().enumerate().map(host).collect();
     let spec = NetworkSpec::for_cluster("mini", "lab.example", &["192.168.126.0/24".parse()?], &[], &[], hosts);
     let mut options = NetworkOptions::new(&run, &scratch);

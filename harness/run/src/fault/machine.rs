@@ -1,11 +1,18 @@
 //! What each kind of fault does to a virtual machine and to its network, and what cannot be done to one yet.
 
-use vlab_lab::network::Frames;
+use std::net::IpAddr;
+
+use vlab_lab::network::{ClusterName, Frames, WrongName};
 use vlab_scenario::{
-    ActionKind, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
+    ActionKind, Cluster, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
 };
 
-/// What a kind does to each machine that it hits.
+/// Ports of a cluster's API and of its machine-config server.
+const API: &[u16] = &[6443, 22623];
+/// That of the machine-config server alone.
+const MACHINE_CONFIG: &[u16] = &[22623];
+
+/// What a kind does to each machine that it hits, or to the network that those of a cluster are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// The plug is pulled; put in again at the end.
@@ -39,12 +46,26 @@ pub enum Deed {
         /// From the first to the second only.
         one_way: bool,
     },
+    /// The lab's DNS answers a name of the cluster wrongly; as before at the end.
+    WrongName(WrongName),
+    /// Somebody who is no host of the cluster has an address, and answers for it; nobody has it at the end.
+    TakeAddress(IpAddr),
+    /// Whatever is sent to these TCP ports over the network is lost; not any more at the end.
+    Closed(&'static [u16]),
 }
 
 impl Deed {
     /// Is it done to the machine itself (which has to be on for that), and not to what is around it?
     pub const fn is_of_the_machine(self) -> bool {
-        !matches!(self, Deed::GatewayCut | Deed::Unheard(_) | Deed::Loss { .. })
+        !matches!(
+            self,
+            Deed::GatewayCut
+                | Deed::Unheard(_)
+                | Deed::Loss { .. }
+                | Deed::WrongName(_)
+                | Deed::TakeAddress(_)
+                | Deed::Closed(_)
+        )
     }
 
     /// What was done, in words.
@@ -62,6 +83,10 @@ impl Deed {
             Deed::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
             Deed::Loss { percent: 100, .. } => "the way was cut",
             Deed::Loss { .. } => "frames are lost",
+            Deed::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
+            Deed::WrongName(_) => "DNS answers wrongly",
+            Deed::TakeAddress(_) => "the address is somebody else's",
+            Deed::Closed(_) => "nothing gets to those ports",
         }
     }
 }
@@ -70,15 +95,39 @@ impl Deed {
 ///
 /// # Errors
 /// Why it cannot be done to machines.
-pub fn deed(fault: &Fault) -> Result<Deed, String> {
+pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
     let number = |name: &str| match fault.with.get(name) {
         Some(ParamValue::Number(n)) => *n,
         _ => 0,
     };
-    let one_way = matches!(fault.with.get("direction"), Some(ParamValue::Text(text)) if text == "one-way");
+    let word = |name: &str| match fault.with.get(name) {
+        Some(ParamValue::Text(text)) => text.as_str(),
+        _ => "",
+    };
+    let one_way = word("direction") == "one-way";
     let between = |frames: Frames, percent: u64| {
         let percent = u8::try_from(percent).unwrap_or(100);
         Ok(Deed::Loss { frames, percent, one_way })
+    };
+    let address = match fault.with.get("address") {
+        Some(ParamValue::Address(address)) => Some(*address),
+        _ => None,
+    };
+    let wrong = |name: ClusterName, answer: Option<IpAddr>| {
+        cluster_of(fault, scenario).map(|_| Deed::WrongName(WrongName { name, answer }))
+    };
+    let name = match word("name") {
+        "apps" => ClusterName::Apps,
+        "api-int" => ClusterName::ApiInt,
+        _ => ClusterName::Api,
+    };
+    let closed = |ports: &'static [u16]| {
+        let cluster = cluster_of(fault, scenario)?;
+        match scenario.hosts_of(Some(&cluster.name)).count() {
+            // What it says to itself does not go over the network.
+            1 => Err("a single node reaches itself whatever becomes of the network".to_owned()),
+            _ => Ok(Deed::Closed(ports)),
+        }
     };
     match fault.kind {
         FaultKind::Crash => Ok(Deed::PowerCut),
@@ -101,14 +150,46 @@ pub fn deed(fault: &Fault) -> Result<Deed, String> {
         FaultKind::Partition => between(Frames::All, 100),
         FaultKind::PacketLoss => between(Frames::All, number("percent")),
         FaultKind::MtuBlackHole => between(Frames::LongerThan(u16::try_from(number("bytes")).unwrap_or(u16::MAX)), 100),
+        FaultKind::DnsMissing => wrong(name, None),
+        FaultKind::DnsWrong => wrong(name, address),
+        FaultKind::DnsWildcard => wrong(ClusterName::Unknown, address),
+        FaultKind::VipTaken => {
+            let cluster = cluster_of(fault, scenario)?;
+            let (vips, what) = match word("vip") {
+                "ingress" => (&cluster.ingress_vips, "ingress"),
+                _ => (&cluster.api_vips, "API"),
+            };
+            let vip = vips.first().ok_or_else(|| format!("the cluster {} has no {what} address", cluster.name))?;
+            Ok(Deed::TakeAddress(*vip))
+        }
+        FaultKind::ApiUnreachable => closed(API),
+        FaultKind::IgnitionUnreachable => closed(MACHINE_CONFIG),
         FaultKind::WrongBootOrder => Err("write `vm: {boot_order: cd-first}` in the group of hosts instead".to_owned()),
         _ => Err(format!("{} can", kinds().join(", "))),
     }
 }
 
+/// Are some of the cluster's hosts machines, now or when they are bound to it?
+pub fn has_machines(scenario: &Scenario, cluster: &str) -> bool {
+    let of_cluster = |name: &Option<String>, bound: &[String]| {
+        name.as_deref() == Some(cluster) || bound.iter().any(|name| name == cluster)
+    };
+    scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && of_cluster(&host.cluster, &host.bound_to))
+}
+
+/// The cluster that is hit. The lab's network is made for the one whose machines are in it.
+fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, String> {
+    let FaultTarget::Cluster(name) = &fault.target else { return Err("it hits no cluster".to_owned()) };
+    let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.kind == HostKind::Vm);
+    match scenario.cluster(name) {
+        Some(cluster) if of_cluster => Ok(cluster),
+        _ => Err("its hosts come out of the pool, whose network knows no cluster".to_owned()),
+    }
+}
+
 /// Words of the kinds that can be done to machines and what is between them.
 fn kinds() -> Vec<&'static str> {
-    let of_hosts = |target: &TargetForm| matches!(target, TargetForm::Hosts | TargetForm::Link);
+    let of_hosts = |target: &TargetForm| matches!(target, TargetForm::Hosts | TargetForm::Link | TargetForm::Cluster);
     let can = FAULTS.iter().filter(|row| row.hosts == FaultHosts::Any && row.targets.iter().all(of_hosts));
     can.map(|row| row.kind.as_str()).collect()
 }
@@ -116,9 +197,13 @@ fn kinds() -> Vec<&'static str> {
 /// What of a scenario with virtual machines cannot be done to them; `None` when everything can.
 pub fn unfit(scenario: &Scenario) -> Option<String> {
     // The service and the way to it are the same whoever the hosts are.
-    let outside =
-        |fault: &Fault| matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway);
-    let undone = scenario.faults.iter().find_map(|fault| Some((fault, deed(fault).err().filter(|_| !outside(fault))?)));
+    let outside = |fault: &Fault| match &fault.target {
+        FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway => true,
+        FaultTarget::Cluster(name) => !has_machines(scenario, name),
+        _ => false,
+    };
+    let mut faults = scenario.faults.iter().filter(|fault| !outside(fault));
+    let undone = faults.find_map(|fault| Some((fault, deed(fault, scenario).err()?)));
     if let Some((fault, why)) = undone {
         return Some(format!(
             "line {}: the fault {} ({}) cannot be done to virtual machines yet: {why}; `--hosts sim` runs it",
@@ -197,13 +282,47 @@ mod tests {
     #[case("{at: 1m, target: m-0, inject: slow-disk}", Deed::SlowDisk { writes: 25 })]
     #[case("{at: 1m, target: m-0, inject: slow-disk, with: {fsync_ms: 300}}", Deed::SlowDisk { writes: 3 })]
     #[case("{at: 1m, target: m-0, inject: ntp-unreachable}", Deed::Unheard(Frames::Ntp))]
+    #[case("{at: 1m, target: control-plane, inject: dns-missing, with: {name: apps}}",
+        Deed::WrongName(WrongName { name: ClusterName::Apps, answer: None }))]
+    #[case("{at: 1m, target: control-plane, inject: dns-wildcard}",
+        Deed::WrongName(WrongName { name: ClusterName::Unknown, answer: Some([198, 51, 100, 66].into()) }))]
+    #[case("{at: 1m, target: control-plane, inject: vip-taken, with: {vip: ingress}}",
+        Deed::TakeAddress([192, 168, 126, 6].into()))]
+    #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", Deed::Closed(&[22623]))]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: packet-loss, with: {direction: one-way}}",
         Deed::Loss { frames: Frames::All, percent: 20, one_way: true })]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: mtu-black-hole}",
         Deed::Loss { frames: Frames::LongerThan(1400), percent: 100, one_way: false })]
     fn what_is_said_is_done(#[case] fault: &str, #[case] expected: Deed) {
         let fault = fault.replacen('{', "{name: it, ", 1);
-        assert_eq!(deed(&scenario(&fault).faults[0]), Ok(expected));
+        let scenario = scenario(&fault);
+        assert_eq!(deed(&scenario.faults[0], &scenario), Ok(expected));
+    }
+
+    #[test]
+    fn a_single_node_reaches_itself() {
+        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: m, kind: vm}]\nfaults:\n  \
+                    - {name: it, at: 1m, target: control-plane, inject: KIND}\n";
+        let why = |kind: &str| {
+            let source = SourceFile::new("t.yaml", text.replace("KIND", kind));
+            let scenario = vlab_scenario::load(&source, &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"));
+            unfit(&scenario).unwrap_or_default()
+        };
+        for kind in ["api-unreachable", "ignition-unreachable"] {
+            assert!(why(kind).contains("a single node reaches itself"), "{}", why(kind));
+        }
+        assert!(why("vip-taken").contains("the cluster t has no API address"), "{}", why("vip-taken"));
+        assert_eq!(why("dns-missing"), "");
+    }
+
+    /// The inside of a simulated cluster beside machines is the simulated one's affair.
+    #[test]
+    fn a_cluster_is_of_machines_when_one_of_its_hosts_is_or_will_be() {
+        let text = "version: 1\nname: t\nclusters: [{name: a, topology: sno}, {name: b, topology: sno}]\n\
+                    hosts: [{name: m, cluster: a, kind: vm}, {name: s, cluster: b}]\n";
+        let source = SourceFile::new("t.yaml", text.to_owned());
+        let scenario = vlab_scenario::load(&source, &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"));
+        assert!(has_machines(&scenario, "a") && !has_machines(&scenario, "b"));
     }
 
     #[rstest]

@@ -22,7 +22,7 @@ use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{
     Accel, DiskFault, DomainEvent, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory,
 };
-use vlab_lab::network::{Forward, Network, NetworkOptions};
+use vlab_lab::network::{Forward, Frames, Network, NetworkOptions, Peer};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
 use vlab_model::history::{Source, What};
@@ -665,10 +665,16 @@ async fn injure(
             }
             Ok(())
         }
+        Deed::WrongName(wrong) => network.answer_wrongly(wrong, !undo).await.map_err(|e| text(&e)),
+        Deed::TakeAddress(address) => network.take_address(address, !undo).await.map_err(|e| text(&e)),
+        Deed::Closed(ports) => {
+            let (all, frames) = (Peer::Everybody, Frames::Tcp(ports));
+            network.set_loss_of(all, all, frames, loss(100)).await.map_err(|e| text(&e))
+        }
     }
 }
 
-fn peer(network: &Network, name: &str) -> Result<vlab_lab::network::Peer, String> {
+fn peer(network: &Network, name: &str) -> Result<Peer, String> {
     network.peer_of(name).map_err(|error| error.to_string())
 }
 

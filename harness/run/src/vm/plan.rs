@@ -89,6 +89,7 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
             name: host.name.clone(),
             mac: machine.mac().to_owned(),
             addresses: vec![address.addr()],
+            dhcp: host.dhcp,
         });
         machines.push(machine);
     }
@@ -223,6 +224,13 @@ mod tests {
         let plan = plan(&prepared(&format!("{{name: node, kind: vm, profile: minimal-sno, {vm}}}"))).unwrap();
         assert_eq!(plan.machines[0].is, "8 cores, 16384 MiB, 10 GB, UEFI, TPM 2.0");
         assert_eq!(plan.machines[0].declared, ["a disk of 129 GB, 10 there"]);
+    }
+
+    #[test]
+    fn a_host_without_dhcp_is_told_nothing_by_it() {
+        let plan = plan(&prepared("{name: node, kind: vm, dhcp: false, addresses: {first: 192.168.126.30}}")).unwrap();
+        assert!(!plan.network.hosts[0].dhcp, "{:?}", plan.network.hosts);
+        assert_eq!(plan.network.hosts[0].addresses, ["192.168.126.30".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]
