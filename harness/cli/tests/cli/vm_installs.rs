@@ -1,5 +1,5 @@
-//! Runs whose hosts are virtual machines. That one installs itself, from BIOS or UEFI to `installed`, and what happens when something
-//! they need is gone, is tested in CI and where `VLAB_TEST_MACHINES` is set; longer installations are ignored unless asked for.
+//! Runs whose hosts are virtual machines. That single nodes (from BIOS and from UEFI) and a cluster install themselves, and what
+//! happens when something they need is gone, is tested in CI and where `VLAB_TEST_MACHINES` is set.
 
 use std::time::Duration;
 
