@@ -275,6 +275,19 @@ fn check_network_type(kind: Option<&str>, version: &str, single: bool) -> Result
     Ok(())
 }
 
+/// Virtual addresses that DHCP leases end with OpenShift 4.15. A cluster with them can be created all the same; what is refused is
+/// every change that leaves it so, and its infra-env.
+pub(super) fn check_vip_allocation(dhcp: bool, cluster: &ClusterView) -> Result<(), Fail> {
+    let version = cluster.openshift_version();
+    if !dhcp || !disks::version_at_least(version, 4, 15) {
+        return Ok(());
+    }
+    let arch = cluster.cluster.cpu_architecture.as_deref().unwrap_or("x86_64");
+    Err(Fail::bad_request(format!(
+        "cannot use VIP Automatic Allocation because it's not compatible with the {arch} architecture on version {version} of OpenShift"
+    )))
+}
+
 /// A comma-separated list of NTP servers: addresses or names.
 pub(super) fn check_ntp(sources: Option<&str>) -> Result<(), Fail> {
     for source in sources.unwrap_or("").split(',').filter(|s| !s.is_empty()) {
@@ -808,6 +821,7 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
             "cannot use Single Node OpenShift because it's not compatible with VIP Automatic Allocation",
         ));
     }
+    check_vip_allocation(p.vip_dhcp_allocation.unwrap_or(row.view.vip_dhcp_allocation()), &row.view)?;
     if p.load_balancer.is_some() && user_balancer && umn {
         return Err(Fail::bad_request(
             "cannot use User Managed Networking because it's not compatible with User Managed Load Balancer",

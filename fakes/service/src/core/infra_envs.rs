@@ -10,7 +10,9 @@ use vlab_api::types::{
 
 use super::Core;
 use super::answer::{Answer, Fail, attachment};
-use super::clusters::{check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key};
+use super::clusters::{
+    check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key, check_vip_allocation,
+};
 use super::logs;
 use super::router::Call;
 use super::rows::InfraEnvRow;
@@ -152,6 +154,7 @@ fn try_create(core: &mut Core, now: Timestamp, p: InfraEnvCreateParams) -> Answe
                 "Specified CPU architecture ({arch}) doesn't match the cluster ({own})"
             )));
         }
+        check_vip_allocation(cluster.view.vip_dhcp_allocation(), &cluster.view)?;
     }
     let version = p.openshift_version.filter(|v| !v.is_empty());
     if !core.config.image_service_url.is_empty()

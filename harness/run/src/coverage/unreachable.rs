@@ -60,7 +60,8 @@ pub const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         section: "cluster-rules",
         items: &["5", "6"],
-        reason: "virtual addresses leased by DHCP are not in the language of scenarios",
+        reason: "virtual addresses leased by DHCP end with OpenShift 4.15: from then on the service refuses the cluster's infra-env, and no \
+                 host gets into it",
     },
     Unreachable {
         section: "cluster-rules",
