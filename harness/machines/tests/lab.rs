@@ -611,7 +611,7 @@ async fn lab_network_answers_and_faults_cut_it() {
 
     // Names can be wrong for a while. That dnsmasq is started again for it is nobody's death, and leases stay.
     let (before, leases) = (network.dnsmasq().pid(), network.leases());
-    let mut failed = std::pin::pin!(network.failed());
+    let mut failed = Box::pin(network.failed());
     let wrong = |name, answer: Option<&str>| WrongName { name, answer: answer.map(|text| text.parse().unwrap()) };
     for (wrong, api, other) in [
         (wrong(ClusterName::Api, None), "[]", "[]"),
@@ -626,6 +626,7 @@ async fn lab_network_answers_and_faults_cut_it() {
             assert_eq!(answers, (api.to_owned(), other.to_owned()), "{wrong:?} {on}");
         }
     }
+    drop(failed);
     assert_ne!(network.dnsmasq().pid(), before);
     assert_eq!(network.leases(), leases);
 
