@@ -79,7 +79,7 @@ fn host_bits_of_networks_are_cut_off() {
 #[case(false, json!({"pull_secret": "x"}), "pull secret must be a well-formed JSON")]
 #[case(true, json!({"control_plane_count": 3}), "single-node clusters must have a single control plane node")]
 #[case(true, json!({"vip_dhcp_allocation": true}), "cannot use Single Node OpenShift because it's not compatible with VIP Automatic Allocation")]
-#[case(false, json!({"vip_dhcp_allocation": true}), "cannot use VIP Automatic Allocation because it's not compatible with the x86_64 architecture on version 4.18.25 of OpenShift")]
+#[case(false, json!({"vip_dhcp_allocation": true}), "cannot use VIP Automatic Allocation because it's not compatible with the x86_64 architecture on version")]
 #[case(true, json!({"network_type": "OpenShiftSDN"}), "OpenShiftSDN network type is not allowed in single node mode")]
 #[case(true, json!({"platform": {"type": "baremetal"}}), "disabling User Managed Networking or setting platform different than none or oci platforms is not allowed in single node Openshift")]
 fn changing_a_cluster(#[case] single: bool, #[case] change: Value, #[case] text: &str) {
