@@ -21,7 +21,7 @@ use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
 use vlab_run::verdict;
 use vlab_run::vm::Ability;
-use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile, fault_row};
+use vlab_scenario::{Catalogue, HostKind, Need, Scenario, fault_row};
 use vlab_service::program::stop_on_signals;
 
 use crate::session::{self, How, Order, Partition};
@@ -594,7 +594,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> u8 {
     }
     let runs = args.output_dir.unwrap_or_else(runs_folder);
     let started = rundir::Started::of(&prepared, &result.run.run_id, vlab_api::Timestamp::now());
-    let written = RunDir::create(&runs, &started, &text).and_then(|dir| {
+    let written = RunDir::create(&runs, &started, &text, &prepared.scenario.infra_env.resources).and_then(|dir| {
         let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
         std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
         std::io::Write::flush(&mut file)?;
@@ -668,7 +668,7 @@ pub(crate) fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
     };
     let (dir, started) = RunDir::open(&find_run(&runs, run)).map_err(|e| complain(e.to_string()))?;
     let catalogue = catalogue()?;
-    let source = SourceFile::read(&dir.file(rundir::SCENARIO)).map_err(|e| complain(e.to_string()))?;
+    let source = dir.scenario().map_err(complain)?;
     let scenario = vlab_scenario::load(&source, &catalogue).map_err(|e| complain(e.to_string()))?;
     // Runs of before there was a choice have none in their marker: the scenario's own counts.
     let service = match started.service.as_str() {

@@ -161,7 +161,7 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
         result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_word()));
     }
     let started = Started::of(prepared, &run_id, started_at);
-    match RunDir::create(&options.runs, &started, &options.scenario_text) {
+    match RunDir::create(&options.runs, &started, &options.scenario_text, &prepared.scenario.infra_env.resources) {
         Ok(dir) => Ok(Opened { clock, result, dir }),
         Err(error) => {
             result.finished_at = clock.now();
@@ -350,6 +350,7 @@ fn files(dir: &RunDir, prepared: &Prepared) -> Vec<FileRef> {
     let mut all: Vec<(String, String)> = [
         (rundir::STARTED, "start marker"),
         (rundir::SCENARIO, "the scenario as it was run"),
+        (rundir::RESOURCES, "files that the scenario names"),
         (rundir::HISTORY, "everything that was observed, one observation a line"),
     ]
     .map(|(name, what)| (name.to_owned(), what.to_owned()))

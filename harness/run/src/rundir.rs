@@ -1,6 +1,7 @@
 //! The folder of a run: a start marker that is written first, a result that is written last, and everything between, so that
 //! the folder of a run that was killed can be told from one that ended.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 use vlab_reports::{RedactingWriter, Redactor};
+use vlab_scenario::SourceFile;
 
 use crate::prepare::{Prepared, VERSION};
 
@@ -21,6 +23,8 @@ pub const RESULT: &str = "result.json";
 pub const HISTORY: &str = "history.jsonl";
 /// Name of the copy of the scenario.
 pub const SCENARIO: &str = "scenario.yaml";
+/// Texts of the files that the scenario names, by the path that it has for them; only when it names some.
+pub const RESOURCES: &str = "resources.json";
 /// Name of the link to the newest run.
 pub const LATEST: &str = "latest";
 
@@ -73,11 +77,16 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the folder `<runs>/<run id>` and its start marker, and points `<runs>/latest` at it.
+    /// Makes the folder `<runs>/<run id>` with its start marker and the scenario, and points `<runs>/latest` at it.
     ///
     /// # Errors
     /// Those of the file system, with the path in the text.
-    pub fn create(runs: &Path, started: &Started, scenario_text: &[u8]) -> io::Result<Self> {
+    pub fn create(
+        runs: &Path,
+        started: &Started,
+        scenario_text: &[u8],
+        resources: &BTreeMap<String, String>,
+    ) -> io::Result<Self> {
         let path = runs.join(&started.run_id);
         let named =
             |what: &Path, e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", what.display()));
@@ -88,6 +97,11 @@ impl RunDir {
         fs::write(&marker, text).map_err(|e| named(&marker, e))?;
         let copy = path.join(SCENARIO);
         fs::write(&copy, scenario_text).map_err(|e| named(&copy, e))?;
+        if !resources.is_empty() {
+            let file = path.join(RESOURCES);
+            let text = serde_json::to_vec_pretty(resources).map_err(io::Error::other)?;
+            fs::write(&file, text).map_err(|e| named(&file, e))?;
+        }
         let dir = Self { path };
         dir.point_latest(runs, &started.run_id).map_err(|e| named(&runs.join(LATEST), e))?;
         Ok(dir)
@@ -116,6 +130,23 @@ impl RunDir {
         let started = serde_json::from_slice(&bytes)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {e}", marker.display())))?;
         Ok((Self { path: path.to_owned() }, started))
+    }
+
+    /// The scenario as it was run, with the files that it names.
+    ///
+    /// # Errors
+    /// In words: it cannot be read.
+    pub fn scenario(&self) -> Result<SourceFile, String> {
+        let mut source = SourceFile::read(&self.file(SCENARIO)).map_err(|e| e.to_string())?;
+        let file = self.file(RESOURCES);
+        match fs::read(&file) {
+            Ok(text) => {
+                source.resources = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{}: {error}", file.display())),
+        }
+        Ok(source)
     }
 
     /// The folder.
@@ -213,8 +244,8 @@ mod tests {
     #[test]
     fn latest_points_at_the_newest_and_the_marker_can_be_read() {
         let runs = tempfile::tempdir().unwrap();
-        RunDir::create(runs.path(), &started("a"), b"x").unwrap();
-        let dir = RunDir::create(runs.path(), &started("b"), b"y").unwrap();
+        RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new()).unwrap();
+        let dir = RunDir::create(runs.path(), &started("b"), b"y", &BTreeMap::new()).unwrap();
         assert_eq!(fs::read_link(runs.path().join(LATEST)).unwrap(), Path::new("b"));
         let (_, read) = RunDir::open(&runs.path().join(LATEST)).unwrap();
         assert_eq!(read, started("b"));
@@ -225,7 +256,7 @@ mod tests {
     #[test]
     fn a_log_is_redacted_in_place() {
         let runs = tempfile::tempdir().unwrap();
-        let dir = RunDir::create(runs.path(), &started("a"), b"x").unwrap();
+        let dir = RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new()).unwrap();
         fs::write(dir.file("service.log"), "the word is swordfish77\n").unwrap();
         let redactor = Redactor::new(["swordfish77".to_owned()]);
         dir.redact_log("service.log", &redactor).unwrap();

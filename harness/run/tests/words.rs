@@ -107,7 +107,7 @@ fn a_host_does_nothing_that_the_language_has_no_word_for() {
 
 fn prepared(text: &[u8]) -> Prepared {
     let catalogue = Catalogue::discover().unwrap();
-    let source = SourceFile { name: "words.yaml".into(), path: None, bytes: text.to_vec() };
+    let source = SourceFile::new("words.yaml", text);
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{}", e.render(false)));
     prepare(scenario, &catalogue, &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() })
         .unwrap()

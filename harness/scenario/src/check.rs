@@ -14,7 +14,7 @@ use vlab_model::pivot::{PivotMoment, SINGLE_NODE};
 use vlab_model::settings::{SettingError, Settings};
 
 use crate::catalogue::Catalogue;
-use crate::diagnostic::{Problem, line_column, quoted, render_problem, suggestion};
+use crate::diagnostic::{Problem, SourceFile, line_column, quoted, render_problem, suggestion};
 use crate::faults::{FaultRow, OWN_STAGES, ParamForm, ParamRow, ParamValue, TargetForm, fault_row, operation_ids};
 use crate::file::*;
 use crate::spanned::{At, Plain, Scalar, Text, split_step};
@@ -40,11 +40,12 @@ mod networks;
 /// Checks a file and resolves it. The scenario is there only when there are no problems.
 pub(crate) fn check(
     file: &ScenarioFile,
-    name: &str,
+    source: &SourceFile,
     text: &str,
     catalogue: &Catalogue,
 ) -> Result<Scenario, Vec<Problem>> {
-    let mut checker = Checker { name, text, catalogue, problems: vec![], not_built: vec![] };
+    let mut checker =
+        Checker { source, text, catalogue, resources: BTreeMap::new(), problems: vec![], not_built: vec![] };
     let scenario = checker.scenario(file);
     match scenario {
         Some(scenario) if checker.problems.is_empty() => Ok(scenario),
@@ -53,9 +54,11 @@ pub(crate) fn check(
 }
 
 struct Checker<'a> {
-    name: &'a str,
+    source: &'a SourceFile,
     text: &'a str,
     catalogue: &'a Catalogue,
+    /// Files of resources that were read.
+    resources: BTreeMap<String, String>,
     problems: Vec<Problem>,
     not_built: Vec<NotBuilt>,
 }
@@ -132,7 +135,7 @@ impl Checker<'_> {
         self.not_built.push(NotBuilt {
             what: what.to_owned(),
             line: self.line(place),
-            diagnostic: render_problem(self.name, self.text, &problem, false),
+            diagnostic: render_problem(&self.source.name, self.text, &problem, false),
         });
     }
 
@@ -289,6 +292,7 @@ impl Checker<'_> {
         }
         self.addresses(file, &clusters, &places, &mut hosts);
         (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
+        infra_env.resources = std::mem::take(&mut self.resources);
 
         let known = Known {
             clusters: &clusters,
@@ -323,7 +327,7 @@ impl Checker<'_> {
             name,
             description: file.description.as_deref().unwrap_or_default().trim().to_owned(),
             tags,
-            path: self.name.to_owned(),
+            path: self.source.name.clone(),
             seed: file.seed,
             needs,
             service,
@@ -517,6 +521,7 @@ impl Checker<'_> {
             kernel_arguments: file.kernel_arguments.clone(),
             iso: file.iso.as_ref().map(|path| path.text.clone().into()),
             static_networks: vec![],
+            resources: BTreeMap::new(),
             mistakes: vec![],
             refused: file
                 .refused

@@ -1,5 +1,6 @@
 //! What is wrong with a file, shown so that the reader can mend it: file, line, column, excerpt, what was expected, what to do.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::ops::Range;
@@ -26,12 +27,15 @@ pub struct SourceFile {
     pub path: Option<PathBuf>,
     /// Its contents.
     pub bytes: Vec<u8>,
+    /// Texts of files that it names, by the path that it has for them. Of a copy, from whose place they are not to be found;
+    /// what is not here is read from where the path leads.
+    pub resources: BTreeMap<String, String>,
 }
 
 impl SourceFile {
     /// A file that is in memory.
     pub fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { name: name.into(), path: None, bytes: bytes.into() }
+        Self { name: name.into(), path: None, bytes: bytes.into(), resources: BTreeMap::new() }
     }
 
     /// Reads a file. A file that cannot be read, or that is longer than [`MAX_BYTES`], is an error that says so; no more than
@@ -55,7 +59,7 @@ impl SourceFile {
         if bytes.len() > MAX_BYTES {
             return Err(LoadError::too_long(&name));
         }
-        Ok(Self { name, path: Some(path.to_owned()), bytes })
+        Ok(Self { path: Some(path.to_owned()), ..Self::new(name, bytes) })
     }
 }
 

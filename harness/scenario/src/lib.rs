@@ -39,7 +39,7 @@ pub use words::*;
 /// gives the first mistake; every other kind of mistake is found together with all others.
 pub fn load(source: &SourceFile, catalogue: &Catalogue) -> Result<Scenario, LoadError> {
     let (file, text) = parse::parse::<file::ScenarioFile>(source)?;
-    check::check(&file, &source.name, &text, catalogue).map_err(|problems| LoadError::new(&source.name, text, problems))
+    check::check(&file, source, &text, catalogue).map_err(|problems| LoadError::new(&source.name, text, problems))
 }
 
 /// The JSON Schema (2020-12) of the language, for editors. It is made from the same types that read the file.

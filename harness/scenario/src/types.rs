@@ -152,6 +152,9 @@ pub struct InfraEnv {
     pub iso: Option<PathBuf>,
     /// Static networks.
     pub static_networks: Vec<StaticNetwork>,
+    /// Texts of the files with `NMStateConfig` resources, by the path that the scenario has for them.
+    #[serde(skip)]
+    pub resources: BTreeMap<String, String>,
     /// What is wrong with them on purpose.
     pub mistakes: Vec<NetworkMistake>,
     /// The service must refuse to make the infra-env with this HTTP status.

@@ -153,3 +153,15 @@ fn simulated_histories_of_two_processes_are_the_same(#[case] scenario: &str) {
     assert_eq!(fs::read_to_string(bench.latest().join("history.jsonl")).unwrap(), first);
     bench.vlab(&["check", "latest"]).ends_with(0).says(&["passed"]);
 }
+
+/// The folder of a run is enough: what the scenario names beside itself is in it, too.
+#[test]
+fn a_run_is_judged_again_without_the_files_that_its_scenario_names() {
+    let bench = Bench::new();
+    bench.vlab(&["simulate", "static-routes-and-dns", "--seed", "1"]).ends_with(0).says(&["passed"]);
+    let kept = fs::read_to_string(bench.latest().join("resources.json")).unwrap();
+    assert!(kept.contains("../profiles/nmstate/routes-and-dns.yaml") && kept.contains("NMStateConfig"), "{kept}");
+    for verb in ["check", "report", "coverage"] {
+        bench.vlab(&[verb, "latest"]).ends_with(0);
+    }
+}

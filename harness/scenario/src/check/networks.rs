@@ -215,14 +215,20 @@ impl Checker<'_> {
         });
     }
 
-    fn resources(&self, path: &str) -> Result<Vec<NmStateConfigSpec>, String> {
-        let text = self.catalogue.beside(self.name, path).map_err(|e| e.to_string())?;
+    fn resources(&mut self, path: &str) -> Result<Vec<NmStateConfigSpec>, String> {
+        let text = match self.source.resources.get(path) {
+            Some(text) => text.clone(),
+            None => self.catalogue.beside(&self.source.name, path).map_err(|e| e.to_string())?,
+        };
         let read: Vec<NmStateConfig> =
             serde_saphyr::from_multiple(&text).map_err(|e| e.to_string().lines().next().unwrap_or("").to_owned())?;
         match read.iter().find(|r| r.kind != "NMStateConfig") {
             Some(other) => Err(format!("it has a resource of kind {}", other.kind)),
             None if read.is_empty() => Err("it has no resource".to_owned()),
-            None => Ok(read.into_iter().map(|r| r.spec).collect()),
+            None => {
+                self.resources.insert(path.to_owned(), text);
+                Ok(read.into_iter().map(|r| r.spec).collect())
+            }
         }
     }
 
