@@ -117,6 +117,7 @@ impl World {
         let hosts = hosts.iter().enumerate().map(|(number, (name, address))| NetworkHost {
             name: (*name).to_owned(),
             mac: format!("52:54:00:00:00:{number:02x}"),
+            more_macs: vec![],
             addresses: address.parse().into_iter().collect(),
             dhcp: true,
         });

@@ -8,6 +8,8 @@
 
 FILES=/etc/coreos-firstboot-network
 LEASES=/run/vlab/leases
+# Of addresses and routes in key files: nmstate counts from 0, people from 1.
+NUMBERS='0 1 2 3 4 5 6 7 8 9'
 
 # Prints the Ethernet devices.
 nics() {
@@ -108,7 +110,7 @@ apply_file() {
             ipv4,auto) dhcp "$device" && result=0 ;;
             ipv6,auto) [ $result = 0 ] || wait_ipv6 "$device" && result=0 ;;
             *,manual)
-                for number in 1 2 3 4 5 6 7 8; do
+                for number in $NUMBERS; do
                     value=$(key "$file" $family address$number)
                     [ -n "$value" ] || continue
                     # Without duplicate detection: the address is to be usable at once.
@@ -118,7 +120,7 @@ apply_file() {
                 done
                 value=$(key "$file" $family gateway)
                 [ -z "$value" ] || ip route add default via "$value" dev "$device" 2> /dev/null
-                for number in 1 2 3 4 5 6 7 8; do
+                for number in $NUMBERS; do
                     value=$(key "$file" $family route$number)
                     [ -n "$value" ] || continue
                     to=${value%%,*}
@@ -136,7 +138,8 @@ apply_file() {
 
 # An address by DHCP. Budget: 20 s a device.
 dhcp() {
-    udhcpc -i "$1" -s /lib/dhcp-event -n -q -f -t 20 -T 1 -O search -O ntpsrv > "/run/vlab/dhcp-$1.log" 2>&1
+    udhcpc -i "$1" -s /lib/dhcp-event -n -q -f -p "/run/vlab/dhcp-$1.pid" -t 20 -T 1 -O search -O ntpsrv \
+        > "/run/vlab/dhcp-$1.log" 2>&1
 }
 
 # Begins to ask by DHCP, unless something else is given.
@@ -226,32 +229,34 @@ network_up() {
         : > /run/vlab/network-up
         return 0
     fi
-    up=1
+    # Not `up`: that is the time in a line of the log.
+    nothing=1
     for file in $FILES/*.nmconnection; do
-        [ ! -f "$file" ] || ! apply_file "$file" || up=0
+        [ ! -f "$file" ] || ! apply_file "$file" || nothing=0
     done
-    if [ $up != 0 ]; then
+    if [ $nothing != 0 ]; then
         for nic in $(nics); do
             ip link set "$nic" up
         done
         for nic in $(nics); do
-            dhcp "$nic" && { up=0; break; }
+            dhcp "$nic" && { nothing=0; break; }
         done
     fi
-    if [ $up != 0 ]; then
+    if [ $nothing != 0 ]; then
         for nic in $(nics); do
-            wait_ipv6 "$nic" && { up=0; break; }
+            wait_ipv6 "$nic" && { nothing=0; break; }
         done
     fi
-    [ $up = 0 ] && : > /run/vlab/network-up && log 5 "network: $(ip -o addr show scope global 2> /dev/null | awk '{print $2, $4}' | tr '\n' ' ')"
-    return $up
+    [ $nothing = 0 ] && : > /run/vlab/network-up && log 5 "network: $(ip -o addr show scope global 2> /dev/null | awk '{print $2, $4}' | tr '\n' ' ')"
+    return $nothing
 }
 
 # NetworkManager is to find devices as if nobody had used them: it keeps its hands off those that somebody has set up.
 network_down() {
     rm -rf $LEASES
+    # Not only the shells around udhcpc: it would ask on with the address of whatever its device becomes a part of.
     # shellcheck disable=SC2046 # one word per number
-    kill $(jobs -p) 2> /dev/null
+    kill $(jobs -p) $(cat /run/vlab/dhcp-*.pid 2> /dev/null) 2> /dev/null
     for link in /proc/net/vlan/*; do
         case ${link##*/} in
             config | '*') ;;

@@ -25,6 +25,7 @@ use ignition::Builder;
 pub use discovery::{DiscoveryInput, discovery_ignition};
 pub use ignition::merge_override;
 pub use kubeconfig::{merge_ingress_cert, parse_ca};
+pub use networks::host_makes_connections;
 
 /// Home of the user root on a CoreOS host, which is where podman looks for its credentials.
 const HOME: &str = "/root";

@@ -1,6 +1,7 @@
 //! What a lab network is, and the texts that make it so: pure functions from a [`NetworkSpec`] to the input of `ip`,
 //! dnsmasq and nftables.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,7 +20,7 @@ pub struct NetworkSpec {
     pub domain: String,
     /// Addresses of the gateway with the networks that they are in: one for IPv4, one for IPv6, or both.
     pub gateways: Vec<IpNet>,
-    /// The hosts, one tap for each. [`Tap`] numbers them in this order.
+    /// The hosts, one [`tap`] for each interface.
     pub hosts: Vec<NetworkHost>,
     /// Names beside those of the hosts.
     pub names: Vec<DnsName>,
@@ -33,8 +34,10 @@ pub struct NetworkSpec {
 pub struct NetworkHost {
     /// Name of the host.
     pub name: String,
-    /// MAC address of the interface that is in this network.
+    /// MAC address of its first interface in this network.
     pub mac: String,
+    /// Those of its further interfaces in it, each with a tap of its own.
+    pub more_macs: Vec<String>,
     /// Its addresses, at most one of each family; none: DHCP chooses.
     pub addresses: Vec<IpAddr>,
     /// Does DHCP answer it? Otherwise it has to know its addresses; names mean them all the same.
@@ -154,17 +157,17 @@ impl NetworkSpec {
                 return wrong(format!("`{name}` is no name for DNS"));
             }
         }
+        let mut macs = BTreeSet::new();
         for (place, host) in self.hosts.iter().enumerate() {
-            let mac = host.mac.len() == 17
-                && host.mac.split(':').all(|byte| byte.len() == 2 && u8::from_str_radix(byte, 16).is_ok());
-            if !mac {
-                return wrong(format!("host {}: `{}` is no MAC address", host.name, host.mac));
-            }
-            if self.hosts[..place]
-                .iter()
-                .any(|other| other.mac.eq_ignore_ascii_case(&host.mac) || other.name == host.name)
-            {
-                return wrong(format!("host {} or its MAC {} is there twice", host.name, host.mac));
+            for mac in host.macs() {
+                let right = mac.len() == 17
+                    && mac.split(':').all(|byte| byte.len() == 2 && u8::from_str_radix(byte, 16).is_ok());
+                if !right {
+                    return wrong(format!("host {}: `{mac}` is no MAC address", host.name));
+                }
+                if !macs.insert(mac.to_ascii_lowercase()) || self.hosts[..place].iter().any(|o| o.name == host.name) {
+                    return wrong(format!("host {} or its MAC {mac} is there twice", host.name));
+                }
             }
             for address in &host.addresses {
                 if !self.gateways.iter().any(|gateway| gateway.contains(address)) {
@@ -182,10 +185,27 @@ impl NetworkSpec {
     }
 }
 
-/// The tap of the host with this place in [`NetworkSpec::hosts`].
+impl NetworkHost {
+    /// The MACs of all its interfaces, the first one's first.
+    pub fn macs(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.mac).chain(&self.more_macs).map(String::as_str)
+    }
+}
+
+/// The tap of an interface, counted from 0, of the host with this place in [`NetworkSpec::hosts`].
 #[must_use]
-pub fn tap(place: usize) -> String {
-    format!("tap{place}")
+pub fn tap(place: usize, interface: usize) -> String {
+    match interface {
+        0 => format!("tap{place}"),
+        further => format!("tap{place}-{further}"),
+    }
+}
+
+/// All taps of that host.
+#[must_use]
+pub fn taps(spec: &NetworkSpec, place: usize) -> Vec<String> {
+    let interfaces = spec.hosts.get(place).map_or(1, |host| host.macs().count());
+    (0..interfaces).map(|interface| tap(place, interface)).collect()
 }
 
 /// Input of `ip -batch`: bridge, addresses, taps. `owner` is the user who may open the taps without rights over the
@@ -201,8 +221,7 @@ pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
         let _ = writeln!(text, "address add {gateway} dev {BRIDGE}{nodad}");
     }
     let _ = writeln!(text, "link set {BRIDGE} up");
-    for place in 0..spec.hosts.len() {
-        let tap = tap(place);
+    for tap in (0..spec.hosts.len()).flat_map(|place| taps(spec, place)) {
         let _ = writeln!(text, "tuntap add dev {tap} mode tap user {owner}");
         let _ = writeln!(text, "link set dev {tap} master {BRIDGE} up");
     }
@@ -234,6 +253,12 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
     let _ = writeln!(text, "domain={}", spec.domain);
     // Names of this domain that nobody has are unknown, and not somebody else's to know.
     let _ = writeln!(text, "local=/{}/", spec.domain);
+    // First: of several names with one address (a single node is its own API) the first is its name, which a host without DHCP
+    // asks for.
+    for host in spec.hosts.iter().filter(|host| !host.addresses.is_empty()) {
+        let addresses: Vec<String> = host.addresses.iter().map(IpAddr::to_string).collect();
+        let _ = writeln!(text, "host-record={}.{},{}", host.name, spec.domain, addresses.join(","));
+    }
     for name in &spec.names {
         for address in &name.addresses {
             let _ = match name.wildcard {
@@ -241,10 +266,6 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
                 false => writeln!(text, "host-record={},{address}", name.name),
             };
         }
-    }
-    for host in spec.hosts.iter().filter(|host| !host.addresses.is_empty()) {
-        let addresses: Vec<String> = host.addresses.iter().map(IpAddr::to_string).collect();
-        let _ = writeln!(text, "host-record={}.{},{}", host.name, spec.domain, addresses.join(","));
     }
     if !spec.dhcp {
         return text;
@@ -279,7 +300,9 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
     }
     for host in &spec.hosts {
         if !host.dhcp {
-            let _ = writeln!(text, "dhcp-host={},ignore", host.mac.to_lowercase());
+            for mac in host.macs() {
+                let _ = writeln!(text, "dhcp-host={},ignore", mac.to_lowercase());
+            }
             continue;
         }
         let addresses = host.addresses.iter().map(|address| match address {
@@ -339,7 +362,7 @@ pub struct Loss {
 
 /// Input of `nft -f`: replaces all rules at once, so that there is no moment with half of them.
 #[must_use]
-pub fn nft_rules(losses: &[Loss]) -> String {
+pub fn nft_rules(spec: &NetworkSpec, losses: &[Loss]) -> String {
     let mut text = String::from("table bridge vlab\ndelete table bridge vlab\ntable bridge vlab {\n");
     // To the gateway is `input`, from it `output`, between hosts `forward`.
     let passes = |loss: &Loss, chain: &str| {
@@ -351,15 +374,19 @@ pub fn nft_rules(losses: &[Loss]) -> String {
             _ => of_gateway(loss.from) && of_host(loss.to),
         }
     };
+    let names = |place: usize| match &taps(spec, place)[..] {
+        [only] => format!("\"{only}\""),
+        several => format!("{{ \"{}\" }}", several.join("\", \"")),
+    };
     for chain in ["forward", "input", "output"] {
         let _ = writeln!(text, "  chain lab-{chain} {{\n    type filter hook {chain} priority 0; policy accept;");
         for loss in losses.iter().filter(|loss| passes(loss, chain) && loss.percent > 0) {
             let mut rule = String::new();
             if let Peer::Host(place) = loss.from {
-                let _ = write!(rule, "iifname \"{}\" ", tap(place));
+                let _ = write!(rule, "iifname {} ", names(place));
             }
             if let Peer::Host(place) = loss.to {
-                let _ = write!(rule, "oifname \"{}\" ", tap(place));
+                let _ = write!(rule, "oifname {} ", names(place));
             }
             match loss.frames {
                 Frames::All => {}
@@ -393,7 +420,13 @@ mod tests {
 
     fn host(name: &str, mac: u8, addresses: &[&str]) -> NetworkHost {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        NetworkHost { name: name.into(), mac: format!("52:54:00:AA:00:{mac:02x}"), addresses, dhcp: true }
+        NetworkHost {
+            name: name.into(),
+            mac: format!("52:54:00:AA:00:{mac:02x}"),
+            more_macs: vec![],
+            addresses,
+            dhcp: true,
+        }
     }
 
     fn dual() -> NetworkSpec {
@@ -420,6 +453,24 @@ mod tests {
     fn without_dhcp_there_is_only_dns() {
         let conf = dnsmasq_conf(&NetworkSpec { dhcp: false, ..dual() }, Path::new("/run/lab"), "root");
         assert!(!conf.contains("dhcp") && conf.contains("host-record=api.demo.lab.example,192.168.126.5"), "{conf}");
+    }
+
+    #[test]
+    fn each_interface_of_a_host_has_its_tap() {
+        let mut spec = dual();
+        spec.hosts[0].more_macs = vec!["52:54:00:AA:00:21".into()];
+        spec.check().unwrap();
+        assert_eq!(taps(&spec, 0), ["tap0", "tap0-1"]);
+        assert_eq!(taps(&spec, 1), ["tap1"]);
+        let batch = ip_batch(&spec, 0);
+        for tap in ["tap0", "tap0-1", "tap1"] {
+            assert!(batch.contains(&format!("link set dev {tap} master lab0 up\n")), "{batch}");
+        }
+        let loss = Loss { from: Peer::Host(0), to: Peer::Host(1), frames: Frames::All, percent: 100 };
+        let rules = nft_rules(&spec, &[loss]);
+        assert!(rules.contains("iifname { \"tap0\", \"tap0-1\" } oifname \"tap1\" counter drop"), "{rules}");
+        spec.hosts[1].more_macs = vec!["52:54:00:aa:00:21".into()];
+        assert!(spec.check().unwrap_err().to_string().contains("is there twice"));
     }
 
     #[test]
@@ -463,10 +514,10 @@ mod tests {
     fn frames_of_everybody_are_lost_wherever_they_pass() {
         let all =
             Loss { from: Peer::Everybody, to: Peer::Everybody, frames: Frames::Tcp(&[6443, 22623]), percent: 100 };
-        let rules = nft_rules(&[all]);
+        let rules = nft_rules(&dual(), &[all]);
         let lost: Vec<&str> = rules.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
         assert_eq!(lost, ["tcp dport { 6443, 22623 } counter drop"; 3], "{rules}");
-        let to_one = nft_rules(&[Loss { to: Peer::Host(1), ..all }]);
+        let to_one = nft_rules(&dual(), &[Loss { to: Peer::Host(1), ..all }]);
         let lost: Vec<&str> = to_one.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
         assert_eq!(lost, ["oifname \"tap1\" tcp dport { 6443, 22623 } counter drop"; 2], "{to_one}");
     }
@@ -475,15 +526,18 @@ mod tests {
     fn faults_are_rules_between_ports() {
         let cut = |from, to, percent| Loss { from, to, frames: Frames::All, percent };
         let of = |frames| Loss { from: Peer::Host(1), to: Peer::Gateway, frames, percent: 100 };
-        insta::assert_snapshot!(nft_rules(&[
-            cut(Peer::Host(0), Peer::Host(1), 100),
-            cut(Peer::Host(1), Peer::Gateway, 30),
-            cut(Peer::Gateway, Peer::Host(1), 100),
-            cut(Peer::Host(2), Peer::Host(0), 0),
-            of(Frames::Dhcp),
-            of(Frames::Ntp),
-            of(Frames::LongerThan(1400)),
-        ]));
+        insta::assert_snapshot!(nft_rules(
+            &dual(),
+            &[
+                cut(Peer::Host(0), Peer::Host(1), 100),
+                cut(Peer::Host(1), Peer::Gateway, 30),
+                cut(Peer::Gateway, Peer::Host(1), 100),
+                cut(Peer::Host(2), Peer::Host(0), 0),
+                of(Frames::Dhcp),
+                of(Frames::Ntp),
+                of(Frames::LongerThan(1400)),
+            ]
+        ));
     }
 
     #[rstest]

@@ -162,10 +162,14 @@ impl Network {
         self.spec.gateways.iter().map(ipnet::IpNet::addr)
     }
 
-    /// The tap of a host; `None` when the network has no such host.
+    /// The tap of a host's first interface; `None` when the network has no such host.
     #[must_use]
     pub fn tap(&self, host: &str) -> Option<String> {
-        self.place(host).map(config::tap)
+        self.place(host).map(|place| config::tap(place, 0))
+    }
+
+    fn taps(&self, host: &str) -> Result<Vec<String>, NetworkError> {
+        self.peer(host).map(|place| config::taps(&self.spec, place))
     }
 
     fn place(&self, host: &str) -> Option<usize> {
@@ -261,7 +265,7 @@ impl Network {
             };
             let loss =
                 |(&(from, to, frames), &percent): (&(Peer, Peer, Frames), &u8)| Loss { from, to, frames, percent };
-            config::nft_rules(&losses.iter().map(loss).collect::<Vec<_>>())
+            config::nft_rules(&self.spec, &losses.iter().map(loss).collect::<Vec<_>>())
         };
         self.tool("nft", vec!["-f".into(), "-".into()], rules, "lose frames").await
     }
@@ -281,7 +285,7 @@ impl Network {
     /// nftables refuses.
     pub async fn heal(&self) -> Result<(), NetworkError> {
         self.losses.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.tool("nft", vec!["-f".into(), "-".into()], config::nft_rules(&[]), "stop losing frames").await
+        self.tool("nft", vec!["-f".into(), "-".into()], config::nft_rules(&self.spec, &[]), "stop losing frames").await
     }
 
     /// A name of the cluster is answered wrongly from now on, or not any more. Of several that are wrong in one way at a time
@@ -322,9 +326,11 @@ impl Network {
     /// # Errors
     /// There is no such host.
     pub async fn set_link(&self, host: &str, up: bool) -> Result<(), NetworkError> {
-        let tap = config::tap(self.peer(host)?);
-        let args = ["link", "set", "dev", &tap, if up { "up" } else { "down" }].map(str::to_owned).to_vec();
-        self.tool("ip", args, String::new(), "change a link").await
+        for tap in self.taps(host)? {
+            let args = ["link", "set", "dev", &tap, if up { "up" } else { "down" }].map(str::to_owned).to_vec();
+            self.tool("ip", args, String::new(), "change a link").await?;
+        }
+        Ok(())
     }
 
     /// Limits what a host receives to so many kilobits a second; `None` takes the limit away.
@@ -332,12 +338,15 @@ impl Network {
     /// # Errors
     /// There is no such host, or the kernel has no token bucket filter.
     pub async fn set_rate(&self, host: &str, kilobits: Option<u32>) -> Result<(), NetworkError> {
-        let tap = config::tap(self.peer(host)?);
-        let words = match kilobits {
-            Some(rate) => format!("qdisc replace dev {tap} root tbf rate {rate}kbit burst 32kb latency 400ms"),
-            None => format!("qdisc replace dev {tap} root pfifo_fast"),
-        };
-        self.tool("tc", words.split(' ').map(str::to_owned).collect(), String::new(), "limit a link").await
+        for tap in self.taps(host)? {
+            let words = match kilobits {
+                Some(rate) => format!("qdisc replace dev {tap} root tbf rate {rate}kbit burst 32kb latency 400ms"),
+                None => format!("qdisc replace dev {tap} root pfifo_fast"),
+            };
+            let words = words.split(' ').map(str::to_owned).collect();
+            self.tool("tc", words, String::new(), "limit a link").await?;
+        }
+        Ok(())
     }
 
     /// Delays what a host receives; zero takes the delay away. Not every kernel can.
@@ -345,12 +354,15 @@ impl Network {
     /// # Errors
     /// There is no such host, or the kernel has no `netem`.
     pub async fn set_delay(&self, host: &str, delay: Duration) -> Result<(), NetworkError> {
-        let tap = config::tap(self.peer(host)?);
-        let words = match delay.is_zero() {
-            false => format!("qdisc replace dev {tap} root netem delay {}ms", delay.as_millis()),
-            true => format!("qdisc replace dev {tap} root pfifo_fast"),
-        };
-        self.tool("tc", words.split(' ').map(str::to_owned).collect(), String::new(), "delay a link (sch_netem)").await
+        for tap in self.taps(host)? {
+            let words = match delay.is_zero() {
+                false => format!("qdisc replace dev {tap} root netem delay {}ms", delay.as_millis()),
+                true => format!("qdisc replace dev {tap} root pfifo_fast"),
+            };
+            let words = words.split(' ').map(str::to_owned).collect();
+            self.tool("tc", words, String::new(), "delay a link (sch_netem)").await?;
+        }
+        Ok(())
     }
 
     async fn tool(
@@ -428,7 +440,13 @@ async fn carry(mut near: tokio::net::TcpStream, to: SocketAddr) {
 pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
     let io = |error| NetworkError::Io { path: std::env::temp_dir(), error };
     let folder = tempfile::tempdir().map_err(io)?;
-    let host = NetworkHost { name: "probe".into(), mac: "52:54:00:00:00:01".into(), addresses: vec![], dhcp: true };
+    let host = NetworkHost {
+        name: "probe".into(),
+        mac: "52:54:00:00:00:01".into(),
+        more_macs: vec![],
+        addresses: vec![],
+        dhcp: true,
+    };
     let address =
         ipnet::IpNet::new(IpAddr::from([192, 0, 2, 1]), 24).map_err(|error| NetworkError::Spec(error.to_string()))?;
     let spec =
@@ -443,5 +461,5 @@ pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
         }
         other => other,
     })?;
-    namespace.tool("nft", &["-f", "-"], &config::nft_rules(&[]), "make rules for the bridge")
+    namespace.tool("nft", &["-f", "-"], &config::nft_rules(&spec, &[]), "make rules for the bridge")
 }

@@ -52,6 +52,7 @@ async fn run(registry: PathBuf, folder: PathBuf, count: usize) -> Result<(), Fau
     let host = |(number, name): (usize, &String)| NetworkHost {
         name: name.clone(),
         mac: mac(number),
+        more_macs: vec![],
         addresses: vec![],
         dhcp: true,
     };

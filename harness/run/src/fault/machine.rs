@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use vlab_lab::network::{ClusterName, Frames, WrongName};
+use vlab_model::settings::Settings;
 use vlab_scenario::{
     ActionKind, Cluster, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
 };
+use vlab_service::artifacts::host_makes_connections;
 
 /// Ports of a cluster's API and of its machine-config server.
 const API: &[u16] = &[6443, 22623];
@@ -214,9 +216,29 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
         let why = "its action `boot-discovery` cannot be done to virtual machines yet; `--hosts sim` runs it";
         return Some(why.to_owned());
     }
+    if let Some(why) = no_nmstate(scenario) {
+        return Some(why);
+    }
     let arch = scenario.infra_env.cpu_architecture.as_str();
     (scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) && arch != "x86_64")
         .then(|| format!("virtual machines are x86_64, and its infra-env is {arch}"))
+}
+
+/// The static networks that machines could not make of their image: without RHCOS there is no `nmstatectl`.
+fn no_nmstate(scenario: &Scenario) -> Option<String> {
+    const FIRST: &str = "MIN_VERSION_FOR_NMSTATE_SERVICE";
+    let line = scenario.infra_env.static_networks.first()?.line;
+    let machine = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
+    let version = machine.cluster.as_deref().and_then(|name| scenario.cluster(name))?.openshift_version.as_str();
+    let usual = Settings::default().min_version_for_nmstate_service;
+    let first = scenario.service.settings.get(FIRST).unwrap_or(&usual);
+    let lacking = scenario.infra_env.iso.is_none() && host_makes_connections(Some(version), first);
+    lacking.then(|| {
+        format!(
+            "line {line}: hosts of OpenShift {version} make the connections of a static network themselves, with `nmstatectl`, \
+             which the lab OS has not; write `openshift_version: \"4.16\"`, give an RHCOS with `infra_env.iso`, or use `--hosts sim`"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -312,6 +334,28 @@ mod tests {
             assert!(why(kind).contains("a single node reaches itself"), "{}", why(kind));
         }
         assert_eq!(why("dns-missing"), "");
+    }
+
+    #[rstest]
+    #[case("openshift_version: \"4.16\"", "", None)]
+    #[case("openshift_version: \"4.18\"", "", Some("line 9: hosts of OpenShift 4.18 make"))]
+    #[case("base_domain: lab.example", "", Some("with `nmstatectl`, which the lab OS has not"))]
+    #[case("openshift_version: \"4.18\"", "settings: {MIN_VERSION_FOR_NMSTATE_SERVICE: \"4.19\"}", None)]
+    fn static_networks_need_what_makes_them(#[case] version: &str, #[case] settings: &str, #[case] why: Option<&str>) {
+        let service = if settings.is_empty() { "kind: simulated" } else { settings };
+        let text = format!(
+            "version: 1\nname: t\ncluster: {{topology: sno, {version}}}\nservice: {{{service}}}\n\
+             hosts: [{{name: m, kind: vm, addresses: {{first: 192.168.126.30}}}}]\n\
+             infra_env:\n  image_type: full-iso\n  static_network_config:\n    - network_yaml: |\n        \
+             interfaces:\n        - {{name: eth0, type: ethernet, state: up}}\n      mac_interface_map:\n        \
+             - {{nic: m-0/enp1s0, logical_nic_name: eth0}}\n"
+        );
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let refused = unfit(&scenario.unwrap_or_else(|e| panic!("{e}")));
+        match why {
+            Some(why) => assert!(refused.as_deref().is_some_and(|refused| refused.contains(why)), "{refused:?}"),
+            None => assert_eq!(refused, None),
+        }
     }
 
     /// The inside of a simulated cluster beside machines is the simulated one's affair.

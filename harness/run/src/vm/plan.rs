@@ -88,6 +88,7 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         in_network.push(NetworkHost {
             name: host.name.clone(),
             mac: machine.mac().to_owned(),
+            more_macs: machine.spec.nics.iter().skip(1).map(|nic| nic.mac.clone()).collect(),
             addresses: vec![address.addr()],
             dhcp: host.dhcp,
         });
@@ -158,7 +159,11 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
             serial: format!("LABD{index:06}"),
             base: None,
         }],
-        nics: vec![NicSpec { mac: hardware.mac(index, 0).to_string(), plug: Plug::Tap(config::tap(place)) }],
+        nics: interfaces(&prepared.scenario, hardware, index)
+            .into_iter()
+            .enumerate()
+            .map(|(interface, mac)| NicSpec { mac, plug: Plug::Tap(config::tap(place, interface)) })
+            .collect(),
         // Times and a few numbers: it can always be written.
         firmware_files: vec![(NODE_CONFIG.to_owned(), serde_json::to_vec_pretty(&config).ok()?)],
         ..MachineSpec::new(&host.name, machine_id(prepared, host), vm.memory_mib)
@@ -176,6 +181,20 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         if vm.tpm { ", TPM 2.0" } else { "" },
     );
     Some(PlannedMachine { index: host.index, spec, is, declared })
+}
+
+/// MACs of the interfaces that the machine has of those of its hardware: the first, and those that static networks speak of.
+fn interfaces(scenario: &Scenario, hardware: &HardwareProfile, index: u32) -> Vec<String> {
+    let named: Vec<&String> = scenario
+        .infra_env
+        .static_networks
+        .iter()
+        .flat_map(|n| n.mac_interface_map.iter().map(|(mac, _)| mac))
+        .collect();
+    let all = (0..hardware.nics.len()).map(|nic| hardware.mac(index, nic).to_string()).enumerate();
+    all.filter(|(nic, mac)| *nic == 0 || named.iter().any(|named| named.eq_ignore_ascii_case(mac)))
+        .map(|(_, mac)| mac)
+        .collect()
 }
 
 /// Id of the machine, which its agent takes for that of the host.
@@ -231,6 +250,31 @@ mod tests {
         let plan = plan(&prepared("{name: node, kind: vm, dhcp: false, addresses: {first: 192.168.126.30}}")).unwrap();
         assert!(!plan.network.hosts[0].dhcp, "{:?}", plan.network.hosts);
         assert_eq!(plan.network.hosts[0].addresses, ["192.168.126.30".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn a_machine_has_the_interfaces_that_static_networks_speak_of() {
+        let text = "version: 1\nname: t\ncluster: {topology: sno, openshift_version: \"4.16\"}\n\
+                    hosts: [{name: node, kind: vm, profile: dell-poweredge-r650, addresses: {first: 192.168.126.30}}]\n";
+        let network = "infra_env:\n  static_network_config:\n    - network_yaml: |\n        interfaces:\n        \
+                       - {name: p1, type: ethernet, state: up}\n      mac_interface_map:\n        \
+                       - {nic: node-0/eno12409np1, logical_nic_name: p1}\n";
+        let interfaces = |text: String| {
+            let catalogue = Catalogue::embedded();
+            let scenario =
+                vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
+            let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap();
+            let plan = plan(&prepared).unwrap();
+            plan.network.check().unwrap();
+            let nics = plan.machines[0].spec.nics.iter().map(|nic| (nic.mac.clone(), nic.plug.clone()));
+            let macs: Vec<String> = plan.network.hosts[0].macs().map(str::to_owned).collect();
+            let nics: Vec<_> = nics.collect();
+            assert_eq!(nics.iter().map(|(mac, _)| mac.clone()).collect::<Vec<_>>(), macs);
+            nics.into_iter().map(|(_, plug)| plug).collect::<Vec<_>>()
+        };
+        let tap = |name: &str| Plug::Tap(name.to_owned());
+        assert_eq!(interfaces(text.to_owned()), [tap("tap0")]);
+        assert_eq!(interfaces(format!("{text}{network}")), [tap("tap0"), tap("tap0-1")]);
     }
 
     #[test]

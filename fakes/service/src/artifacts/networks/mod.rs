@@ -106,6 +106,12 @@ impl Maker {
     }
 }
 
+/// Does a host of that version of OpenShift make the connections of its static network itself, with `nmstatectl`?
+/// `first_on_host`: the first version that does (`MIN_VERSION_FOR_NMSTATE_SERVICE`).
+pub fn host_makes_connections(openshift_version: Option<&str>, first_on_host: &str) -> bool {
+    Maker::of(openshift_version, first_on_host) == Maker::Host
+}
+
 /// What orders versions: numbers first, and a version without a suffix after those with one.
 fn precedence(version: &str) -> ([u64; 3], bool) {
     let (numbers, suffix) = version.split_once('-').map_or((version, None), |(n, s)| (n, Some(s)));
