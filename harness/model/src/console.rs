@@ -53,6 +53,12 @@ pub const CHECKS: &[ConsoleCheck] = &[
         ends: true,
     },
     ConsoleCheck {
+        id: "initrd-failure",
+        description: "the lab's own initrd gave the boot up and switched the machine off",
+        pattern: r"vlab-initrd(\[[\d.]+\])?: FAILED: ",
+        ends: true,
+    },
+    ConsoleCheck {
         id: "disk-error",
         description: "a disk reported an error",
         pattern: r"I/O error, dev |Buffer I/O error on dev|(EXT4-fs|XFS) .*(error|[Cc]orruption|shut ?down)",
@@ -182,6 +188,7 @@ mod tests {
     #[case("ignition-files.service: Failed with result 'exit-code'.", Some("ignition-failure"))]
     #[case("[\u{1b}[0;1;31mFAILED\u{1b}[0m] Failed to start agent.service.\r", Some("unit-failed"))]
     #[case("systemd[1]: Failed to start agent.service - Agent.", Some("unit-failed"))]
+    #[case("[    9.6] vlab-initrd[9.59]: FAILED: no root file system", Some("initrd-failure"))]
     #[case("[    9.0] I/O error, dev vda, sector 2048 op 0x1:(WRITE) flags 0x800", Some("disk-error"))]
     #[case("etcd: create wal error: write: No space left on device", Some("disk-full"))]
     #[case("BdsDxe: No bootable option or device was found.", Some("no-boot-device"))]
