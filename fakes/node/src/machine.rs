@@ -88,6 +88,8 @@ pub struct NodeConfig {
     /// Programs that take the place of the lab's own or of those found in `PATH`: name (`agent`, `installer`, `controller`,
     /// `coreos-installer`, `etcd`, `reboot`, ...) and path.
     pub programs: BTreeMap<String, PathBuf>,
+    /// Where the agent is that takes the place of the lab's, for all programs of its image: an `http` URL.
+    pub agent: Option<String>,
     /// Seed of the run.
     pub seed: u64,
     /// Image that coreos-installer writes: a path or an `http` URL. Without it coreos-installer takes what the live system

@@ -1,16 +1,19 @@
 //! Stands in for podman: there are no containers on a lab machine. `podman run IMAGE PROGRAM ARGS` runs the program of the lab that
 //! stands for `PROGRAM` of that image, as a process of the machine. A program that lies in the image's folder
-//! (`/usr/lib/vlab/images/<name>/usr/bin/<program>`, for example the real agent) comes before the lab's own.
+//! (`/usr/lib/vlab/images/<name>/usr/bin/<program>`) comes before the lab's own, and so does an agent that the run gives this
+//! machine: it is fetched when it is called for the first time.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::NodeConfig;
 use crate::say;
 use crate::steps;
 
@@ -18,6 +21,10 @@ use crate::steps;
 const IMAGES: &str = "/usr/lib/vlab/images";
 /// Where running containers are noted. `VLAB_NODE_RUN` names another place.
 const RUN: &str = "/run/vlab/containers";
+/// Where the agent is kept that the run gives this machine.
+const GIVEN_AGENT: &str = "/var/lib/vlab/agent";
+/// Where containers see the machine that they run on, when they are told to.
+const HOST: &str = "/host";
 /// What real podman answers when it itself failed.
 const PODMAN_FAILED: i32 = 125;
 
@@ -118,6 +125,20 @@ impl Run {
         Err("Error: requires at least 1 arg(s), only received 0".into())
     }
 
+    /// The program, and its arguments: without one on the command line it is the image's own.
+    fn program(&self) -> Option<(&str, &[String])> {
+        if let Some(program) = &self.entrypoint {
+            return Some((program, &self.words));
+        }
+        match self.words.split_first() {
+            Some((program, args)) if !program.starts_with('-') => Some((program, args)),
+            _ => {
+                let own = ENTRYPOINTS.iter().find(|(image, _)| *image == image_name(&self.image));
+                own.map(|(_, program)| (*program, &self.words[..]))
+            }
+        }
+    }
+
     /// A path of the container as the machine sees it.
     fn outside(&self, word: &str) -> Option<String> {
         let below = |there: &str| word == there || word.strip_prefix(there).is_some_and(|r| r.starts_with('/'));
@@ -141,9 +162,51 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("assisted-installer", &["install"]),
 ];
 
-/// What runs for a program of an image: a file of the image's folder, else a verb of ours. `None`: nobody knows it.
-fn stand_in(folder: &Path, program: &str) -> Option<(PathBuf, Vec<String>)> {
-    let name = program.rsplit('/').next().unwrap_or(program);
+/// Programs that images run by themselves: name of the image, and the program.
+const ENTRYPOINTS: &[(&str, &str)] = &[("assisted-installer", "installer")];
+
+/// Names under which the agent's one program lies in its image.
+const AGENT_PROGRAMS: &[&str] =
+    &["agent", "disk_speed_check", "free_addresses", "inventory", "logs_sender", "next_step_runner"];
+
+/// The last part of a path.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The agent that the run gives this machine, fetched when it is not here yet.
+fn given_agent(config: &NodeConfig) -> Result<Option<PathBuf>, String> {
+    let Some(url) = &config.agent else { return Ok(None) };
+    let place = PathBuf::from(GIVEN_AGENT);
+    if place.is_file() {
+        return Ok(Some(place));
+    }
+    let wrong = |e: &dyn std::fmt::Display| format!("Error: the agent of the run, {url}: {e}");
+    fs::create_dir_all(place.parent().unwrap_or(&place)).map_err(|e| wrong(&e))?;
+    // Whole or not at all: others may call it meanwhile.
+    let beside = place.with_extension(std::process::id().to_string());
+    let fetched = Command::new(config.program("curl"))
+        .args(["--fail", "--silent", "--show-error", "--retry", "3", "--output"])
+        .arg(&beside)
+        .arg(url)
+        .output()
+        .map_err(|e| wrong(&e))?;
+    if !fetched.status.success() {
+        return Err(wrong(&String::from_utf8_lossy(&fetched.stderr).trim()));
+    }
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).map_err(|e| wrong(&e))?;
+    fs::rename(&beside, &place).map_err(|e| wrong(&e))?;
+    say::note("podman", &format!("the agent is {url}"));
+    Ok(Some(place))
+}
+
+/// What runs for a program of an image: the agent that the run gives, a file of the image's folder, else a verb of ours. `None`:
+/// nobody knows it.
+fn stand_in(folder: &Path, program: &str, agent: Option<&Path>) -> Option<(PathBuf, Vec<String>)> {
+    let name = base(program);
+    if let Some(agent) = agent.filter(|_| AGENT_PROGRAMS.contains(&name)) {
+        return Some((agent.to_owned(), Vec::new()));
+    }
     let places =
         [format!("usr/bin/{name}"), format!("usr/local/bin/{name}"), program.trim_start_matches('/').to_owned()];
     if let Some(file) = places.iter().map(|p| folder.join(p)).find(|f| f.is_file()) {
@@ -258,7 +321,8 @@ pub fn podman(words: &[String]) -> i32 {
             0
         }
         Some("ps") => {
-            for name in running().keys() {
+            let wanted = name_filter(rest);
+            for name in running().keys().filter(|name| wanted.is_none_or(|wanted| name.contains(wanted))) {
                 println!("{name}");
             }
             0
@@ -282,21 +346,36 @@ pub fn podman(words: &[String]) -> i32 {
     }
 }
 
+/// The part of a name that `podman ps --filter name=...` asks for.
+fn name_filter(words: &[String]) -> Option<&str> {
+    let at = words.iter().position(|word| word == "--filter" || word == "-f");
+    let value = match at {
+        Some(at) => words.get(at + 1).map(String::as_str),
+        None => words.iter().find_map(|word| word.strip_prefix("--filter=")),
+    };
+    value?.strip_prefix("name=")
+}
+
 fn run(words: &[String]) -> Result<i32, String> {
     let run = Run::parse(words)?;
     let folder = Path::new(IMAGES).join(image_name(&run.image));
-    let mut wanted = run.entrypoint.iter().chain(&run.words);
-    let program =
-        wanted.next().ok_or_else(|| format!("Error: the lab does not know what image {} runs by itself", run.image))?;
-    let mut args: Vec<String> = wanted.map(|w| run.outside(w).unwrap_or_else(|| w.clone())).collect();
+    let (program, args) =
+        run.program().ok_or_else(|| format!("Error: the lab does not know what image {} runs by itself", run.image))?;
+    let mut args: Vec<String> = args.iter().map(|w| run.outside(w).unwrap_or_else(|| w.clone())).collect();
     let own = std::env::current_exe().map_err(|e| format!("Error: {e}"))?;
-    let (file, verb) = match stand_in(&folder, program) {
+    let config = NodeConfig::load().map_err(|e| format!("Error: {e}"))?;
+    let agent = given_agent(&config)?;
+    // There is one file system here: what a container would find below is the machine's own.
+    if run.volumes.iter().any(|(_, there)| Path::new(there).starts_with(HOST)) && !Path::new(HOST).exists() {
+        std::os::unix::fs::symlink("/", HOST).map_err(|e| format!("Error: {HOST}: {e}"))?;
+    }
+    let (file, verb) = match stand_in(&folder, program, agent.as_deref()) {
         Some(found) => found,
         // `cp /usr/bin/agent /hostbin` copies a program out of the image.
         None if program == "cp" && args.len() == 2 => {
             let (from, to) = (args[0].clone(), args[1].clone());
-            let (from, _) =
-                stand_in(&folder, &from).ok_or_else(|| format!("Error: image {} has no {from}", run.image))?;
+            let (from, _) = stand_in(&folder, &from, agent.as_deref())
+                .ok_or_else(|| format!("Error: image {} has no {from}", run.image))?;
             let to = copy_target(&to, &run.words[1]);
             if from == own {
                 // Ten megabytes that are there already: the other name is enough.
@@ -312,9 +391,11 @@ fn run(words: &[String]) -> Result<i32, String> {
         say::note("podman", &format!("{program} of {} is the lab's own program", run.image));
     }
     let mut command = Command::new(&file);
+    // What it is called decides what it does: ours is told by its verb, the others by the name that they have in the image.
     if file == own {
-        // Under its own name: what it is called decides what it does.
         command.arg0("vlab-node");
+    } else if agent.as_ref() == Some(&file) {
+        command.arg0(base(program));
     }
     command.args(verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
     // Without a name in the background it is called as its image.
@@ -431,7 +512,7 @@ mod tests {
     #[case("free_addresses", &["step", "free-network-addresses"])]
     #[case("/usr/bin/agent", &["agent"])]
     fn programs_of_the_lab(#[case] program: &str, #[case] expected: &[&str]) {
-        let (file, verb) = stand_in(Path::new("/nowhere"), program).unwrap();
+        let (file, verb) = stand_in(Path::new("/nowhere"), program, None).unwrap();
         assert_eq!(file, std::env::current_exe().unwrap());
         assert_eq!(verb, expected);
     }
@@ -441,9 +522,43 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("usr/bin")).unwrap();
         fs::write(folder.path().join("usr/bin/agent"), "").unwrap();
-        let (file, verb) = stand_in(folder.path(), "/usr/bin/agent").unwrap();
+        let (file, verb) = stand_in(folder.path(), "/usr/bin/agent", None).unwrap();
         assert_eq!((file, verb), (folder.path().join("usr/bin/agent"), Vec::new()));
-        assert_eq!(stand_in(folder.path(), "frobnicate"), None);
+        assert_eq!(stand_in(folder.path(), "frobnicate", None), None);
+    }
+
+    #[rstest]
+    #[case("/usr/bin/agent", true)]
+    #[case("next_step_runner", true)]
+    #[case("inventory", true)]
+    #[case("installer", false)]
+    #[case("connectivity_check", false)]
+    fn an_agent_that_is_given_stands_for_all_programs_of_its_image(#[case] program: &str, #[case] given: bool) {
+        let agent = Path::new("/var/lib/vlab/agent");
+        let found = stand_in(Path::new("/nowhere"), program, Some(agent)).map(|(file, _)| file);
+        assert_eq!(found.as_deref() == Some(agent), given, "{found:?}");
+    }
+
+    #[rstest]
+    #[case("quay.test/x/assisted-installer:latest --role master --insecure", Some("installer"), 3)]
+    #[case("quay.test/x/assisted-installer:latest", Some("installer"), 0)]
+    #[case("quay.test/x/assisted-installer:latest installer --role master", Some("installer"), 2)]
+    #[case("--entrypoint /usr/bin/true quay.test/x/any --role", Some("/usr/bin/true"), 1)]
+    #[case("quay.test/x/any --role", None, 0)]
+    fn the_program_of_an_image(#[case] text: &str, #[case] program: Option<&str>, #[case] count: usize) {
+        let run = Run::parse(&words(text)).unwrap();
+        let found = run.program();
+        assert_eq!(found.map(|(program, _)| program), program);
+        assert_eq!(found.map_or(0, |(_, args)| args.len()), count);
+    }
+
+    #[rstest]
+    #[case("--quiet --filter name=disk_performance", Some("disk_performance"))]
+    #[case("--filter=name=x -q", Some("x"))]
+    #[case("--filter status=running", None)]
+    #[case("--quiet", None)]
+    fn who_is_asked_for(#[case] text: &str, #[case] name: Option<&str>) {
+        assert_eq!(name_filter(&words(text)), name);
     }
 
     #[test]

@@ -422,7 +422,7 @@ pub(crate) async fn machines(
     let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
     if !must && choices.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
         return simulated(
-            "virtual machines boot images of the simulated service's own image service so far".to_owned(),
+            "the service is another one than the built-in one; with --hosts vm they are machines there, too".to_owned(),
         );
     }
     match ensure_set_up(Setup::Machines, !lab.no_setup) {

@@ -323,7 +323,7 @@ async fn start_service(
     // The service must be told under which address it is reached before it starts, so it cannot be the engine that chooses.
     let address = free_address().map_err(StartError::Port)?;
     let tools = (!order.real_tools).then_some(Path::new(TOOLS));
-    let env = environment(order.prepared, database, address, Path::new(WORK), tools, OsStr::new(path));
+    let env = environment(order.prepared, database, address, Path::new(WORK), tools, OsStr::new(path), None);
     let mut env: Vec<(String, String)> =
         env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();
     for (name, value) in &mut env {

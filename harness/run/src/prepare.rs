@@ -21,6 +21,7 @@ use vlab_service::core::CoreConfig;
 use crate::conductor::Score;
 use crate::target::{OWNED, Target, TargetError};
 use crate::vm::plan::gateway_of;
+use crate::vm::programs;
 
 /// Version of the harness.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -114,6 +115,14 @@ pub enum PrepareError {
     /// The live image that the scenario gives cannot be booted.
     #[error("infra_env.iso: {} {why}", .path.display())]
     Iso {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, as the end of a sentence that begins with its name.
+        why: String,
+    },
+    /// The agent that the scenario gives cannot run on a machine.
+    #[error("vm.agent: {} {why}", .path.display())]
+    Agent {
         /// The file.
         path: PathBuf,
         /// What is wrong with it, as the end of a sentence that begins with its name.
@@ -257,9 +266,11 @@ fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
 fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
-        if *target != Target::Simulated {
+        // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
+        if !matches!(target, Target::Simulated | Target::Process { .. }) {
             return unfit(
-                "virtual machines boot images of the simulated service's own image service so far".to_owned(),
+                "virtual machines need a service that the run starts as a program so far: the simulated one, or process:<program>"
+                    .to_owned(),
             );
         }
         if let Some(why) = crate::fault::machine::unfit(scenario) {
@@ -269,6 +280,9 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
             && let Err(why) = crate::vm::whole(path)
         {
             return Err(PrepareError::Iso { path: path.clone(), why });
+        }
+        for path in scenario.hosts.iter().filter_map(|host| host.vm.agent.as_ref()) {
+            programs::runs(path).map_err(|why| PrepareError::Agent { path: path.clone(), why })?;
         }
     }
     if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, not_ours(target, fault)?))) {

@@ -36,7 +36,7 @@ use crate::simulate::{ending_check, simulate};
 use crate::target::{self, Ground, Inside, Running, Scratch};
 use crate::traffic::{Traffic, quantiles};
 use crate::verdict;
-use crate::vm::plan::{PlannedMachine, base_url, gateway_of, plan};
+use crate::vm::plan::{PlannedMachine, base_url, gateway_of, images_url, plan};
 use crate::vm::{self, News, VirtualLab, VmError};
 
 mod outside;
@@ -529,7 +529,12 @@ impl Bench<'_> {
         };
         let gateway =
             gateway_of(scenario).ok_or_else(|| lab("lab network")(&"the machines' network has no gateway"))?;
-        let inside = Inside { base_url: base_url(gateway), iso };
+        let images_url = match self.prepared.target {
+            // It has its own.
+            target::Target::Simulated => base_url(gateway),
+            _ => images_url(gateway),
+        };
+        let inside = Inside { base_url: base_url(gateway), images_url, iso };
         let ground = vm::Ground {
             prepared: self.prepared,
             dir: self.dir.path(),
@@ -773,7 +778,10 @@ impl Bench<'_> {
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut idle_since = None;
         // Machines reach the service as simulated hosts do: through the gateway, where a fault needs one.
-        let connected = machines.as_mut().map_or(Ok(()), |machines| machines.connect(outside.hosts.address()));
+        let connected = match (&mut machines, &self.inside) {
+            (Some(machines), Some(inside)) => machines.connect(outside.hosts.address(), &lab.endpoint, inside),
+            _ => Ok(()),
+        };
         let mut problem = connected.err().map(|VmError { what, error }| (what, error));
         let ending = loop {
             if problem.is_some() {
@@ -799,7 +807,7 @@ impl Bench<'_> {
             }
             for order in conductor.take_machine_orders() {
                 if let Some(machines) = &mut machines {
-                    machines.carry_out(order, &lab.endpoint, now);
+                    machines.carry_out(order, now);
                 }
             }
             let pause = conductor.next_wake().map(|at| at.since(now)).unwrap_or(Duration::from_secs(3600));

@@ -21,6 +21,7 @@ use tokio_postgres::config::Host;
 use vlab_api::http::{Method, Request, Response, TransportError};
 use vlab_api::ops;
 use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_api::types::ReleaseImage;
 use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError, Resource, Token};
 use vlab_lab::process::{Child, ProcessError, Program};
@@ -56,6 +57,8 @@ pub const OWNED: &[&str] = &[
     "ENABLE_IMAGE_SERVICE",
     "ENABLE_KUBE_API",
     "HTTP_LISTEN_PORT",
+    "IMAGE_SERVICE_BASE_URL",
+    "OS_IMAGES",
     "SERVICE_BASE_URL",
     "STORAGE",
     "WORK_DIR",
@@ -364,8 +367,10 @@ pub struct Ground<'a> {
 /// How virtual machines see the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inside {
-    /// Where they reach it and its images.
+    /// Where they reach it.
     pub base_url: String,
+    /// Where they reach the image service.
+    pub images_url: String,
     /// The live ISO that discovery images are made of.
     pub iso: PathBuf,
 }
@@ -410,7 +415,7 @@ async fn simulated(ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Run
         program = program
             .args(["--os-image".into(), image])
             .env("SERVICE_BASE_URL", &inside.base_url)
-            .env("IMAGE_SERVICE_BASE_URL", &inside.base_url);
+            .env("IMAGE_SERVICE_BASE_URL", &inside.images_url);
     }
     let begun = Instant::now();
     let child = Child::spawn(program)?;
@@ -485,7 +490,8 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
     let tools = (!ground.real_tools).then(|| scratch.tools());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut service = Program::new("service", program, ground.log_file.clone()).ledger(ground.ledger.clone());
-    for (name, value) in environment(ground.prepared, &database, address, &scratch.work(), tools.as_deref(), &path) {
+    let (work, inside) = (scratch.work(), ground.inside);
+    for (name, value) in environment(ground.prepared, &database, address, &work, tools.as_deref(), &path, inside) {
         service = service.env(name, value);
     }
     let begun = Instant::now();
@@ -553,6 +559,8 @@ impl Database {
 /// The environment of the real service on top of the run's own. Three layers, later ones win: the settings that it shares
 /// with the simulated service (time profile and scenario), the fixed ones of a lab without Kubernetes, S3 and registry
 /// together with those that only the real service has (from the scenario), and those that the run must choose ([`OWNED`]).
+///
+/// `inside` says how virtual machines see it: they need its address in their network, and an image service.
 pub fn environment(
     prepared: &Prepared,
     database: &Database,
@@ -560,6 +568,7 @@ pub fn environment(
     work: &Path,
     tools: Option<&Path>,
     path: &OsStr,
+    inside: Option<&Inside>,
 ) -> Vec<(String, OsString)> {
     let mut all: Vec<(String, OsString)> = Vec::new();
     let mut set = |name: &str, value: OsString| {
@@ -590,9 +599,16 @@ pub fn environment(
     set("WORK_DIR", work.into());
     set("AUTH_TYPE", "none".into());
     set("ENABLE_KUBE_API", "false".into());
-    set("ENABLE_IMAGE_SERVICE", "false".into());
+    set("ENABLE_IMAGE_SERVICE", inside.is_some().to_string().into());
+    if let Some(inside) = inside {
+        set("IMAGE_SERVICE_BASE_URL", inside.images_url.clone().into());
+        set("OS_IMAGES", os_images(&prepared.settings.release_images, &inside.iso).into());
+    }
     set("HTTP_LISTEN_PORT", address.port().to_string().into());
-    set("SERVICE_BASE_URL", format!("http://{address}").into());
+    set(
+        "SERVICE_BASE_URL",
+        inside.map_or_else(|| format!("http://{address}"), |inside| inside.base_url.clone()).into(),
+    );
     set("DB_HOST", database.host.clone().into());
     set("DB_PORT", database.port.to_string().into());
     set("DB_USER", database.user.clone().into());
@@ -607,6 +623,19 @@ pub fn environment(
         set("PATH", first);
     }
     all
+}
+
+/// The list of live images that the real service wants: the one that there is, for every release that it may install.
+fn os_images(releases: &[ReleaseImage], iso: &Path) -> String {
+    let of = |release: &ReleaseImage| {
+        serde_json::json!({
+            "openshift_version": release.openshift_version, "version": release.version,
+            "cpu_architecture": release.cpu_architecture,
+            // It only looks whether there is one: the image service is the one that opens it.
+            "url": format!("file://{}", iso.display()),
+        })
+    };
+    serde_json::Value::from_iter(releases.iter().map(of)).to_string()
 }
 
 async fn remote(url: &str) -> Result<Running, StartError> {

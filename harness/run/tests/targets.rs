@@ -17,7 +17,7 @@ use vlab_history::Recorder;
 use vlab_model::history::{Source, What};
 use vlab_reports::result::CheckVerdict;
 use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
-use vlab_run::target::{Database, Ground, OWNED, Running, Scratch, StartError, Target, environment};
+use vlab_run::target::{Database, Ground, Inside, OWNED, Running, Scratch, StartError, Target, environment};
 use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
@@ -188,6 +188,7 @@ fn the_real_service_is_told_all_that_it_needs() {
         Path::new("/w"),
         Some(Path::new("/tools")),
         OsStr::new("/usr/bin:/bin"),
+        None,
     );
     let map: BTreeMap<&str, &str> = made.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
     assert_eq!(map.len(), made.len(), "each variable once");
@@ -220,11 +221,28 @@ fn the_real_service_is_told_all_that_it_needs() {
         assert!(value.as_array().is_some_and(|a| !a.is_empty()), "{list}: {value}");
     }
     assert!(map.values().all(|v| !v.is_empty()), "the real service does not take empty text for its default");
+    // Without stand-ins PATH is the user's own. With machines it is told how these see it.
+    let inside = Inside {
+        base_url: "http://192.168.126.1:8090".into(),
+        images_url: "http://192.168.126.1:8888".into(),
+        iso: "/live.iso".into(),
+    };
+    let address = "127.0.0.1:1".parse().unwrap();
+    let real = environment(&prepared, &database, address, Path::new("/w"), None, OsStr::new("/b"), Some(&inside));
+    let map: BTreeMap<&str, &str> = real.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+    assert!(!map.contains_key("PATH"));
+    for (name, value) in [
+        ("ENABLE_IMAGE_SERVICE", "true"),
+        ("SERVICE_BASE_URL", "http://192.168.126.1:8090"),
+        ("IMAGE_SERVICE_BASE_URL", "http://192.168.126.1:8888"),
+        ("HTTP_LISTEN_PORT", "1"),
+    ] {
+        assert_eq!(map.get(name), Some(&value), "{name}");
+    }
+    let images: serde_json::Value = serde_json::from_str(map["OS_IMAGES"]).unwrap();
+    assert_eq!(images.as_array().unwrap().len(), prepared.settings.release_images.len(), "one for each release");
+    assert_eq!(images[0]["url"], "file:///live.iso");
     assert!(OWNED.iter().all(|name| map.contains_key(name)));
-    // Without stand-ins PATH is the user's own.
-    let real =
-        environment(&prepared, &database, "127.0.0.1:1".parse().unwrap(), Path::new("/w"), None, OsStr::new("/b"));
-    assert!(real.iter().all(|(name, _)| name != "PATH"));
 }
 
 #[test]

@@ -725,6 +725,7 @@ impl Checker<'_> {
         vm.firmware = self.read_option(&file.firmware).unwrap_or(vm.firmware);
         vm.tpm = file.tpm.unwrap_or(vm.tpm);
         vm.boot_order = self.read_option(&file.boot_order).unwrap_or(vm.boot_order);
+        vm.agent = file.agent.as_ref().map(|path| path.text.clone().into());
         for id in &file.ignore_console {
             let known = || console::CHECKS.iter().map(|check| check.id);
             if known().any(|known| known == id.text) {

@@ -273,6 +273,8 @@ pub(crate) struct VmFile {
     pub(crate) tpm: Option<bool>,
     /// `disk-first` (without it) or `cd-first`, with which an installed host boots the discovery image again.
     pub(crate) boot_order: Option<Text<BootOrder>>,
+    /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs in the place of the lab's.
+    pub(crate) agent: Option<Text<Plain>>,
     /// Console checks that do not count, by id: `kernel-panic`, `unit-failed` and so on.
     #[serde(default)]
     pub(crate) ignore_console: Vec<Text<Plain>>,

@@ -296,6 +296,8 @@ pub struct Vm {
     pub tpm: bool,
     /// What it tries first when it boots.
     pub boot_order: BootOrder,
+    /// File with the agent that runs in the place of the lab's.
+    pub agent: Option<PathBuf>,
     /// Ids of console checks that do not count.
     pub ignore_console: Vec<String>,
 }
@@ -309,6 +311,7 @@ impl Default for Vm {
             firmware: Firmware::Bios,
             tpm: false,
             boot_order: BootOrder::DiskFirst,
+            agent: None,
             ignore_console: Vec::new(),
         }
     }

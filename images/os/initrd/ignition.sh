@@ -40,8 +40,13 @@ run_ignition() {
     if [ -f $presets ]; then
         units=$(sed -n 's/^\(en\|dis\)able  *//p' $presets)
         # shellcheck disable=SC2086 # one word per unit
-        [ -z "$units" ] || chroot /sysroot systemctl preset --quiet $units 2> /run/vlab/preset.log \
-            || log 4 "systemctl preset: $(tail -n 1 /run/vlab/preset.log)"
+        if [ -n "$units" ] && ! chroot /sysroot systemctl preset --quiet $units 2> /run/vlab/preset.log; then
+            # One that is not there keeps none of the others from starting.
+            for unit in $units; do
+                chroot /sysroot systemctl preset --quiet "$unit" 2> /run/vlab/preset.log \
+                    || log 4 "systemctl preset: $(tail -n 1 /run/vlab/preset.log)"
+            done
+        fi
     fi
     # Only once: the next boot of the disk is not the first.
     rm -rf /sysroot/boot/ignition.firstboot /sysroot/boot/ignition

@@ -184,7 +184,9 @@ network_kept() {
     for file in /sysroot/etc/NetworkManager/system-connections/*; do
         [ ! -e "$file" ] || { log 5 "network: NetworkManager has ${file##*/}"; return 1; }
     done
-    if grep -q -s -E 'NetworkManager|nmstate|nmcli' /sysroot/etc/systemd/system/*.service; then
+    # One that only wants to come later does not need it.
+    if cat /sysroot/etc/systemd/system/*.service 2> /dev/null | grep -v '^After=NetworkManager.service$' \
+        | grep -q -E 'NetworkManager|nmstate|nmcli'; then
         log 5 "network: a unit speaks of NetworkManager"
         return 1
     fi

@@ -1,6 +1,6 @@
 //! The images there are to serve: the command line's `--os-image`, or the real service's `OS_IMAGES`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -28,6 +28,19 @@ pub struct OsImage {
     pub path: PathBuf,
     /// What it is good for.
     pub kind: OsImageKind,
+}
+
+impl OsImage {
+    /// A live image for x86_64 that is good for every version.
+    pub fn of_every_version(path: &Path) -> Self {
+        Self {
+            version: None,
+            openshift_version: None,
+            arch: "x86_64".to_owned(),
+            path: path.to_owned(),
+            kind: OsImageKind::Full,
+        }
+    }
 }
 
 /// An image that cannot be meant like this. The text says what to write instead.
@@ -62,13 +75,7 @@ impl FromStr for OsImage {
     /// `[version=V,][openshift=V,][arch=A,][type=T,]iso=FILE`, or only `FILE`. A comma in the file's name is part of the name.
     fn from_str(text: &str) -> Result<Self, OsImageError> {
         let form = "write version=V,arch=A,iso=FILE, or only iso=FILE for an image for every version";
-        let mut image = OsImage {
-            version: None,
-            openshift_version: None,
-            arch: "x86_64".to_owned(),
-            path: PathBuf::new(),
-            kind: OsImageKind::Full,
-        };
+        let mut image = OsImage::of_every_version(Path::new(""));
         if !text.contains('=') {
             image.path = path(text)?;
             return Ok(image);

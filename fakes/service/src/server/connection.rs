@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -28,7 +29,7 @@ use super::engine::{Asked, Job, error};
 use super::metrics::Metrics;
 use crate::image::body::ImageBody;
 use crate::image::http::Reply;
-use crate::image::routes::{self, Routed};
+use crate::image::routes::{self, Refused, Wanted};
 use crate::image::service::{Answer, ImageService, Service};
 
 /// How long the engine may take to say how it is.
@@ -187,7 +188,7 @@ enum BadBody {
 }
 
 /// Most answers are in memory; images are read while they are sent.
-type OutBody = Either<Full<Bytes>, ImageBody>;
+pub(super) type OutBody = Either<Full<Bytes>, ImageBody>;
 
 async fn answer(
     context: &Context,
@@ -210,15 +211,9 @@ async fn answer(
     };
     let response = match body {
         Ok(body) => {
-            let headers = head
-                .headers
-                .iter()
-                .filter(|(name, _)| ![HOST, CONTENT_LENGTH, CONNECTION, TRANSFER_ENCODING, EXPECT].contains(name))
-                .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-                .collect();
-            let request = Request { method, path: path.clone(), headers, body };
+            let request = plain(&head, body);
             if let Some((name, wanted)) = routes::route(&request) {
-                let answer = image(context, &request, (name, wanted)).await;
+                let answer = image(&context.images, context, &request, wanted).await;
                 let (status, took) = (answer.reply.status, start.elapsed());
                 // The path may have a token in it.
                 context.metrics.request(method, name, status, took);
@@ -257,10 +252,27 @@ async fn dispatch(context: &Context, request: Request) -> Response {
     }
 }
 
-/// Lets the image service answer, which asks the engine about the infra-env.
-async fn image(context: &Context, request: &Request, (_, wanted): Routed) -> Answer {
+/// A request as plain data.
+pub(super) fn plain(head: &Parts, body: Vec<u8>) -> Request {
+    let headers = head
+        .headers
+        .iter()
+        .filter(|(name, _)| ![HOST, CONTENT_LENGTH, CONNECTION, TRANSFER_ENCODING, EXPECT].contains(name))
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned());
+    Request { method: Method::from_name(head.method.as_str()), path, headers, body }
+}
+
+/// Lets the image service answer, which asks `service` about the infra-env.
+pub(super) async fn image(
+    images: &ImageService,
+    service: &impl Service,
+    request: &Request,
+    wanted: Result<Wanted, Refused>,
+) -> Answer {
     match wanted {
-        Ok(wanted) => context.images.answer(request, wanted, context).await,
+        Ok(wanted) => images.answer(request, wanted, service).await,
         Err(refused) if refused.why.is_empty() => Reply::empty(refused.status).into(),
         Err(refused) => Reply::text(refused.status, &refused.why).into(),
     }
@@ -321,12 +333,12 @@ async fn read_body(mut body: Incoming, headers: &hyper::HeaderMap, limits: &Limi
     if too_large { Err(BadBody::TooLarge) } else { Ok(content) }
 }
 
-fn to_hyper(response: Response) -> hyper::Response<OutBody> {
+pub(super) fn to_hyper(response: Response) -> hyper::Response<OutBody> {
     let body = Either::Left(Full::new(Bytes::from(response.body)));
     with_head(body, response.status, response.headers)
 }
 
-fn image_to_hyper(method: Method, mut answer: Answer) -> hyper::Response<OutBody> {
+pub(super) fn image_to_hyper(method: Method, mut answer: Answer) -> hyper::Response<OutBody> {
     let (status, headers) = (answer.reply.status, std::mem::take(&mut answer.reply.headers));
     let len = answer.reply.body.len();
     if method == Method::Head {

@@ -6,6 +6,7 @@
 
 mod connection;
 mod engine;
+mod images;
 mod metrics;
 mod port;
 
@@ -25,6 +26,8 @@ use crate::image::service::{ImageService, OpenError};
 use crate::store::{Store, StoreError};
 use engine::{Engine, Logic};
 use metrics::Metrics;
+
+pub use images::serve_images;
 
 /// Where to listen.
 #[derive(Debug)]

@@ -5,8 +5,10 @@
 //! happened ([`News`]). What is planned is in [`plan`], without I/O.
 
 pub mod plan;
+pub mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,13 +32,17 @@ use vlab_model::invariant::NODE_READY;
 use vlab_model::pivot::{self, Told};
 use vlab_node::say;
 use vlab_scenario::{FaultPhase, Need};
+use vlab_service::image::catalog::OsImage;
 use vlab_service::image::iso::Iso;
 use vlab_service::image::layout::BaseFile;
+use vlab_service::image::service::ImageService;
+use vlab_service::server::serve_images;
 
 use crate::conductor::MachineOrder;
 use crate::fault::machine::Deed;
 use crate::prepare::Prepared;
-use crate::vm::plan::{DISK, PORT, Plan, PlannedMachine};
+use crate::target::Inside;
+use crate::vm::plan::{DISK, IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_page};
 
 /// Lines of one console that the history keeps; of a machine that says more only what means something. The file has all.
 const LINES: usize = 20_000;
@@ -152,6 +158,8 @@ pub struct VirtualLab {
     ledger: Arc<Ledger>,
     network: Arc<Network>,
     reachable: Vec<Forward>,
+    /// The image service, from here.
+    images: Option<Endpoint>,
     keys: Keys,
     machines: Machines,
     made: Made,
@@ -212,6 +220,7 @@ impl VirtualLab {
             ledger: Arc::clone(ground.ledger),
             network: Arc::new(network),
             reachable: vec![clock],
+            images: None,
             keys,
             machines,
             made: Made::default(),
@@ -226,12 +235,49 @@ impl VirtualLab {
         Ok((lab, receiver))
     }
 
-    /// Machines reach the service, or what stands before it, from now on.
+    /// Machines reach `front`, the service or what stands before it, from now on, and an image service: that of the service, or
+    /// one that is started here and asks it.
     ///
     /// # Errors
-    /// The port is taken.
-    pub fn connect(&mut self, service: std::net::SocketAddr) -> Result<(), VmError> {
-        self.reachable.push(self.network.forward(PORT, service).map_err(|e| wrong("lab network")(&e))?);
+    /// A port that is taken, a live image that cannot be used.
+    pub fn connect(&mut self, front: SocketAddr, service: &Endpoint, inside: &Inside) -> Result<(), VmError> {
+        self.reachable.push(self.network.forward(PORT, front).map_err(|e| wrong("lab network")(&e))?);
+        self.hand_out_programs()?;
+        if inside.images_url == inside.base_url {
+            self.images = Some(service.clone());
+            return Ok(());
+        }
+        let image = OsImage::of_every_version(&inside.iso);
+        let images = ImageService::open(&[image], &inside.images_url).map_err(|e| wrong("image service")(&e))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| wrong("image service")(&e))?;
+        let address = listener.local_addr().map_err(|e| wrong("image service")(&e))?;
+        self.reachable.push(self.network.forward(IMAGES_PORT, address).map_err(|e| wrong("lab network")(&e))?);
+        self.images = Some(Endpoint::new(address));
+        let (service, over, news) = (service.clone(), self.over.clone(), self.news.clone());
+        self.doing.spawn(async move {
+            if let Err(error) = serve_images(listener, images, service, over).await {
+                let _ = news.send(News::Broken(wrong("image service")(&error)));
+            }
+        });
+        Ok(())
+    }
+
+    /// Programs that the run gives machines can be fetched.
+    fn hand_out_programs(&mut self) -> Result<(), VmError> {
+        let agent = |machine: &PlannedMachine| Some((agent_page(&machine.spec.name), machine.agent.clone()?));
+        let pages: BTreeMap<String, PathBuf> = self.plan.machines.iter().filter_map(agent).collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| wrong("programs")(&e))?;
+        let address = listener.local_addr().map_err(|e| wrong("programs")(&e))?;
+        self.reachable.push(self.network.forward(PROGRAMS_PORT, address).map_err(|e| wrong("lab network")(&e))?);
+        let news = self.news.clone();
+        self.doing.spawn(async move {
+            if let Err(error) = programs::serve(listener, pages).await {
+                let _ = news.send(News::Broken(wrong("programs")(&error)));
+            }
+        });
         Ok(())
     }
 
@@ -247,7 +293,7 @@ impl VirtualLab {
     }
 
     /// Begins to do what the conductor wants. What comes of it is in the news.
-    pub fn carry_out(&mut self, order: MachineOrder, service: &Endpoint, now: Timestamp) {
+    pub fn carry_out(&mut self, order: MachineOrder, now: Timestamp) {
         match order {
             MachineOrder::Boot { infra_env, cluster, download_url, machines } => {
                 let planned: Vec<(PlannedMachine, Duration)> = machines
@@ -258,9 +304,12 @@ impl VirtualLab {
                     })
                     .collect();
                 let medium = self.media.0.join(format!("{infra_env}.iso"));
-                let (service, switch) = (service.clone(), self.switch(cluster));
+                let (images, switch) = (self.images.clone(), self.switch(cluster));
                 self.doing.spawn(async move {
-                    match fetch(&service, &download_url, &medium).await {
+                    let Some(images) = images else {
+                        return switch.broken(wrong("image service")(&"there is none yet"));
+                    };
+                    match fetch(&images, &download_url, &medium).await {
                         Ok(text) => switch.tell(What::Note { text }),
                         Err(error) => return switch.broken(error),
                     }
@@ -417,15 +466,15 @@ pub fn screenshot_file(host: &str) -> String {
     format!("{host}.screen.png")
 }
 
-/// Fetches the discovery image; what was done, in words. The address is that of machines, and from here the service is
+/// Fetches the discovery image; what was done, in words. The address is that of machines, and from here the image service is
 /// elsewhere: only its path counts.
-async fn fetch(service: &Endpoint, url: &str, medium: &Path) -> Result<String, VmError> {
+async fn fetch(images: &Endpoint, url: &str, medium: &Path) -> Result<String, VmError> {
     let path = url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
     let path = path.ok_or_else(|| wrong("discovery image")(&format!("the service names no image: {url:?}")))?;
     let begun = Instant::now();
     let written = async {
         let mut file = tokio::fs::File::create(medium).await?;
-        let length = download(service, path, &mut file, PATIENCE).await?;
+        let length = download(images, path, &mut file, PATIENCE).await?;
         file.sync_data().await?;
         Ok::<u64, vlab_api::transport::DownloadError>(length)
     };

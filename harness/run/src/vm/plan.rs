@@ -1,6 +1,7 @@
 //! From a prepared run to the machines and the network that it needs. Pure: nothing is made.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use uuid::Uuid;
@@ -15,6 +16,12 @@ use crate::prepare::Prepared;
 
 /// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
 pub const PORT: u16 = 8090;
+
+/// Port on which machines reach the image service, where it is another program than the service.
+pub const IMAGES_PORT: u16 = 8888;
+
+/// Port on which machines fetch programs that the run gives them.
+pub const PROGRAMS_PORT: u16 = 8091;
 
 /// Where a machine finds its configuration; see `vlab_node::machine::CONFIG_FILE`.
 const NODE_CONFIG: &str = "opt/vlab/node.json";
@@ -38,6 +45,8 @@ pub struct PlannedMachine {
     pub index: usize,
     /// The machine.
     pub spec: MachineSpec,
+    /// The agent that it runs in the place of the lab's.
+    pub agent: Option<PathBuf>,
     /// What it is, for people.
     pub is: String,
     /// What is declared and not there, for people; empty: nothing.
@@ -68,6 +77,11 @@ pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
 /// Where machines reach the service.
 pub fn base_url(gateway: IpAddr) -> String {
     format!("http://{}", SocketAddr::new(gateway, PORT))
+}
+
+/// Where machines reach an image service beside the service.
+pub fn images_url(gateway: IpAddr) -> String {
+    format!("http://{}", SocketAddr::new(gateway, IMAGES_PORT))
 }
 
 /// The machines of a run.
@@ -134,7 +148,14 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         overlay.disk_gb = i64::try_from(gb).ok();
         declared.push(format!("a disk of {gb} GB, {} there", disk / GB));
     }
-    let config = NodeConfig { timing: prepared.timing.clone(), overlay, seed: prepared.seed, ..NodeConfig::default() };
+    let gateway = gateway_of(&prepared.scenario);
+    let config = NodeConfig {
+        timing: prepared.timing.clone(),
+        overlay,
+        agent: vm.agent.as_ref().zip(gateway).map(|(_, gateway)| agent_url(gateway, &host.name)),
+        seed: prepared.seed,
+        ..NodeConfig::default()
+    };
     let firmware = match vm.firmware {
         vlab_scenario::Firmware::Bios => Firmware::Bios,
         vlab_scenario::Firmware::Uefi => Firmware::Uefi,
@@ -180,7 +201,18 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         },
         if vm.tpm { ", TPM 2.0" } else { "" },
     );
-    Some(PlannedMachine { index: host.index, spec, is, declared })
+    let agent = vm.agent.clone();
+    let is = agent.iter().fold(is, |is, agent| format!("{is}, agent {}", agent.display()));
+    Some(PlannedMachine { index: host.index, spec, agent, is, declared })
+}
+
+/// Path of the page with a host's agent.
+pub fn agent_page(host: &str) -> String {
+    format!("/{host}/agent")
+}
+
+fn agent_url(gateway: IpAddr, host: &str) -> String {
+    format!("http://{}{}", SocketAddr::new(gateway, PROGRAMS_PORT), agent_page(host))
 }
 
 /// MACs of the interfaces that the machine has of those of its hardware: the first, and those that static networks speak of.
@@ -275,6 +307,16 @@ mod tests {
         let tap = |name: &str| Plug::Tap(name.to_owned());
         assert_eq!(interfaces(text.to_owned()), [tap("tap0")]);
         assert_eq!(interfaces(format!("{text}{network}")), [tap("tap0"), tap("tap0-1")]);
+    }
+
+    #[test]
+    fn a_machine_knows_where_its_agent_is() {
+        let plan = plan(&prepared("{name: node, kind: vm, vm: {agent: /opt/agent}}")).unwrap();
+        let node = &plan.machines[0];
+        assert_eq!(node.agent.as_deref(), Some(std::path::Path::new("/opt/agent")));
+        assert!(node.is.ends_with(", agent /opt/agent"), "{}", node.is);
+        let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
+        assert_eq!(config.agent.as_deref(), Some("http://192.168.126.1:8091/node-0/agent"));
     }
 
     #[test]
