@@ -311,10 +311,12 @@ mod tests {
 
     #[test]
     fn a_machine_knows_where_its_agent_is() {
-        let plan = plan(&prepared("{name: node, kind: vm, vm: {agent: /opt/agent}}")).unwrap();
+        // A program that can run here.
+        let agent = std::env::current_exe().unwrap();
+        let plan = plan(&prepared(&format!("{{name: node, kind: vm, vm: {{agent: {}}}}}", agent.display()))).unwrap();
         let node = &plan.machines[0];
-        assert_eq!(node.agent.as_deref(), Some(std::path::Path::new("/opt/agent")));
-        assert!(node.is.ends_with(", agent /opt/agent"), "{}", node.is);
+        assert_eq!(node.agent.as_deref(), Some(agent.as_path()));
+        assert!(node.is.ends_with(&format!(", agent {}", agent.display())), "{}", node.is);
         let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
         assert_eq!(config.agent.as_deref(), Some("http://192.168.126.1:8091/node-0/agent"));
     }
