@@ -273,6 +273,18 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
                     .to_owned(),
             );
         }
+        // Dummy ignition configs tell nobody where a machine-config server is; a single node needs none.
+        let dummies = scenario.service.settings.get("DUMMY_IGNITION").is_none_or(|said| said != "false");
+        let of_machines =
+            |cluster: &&vlab_scenario::Cluster| crate::fault::machine::has_machines(scenario, &cluster.name);
+        let several = scenario.clusters.iter().filter(of_machines).find(|cluster| cluster.control_plane_count > 1);
+        if let (Target::Process { .. }, true, Some(cluster)) = (target, dummies, several) {
+            return unfit(format!(
+                "the machines of {} would get dummy ignition configs, with which only a single node installs; `--hosts sim` runs it, and so \
+                 does a service with its real tools (`--real-tools`, and `DUMMY_IGNITION: \"false\"` in the service's settings)",
+                cluster.name
+            ));
+        }
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
         }
@@ -439,6 +451,27 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&pull_secret(1)).unwrap();
         assert!(value["auths"]["quay.io"]["auth"].as_str().unwrap().len() > 20);
         assert_ne!(pull_secret(1), pull_secret(2));
+    }
+
+    #[test]
+    fn several_masters_need_more_than_dummy_ignition_configs() {
+        let with = |cluster: &str, count: u32, settings: &str, hosts| {
+            let text = format!(
+                "version: 1\nname: t\nservice: {{kind: process, program: /bin/true{settings}}}\ncluster: {{{cluster}}}\nhosts: [{{name: n, \
+                 role: master, count: {count}}}]\n"
+            );
+            let catalogue = Catalogue::embedded();
+            let source = vlab_scenario::SourceFile::new("t.yaml", text);
+            let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{e}"));
+            let choices = Choices { hosts: Some(hosts), ..Choices::default() };
+            prepare(scenario, &catalogue, &choices).map(drop).map_err(|e| e.to_string())
+        };
+        let ha = "topology: compact, api_vips: [192.168.126.5], ingress_vips: [192.168.126.6]";
+        let refused = with(ha, 3, "", HostKind::Vm).unwrap_err();
+        assert!(refused.contains("the machines of t would get dummy ignition configs"), "{refused}");
+        assert_eq!(with(ha, 3, "", HostKind::Simulated), Ok(()));
+        assert_eq!(with(ha, 3, ", settings: {DUMMY_IGNITION: 'false'}", HostKind::Vm), Ok(()));
+        assert_eq!(with("topology: sno", 1, "", HostKind::Vm), Ok(()));
     }
 
     /// Hosts that are simulated boot nothing, so nobody looks at what they would boot.
