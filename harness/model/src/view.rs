@@ -336,6 +336,14 @@ impl ClusterView {
         self.cluster.service_networks.as_deref().unwrap_or(&[])
     }
 
+    /// Are the machine networks those in which hosts and VIPs are? Else the user gives them, or the only node has them.
+    pub fn machine_networks_follow_vips(&self) -> bool {
+        !self.is_sno()
+            && !self.user_managed_networking()
+            && !self.user_managed_load_balancer()
+            && !self.vip_dhcp_allocation()
+    }
+
     /// Are there networks of both families, of any one kind?
     pub fn is_dual_stack(&self) -> bool {
         let both = |networks: &[IpNet]| {

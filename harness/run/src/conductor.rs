@@ -521,10 +521,9 @@ impl Conductor {
     fn make_cluster(&mut self, ready: &Ready) {
         let scenario = self.score.scenario.clone();
         // The inside of a cluster of machines is in these.
-        let machines = |name: &str| scenario.hosts_of(Some(name)).any(|h| h.kind == HostKind::Vm);
         if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
             let cluster = &scenario.clusters[index];
-            if machines(&cluster.name) {
+            if has_machines(&scenario, &cluster.name) {
                 self.stage.clusters.insert(cluster.name.clone());
                 return;
             }

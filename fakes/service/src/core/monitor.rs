@@ -334,10 +334,7 @@ impl Core {
                 [only] if !row.view.has_machine_network() => network::sno_machine_networks(only),
                 _ => return,
             }
-        } else if row.view.user_managed_networking()
-            || row.view.user_managed_load_balancer()
-            || row.view.vip_dhcp_allocation()
-        {
+        } else if !row.view.machine_networks_follow_vips() {
             return;
         } else {
             network::calculated_machine_networks(&row.view, &views)
@@ -362,11 +359,8 @@ impl Core {
         let Some(row) = self.state.cluster(id) else { return };
         let view = &row.view;
         let undecided = matches!(row.cluster().status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient);
-        let calculated = !view.is_sno()
-            && !view.user_managed_networking()
-            && !view.user_managed_load_balancer()
-            && !view.vip_dhcp_allocation();
-        if !undecided || !calculated || view.is_day2() || view.is_dual_stack() || !view.has_machine_network() {
+        let may = undecided && view.machine_networks_follow_vips() && !view.is_day2() && !view.is_dual_stack();
+        if !may || !view.has_machine_network() {
             return;
         }
         let hosts = self.state.hosts_of_cluster(id);
