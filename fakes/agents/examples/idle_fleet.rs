@@ -35,6 +35,7 @@ fn plan(i: u32, profiles: &[Arc<HardwareProfile>]) -> Option<HostPlan> {
         addresses: HostAddresses::single(address, None),
         boot: None,
         medium_first: false,
+        registry_on_medium: false,
         start_at: Timestamp::from_secs(1_800_000_000),
     })
 }

@@ -116,6 +116,7 @@ impl HostPlan {
             addresses: HostAddresses::default(),
             boot: None,
             medium_first: false,
+            registry_on_medium: false,
             start_at,
         }
     }

@@ -928,7 +928,15 @@ impl Host {
     fn prepare_installer(&self, w: &World, running: &Running) -> Result<Box<Installer>, String> {
         let text = running.args.first().map_or("", String::as_str);
         let request: InstallCmdRequest = serde_json::from_str(text).map_err(|e| format!("install: {e}"))?;
-        installer_for(w, &request)
+        self.installer_for(w, &request)
+    }
+
+    fn installer_for(&self, w: &World, request: &InstallCmdRequest) -> Result<Box<Installer>, String> {
+        let cluster = w
+            .cluster(request.cluster_id)
+            .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
+        let count = w.clusters[cluster].plan.control_plane_count;
+        Ok(Box::new(Installer::new(cluster, count, self.plan.registry_on_medium, request)))
     }
 
     fn take_up(&mut self, installer: Box<Installer>) {
@@ -1012,6 +1020,10 @@ impl Host {
                     }
                 }
                 Task::WriteImage => return self.start_writing(now, w),
+                Task::CopyRegistry => {
+                    let takes = w.config.timing.copy_registry.at(self.durations.unit());
+                    return self.start_telling(now, w, HostStage::CopyingRegistryDataToDisk, takes);
+                }
                 Task::WaitFor(condition) => {
                     if !self.holds(now, w, cluster, condition) {
                         return;
@@ -1181,7 +1193,8 @@ impl Host {
         self.disk_boots = false;
         if w.has_real_hands() {
             if let Some(i) = self.installer.as_mut() {
-                i.writing = Some(Writing { began: now, takes: Duration::ZERO, done: false });
+                let stage = HostStage::WritingImageToDisk;
+                i.writing = Some(Writing { stage, began: now, takes: Duration::ZERO, done: false });
             }
             return self.give_job(w, Job::WriteImage);
         }
@@ -1193,8 +1206,13 @@ impl Host {
             });
         }
         let takes = w.config.timing.write_image.at(self.durations.unit());
+        self.start_telling(now, w, HostStage::WritingImageToDisk, takes);
+    }
+
+    /// Something is written to the disk for so long; its percentages are told.
+    fn start_telling(&mut self, now: Timestamp, w: &mut World, stage: HostStage, takes: Duration) {
         if let Some(installer) = self.installer.as_mut() {
-            installer.writing = Some(Writing { began: now, takes, done: false });
+            installer.writing = Some(Writing { stage, began: now, takes, done: false });
         }
         self.next_percentage(now, w, 0);
     }
@@ -1213,18 +1231,19 @@ impl Host {
     }
 
     fn written(&mut self, now: Timestamp, w: &mut World, percent: u32) {
-        if self.installer.as_ref().is_none_or(|i| i.dead || i.writing.is_none()) {
+        let Some(Writing { stage, .. }) = self.installer.as_ref().filter(|i| !i.dead).and_then(|i| i.writing) else {
             return;
-        }
+        };
         let broken = |ill: &Ill| matches!(ill, Ill::DiskFailsAt(at) if percent >= *at);
         if self.strikes(now, w, broken, "its disk failed") {
-            let text = format!("failed to write image to disk: write error after {percent}%: Input/output error");
+            let what = if stage == HostStage::WritingImageToDisk { "write image" } else { "copy registry data" };
+            let text = format!("failed to {what} to disk: write error after {percent}%: Input/output error");
             return self.fail(now, w, &text);
         }
         if percent < 100 {
             // One report at a time: while one is on its way the writing goes on and the next one says more.
             if !self.percentage_is_out() {
-                self.tell_stage(now, w, Asked::Percentage, HostStage::WritingImageToDisk, &format!("{percent}%"));
+                self.tell_stage(now, w, Asked::Percentage, stage, &format!("{percent}%"));
             }
             return self.next_percentage(now, w, percent);
         }
@@ -1239,10 +1258,8 @@ impl Host {
 
     /// The last report; the next line is done when it is answered.
     fn finish_writing(&mut self, now: Timestamp, w: &mut World) {
-        if let Some(installer) = self.installer.as_mut() {
-            installer.writing = None;
-        }
-        self.tell_stage(now, w, Asked::Step, HostStage::WritingImageToDisk, "100%");
+        let Some(Writing { stage, .. }) = self.installer.as_mut().and_then(|i| i.writing.take()) else { return };
+        self.tell_stage(now, w, Asked::Step, stage, "100%");
     }
 
     // --- real hands ------------------------------------------------------------------------------------------------
@@ -1277,7 +1294,7 @@ impl Host {
         if self.installer.is_some() {
             return Err("the installer runs already".into());
         }
-        self.take_up(installer_for(w, request)?);
+        self.take_up(self.installer_for(w, request)?);
         w.host_did(now, self.plan.host_id, "installer-started");
         self.installer_goes_on(now, w);
         Ok(())
@@ -1432,15 +1449,6 @@ fn garble(site: &Site<'_>, answer: &mut Answer) {
             answer.output = serde_json::to_string(&inventory).unwrap_or_default();
         }
     }
-}
-
-/// An installer for that request.
-fn installer_for(w: &World, request: &InstallCmdRequest) -> Result<Box<Installer>, String> {
-    let cluster = w
-        .cluster(request.cluster_id)
-        .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
-    let count = w.clusters[cluster].plan.control_plane_count;
-    Ok(Box::new(Installer::new(cluster, count, request)))
 }
 
 /// Factor between two waits of the back-off.

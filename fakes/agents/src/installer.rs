@@ -79,6 +79,8 @@ pub enum Task {
     StartBootkube,
     /// Writes the image and tells percentages.
     WriteImage,
+    /// Copies the medium's container registry to the disk and tells percentages.
+    CopyRegistry,
     /// Waits, looking again and again.
     WaitFor(Condition),
     /// Tells the service that the cluster's logs will come.
@@ -109,6 +111,8 @@ pub const BOOTSTRAP: &[Task] = &[
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
     Work(Job::BeforeReboot, |t| t.before_reboot),
+    Report(CopyingRegistryDataToDisk, Info::Empty),
+    CopyRegistry,
     Report(WaitingForControlPlane, Info::Words("masters are joining")),
     WaitFor(MastersReady),
     Report(WaitingForBootkube, Info::Empty),
@@ -133,6 +137,8 @@ pub const MASTER: &[Task] = &[
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
     Work(Job::BeforeReboot, |t| t.before_reboot),
+    Report(CopyingRegistryDataToDisk, Info::Empty),
+    CopyRegistry,
     SendLogs,
     Report(Rebooting, Info::Empty),
     Shutdown { delayed: true },
@@ -170,19 +176,24 @@ pub const SINGLE_NODE: &[Task] = &[
     Report(WritingImageToDisk, Info::Empty),
     WriteImage,
     Work(Job::BeforeReboot, |t| t.before_reboot),
+    Report(CopyingRegistryDataToDisk, Info::Empty),
+    CopyRegistry,
     SendLogs,
     Report(Rebooting, Info::Empty),
     Shutdown { delayed: false },
 ];
 
-/// The script of a role.
-pub fn script(role: HostRole, control_plane_count: u32) -> &'static [Task] {
-    match role {
+/// The script of a role. Masters whose medium carries a container registry copy it.
+pub fn script(role: HostRole, control_plane_count: u32, registry_on_medium: bool) -> Box<[Task]> {
+    let lines = match role {
         HostRole::Bootstrap if control_plane_count == 1 => SINGLE_NODE,
         HostRole::Bootstrap => BOOTSTRAP,
         HostRole::Master | HostRole::Arbiter => MASTER,
         HostRole::Worker | HostRole::AutoAssign => WORKER,
-    }
+    };
+    let copies = registry_on_medium && matches!(role, HostRole::Bootstrap | HostRole::Master);
+    let of_registry = |task: &Task| matches!(task, CopyRegistry | Report(CopyingRegistryDataToDisk, _));
+    lines.iter().filter(|task| copies || !of_registry(task)).copied().collect()
 }
 
 /// What the installer's requests are for.
@@ -210,7 +221,7 @@ pub(crate) struct Installer {
     pub(crate) cluster: usize,
     pub(crate) cluster_id: Uuid,
     pub(crate) role: HostRole,
-    pub(crate) script: &'static [Task],
+    pub(crate) script: Box<[Task]>,
     pub(crate) line: usize,
     /// Raised at each line: timers of an earlier line are void.
     pub(crate) token: u32,
@@ -228,9 +239,11 @@ pub(crate) struct Installer {
     pub(crate) copies_network: bool,
 }
 
-/// The image on its way to the disk.
+/// The image, or the registry, on its way to the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writing {
+    /// The stage of which percentages are told.
+    pub(crate) stage: HostStage,
     pub(crate) began: Timestamp,
     pub(crate) takes: Duration,
     /// The last line is only left after the report of 100 %.
@@ -238,13 +251,18 @@ pub(crate) struct Writing {
 }
 
 impl Installer {
-    pub(crate) fn new(cluster: usize, control_plane_count: u32, request: &InstallCmdRequest) -> Self {
+    pub(crate) fn new(
+        cluster: usize,
+        control_plane_count: u32,
+        registry_on_medium: bool,
+        request: &InstallCmdRequest,
+    ) -> Self {
         let count = request.control_plane_count.and_then(|n| u32::try_from(n).ok()).unwrap_or(control_plane_count);
         Self {
             cluster,
             cluster_id: request.cluster_id,
             role: request.role,
-            script: script(request.role, count),
+            script: script(request.role, count, registry_on_medium),
             line: 0,
             token: 0,
             dead: false,
@@ -349,6 +367,23 @@ mod tests {
         assert!(reported >= 4);
         assert_eq!(legal[last], Rebooting, "the last thing that an installer reports");
         assert!(matches!(script.last(), Some(Shutdown { .. })));
+    }
+
+    #[rstest]
+    #[case::bootstrap(HostRole::Bootstrap, 3, true)]
+    #[case::single_node(HostRole::Bootstrap, 1, true)]
+    #[case::master(HostRole::Master, 3, true)]
+    #[case::arbiter(HostRole::Arbiter, 2, false)]
+    #[case::worker(HostRole::Worker, 3, false)]
+    fn masters_copy_the_registry_of_their_medium(#[case] role: HostRole, #[case] count: u32, #[case] copies: bool) {
+        let lines = |registry| {
+            let script = script(role, count, registry);
+            let of_it = script.iter().filter(|t| matches!(t, CopyRegistry | Report(CopyingRegistryDataToDisk, _)));
+            (of_it.count(), script.len())
+        };
+        let (without, length) = lines(false);
+        let added = if copies { 2 } else { 0 };
+        assert_eq!((without, lines(true)), (0, (added, length + added)));
     }
 
     #[test]

@@ -162,6 +162,8 @@ pub struct HostPlan {
     pub boot: Option<Boot>,
     /// Its firmware tries the discovery medium before the disk: it boots the discovery image again after the installation.
     pub medium_first: bool,
+    /// Its medium carries a container registry, which masters copy to their disks.
+    pub registry_on_medium: bool,
     /// When it is switched on.
     pub start_at: Timestamp,
 }

@@ -25,7 +25,7 @@
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
 //! * [`steps`] does what the service asks. [`shell`] drives the core. [`agent`] puts them together.
 //! * [`install`] is the installer, [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
-//! * [`podman`] stands in for the program of that name. [`say`] is how all of them speak to the harness.
+//! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls. [`say`] is how all of them speak to the harness.
 
 pub mod agent;
 pub mod cluster;
@@ -39,3 +39,4 @@ pub mod podman;
 pub mod say;
 pub mod shell;
 pub mod steps;
+pub mod tools;

@@ -10,7 +10,7 @@ use vlab_node::cluster::node::{self, NodeArgs};
 use vlab_node::install::{self, InstallArgs};
 use vlab_node::machine::{NodeConfig, Root};
 use vlab_node::steps::{self, Site};
-use vlab_node::{agent, podman, say};
+use vlab_node::{agent, podman, say, tools};
 
 /// What runs inside machines of the lab.
 #[derive(Parser)]
@@ -39,6 +39,15 @@ enum Verb {
     Node(NodeArgs),
     /// Does this machine's own API live? Exit code 0: it does
     Alive,
+    /// Stands in for a program that a real agent calls: fio, nmap, file
+    #[command(disable_help_flag = true)]
+    Tool {
+        /// Its name
+        name: String,
+        /// What it would be called with
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Stands in for podman
     #[command(disable_help_flag = true)]
     Podman {
@@ -54,6 +63,7 @@ fn arguments() -> Vec<String> {
     let name = words.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default().to_owned();
     let verb: Vec<String> = match name.as_str() {
         "podman" | "agent" => vec![name],
+        _ if tools::is_one(&name) => vec!["tool".into(), name],
         "next_step_runner" => vec!["agent".into()],
         "installer" | "assisted-installer" => vec!["install".into()],
         "vlab-bootstrap" => vec!["bootkube".into()],
@@ -67,6 +77,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse_from(arguments());
     if let Verb::Podman { words } = &arguments.verb {
         return ExitCode::from(u8::try_from(podman::podman(words)).unwrap_or(125));
+    }
+    if let Verb::Tool { name, words } = &arguments.verb {
+        return match tools::run(name, words) {
+            Ok(said) => {
+                print!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(problem) => {
+                eprintln!("{problem}");
+                ExitCode::FAILURE
+            }
+        };
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -82,7 +104,7 @@ fn main() -> ExitCode {
         Verb::Node(args) => runtime.block_on(node::node(args)),
         Verb::Alive => runtime.block_on(node::alive()),
         Verb::Step { step, args } => return one_step(runtime.handle(), &step, &args),
-        Verb::Podman { .. } => Ok(()),
+        Verb::Podman { .. } | Verb::Tool { .. } => Ok(()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::NodeConfig;
 use crate::say;
-use crate::steps;
+use crate::{steps, tools};
 
 /// Folders of images, one for each name.
 const IMAGES: &str = "/usr/lib/vlab/images";
@@ -395,7 +395,7 @@ fn run(words: &[String]) -> Result<i32, String> {
     if file == own {
         command.arg0("vlab-node");
     } else if agent.as_ref() == Some(&file) {
-        command.arg0(base(program));
+        command.arg0(base(program)).env("PATH", path_with_tools());
     }
     command.args(verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
     // Without a name in the background it is called as its image.
@@ -412,6 +412,12 @@ fn run(words: &[String]) -> Result<i32, String> {
     }
     // This process becomes the program: its number, and so its name, stays.
     Err(format!("Error: {}: {}", file.display(), command.exec()))
+}
+
+/// The search path of a given agent: what its image has beside it is behind what this machine has.
+fn path_with_tools() -> String {
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/usr/sbin".into());
+    format!("{path}:{}", tools::FOLDER)
 }
 
 /// Makes `to` another name of a program; what was there is replaced.

@@ -1133,6 +1133,8 @@ timing! {
         work write_image: Span = s(150, 240);
         /// Percentage points between two reports while the image is written. Real installers report from 5 points on.
         fixed write_image_report_step: i64 = 5;
+        /// The container registry of the medium, where it carries one, is copied to the disk.
+        work copy_registry: Span = s(120, 300);
         /// Boot order and cleaning up before the reboot.
         work before_reboot: Span = s(5, 15);
         /// From the installer's start of bootkube until its temporary control plane answers.

@@ -598,6 +598,7 @@ impl Conductor {
                 addresses: if boot.is_some() { HostAddresses::default() } else { leased },
                 boot,
                 medium_first: host.vm.boot_order == BootOrder::CdFirst,
+                registry_on_medium: host.registry_on_medium,
                 start_at: now
                     + host.register_after.under(self.score.clock_scale)
                     + Duration::from_secs_f64(gap.max(0.0)),

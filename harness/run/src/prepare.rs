@@ -288,6 +288,13 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
         }
+        if let Some(host) = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm && host.registry_on_medium) {
+            return unfit(format!(
+                "host {} is to have a medium with a container registry (`registry_on_medium`), and the lab's media carry none; \
+                 `--hosts sim` runs it",
+                host.name
+            ));
+        }
         if let Some(path) = &scenario.infra_env.iso
             && let Err(why) = crate::vm::whole(path)
         {

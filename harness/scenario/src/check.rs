@@ -667,6 +667,7 @@ impl Checker<'_> {
                     day2,
                     address: None,
                     dhcp: group.dhcp.unwrap_or(true),
+                    registry_on_medium: group.registry_on_medium.unwrap_or(false),
                     second_address: None,
                     register_after,
                 });

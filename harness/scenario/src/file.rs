@@ -236,6 +236,9 @@ pub(crate) struct GroupFile {
     pub(crate) overrides: Option<OverridesFile>,
     /// Does DHCP give them addresses? True without it. Asked only for hosts whose infra-env has static networks.
     pub(crate) dhcp: Option<bool>,
+    /// True: their discovery medium carries a container registry (as that of an appliance for places without the Internet), and
+    /// masters copy it to their disks. Simulated hosts only.
+    pub(crate) registry_on_medium: Option<bool>,
     /// They start so long after hosts may come.
     pub(crate) register_after: Option<Text<Span>>,
     /// Name of their cluster, or `none` for the pool. Not needed where there is one cluster.

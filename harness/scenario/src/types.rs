@@ -275,6 +275,8 @@ pub struct Host {
     pub address: Option<IpNet>,
     /// Does DHCP give it an address?
     pub dhcp: bool,
+    /// Its discovery medium carries a container registry, as an appliance's does; masters copy it to their disks.
+    pub registry_on_medium: bool,
     /// Its address of the other family, where its cluster is dual-stack.
     pub second_address: Option<IpNet>,
     /// When it starts, counted from the moment when hosts may come.

@@ -21,12 +21,11 @@ const EFI: u64 = 4 * MIB;
 /// new ones when Ignition is told to; nothing in the lab looks.)
 const GUID: &str = "766c6162-0000-4000-8000-00000000001";
 
-/// Modules of GRUB on the disk.
+/// Modules of GRUB on the disk, beside the one that loads Linux.
 const GRUB: &[&str] = &[
     "ext2",
     "part_gpt",
     "normal",
-    "linux",
     "search",
     "search_label",
     "configfile",
@@ -44,6 +43,10 @@ const GRUB_STUB: &str =
 
 /// GRUB's file. The one entry of the boot menu is at the same time a Boot Loader Specification entry, which coreos-installer
 /// edits, and a program of GRUB, which reads it here: its keys are functions and commands.
+///
+/// On a BIOS machine Linux is started by its 16-bit protocol. By the other one GRUB first moves all the memory that the kernel will
+/// unpack itself into, sixty megabytes byte by byte: three seconds on an emulated processor. (A command comes before a function of
+/// its name, so the module `linux` must not be there.)
 const GRUB_CFG: &str = "\
 set timeout=0
 set default=0
@@ -56,6 +59,10 @@ if [ -f /ignition.firstboot ]; then
   set ignition_network_kcmdline=''
   source /ignition.firstboot
   set ignition_firstboot=\"ignition.firstboot $ignition_network_kcmdline\"
+fi
+if [ \"$grub_platform\" = pc ]; then
+  function linux { linux16 \"$@\"; }
+  function initrd { initrd16 \"$@\"; }
 fi
 function title { true; }
 function version { true; }
@@ -150,7 +157,8 @@ impl Parts<'_> {
             ],
         )?;
         ext4(&at("root"), root, "root", "^resize_inode,meta_bg", &[], &[("root.squashfs", self.squashfs)])?;
-        let efi = super::grub_efi(self.grub_efi, GRUB_STUB, "/grub2", GRUB)?;
+        let efi_modules: Vec<&str> = GRUB.iter().copied().chain(["linux"]).collect();
+        let efi = super::grub_efi(self.grub_efi, GRUB_STUB, "/grub2", &efi_modules)?;
         // The second name is where installers look for a boot loader that they register with the firmware.
         let files: [(&str, &[u8]); 2] = [("EFI/BOOT/BOOTX64.EFI", &efi), ("EFI/redhat/shimx64.efi", &efi)];
         fat(&at("efi"), EFI, "EFI-SYSTEM", &files)?;
@@ -214,7 +222,7 @@ impl Parts<'_> {
 }
 
 fn bios_modules() -> Vec<&'static str> {
-    let mut all = vec!["biosdisk"];
+    let mut all = vec!["biosdisk", "linux16"];
     all.extend(GRUB);
     all
 }

@@ -35,6 +35,7 @@ fn plan(i: usize) -> HostPlan {
         ),
         boot: None,
         medium_first: false,
+        registry_on_medium: false,
         start_at: Timestamp::from_secs(0),
     }
 }

@@ -350,6 +350,7 @@ pub fn host_plan(i: usize) -> HostPlan {
         ),
         boot: None,
         medium_first: false,
+        registry_on_medium: false,
         start_at: START,
     }
 }

@@ -22,8 +22,6 @@ impl Unreachable {
     }
 }
 
-const NO_REGISTRY: &str = "only the installer of a master whose medium carries a registry (`/run/media/iso/registry`) reports this \
-     stage; neither the lab's media nor the image service's have one";
 const RECLAIM: &str =
     "hosts are reclaimed by the service's controllers in Kubernetes alone; the REST API has no such request";
 
@@ -44,8 +42,6 @@ pub const UNREACHABLE: &[Unreachable] = &[
         items: &["9"],
         reason: "rule 7 stands before it, has no condition and fits this status, too",
     },
-    Unreachable { section: "host-rules", items: &["43", "46"], reason: NO_REGISTRY },
-    Unreachable { section: "stages", items: &["Copying registry data to disk"], reason: NO_REGISTRY },
     Unreachable { section: "host-rules", items: &["14", "15", "16", "17", "18", "19", "66", "67"], reason: RECLAIM },
     Unreachable {
         section: "host-rules",
