@@ -45,8 +45,8 @@ const GRUB_STUB: &str =
 /// edits, and a program of GRUB, which reads it here: its keys are functions and commands.
 ///
 /// On a BIOS machine Linux is started by its 16-bit protocol. By the other one GRUB first moves all the memory that the kernel will
-/// unpack itself into, sixty megabytes byte by byte: three seconds on an emulated processor. (A command comes before a function of
-/// its name, so the module `linux` must not be there.)
+/// unpack itself into, sixty megabytes byte by byte: three seconds on an emulated processor. A command comes before a function of its
+/// name: where the module `linux` is (UEFI), these two functions are not called, and on BIOS it must not be there.
 const GRUB_CFG: &str = "\
 set timeout=0
 set default=0
@@ -60,10 +60,8 @@ if [ -f /ignition.firstboot ]; then
   source /ignition.firstboot
   set ignition_firstboot=\"ignition.firstboot $ignition_network_kcmdline\"
 fi
-if [ \"$grub_platform\" = pc ]; then
-  function linux { linux16 \"$@\"; }
-  function initrd { initrd16 \"$@\"; }
-fi
+function linux { linux16 \"$@\"; }
+function initrd { initrd16 \"$@\"; }
 function title { true; }
 function version { true; }
 function options { set bls_options=\"$*\"; export bls_options; }
