@@ -127,6 +127,7 @@ pub const OWN_STAGES: &[HostStage] = &[
     HostStage::StartingInstallation,
     HostStage::Installing,
     HostStage::WritingImageToDisk,
+    HostStage::CopyingRegistryDataToDisk,
     HostStage::WaitingForControlPlane,
     HostStage::WaitingForBootkube,
     HostStage::WaitingForController,

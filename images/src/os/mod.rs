@@ -30,8 +30,21 @@ use crate::manifest::Manifest;
 use crate::rootfs::{Kind, Rootfs};
 use crate::{ImageError, packages, programs, tools};
 
-/// Raise it when the builder itself changes what artefacts look like.
+/// Raise it when this file changes what artefacts look like; that of the files beside it is seen by itself ([`recipe`]).
 const FORM: u32 = 1;
+
+/// The source of what makes an artefact. A change to it makes the artefact anew: a cache that knew of files and packages only would
+/// go on giving what an earlier version of the builder has made.
+fn recipe(step: Step) -> &'static str {
+    match step {
+        Step::Kernel => include_str!("kernel.rs"),
+        Step::Initrd => include_str!("initrd.rs"),
+        Step::Root => include_str!("root.rs"),
+        Step::Disk => include_str!("disk.rs"),
+        Step::Osmet => include_str!("osmet.rs"),
+        Step::Rootfs | Step::LiveInitrd | Step::Iso | Step::Minimal => include_str!("live.rs"),
+    }
+}
 
 /// Name of the ISO's file system. The assisted-image-service takes no ISO whose name does not begin like one of CoreOS.
 pub const VOLUME: &str = "rhcos-vlab-1";
@@ -268,7 +281,7 @@ impl Work<'_> {
             Step::LiveInitrd => &self.inputs.initrd,
             Step::Osmet | Step::Rootfs => "",
         };
-        let mut all = format!("{FORM} {step:?} {own}\n");
+        let mut all = format!("{FORM} {step:?} {} {own}\n", sha256(recipe(step).as_bytes()));
         for part in artefact(step).of {
             all += &self.content(*part);
         }
