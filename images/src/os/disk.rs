@@ -45,8 +45,9 @@ const GRUB_STUB: &str =
 /// edits, and a program of GRUB, which reads it here: its keys are functions and commands.
 ///
 /// On a BIOS machine Linux is started by its 16-bit protocol. By the other one GRUB first moves all the memory that the kernel will
-/// unpack itself into, sixty megabytes byte by byte: three seconds on an emulated processor. A command comes before a function of its
-/// name: where the module `linux` is (UEFI), these two functions are not called, and on BIOS it must not be there.
+/// unpack itself into, sixty megabytes byte by byte: three seconds and more on an emulated processor. A command comes before a
+/// function of its name: for UEFI the module `linux` is there, and the entry itself loads the kernel; for BIOS it is loaded after the
+/// entry was read, because `linux16` needs it.
 const GRUB_CFG: &str = "\
 set timeout=0
 set default=0
@@ -60,12 +61,17 @@ if [ -f /ignition.firstboot ]; then
   source /ignition.firstboot
   set ignition_firstboot=\"ignition.firstboot $ignition_network_kcmdline\"
 fi
-function linux { linux16 \"$@\"; }
-function initrd { initrd16 \"$@\"; }
+function linux { set kernel=\"$*\"; export kernel; }
+function initrd { set initrds=\"$*\"; export initrds; }
 function title { true; }
 function version { true; }
 function options { set bls_options=\"$*\"; export bls_options; }
 source /loader/entries/ostree-1-vlab.conf
+if [ \"$grub_platform\" = pc ]; then
+  insmod linux16
+  linux16 $kernel
+  initrd16 $initrds
+fi
 boot
 ";
 
@@ -139,20 +145,24 @@ impl Parts<'_> {
         for (name, text) in &texts {
             fs::write(at(name), text).map_err(ImageError::io(at(name)))?;
         }
+        let mut files = vec![
+            ("vmlinuz".to_owned(), self.kernel.to_owned()),
+            ("initrd.img".to_owned(), self.initrd.to_owned()),
+            ("ignition.firstboot".to_owned(), at("empty")),
+            ("grub2/grub.cfg".to_owned(), at("grub.cfg")),
+            ("loader/entries/ostree-1-vlab.conf".to_owned(), at("entry")),
+        ];
+        for name in LATER.iter().map(|module| format!("{module}.mod")) {
+            files.push((format!("grub2/i386-pc/{name}"), self.grub_bios.join(name)));
+        }
         // GRUB does not read checksums of metadata; a journal would only be written to the disk, too.
         ext4(
             &at("boot"),
             boot,
             "boot",
             "^metadata_csum,^64bit,^has_journal,^resize_inode",
-            &["grub2", "loader", "loader/entries"],
-            &[
-                ("vmlinuz", self.kernel),
-                ("initrd.img", self.initrd),
-                ("ignition.firstboot", &at("empty")),
-                ("grub2/grub.cfg", &at("grub.cfg")),
-                ("loader/entries/ostree-1-vlab.conf", &at("entry")),
-            ],
+            &["grub2", "grub2/i386-pc", "loader", "loader/entries"],
+            &files.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect::<Vec<_>>(),
         )?;
         ext4(&at("root"), root, "root", "^resize_inode,meta_bg", &[], &[("root.squashfs", self.squashfs)])?;
         let efi_modules: Vec<&str> = GRUB.iter().copied().chain(["linux"]).collect();
@@ -220,10 +230,14 @@ impl Parts<'_> {
 }
 
 fn bios_modules() -> Vec<&'static str> {
-    let mut all = vec!["biosdisk", "linux16"];
+    // The last ones are what those of LATER need.
+    let mut all = vec!["biosdisk", "relocator", "verifiers", "mmap", "video", "vbe"];
     all.extend(GRUB);
     all
 }
+
+/// Modules of GRUB for BIOS that lie on the boot partition as files: see [`GRUB_CFG`].
+const LATER: &[&str] = &["linux", "linux16"];
 
 /// An ext4 file system with these folders and files, all of root. Through debugfs and not `mke2fs -d`: that one takes owners
 /// and times from the files of this machine.
