@@ -394,8 +394,11 @@ fn run(words: &[String]) -> Result<i32, String> {
     // What it is called decides what it does: ours is told by its verb, the others by the name that they have in the image.
     if file == own {
         command.arg0("vlab-node");
-    } else if agent.as_ref() == Some(&file) {
-        command.arg0(base(program)).env("PATH", path_with_tools());
+    } else {
+        command.env("PATH", path_with_tools());
+        if agent.as_ref() == Some(&file) {
+            command.arg0(base(program));
+        }
     }
     command.args(verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
     // Without a name in the background it is called as its image.
@@ -414,7 +417,7 @@ fn run(words: &[String]) -> Result<i32, String> {
     Err(format!("Error: {}: {}", file.display(), command.exec()))
 }
 
-/// The search path of a given agent: what its image has beside it is behind what this machine has.
+/// The search path of programs that are not the lab's own: what lies beside them in their image comes after what this machine has.
 fn path_with_tools() -> String {
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/usr/sbin".into());
     format!("{path}:{}", tools::FOLDER)

@@ -227,7 +227,85 @@ macro_rules! json_variable {
         }
     })* };
 }
-json_variable!(Vec<VersionedHostRequirements>, Vec<ReleaseImage>);
+json_variable!(Vec<ReleaseImage>);
+
+impl Variable for Vec<VersionedHostRequirements> {
+    fn read(text: &str) -> Result<Self, String> {
+        let rows: Self = serde_json::from_str(text).map_err(|e| format!("it is no such JSON: {e}"))?;
+        whole_requirements(&rows)?;
+        Ok(rows)
+    }
+    fn write(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The real service does not start with requirements that are not whole: a row for all versions must tell cores, memory and disk of
+/// masters, workers and single nodes (arbiters and edge workers are as workers where nothing is said), and the rows of versions
+/// change parts of it.
+fn whole_requirements(rows: &[VersionedHostRequirements]) -> Result<(), String> {
+    let version = |row: &VersionedHostRequirements| row.version.clone().unwrap_or_default();
+    let default = rows.iter().find(|row| version(row) == "default" && row.match_type.as_deref() != Some("min_version"));
+    let mut seen = std::collections::BTreeSet::new();
+    for row in rows {
+        let name = version(row);
+        if name.is_empty() {
+            return Err("a row has no `version`; write `default` for all versions".into());
+        }
+        let at_least = match row.match_type.as_deref() {
+            None | Some("" | "exact") => false,
+            Some("min_version") => true,
+            Some(other) => {
+                return Err(format!("`match_type` of {name} is {other:?}: expected `exact` or `min_version`"));
+            }
+        };
+        if !seen.insert((at_least, name.clone())) {
+            return Err(format!("two rows are for {name}"));
+        }
+        if at_least && default.is_none() {
+            return Err(format!("the row from {name} on needs one for `default` beside it"));
+        }
+        // What a row does not say is taken from the one for all versions.
+        let base = default.filter(|base| !std::ptr::eq(*base, row));
+        let as_worker = |role: &Option<VersionedClusterHostRequirementsDetails>, row: &VersionedHostRequirements| {
+            role.clone().or_else(|| row.worker.clone())
+        };
+        let roles = |row: &VersionedHostRequirements| {
+            [
+                ("master", row.master.clone()),
+                ("arbiter", as_worker(&row.arbiter, row)),
+                ("worker", row.worker.clone()),
+                ("sno", row.sno.clone()),
+                ("edge-worker", as_worker(&row.edge_worker, row)),
+            ]
+        };
+        let bases = base.map(roles);
+        for (number, (role, own)) in roles(row).into_iter().enumerate() {
+            let base = bases.as_ref().and_then(|bases| bases[number].1.clone());
+            if own.is_none() && base.is_none() {
+                return Err(format!("nothing is said of the role {role} for the version {name}"));
+            }
+            let value = |of: fn(&VersionedClusterHostRequirementsDetails) -> Option<i64>| {
+                own.as_ref().and_then(of).or_else(|| base.as_ref().and_then(of)).unwrap_or(0)
+            };
+            for (what, amount) in [
+                ("cpu_cores", value(|r| r.cpu_cores)),
+                ("ram_mib", value(|r| r.ram_mib)),
+                ("disk_size_gb", value(|r| r.disk_size_gb)),
+            ] {
+                if amount <= 0 {
+                    return Err(format!("`{what}` of the role {role} for the version {name} is not above 0"));
+                }
+            }
+            if value(|r| r.installation_disk_speed_threshold_ms) < 0 {
+                return Err(format!(
+                    "`installation_disk_speed_threshold_ms` of the role {role} for the version {name} is below 0"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// A variable that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -1225,6 +1303,9 @@ pub struct TimeProfile {
     /// One line for people.
     #[serde(default)]
     pub description: String,
+    /// Another profile, whose settings and hosts' times stand below those of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
     /// Intervals, timeouts, polls and back-offs of service and hosts are divided by this.
     #[serde(default = "one")]
     pub clock_scale: f64,
@@ -1249,10 +1330,21 @@ impl TimeProfile {
         Self {
             name: "real".to_owned(),
             description: "Everything takes as long as on real hardware.".to_owned(),
+            like: None,
             clock_scale: 1.0,
             work_scale: 1.0,
             settings: BTreeMap::new(),
             hosts: BTreeMap::new(),
+        }
+    }
+
+    /// What this profile does not say is as `base` says it; the scales are its own.
+    pub fn put_on(&mut self, base: &Self) {
+        for (name, value) in &base.settings {
+            self.settings.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        for (name, value) in &base.hosts {
+            self.hosts.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
 
@@ -1348,13 +1440,35 @@ mod tests {
         assert_eq!(s.changed_vars(), []);
     }
 
+    /// As short as the real service takes them.
+    const REQUIREMENTS: &str = r#"[
+        {"version":"default","master":{"cpu_cores":4,"ram_mib":9,"disk_size_gb":9},
+         "worker":{"cpu_cores":4,"ram_mib":9,"disk_size_gb":9},"sno":{"cpu_cores":2,"ram_mib":9,"disk_size_gb":9}},
+        {"version":"4.22","match_type":"min_version","sno":{"cpu_cores":1}}]"#;
+
+    #[rstest]
+    #[case::twice(r#"{"version":"4.22","match_type":"min_version"}"#, "two rows are for 4.22")]
+    #[case::none(
+        r#"{"version":"4.19","master":{"cpu_cores":0}}"#,
+        "`cpu_cores` of the role master for the version 4.19"
+    )]
+    #[case::negative(
+        r#"{"version":"4.19","sno":{"installation_disk_speed_threshold_ms":-1}}"#,
+        "of the role sno for the version 4.19 is below 0"
+    )]
+    fn rows_of_versions_change_parts_of_the_one_for_all(#[case] row: &str, #[case] says: &str) {
+        let more = format!("{},{row}]", REQUIREMENTS.strip_suffix(']').unwrap());
+        let error = Settings::from_vars([("HW_VALIDATOR_REQUIREMENTS", more.as_str())]).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+
     #[test]
     fn variables_are_read_under_their_own_names() {
         let s = Settings::from_vars([
             ("HOST_MONITOR_INTERVAL", "1s"),
             ("MYAPP_ENABLE_UPGRADE_AGENT", "false"),
             ("DISABLED_HOST_VALIDATIONS", "ntp-synced, mtu-valid"),
-            ("HW_VALIDATOR_REQUIREMENTS", r#"[{"version":"default","sno":{"cpu_cores":2}}]"#),
+            ("HW_VALIDATOR_REQUIREMENTS", REQUIREMENTS),
             ("PREPARE_FOR_INSTALLATION_HOST_TIMEOUT", "1h"),
         ])
         .unwrap();
@@ -1376,6 +1490,20 @@ mod tests {
     #[case("HOST_MONITOR_INTERVAL", "8", "HOST_MONITOR_INTERVAL: \"8\" is no duration")]
     #[case("ENABLE_SOFT_TIMEOUTS", "yes", "neither true nor false")]
     #[case("RELEASE_IMAGES", "{", "no such JSON")]
+    #[case("HW_VALIDATOR_REQUIREMENTS", "[", "no such JSON")]
+    #[case("HW_VALIDATOR_REQUIREMENTS", r#"[{"sno":{"cpu_cores":2}}]"#, "no `version`")]
+    #[case(
+        "HW_VALIDATOR_REQUIREMENTS",
+        r#"[{"version":"default","sno":{"cpu_cores":2,"ram_mib":9,"disk_size_gb":9}}]"#,
+        "role master for the version default"
+    )]
+    #[case(
+        "HW_VALIDATOR_REQUIREMENTS",
+        r#"[{"version":"4.22","match_type":"min_version","sno":{"cpu_cores":2}}]"#,
+        "needs one for `default`"
+    )]
+    #[case("HW_VALIDATOR_REQUIREMENTS", r#"[{"version":"4.22","match_type":"newest"}]"#, "\"newest\"")]
+    #[case("HW_VALIDATOR_REQUIREMENTS", r#"[{"version":"4.22"}]"#, "role master for the version 4.22")]
     fn bad_variables_are_refused(#[case] name: &str, #[case] value: &str, #[case] says: &str) {
         let error = Settings::from_vars([(name, value)]).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

@@ -245,7 +245,13 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
     let own = scenario.service.time_profile.as_str();
     let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
     let stands_in = machines && catalogue.time_profile(own).map_err(|e| (own, e))?.work_scale > 1.0;
-    Ok(if stands_in { "vm" } else { own }.to_owned())
+    let given_agent = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && host.vm.agent.is_some());
+    Ok(match (stands_in, given_agent) {
+        (true, true) => "real-agent",
+        (true, false) => "vm",
+        (false, _) => own,
+    }
+    .to_owned())
 }
 
 /// Why that fault cannot be done to that target.
@@ -479,6 +485,35 @@ mod tests {
         assert_eq!(with(ha, 3, "", HostKind::Simulated), Ok(()));
         assert_eq!(with(ha, 3, ", settings: {DUMMY_IGNITION: 'false'}", HostKind::Vm), Ok(()));
         assert_eq!(with("topology: sno", 1, "", HostKind::Vm), Ok(()));
+    }
+
+    #[rstest::rstest]
+    #[case("kind: simulated", "fast", "fast")]
+    #[case("kind: vm", "fast", "vm")]
+    #[case("kind: vm, vm: {agent: /bin/true}", "fast", "real-agent")]
+    #[case("kind: vm, vm: {agent: /bin/true}", "real", "real")]
+    #[case("kind: simulated, vm: {agent: /bin/true}", "fast", "fast")]
+    fn machines_get_a_profile_that_suits_them(#[case] host: &str, #[case] own: &str, #[case] profile: &str) {
+        let text = format!(
+            "version: 1\nname: t\nservice: {{time_profile: {own}}}\ncluster: {{topology: sno}}\nhosts: [{{name: n, {host}}}]\n"
+        );
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+        assert_eq!(prepare(scenario, &catalogue, &Choices::default()).unwrap().time_profile, profile);
+    }
+
+    #[test]
+    fn a_registry_on_the_medium_is_for_simulated_hosts() {
+        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: n, registry_on_medium: true}]\n";
+        let catalogue = Catalogue::embedded();
+        let with = |kind| {
+            let source = vlab_scenario::SourceFile::new("t.yaml", text.to_owned());
+            let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
+            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() })
+        };
+        assert!(with(HostKind::Simulated).is_ok());
+        let refused = with(HostKind::Vm).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("n-0") && refused.contains("`registry_on_medium`"), "{refused}");
     }
 
     /// Hosts that are simulated boot nothing, so nobody looks at what they would boot.

@@ -189,15 +189,26 @@ impl Catalogue {
 
     /// A time profile, checked: its settings and times are known and can be read.
     pub fn time_profile(&self, name: &str) -> Result<TimeProfile, LoadError> {
+        self.read_time_profile(name, true)
+    }
+
+    fn read_time_profile(&self, name: &str, may_be_like: bool) -> Result<TimeProfile, LoadError> {
         let known = self.time_profile_names();
         if !known.iter().any(|k| k == name) {
             let help = crate::diagnostic::suggestion(name, known.iter().map(String::as_str));
             return Err(LoadError::about_file(&self.place(), format!("there is no time profile `{name}`"), &help));
         }
         let source = self.source(&format!("profiles/time/{name}.yaml"))?;
-        let (profile, text) = crate::parse::parse::<TimeProfile>(&source)?;
+        let (mut profile, text) = crate::parse::parse::<TimeProfile>(&source)?;
+        let base = profile.like.as_deref().filter(|_| may_be_like).map(|base| self.read_time_profile(base, false));
+        if let Some(base) = base.transpose()? {
+            profile.put_on(&base);
+        }
         let fault = match (profile.settings(), profile.host_timing()) {
             _ if profile.name != name => Some(format!("its name is `{}`, which is not its file's", profile.name)),
+            _ if !may_be_like && profile.like.is_some() => {
+                Some("it is `like` another profile, so that none can be like this one".to_owned())
+            }
             (Err(e), _) | (_, Err(e)) => Some(e.to_string()),
             (Ok(_), Ok(_)) => None,
         };

@@ -114,6 +114,10 @@ fn every_file_of_the_catalogue_is_right() {
     assert_eq!(catalogue.time_profile("real").unwrap().settings().unwrap(), Default::default());
     let fast = catalogue.time_profile("fast").unwrap();
     assert!(fast.clock_scale > 1.0 && fast.work_scale > 1.0);
+    let [vm, real_agent] = ["vm", "real-agent"].map(|name| catalogue.time_profile(name).unwrap());
+    assert_eq!(real_agent.hosts, vm.hosts, "it is like that one");
+    assert_eq!(real_agent.settings["HOST_MONITOR_INTERVAL"], vm.settings["HOST_MONITOR_INTERVAL"]);
+    assert_ne!(real_agent.settings["HOST_MAX_DISCONNECTION_TIME"], vm.settings["HOST_MAX_DISCONNECTION_TIME"]);
     assert_eq!(catalogue.hardware_profile("nothing"), None);
     for name in catalogue.hardware_profiles() {
         assert!(catalogue.hardware_profile(&name).unwrap().contains(&format!("name: {name}")));

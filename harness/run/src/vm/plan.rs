@@ -135,15 +135,17 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     let declared_mib = hardware.memory.physical_bytes >> 20;
     let mut overlay = Overlay::default();
     let mut declared = Vec::new();
-    if hardware.cpu.count > vm.cpus {
+    // The lab's agent declares. A given one tells the service what is there.
+    let declares = vm.agent.is_none();
+    if declares && hardware.cpu.count > vm.cpus {
         overlay.cpus = Some(i64::from(hardware.cpu.count));
         declared.push(format!("{} cores, {} there", hardware.cpu.count, vm.cpus));
     }
-    if declared_mib > vm.memory_mib {
+    if declares && declared_mib > vm.memory_mib {
         overlay.memory_mib = i64::try_from(declared_mib).ok();
         declared.push(format!("{declared_mib} MiB of memory, {} there", vm.memory_mib));
     }
-    if declared_disk.size_bytes > disk {
+    if declares && declared_disk.size_bytes > disk {
         let gb = declared_disk.size_bytes.div_ceil(GB);
         overlay.disk_gb = i64::try_from(gb).ok();
         declared.push(format!("a disk of {gb} GB, {} there", disk / GB));
@@ -267,6 +269,16 @@ mod tests {
             ("52:54:00:00:00:00", "192.168.126.10".into())
         );
         plan.network.check().unwrap();
+    }
+
+    #[test]
+    fn a_given_agent_tells_what_is_there() {
+        let plan = plan(&prepared("{name: node, kind: vm, profile: minimal-sno, vm: {agent: /bin/true}}")).unwrap();
+        let node = &plan.machines[0];
+        assert!(node.declared.is_empty(), "{:?}", node.declared);
+        let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
+        assert_eq!(config.overlay, Overlay::default());
+        assert!(config.agent.is_some());
     }
 
     #[test]
