@@ -56,8 +56,8 @@ pub const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         section: "cluster-rules",
         items: &["5", "6"],
-        reason: "virtual addresses leased by DHCP end with OpenShift 4.15: from then on the service refuses the cluster's infra-env, and no \
-                 host gets into it",
+        reason: "a cluster must have its virtual addresses leased by DHCP, which ends with OpenShift 4.15: from then on the service \
+                 refuses its infra-env. Scenarios cannot say it of an older version yet",
     },
     Unreachable {
         section: "cluster-rules",
