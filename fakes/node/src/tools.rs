@@ -78,9 +78,8 @@ fn size(text: &str) -> Option<u64> {
 
 /// Writes one block after the other, each followed by fdatasync, over what is there: as fio does.
 fn fio(words: &[String]) -> Result<String, String> {
-    let (options, more) =
-        options(words, &["filename", "name", "rw", "ioengine", "size", "bs", "fdatasync", "output-format"]);
     let known = ["filename", "name", "rw", "ioengine", "size", "bs", "fdatasync", "output-format"];
+    let (options, more) = options(words, &known);
     if let Some(other) = more.first().or_else(|| options.keys().find(|name| !known.contains(*name))) {
         return Err(format!("fio: the lab's stand-in does not know {other}"));
     }
@@ -182,6 +181,11 @@ fn nmap(words: &[String]) -> Result<String, String> {
     let mut links = link::links().map_err(|e| format!("nmap: {e}"))?;
     if let Some(name) = &scan.interface {
         links.retain(|link| link.name == *name);
+    }
+    // Nobody is asked beyond these networks, and "nobody is there" must not be said of those who were not asked.
+    if let Some(far) = scan.targets.iter().find(|target| links.iter().all(|link| link.on_link(**target).is_none())) {
+        let of = scan.interface.map_or_else(|| "this machine".to_owned(), |name| format!("the interface {name}"));
+        return Err(format!("nmap: the lab's stand-in asks neighbours only, and {far} is in no network of {of}"));
     }
     let up = who_is_there(&links, &scan.targets).map_err(|e| format!("nmap: {e}"))?;
     Ok(xml(&up, scan.targets.len()))
@@ -304,6 +308,9 @@ mod tests {
     #[case::name("nmap", "-sn -n -oX - example.org", "example.org")]
     #[case::large("nmap", "-sn -n -oX - 10.0.0.0/8", "10.0.0.0/8")]
     #[case::nothing("nmap", "-sn -n -oX -", "nothing to look for")]
+    // Of an interface that is not there: a test asks nobody on the machine's own network.
+    #[case::far("nmap", "-sn -n -oX - -e eth77 192.0.2.1", "192.0.2.1 is in no network of the interface eth77")]
+    #[case::no_interface("nmap", "-6 -sn -n -oX - -e eth77 2001:db8::1", "no network of the interface eth77")]
     #[case::file("file", "-b /dev/null", "-b")]
     #[case::no_device("file", "-s /nowhere", "/nowhere")]
     fn what_it_cannot_do_is_refused(#[case] name: &str, #[case] line: &str, #[case] why: &str) {
