@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
         match &o.what {
             What::RunStarted(info) => self.row(row("run", "info", None, "run-started", Cow::Borrowed(&info.scenario))),
             What::RunFinished { verdict } => self.row(row("run", "info", None, "run-finished", Cow::Borrowed(verdict))),
-            What::ClusterNamed { cluster, name } => {
+            What::ClusterNamed { cluster, name, .. } => {
                 self.timeline.names.insert(*cluster, name);
             }
             What::HostNamed { host, name, .. } => {

@@ -278,6 +278,8 @@ struct Reader<'a> {
     hosts: BTreeMap<Uuid, HostNow>,
     clusters: BTreeMap<Uuid, ClusterNow>,
     evidence: Evidence,
+    /// Clusters whose VIPs are leased by DHCP.
+    vip_dhcp: BTreeSet<Uuid>,
     /// When a fault kept the service, or its database, from working: its monitors looked at nothing.
     stopped: Vec<(Timestamp, Timestamp)>,
     certain: BTreeMap<RuleId, u64>,
@@ -337,6 +339,13 @@ impl<'a> Reader<'a> {
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             evidence,
+            vip_dhcp: history
+                .iter()
+                .filter_map(|o| match &o.what {
+                    What::ClusterNamed { cluster, vip_dhcp: true, .. } => Some(*cluster),
+                    _ => None,
+                })
+                .collect(),
             stopped: stopped(history),
             certain: BTreeMap::new(),
             possible: BTreeMap::new(),
@@ -838,8 +847,7 @@ impl<'a> Reader<'a> {
             ClusterCond::PendingInputsGiven => gate(ClusterGate::PendingInput),
             ClusterCond::VipsDefined => gate(ClusterGate::Vips),
             ClusterCond::SufficientForInstall => gate(ClusterGate::Sufficient),
-            // The language of scenarios has no such clusters.
-            ClusterCond::VipDhcp => Some(false),
+            ClusterCond::VipDhcp => Some(self.vip_dhcp.contains(&id)),
             ClusterCond::PreparationTimedOut => over(since, self.settings.cluster_prepare_timeout()),
             ClusterCond::PreparationSucceeded | ClusterCond::PreparationFailed => None,
             ClusterCond::AllHostsPrepared => Some(every(&[HostStatus::PreparingSuccessful])),

@@ -117,7 +117,7 @@ impl<'h> Timeline<'h> {
                 self.host_names.insert(*host, name.clone());
                 return;
             }
-            What::ClusterNamed { cluster, name } => {
+            What::ClusterNamed { cluster, name, .. } => {
                 self.cluster_ids.insert(name.clone(), *cluster);
                 return;
             }

@@ -83,6 +83,9 @@ pub enum What {
         cluster: Uuid,
         /// Name in the scenario.
         name: String,
+        /// Its VIPs are leased by DHCP.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        vip_dhcp: bool,
     },
     /// A host is known by this name in the scenario.
     HostNamed {

@@ -474,7 +474,7 @@ impl Checker {
                     let host = checker.host(*host);
                     checker.hosts[host].name = Some(name.clone());
                 }
-                What::ClusterNamed { cluster, name } => {
+                What::ClusterNamed { cluster, name, .. } => {
                     let cluster = checker.cluster(*cluster);
                     checker.clusters[cluster].name = Some(name.clone());
                 }

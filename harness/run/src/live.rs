@@ -89,7 +89,7 @@ impl Live {
         let mut changed: Vec<Uuid> = Vec::new();
         for o in observations.get(self.seen..).unwrap_or_default() {
             match &o.what {
-                What::HostNamed { host: id, name, .. } | What::ClusterNamed { cluster: id, name } => {
+                What::HostNamed { host: id, name, .. } | What::ClusterNamed { cluster: id, name, .. } => {
                     self.names.insert(*id, name.clone());
                 }
                 What::HostStatus { host, to, .. } if o.source.tells_states(self.states_from) => {

@@ -42,7 +42,7 @@ impl Cast {
                 self.hosts.insert(name.clone(), *host);
                 self.host_names.insert(*host, name.clone());
             }
-            What::ClusterNamed { cluster, name } => {
+            What::ClusterNamed { cluster, name, .. } => {
                 self.clusters.insert(name.clone(), *cluster);
                 self.cluster_names.insert(*cluster, name.clone());
             }
@@ -297,7 +297,7 @@ mod tests {
     fn two_hosts() -> (Recorder, Uuid, Uuid, Uuid) {
         let (a, b, c) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
         let mut r = Recorder::new(None);
-        r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: c, name: "c".into() });
+        r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: c, name: "c".into(), vip_dhcp: false });
         for (host, name) in [(a, "a"), (b, "b")] {
             r.record(
                 Source::Harness,

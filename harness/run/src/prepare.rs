@@ -301,6 +301,19 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
                 host.name
             ));
         }
+        let leased = |host: &&vlab_scenario::Host| {
+            let named = |c: &&vlab_scenario::Cluster| {
+                host.cluster.as_deref() == Some(&c.name) || host.bound_to.contains(&c.name)
+            };
+            host.kind == HostKind::Vm && scenario.clusters.iter().filter(named).any(|c| c.vip_dhcp_allocation)
+        };
+        if let Some(host) = scenario.hosts.iter().find(leased) {
+            return unfit(format!(
+                "the cluster of {} has its VIPs leased by DHCP (`vip_dhcp_allocation`), for which machines of the lab cannot \
+                 ask yet; `--hosts sim` runs it",
+                host.name
+            ));
+        }
         if let Some(path) = &scenario.infra_env.iso
             && let Err(why) = crate::vm::whole(path)
         {
@@ -514,6 +527,21 @@ mod tests {
         assert!(with(HostKind::Simulated).is_ok());
         let refused = with(HostKind::Vm).map(drop).unwrap_err().to_string();
         assert!(refused.contains("n-0") && refused.contains("`registry_on_medium`"), "{refused}");
+    }
+
+    #[test]
+    fn leased_vips_are_for_simulated_hosts() {
+        let text = "version: 1\nname: t\ncluster: {topology: compact, openshift_version: 4.14, vip_dhcp_allocation: true}\n\
+                    hosts: [{name: n, count: 3}]\n";
+        let catalogue = Catalogue::embedded();
+        let with = |kind| {
+            let source = vlab_scenario::SourceFile::new("t.yaml", text.to_owned());
+            let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
+            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() })
+        };
+        assert!(with(HostKind::Simulated).is_ok());
+        let refused = with(HostKind::Vm).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("n-0") && refused.contains("`vip_dhcp_allocation`"), "{refused}");
     }
 
     /// Hosts that are simulated boot nothing, so nobody looks at what they would boot.

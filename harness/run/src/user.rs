@@ -566,6 +566,7 @@ impl User {
     fn cluster_params(&self, index: usize) -> ClusterCreateParams {
         let cluster = &self.scenario.clusters[index];
         let managed = !cluster.user_managed_networking && cluster.control_plane_count > 1;
+        let given = managed && !cluster.vip_dhcp_allocation;
         ClusterCreateParams {
             name: cluster.name.clone(),
             openshift_version: cluster.openshift_version.clone(),
@@ -600,12 +601,15 @@ impl User {
                     .map(|n| MachineNetwork { cidr: Some(n.to_string()), ..MachineNetwork::default() })
                     .collect()
             }),
-            api_vips: managed.then(|| cluster.api_vips.iter().map(|ip| api_vip(ip.to_string())).collect()),
-            ingress_vips: managed.then(|| cluster.ingress_vips.iter().map(|ip| ingress_vip(ip.to_string())).collect()),
+            api_vips: given.then(|| cluster.api_vips.iter().map(|ip| api_vip(ip.to_string())).collect()),
+            ingress_vips: given.then(|| cluster.ingress_vips.iter().map(|ip| ingress_vip(ip.to_string())).collect()),
             platform: (cluster.control_plane_count > 1)
                 .then(|| Platform { type_: cluster.platform, ..Platform::default() }),
             user_managed_networking: (cluster.control_plane_count > 1 || cluster.user_managed_networking)
                 .then_some(cluster.user_managed_networking),
+            vip_dhcp_allocation: cluster.vip_dhcp_allocation.then_some(true),
+            // The network that is the default since 4.12 does not go with leased VIPs.
+            network_type: cluster.vip_dhcp_allocation.then(|| "OpenShiftSDN".to_owned()),
             ssh_public_key: keys([cluster.ssh_public_key.as_deref(), self.config.ssh_key.as_deref()]),
             additional_ntp_source: cluster.additional_ntp_source.clone(),
             ..ClusterCreateParams::default()
@@ -673,13 +677,14 @@ impl User {
         let mut outcome: Result<(), Failure> = match &deed {
             Deed::CreateCluster(index) => {
                 read(ops::create_cluster(&ClusterCreateParams::default()), reply).map(|cluster| {
-                    let name = self.scenario.clusters[*index].name.clone();
+                    let of_scenario = &self.scenario.clusters[*index];
+                    let (name, vip_dhcp) = (of_scenario.name.clone(), of_scenario.vip_dhcp_allocation);
                     self.clusters[*index].id = Some(cluster.id);
                     self.cluster_index.insert(cluster.id, *index);
                     self.seen.push(Seen {
                         source: Source::Harness,
                         service_time: None,
-                        what: What::ClusterNamed { cluster: cluster.id, name },
+                        what: What::ClusterNamed { cluster: cluster.id, name, vip_dhcp },
                     });
                     self.saw_cluster(*index, &cluster);
                 })

@@ -1118,6 +1118,10 @@ impl Checker<'_> {
             file.api_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
         let ingress: Vec<(IpAddr, Place)> =
             file.ingress_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
+        let vip_dhcp = file.vip_dhcp_allocation.as_ref().filter(|said| ***said).map(|said| said.span.clone());
+        if let Some(said) = &vip_dhcp {
+            self.leased_vips(said, file, sno || umn, &machine_networks);
+        }
         if sno || umn {
             if let Some((_, span)) = api.first().or(ingress.first()) {
                 let why = if sno { "a single node" } else { "a cluster with user-managed networking" };
@@ -1129,7 +1133,8 @@ impl Checker<'_> {
                 );
             }
         } else {
-            self.vips(&place, &api, &ingress, &machine_networks, &machine_places, vips_later);
+            let later = vips_later || vip_dhcp.is_some();
+            self.vips(&place, &api, &ingress, &machine_networks, &machine_places, later);
         }
         let base_domain = match &file.base_domain {
             None => "lab.example".to_owned(),
@@ -1166,6 +1171,7 @@ impl Checker<'_> {
             service_networks,
             api_vips: api.into_iter().map(|(a, _)| a).collect(),
             ingress_vips: ingress.into_iter().map(|(a, _)| a).collect(),
+            vip_dhcp_allocation: vip_dhcp.is_some(),
             platform,
             user_managed_networking: umn,
             ssh_public_key: file.ssh_public_key.clone(),
@@ -1175,6 +1181,38 @@ impl Checker<'_> {
         };
         let places = ClusterPlaces { place, machine: machine_places, machine_is_default };
         (cluster, places)
+    }
+
+    /// Addresses of the API and the ingress that the service has leased by DHCP; `said` is where the file wants it.
+    fn leased_vips(&mut self, said: &Place, file: &ClusterFile, unmanaged: bool, machine: &[IpNet]) {
+        let no = "cannot be true";
+        if unmanaged {
+            let why = "a single node, and a cluster with user-managed networking, has no API or ingress VIPs to lease";
+            self.refuse(said, why, no, "remove it");
+        }
+        if let Some(text) = file.api_vips.first().or(file.ingress_vips.first()) {
+            self.refuse(
+                &text.span,
+                "the VIPs of this cluster are leased by DHCP",
+                "of no use here",
+                "remove `api_vips` and `ingress_vips`, or `vip_dhcp_allocation`",
+            );
+            self.also(said, "leased, says this");
+        }
+        if file.openshift_version.as_ref().is_none_or(|v| self.read(v).is_some_and(|v| v.minor >= (4, 15))) {
+            let at = file.openshift_version.as_ref().map_or(said, |v| &v.span);
+            self.refuse(
+                at,
+                "the service leases no VIPs by DHCP for OpenShift 4.15 and later",
+                "needs an older version",
+                "write `openshift_version: 4.14`, and have the service know that release (its setting RELEASE_IMAGES)",
+            );
+        }
+        if machine.iter().any(|network| matches!(network, IpNet::V6(_)))
+            && !file.machine_networks.iter().flatten().any(|t| self.read(t).is_none())
+        {
+            self.refuse(said, "VIPs cannot be leased by DHCP in an IPv6 machine network", no, "remove it");
+        }
     }
 
     fn vips(

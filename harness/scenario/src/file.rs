@@ -185,6 +185,9 @@ pub(crate) struct ClusterFile {
     /// Addresses of the ingress, in the machine network.
     #[serde(default)]
     pub(crate) ingress_vips: Vec<Text<IpAddr>>,
+    /// The service has the addresses of the API and the ingress leased by DHCP: the hosts ask for them. Needs an
+    /// `openshift_version` before 4.15, and that release in the service's setting RELEASE_IMAGES.
+    pub(crate) vip_dhcp_allocation: Option<At<bool>>,
     /// Platform: `baremetal`, `none`, `external`, `vsphere`, `nutanix`. Without it: `none` for a single node and with user-managed
     /// networking, else `baremetal`.
     pub(crate) platform: Option<Text<PlatformType>>,

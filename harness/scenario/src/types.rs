@@ -207,6 +207,8 @@ pub struct Cluster {
     pub api_vips: Vec<IpAddr>,
     /// Addresses of the ingress; empty for a single node and with user-managed networking.
     pub ingress_vips: Vec<IpAddr>,
+    /// The service has both leased by DHCP.
+    pub vip_dhcp_allocation: bool,
     /// Platform.
     pub platform: PlatformType,
     /// The user brings load balancers and DNS.

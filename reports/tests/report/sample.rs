@@ -100,7 +100,7 @@ fn discovery(b: &mut Builder, host: u128, ms: f64) {
 
 fn named(b: &mut Builder, info: &RunInfo, cluster: &str, hosts: &[(u128, &str, HostRole, bool)]) {
     b.add(0.0, Source::Harness, What::RunStarted(info.clone()));
-    b.add(60.0, Source::Harness, What::ClusterNamed { cluster: id(CLUSTER), name: cluster.into() });
+    b.add(60.0, Source::Harness, What::ClusterNamed { cluster: id(CLUSTER), name: cluster.into(), vip_dhcp: false });
     for (host, name, role, bootstrap) in hosts {
         let (name, kind) = ((*name).to_owned(), "simulated".to_owned());
         b.add(300.0 + *host as f64 * 31.0, Source::Harness, What::HostNamed { host: id(*host), name, kind });

@@ -847,6 +847,8 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
     .iter()
     .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
     let managed_again = row.view.user_managed_networking() && !umn;
+    let leased_before = row.view.vip_dhcp_allocation();
+    let lease_changed = !umn && p.vip_dhcp_allocation.is_some_and(|dhcp| dhcp != leased_before);
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         let text = |place: &mut Option<String>, new: &Option<String>| {
@@ -889,6 +891,11 @@ pub(super) fn update(call: &mut Call<'_>) -> Answer {
         }
         if let Some(balancer) = &p.load_balancer {
             c.load_balancer = Some(balancer.clone());
+        }
+        if lease_changed {
+            // What was leased is not the user's choice, and what he chose is not leased.
+            (c.api_vips, c.ingress_vips, c.machine_networks) = (Some(vec![]), Some(vec![]), Some(vec![]));
+            row.private.machine_network_set_at = Some(now);
         }
         // New VIPs have to be verified; the same ones keep what was found.
         if p.api_vips.is_some() && api != ips_of_api(c.api_vips.as_deref()) {

@@ -7,9 +7,11 @@
 //! the model says that time alone could change its mind. A tick looks at what is due, so thousands of idle hosts
 //! cost nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, LastInstallationPreparation, LogsState, Severity};
@@ -334,6 +336,17 @@ impl Core {
                 [only] if !row.view.has_machine_network() => network::sno_machine_networks(only),
                 _ => return,
             }
+        } else if row.view.vip_dhcp_allocation() {
+            // The VIPs are leased in the machine network: it must be known first, and is where all hosts are, unless they are in
+            // several and the user has to choose.
+            let undecided =
+                matches!(row.cluster().status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient);
+            let all: BTreeSet<IpNet> =
+                views.iter().filter_map(|v| v.inventory.as_ref()).flat_map(network::inventory_networks).collect();
+            if !undecided || all.len() != 1 {
+                return;
+            }
+            all.into_iter().collect()
         } else if !row.view.machine_networks_follow_vips() {
             return;
         } else {

@@ -68,7 +68,7 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
             What::HostNamed { host, name: (*name).into(), kind: "simulated".into() },
         );
     }
-    r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: CLUSTER, name: "c".into() });
+    r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: CLUSTER, name: "c".into(), vip_dhcp: false });
     for (second, thing) in things {
         let event = |name: &str, message: &str, host| What::Event {
             name: name.into(),

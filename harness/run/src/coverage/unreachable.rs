@@ -55,12 +55,6 @@ pub const UNREACHABLE: &[Unreachable] = &[
     },
     Unreachable {
         section: "cluster-rules",
-        items: &["5", "6"],
-        reason: "a cluster must have its virtual addresses leased by DHCP, which ends with OpenShift 4.15: from then on the service \
-                 refuses its infra-env. Scenarios cannot say it of an older version yet",
-    },
-    Unreachable {
-        section: "cluster-rules",
         items: &["24"],
         reason: "the service must be tied to a subscription system that waits for the console's address",
     },

@@ -54,7 +54,7 @@ impl Bench {
             bench.stage.hosts.insert(name.clone());
             bench.see(0, What::HostNamed { host: Uuid::from_u128(i), name, kind: "simulated".into() });
         }
-        bench.see(0, What::ClusterNamed { cluster: Uuid::from_u128(99), name: "c".into() });
+        bench.see(0, What::ClusterNamed { cluster: Uuid::from_u128(99), name: "c".into(), vip_dhcp: false });
         bench.engine.start(at(0));
         bench
     }

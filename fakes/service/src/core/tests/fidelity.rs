@@ -294,6 +294,48 @@ fn a_validation_that_was_pending_and_fails_is_told() {
     );
 }
 
+/// Where VIPs are leased by DHCP, the machine network is the one that all hosts are in; where they are in several, the user
+/// has to name it. Who changes his mind about leases loses what there was.
+#[rstest]
+#[case::one_network(false)]
+#[case::two_networks(true)]
+fn vips_that_are_leased(#[case] two: bool) {
+    let mut lab = Lab::with_release("4.14");
+    let body = with(new_cluster(json!({})), json!({"openshift_version": "4.14", "vip_dhcp_allocation": true}));
+    let cluster = lab.ok(201, Method::Post, "/clusters", Some(body))["id"].as_str().unwrap().to_owned();
+    let body = json!({"name": "i", "pull_secret": PULL_SECRET, "cluster_id": cluster, "openshift_version": "4.14"});
+    let infra_env = lab.ok(201, Method::Post, "/infra-envs", Some(body))["id"].as_str().unwrap().to_owned();
+    let host = super::lab::FakeHost::new(0);
+    host.register(&mut lab, &infra_env);
+    let mut inventory = super::lab::inventory(0);
+    if two {
+        let second = json!({"name": "eth1", "type": "physical", "mac_address": "52:54:00:00:01:00",
+            "ipv4_addresses": ["192.168.127.10/24"], "ipv6_addresses": [], "mtu": 1500, "has_carrier": true});
+        inventory["interfaces"].as_array_mut().unwrap().push(second);
+    }
+    let reply = |kind: &str, output: Value| json!({"step_type": kind, "step_id": format!("{kind}-0"), "exit_code": 0, "output": output.to_string(), "error": ""});
+    let answers = host.path(&infra_env, "instructions");
+    lab.ok(204, Method::Post, &answers, Some(reply("inventory", inventory)));
+    lab.advance(std::time::Duration::from_secs(30));
+    let path = format!("/clusters/{cluster}");
+    let networks = |shown: &Value| shown["machine_networks"].as_array().map_or(0, Vec::len);
+    assert_eq!(networks(&lab.cluster(&cluster)), usize::from(!two));
+    if two {
+        let named = json!({"machine_networks": [{"cidr": "192.168.127.0/24"}]});
+        let shown = lab.ok(201, Method::Patch, &path, Some(named));
+        assert_eq!(networks(&shown), 1);
+    }
+    let net = if two { 127 } else { 126 };
+    let lease = json!({"api_vip_address": format!("192.168.{net}.50"), "ingress_vip_address": format!("192.168.{net}.51"),
+        "api_vip_lease": "a", "ingress_vip_lease": "b"});
+    lab.ok(204, Method::Post, &answers, Some(reply("dhcp-lease-allocate", lease)));
+    let shown = lab.cluster(&cluster);
+    assert_eq!(shown["api_vips"][0]["ip"], json!(format!("192.168.{net}.50")));
+    let shown = lab.ok(201, Method::Patch, &path, Some(json!({"vip_dhcp_allocation": false})));
+    let count = |member: &str| shown[member].as_array().map_or(0, Vec::len);
+    assert_eq!((count("api_vips"), count("ingress_vips"), count("machine_networks")), (0, 0, 0));
+}
+
 /// A host that registers again is no new host: there is no event of its own for it. A single node is the bootstrap from its
 /// first registration on, but not after it has registered again: then `install` chooses it, and tells.
 #[test]

@@ -46,6 +46,19 @@ impl Lab {
         lab
     }
 
+    /// A service that knows also the last release of that version.
+    pub(super) fn with_release(version: &str) -> Self {
+        let mut lab = Self::new(1);
+        let mut config = lab.core.config().clone();
+        let mut release = config.settings.release_images[0].clone();
+        release.openshift_version = version.to_owned();
+        release.version = format!("{version}.50");
+        config.settings.release_images.push(release);
+        lab.core = Core::new(config, Snapshot::default());
+        lab.core.wake(lab.now);
+        lab
+    }
+
     fn commit(&mut self) {
         let writes = self.core.take_writes();
         if writes.is_empty() {
