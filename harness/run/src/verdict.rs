@@ -852,6 +852,9 @@ impl Judge<'_> {
             add("first machine on to first userspace", None, userspace.map(|t| t.since(machine_on)), None);
             let registered = first_registration.map(|t| t.since(machine_on));
             add("first machine on to first registration", None, registered, None);
+            // What the image and the agent add to it.
+            let added = userspace.zip(first_registration).map(|(u, r)| r.since(u));
+            add("first userspace to first registration", None, added, None);
         }
         let total = self.history.last().map(|o| o.harness_time.since(start));
         add("the whole run", None, total, Some(budgets.total));
