@@ -515,33 +515,22 @@ mod tests {
         assert_eq!(prepare(scenario, &catalogue, &Choices::default()).unwrap().time_profile, profile);
     }
 
-    #[test]
-    fn a_registry_on_the_medium_is_for_simulated_hosts() {
-        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: n, registry_on_medium: true}]\n";
+    #[rstest::rstest]
+    #[case("cluster: {topology: sno}\nhosts: [{name: n, registry_on_medium: true}]", "`registry_on_medium`")]
+    #[case(
+        "cluster: {topology: compact, openshift_version: 4.14, vip_dhcp_allocation: true}\nhosts: [{name: n, count: 3}]",
+        "`vip_dhcp_allocation`"
+    )]
+    fn what_machines_of_the_lab_cannot_is_for_simulated_hosts(#[case] rest: &str, #[case] key: &str) {
         let catalogue = Catalogue::embedded();
         let with = |kind| {
-            let source = vlab_scenario::SourceFile::new("t.yaml", text.to_owned());
+            let source = vlab_scenario::SourceFile::new("t.yaml", format!("version: 1\nname: t\n{rest}\n"));
             let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
             prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() })
         };
         assert!(with(HostKind::Simulated).is_ok());
         let refused = with(HostKind::Vm).map(drop).unwrap_err().to_string();
-        assert!(refused.contains("n-0") && refused.contains("`registry_on_medium`"), "{refused}");
-    }
-
-    #[test]
-    fn leased_vips_are_for_simulated_hosts() {
-        let text = "version: 1\nname: t\ncluster: {topology: compact, openshift_version: 4.14, vip_dhcp_allocation: true}\n\
-                    hosts: [{name: n, count: 3}]\n";
-        let catalogue = Catalogue::embedded();
-        let with = |kind| {
-            let source = vlab_scenario::SourceFile::new("t.yaml", text.to_owned());
-            let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
-            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() })
-        };
-        assert!(with(HostKind::Simulated).is_ok());
-        let refused = with(HostKind::Vm).map(drop).unwrap_err().to_string();
-        assert!(refused.contains("n-0") && refused.contains("`vip_dhcp_allocation`"), "{refused}");
+        assert!(refused.contains("n-0") && refused.contains(key), "{refused}");
     }
 
     /// Hosts that are simulated boot nothing, so nobody looks at what they would boot.

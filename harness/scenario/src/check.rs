@@ -17,7 +17,7 @@ use crate::catalogue::Catalogue;
 use crate::diagnostic::{Problem, SourceFile, line_column, quoted, render_problem, suggestion};
 use crate::faults::{FaultRow, OWN_STAGES, ParamForm, ParamRow, ParamValue, TargetForm, fault_row, operation_ids};
 use crate::file::*;
-use crate::spanned::{At, Plain, Scalar, Text, split_step};
+use crate::spanned::{At, Plain, Scalar, Text, Version, split_step};
 use crate::time::Span;
 use crate::types::*;
 use crate::words::{
@@ -1120,7 +1120,7 @@ impl Checker<'_> {
             file.ingress_vips.iter().filter_map(|t| Some((self.read(t)?, t.span.clone()))).collect();
         let vip_dhcp = file.vip_dhcp_allocation.as_ref().filter(|said| ***said).map(|said| said.span.clone());
         if let Some(said) = &vip_dhcp {
-            self.leased_vips(said, file, sno || umn, &machine_networks);
+            self.leased_vips(said, file, sno || umn);
         }
         if sno || umn {
             if let Some((_, span)) = api.first().or(ingress.first()) {
@@ -1184,7 +1184,8 @@ impl Checker<'_> {
     }
 
     /// Addresses of the API and the ingress that the service has leased by DHCP; `said` is where the file wants it.
-    fn leased_vips(&mut self, said: &Place, file: &ClusterFile, unmanaged: bool, machine: &[IpNet]) {
+    /// What cannot be read has been told already.
+    fn leased_vips(&mut self, said: &Place, file: &ClusterFile, unmanaged: bool) {
         let no = "cannot be true";
         if unmanaged {
             let why = "a single node, and a cluster with user-managed networking, has no API or ingress VIPs to lease";
@@ -1199,7 +1200,7 @@ impl Checker<'_> {
             );
             self.also(said, "leased, says this");
         }
-        if file.openshift_version.as_ref().is_none_or(|v| self.read(v).is_some_and(|v| v.minor >= (4, 15))) {
+        if file.openshift_version.as_ref().is_none_or(|v| Version::read(&v.text).is_ok_and(|v| v.minor >= (4, 15))) {
             let at = file.openshift_version.as_ref().map_or(said, |v| &v.span);
             self.refuse(
                 at,
@@ -1208,9 +1209,8 @@ impl Checker<'_> {
                 "write `openshift_version: 4.14`, and have the service know that release (its setting RELEASE_IMAGES)",
             );
         }
-        if machine.iter().any(|network| matches!(network, IpNet::V6(_)))
-            && !file.machine_networks.iter().flatten().any(|t| self.read(t).is_none())
-        {
+        let networks = file.machine_networks.iter().flatten();
+        if networks.filter_map(|t| IpNet::read(&t.text).ok()).any(|network| matches!(network, IpNet::V6(_))) {
             self.refuse(said, "VIPs cannot be leased by DHCP in an IPv6 machine network", no, "remove it");
         }
     }
