@@ -285,6 +285,7 @@ fn wrong_form(#[case] name: &str, #[case] change: &[(&str, &str)]) {
 #[case::leased_too("vips_leased_and_given", &[("  name: ocp\n", "  name: ocp\n  vip_dhcp_allocation: true\n  openshift_version: 4.14\n")])]
 #[case::leased_late("vips_leased_too_late", &[("  name: ocp\n", "  name: ocp\n  vip_dhcp_allocation: true\n"), ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
 #[case::leased_unmanaged("vips_leased_with_user_managed_networking", &[("  name: ocp\n", "  name: ocp\n  vip_dhcp_allocation: true\n  user_managed_networking: true\n  openshift_version: 4.14\n"), ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
+#[case::leased_six("vips_leased_in_ipv6", &[("  name: ocp\n", "  name: ocp\n  vip_dhcp_allocation: true\n  openshift_version: 4.14\n"), ("[192.168.126.0/24]", "[192.168.126.0/24, 'fd00:1::/64']"), ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
 #[case::leased_unreadable("vips_leased_with_a_bad_version", &[("  name: ocp\n", "  name: ocp\n  vip_dhcp_allocation: true\n  openshift_version: latest\n"), ("  api_vips: [192.168.126.100]\n  ingress_vips: [192.168.126.101]\n", "")])]
 #[case::no_room("cluster_network_without_room", &[("  name: ocp\n", "  name: ocp\n  cluster_networks: [{cidr: 10.200.0.0/24, host_prefix: 25}]\n")])]
 #[case::host_outside("host_outside", &[("{first: 192.168.126.10}", "{first: 192.168.130.10}")])]

@@ -31,6 +31,11 @@ fn before_installation(status: ClusterStatus) -> bool {
     matches!(status, ClusterStatus::Insufficient | ClusterStatus::Ready | ClusterStatus::PendingForInput)
 }
 
+/// Statuses of clusters whose machine network is still looked for.
+fn undecided(status: ClusterStatus) -> bool {
+    matches!(status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient)
+}
+
 /// The first tick that is neither before `work` nor at or before `last`. Ticks are the multiples of the interval since the
 /// Unix epoch, rounded up to whole milliseconds, so that a restart (or many) keeps their rhythm.
 pub(super) fn tick(interval: Duration, last: Timestamp, work: Timestamp) -> Timestamp {
@@ -339,11 +344,9 @@ impl Core {
         } else if row.view.vip_dhcp_allocation() {
             // The VIPs are leased in the machine network: it must be known first, and is where all hosts are, unless they are in
             // several and the user has to choose.
-            let undecided =
-                matches!(row.cluster().status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient);
             let all: BTreeSet<IpNet> =
                 views.iter().filter_map(|v| v.inventory.as_ref()).flat_map(network::inventory_networks).collect();
-            if !undecided || all.len() != 1 {
+            if !undecided(row.cluster().status) || all.len() != 1 {
                 return;
             }
             all.into_iter().collect()
@@ -371,8 +374,10 @@ impl Core {
     fn drop_machine_networks(&mut self, now: Timestamp, id: Uuid) {
         let Some(row) = self.state.cluster(id) else { return };
         let view = &row.view;
-        let undecided = matches!(row.cluster().status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient);
-        let may = undecided && view.machine_networks_follow_vips() && !view.is_day2() && !view.is_dual_stack();
+        let may = undecided(row.cluster().status)
+            && view.machine_networks_follow_vips()
+            && !view.is_day2()
+            && !view.is_dual_stack();
         if !may || !view.has_machine_network() {
             return;
         }
