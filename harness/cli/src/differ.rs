@@ -194,6 +194,7 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
                 time_profile: args.time_profile.clone(),
                 service: Some(service.clone()),
                 postgres_image: args.lab.postgres_image(),
+                real_tools: args.lab.real_tools,
                 ..Choices::default()
             };
             let pair = run::read(&catalogue, name, &choices(&Target::Simulated, seed)).and_then(|ours| {

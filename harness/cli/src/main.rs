@@ -5,6 +5,7 @@
 mod conformance;
 mod coverage;
 mod differ;
+mod installer;
 mod machines;
 mod run;
 mod service;
@@ -72,6 +73,9 @@ enum Verb {
     Setup(tools::SetupArgs),
     /// Find and remove what dead runs have left.
     Gc(tools::GcArgs),
+    /// What a real service starts in the place of the release's installer.
+    #[command(hide = true)]
+    OpenshiftInstall(installer::InstallerArgs),
 }
 
 fn main() -> ExitCode {
@@ -127,6 +131,7 @@ fn main() -> ExitCode {
             Verb::Doctor(args) => tools::doctor(args).await,
             Verb::Setup(args) => tools::set_up(&args),
             Verb::Gc(args) => tools::gc(&args),
+            Verb::OpenshiftInstall(args) => installer::openshift_install(&args),
         }
     });
     // Tasks that still wait for somebody must not keep the process.

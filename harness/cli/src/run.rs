@@ -356,6 +356,7 @@ impl SessionArgs {
             service: self.target.service,
             postgres_image: options.lab.postgres_image(),
             hosts: self.target.hosts.map(HostKind::from),
+            real_tools: options.lab.real_tools,
             auto: None,
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.

@@ -449,6 +449,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> u8 {
             time_profile: Some(item.time_profile.clone()),
             service: Some(service),
             auto: auto.clone(),
+            real_tools: args.options.lab.real_tools,
             ..Choices::default()
         };
         match prepare_hosts(scenario, &catalogue, &choices) {

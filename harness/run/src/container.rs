@@ -14,7 +14,9 @@ use vlab_lab::containers::{Container, ContainerError, Pod, Spec};
 use vlab_lab::ledger::Ledger;
 
 use crate::prepare::Prepared;
-use crate::target::{Database, OC, PROCESS_READY, READY, StartError, environment, free_address, is_ready, who_is};
+use crate::target::{
+    Database, OC, PROCESS_READY, READY, StandIns, StartError, environment, free_address, is_ready, who_is,
+};
 
 /// Our own image of PostgreSQL, used when it is there.
 const OUR_POSTGRES: &str = "vlab-postgres";
@@ -322,8 +324,8 @@ async fn start_service(
 ) -> Result<SocketAddr, StartError> {
     // The service must be told under which address it is reached before it starts, so it cannot be the engine that chooses.
     let address = free_address().map_err(StartError::Port)?;
-    let tools = (!order.real_tools).then_some(Path::new(TOOLS));
-    let env = environment(order.prepared, database, address, Path::new(WORK), tools, OsStr::new(path), None);
+    let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: None });
+    let env = environment(order.prepared, database, address, Path::new(WORK), tools.as_ref(), OsStr::new(path), None);
     let mut env: Vec<(String, String)> =
         env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();
     for (name, value) in &mut env {

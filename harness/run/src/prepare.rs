@@ -48,6 +48,8 @@ pub struct Choices {
     pub postgres_image: Option<String>,
     /// What all hosts are, instead of what the scenario says.
     pub hosts: Option<HostKind>,
+    /// The service under test finds its tools in `PATH`, and no stand-ins before them.
+    pub real_tools: bool,
     /// What hosts of `kind: auto` become, and why; without it they are simulated.
     pub auto: Option<(HostKind, String)>,
 }
@@ -168,7 +170,7 @@ pub fn prepare(mut scenario: Scenario, catalogue: &Catalogue, choices: &Choices)
     if let (Target::Container { postgres, .. }, Some(chosen)) = (&mut target, &choices.postgres_image) {
         *postgres = Some(chosen.clone());
     }
-    fits(&target, &scenario)?;
+    fits(&target, &scenario, choices.real_tools)?;
     let usual_time_profile = usual_time_profile(&scenario, catalogue)?;
     let time_profile = choices.time_profile.clone().unwrap_or_else(|| usual_time_profile.clone());
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
@@ -269,7 +271,7 @@ fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
 }
 
 /// What a target cannot do must not be left out silently.
-fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
+fn fits(target: &Target, scenario: &Scenario, real_tools: bool) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
         // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
@@ -280,14 +282,15 @@ fn fits(target: &Target, scenario: &Scenario) -> Result<(), PrepareError> {
             );
         }
         // Dummy ignition configs tell nobody where a machine-config server is; a single node needs none.
-        let dummies = scenario.service.settings.get("DUMMY_IGNITION").is_none_or(|said| said != "false");
+        let dummies = scenario.service.settings.get("DUMMY_IGNITION").map_or(real_tools, |said| said != "false");
         let of_machines =
             |cluster: &&vlab_scenario::Cluster| crate::fault::machine::has_machines(scenario, &cluster.name);
         let several = scenario.clusters.iter().filter(of_machines).find(|cluster| cluster.control_plane_count > 1);
         if let (Target::Process { .. }, true, Some(cluster)) = (target, dummies, several) {
             return unfit(format!(
-                "the machines of {} would get dummy ignition configs, with which only a single node installs; `--hosts sim` runs it, and so \
-                 does a service with its real tools (`--real-tools`, and `DUMMY_IGNITION: \"false\"` in the service's settings)",
+                "the machines of {} would get dummy ignition configs, with which only a single node installs: `DUMMY_IGNITION: \"false\"` in \
+                 the service's settings lets it start the release's installer, or without `--real-tools` the lab's; `--hosts sim` runs it \
+                 as it is",
                 cluster.name
             ));
         }
@@ -481,7 +484,7 @@ mod tests {
 
     #[test]
     fn several_masters_need_more_than_dummy_ignition_configs() {
-        let with = |cluster: &str, count: u32, settings: &str, hosts| {
+        let with = |cluster: &str, count: u32, settings: &str, hosts, real_tools| {
             let text = format!(
                 "version: 1\nname: t\nservice: {{kind: process, program: /bin/true{settings}}}\ncluster: {{{cluster}}}\nhosts: [{{name: n, \
                  role: master, count: {count}}}]\n"
@@ -489,15 +492,19 @@ mod tests {
             let catalogue = Catalogue::embedded();
             let source = vlab_scenario::SourceFile::new("t.yaml", text);
             let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{e}"));
-            let choices = Choices { hosts: Some(hosts), ..Choices::default() };
+            let choices = Choices { hosts: Some(hosts), real_tools, ..Choices::default() };
             prepare(scenario, &catalogue, &choices).map(drop).map_err(|e| e.to_string())
         };
         let ha = "topology: compact, api_vips: [192.168.126.5], ingress_vips: [192.168.126.6]";
-        let refused = with(ha, 3, "", HostKind::Vm).unwrap_err();
-        assert!(refused.contains("the machines of t would get dummy ignition configs"), "{refused}");
-        assert_eq!(with(ha, 3, "", HostKind::Simulated), Ok(()));
-        assert_eq!(with(ha, 3, ", settings: {DUMMY_IGNITION: 'false'}", HostKind::Vm), Ok(()));
-        assert_eq!(with("topology: sno", 1, "", HostKind::Vm), Ok(()));
+        let (dummies, installer) = (", settings: {DUMMY_IGNITION: 'true'}", ", settings: {DUMMY_IGNITION: 'false'}");
+        for (settings, real_tools) in [(dummies, false), ("", true)] {
+            let refused = with(ha, 3, settings, HostKind::Vm, real_tools).unwrap_err();
+            assert!(refused.contains("the machines of t would get dummy ignition configs"), "{refused}");
+            assert_eq!(with(ha, 3, settings, HostKind::Simulated, real_tools), Ok(()));
+            assert_eq!(with("topology: sno", 1, settings, HostKind::Vm, real_tools), Ok(()));
+        }
+        assert_eq!(with(ha, 3, "", HostKind::Vm, false), Ok(()), "the lab's own installer");
+        assert_eq!(with(ha, 3, installer, HostKind::Vm, true), Ok(()));
     }
 
     #[rstest::rstest]

@@ -487,11 +487,12 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
     let Some(scratch) = ground.scratch else {
         return Err(StartError::Database("the run has made no folder for it".to_owned()));
     };
-    let tools = (!ground.real_tools).then(|| scratch.tools());
+    let folder = scratch.tools();
+    let tools = (!ground.real_tools).then_some(StandIns { folder: &folder, installer: Some(ground.vlab) });
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut service = Program::new("service", program, ground.log_file.clone()).ledger(ground.ledger.clone());
     let (work, inside) = (scratch.work(), ground.inside);
-    for (name, value) in environment(ground.prepared, &database, address, &work, tools.as_deref(), &path, inside) {
+    for (name, value) in environment(ground.prepared, &database, address, &work, tools.as_ref(), &path, inside) {
         service = service.env(name, value);
     }
     let begun = Instant::now();
@@ -556,6 +557,15 @@ impl Database {
     }
 }
 
+/// Programs that a real service finds first in its `PATH`.
+#[derive(Clone, Copy, Debug)]
+pub struct StandIns<'a> {
+    /// Their folder.
+    pub folder: &'a Path,
+    /// `vlab`, whose `openshift-install` makes the files of an installation; `None` where the service cannot start it.
+    pub installer: Option<&'a Path>,
+}
+
 /// The environment of the real service on top of the run's own. Three layers, later ones win: the settings that it shares
 /// with the simulated service (time profile and scenario), the fixed ones of a lab without Kubernetes, S3 and registry
 /// together with those that only the real service has (from the scenario), and those that the run must choose ([`OWNED`]).
@@ -566,7 +576,7 @@ pub fn environment(
     database: &Database,
     address: SocketAddr,
     work: &Path,
-    tools: Option<&Path>,
+    tools: Option<&StandIns<'_>>,
     path: &OsStr,
     inside: Option<&Inside>,
 ) -> Vec<(String, OsString)> {
@@ -575,13 +585,14 @@ pub fn environment(
         all.retain(|(known, _)| known != name);
         all.push((name.to_owned(), value));
     };
+    let installer = tools.and_then(|tools| tools.installer);
     // Empty means "not set", which the real service only understands when there is no variable at all.
     for (name, value) in prepared.settings.to_vars().into_iter().filter(|(_, value)| !value.is_empty()) {
         set(name, value.into());
     }
     for (name, value) in [
-        // No openshift-install: ignitions are made of nothing.
-        ("DUMMY_IGNITION", "true"),
+        // Without an installer ignition configs are made of nothing.
+        ("DUMMY_IGNITION", if installer.is_some() { "false" } else { "true" }),
         ("SKIP_CERT_VERIFICATION", "true"),
         // Only one with answers from a data centre would want these.
         ("ENABLE_DATA_COLLECTION", "false"),
@@ -615,12 +626,16 @@ pub fn environment(
     set("DB_PASS", database.password.clone().into());
     set("DB_NAME", database.name.clone().into());
     if let Some(tools) = tools {
-        let mut first = tools.as_os_str().to_owned();
+        let mut first = tools.folder.as_os_str().to_owned();
         if !path.is_empty() {
             first.push(":");
             first.push(path);
         }
         set("PATH", first);
+    }
+    if let Some(installer) = installer {
+        set("VLAB_OPENSHIFT_INSTALL", installer.into());
+        set("VLAB_SEED", prepared.seed.to_string().into());
     }
     all
 }

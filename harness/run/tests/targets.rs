@@ -17,7 +17,7 @@ use vlab_history::Recorder;
 use vlab_model::history::{Source, What};
 use vlab_reports::result::CheckVerdict;
 use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
-use vlab_run::target::{Database, Ground, Inside, OWNED, Running, Scratch, StartError, Target, environment};
+use vlab_run::target::{Database, Ground, Inside, OWNED, Running, Scratch, StandIns, StartError, Target, environment};
 use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
@@ -186,7 +186,7 @@ fn the_real_service_is_told_all_that_it_needs() {
         &database,
         "127.0.0.1:4711".parse().unwrap(),
         Path::new("/w"),
-        Some(Path::new("/tools")),
+        Some(&StandIns { folder: Path::new("/tools"), installer: Some(Path::new("/bin/vlab")) }),
         OsStr::new("/usr/bin:/bin"),
         None,
     );
@@ -206,7 +206,9 @@ fn the_real_service_is_told_all_that_it_needs() {
         ("HTTP_LISTEN_PORT", "4711"),
         ("ENABLE_IMAGE_SERVICE", "false"),
         ("ENABLE_KUBE_API", "false"),
-        ("DUMMY_IGNITION", "true"),
+        ("DUMMY_IGNITION", "false"),
+        ("VLAB_OPENSHIFT_INSTALL", "/bin/vlab"),
+        ("VLAB_SEED", &prepared.seed.to_string()),
         ("SKIP_CERT_VERIFICATION", "true"),
         ("PATH", "/tools:/usr/bin:/bin"),
         // The scenario's own, one that only the real service has and one that both have.
@@ -236,6 +238,7 @@ fn the_real_service_is_told_all_that_it_needs() {
         ("SERVICE_BASE_URL", "http://192.168.126.1:8090"),
         ("IMAGE_SERVICE_BASE_URL", "http://192.168.126.1:8888"),
         ("HTTP_LISTEN_PORT", "1"),
+        ("DUMMY_IGNITION", "true"),
     ] {
         assert_eq!(map.get(name), Some(&value), "{name}");
     }
@@ -259,7 +262,7 @@ fn a_database_is_told_in_parts() {
 #[case("adm release info --image-for=machine-config-operator --insecure=false quay.io/r:1 --registry-config=/t", true)]
 #[case("adm release info --image-for=must-gather quay.io/r:1", true)]
 #[case("adm release info --image-for=okd-rpms quay.io/r:1", false)]
-#[case("adm release extract --command=openshift-install quay.io/r:1", false)]
+#[case("adm release extract --command=openshift-install --to=/nowhere quay.io/r:1", false)]
 #[case("image info --output json quay.io/r:1", false)]
 #[case("", false)]
 fn the_stand_in_answers_only_what_it_must(#[case] args: &str, #[case] answered: bool) {
@@ -269,6 +272,27 @@ fn the_stand_in_answers_only_what_it_must(#[case] args: &str, #[case] answered: 
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(stdout.lines().filter(|l| l.contains("@sha256:")).count(), usize::from(answered), "{stdout}");
     assert_eq!(stdout.is_empty(), !answered);
+}
+
+#[test]
+fn the_stand_in_tells_a_releases_version_and_gives_an_installer() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("stand-ins/oc");
+    let release = "quay.example.org/openshift-release-dev/ocp-release:4.20.1-x86_64";
+    let ask = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.arg(&script).args(args).env("VLAB_OPENSHIFT_INSTALL", "/bin/echo").output().unwrap()
+    };
+    let version = ["adm", "release", "info", "-o", "template", "--template", "'{{.metadata.version}}'"];
+    let told = ask(&[&version[..], &["--insecure=false", release, "--registry-config=/tmp/x"]].concat());
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), "'4.20.1'\n");
+    let to = format!("--to={}", folder.path().display());
+    let extract = ["adm", "release", "extract", "--command=openshift-install", &to, "--insecure=false"];
+    let given = ask(&[&extract[..], &["", release, "--registry-config=/tmp/x"]].concat());
+    assert!(given.status.success(), "{given:?}");
+    let program = folder.path().join("openshift-install");
+    let ran = Command::new(program).args(["create", "manifests"]).env("VLAB_OPENSHIFT_INSTALL", "/bin/echo").output();
+    assert_eq!(String::from_utf8(ran.unwrap().stdout).unwrap(), "openshift-install create manifests\n");
 }
 
 /// Starts `target` in a folder of its own.

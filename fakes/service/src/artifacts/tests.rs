@@ -158,9 +158,9 @@ fn names_of_a_high_availability_cluster() {
             "worker-00000000-0000-0000-0000-000000000103.ign",
             "worker-00000000-0000-0000-0000-000000000104.ign",
             "metadata.json",
-            "install-config.yaml",
-            "kubeadmin-password",
             "kubeconfig-noingress",
+            "kubeadmin-password",
+            "install-config.yaml",
         ]
     );
 }
