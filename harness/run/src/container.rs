@@ -1,6 +1,9 @@
 //! The service under test and its PostgreSQL as two containers on a network of their own.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use vlab_lab::ledger::Ledger;
 
 use crate::prepare::Prepared;
 use crate::target::{
-    Database, OC, PROCESS_READY, READY, StandIns, StartError, environment, free_address, is_ready, who_is,
+    Database, Inside, OC, PROCESS_READY, READY, StandIns, StartError, environment, free_address, is_ready, who_is,
 };
 
 /// Our own image of PostgreSQL, used when it is there.
@@ -30,6 +33,8 @@ const POSTGRES_PORT: u16 = 5432;
 const SERVICE_PORT: u16 = 8090;
 /// Where the stand-ins are in the service's container.
 const TOOLS: &str = "/opt/vlab/bin";
+/// What the stand-in for `oc` gives as the release's installer, in that folder.
+const INSTALLER: &str = "openshift-install";
 /// The service's working directory there: in memory, and everybody may write into it. Not one that an image may have: its
 /// owner and mode would be those of the image.
 const WORK: &str = "/vlab-work";
@@ -67,6 +72,10 @@ pub struct Order<'a> {
     pub real_tools: bool,
     /// How long the service may take until it is ready, when not the usual time.
     pub ready_within: Option<Duration>,
+    /// `vlab`, in the place of the installer that a release image would have.
+    pub vlab: &'a Path,
+    /// How machines see the service, when hosts are virtual machines.
+    pub inside: Option<&'a Inside>,
     /// Cancelled when the user wants an end.
     pub interrupted: &'a CancellationToken,
 }
@@ -324,8 +333,10 @@ async fn start_service(
 ) -> Result<SocketAddr, StartError> {
     // The service must be told under which address it is reached before it starts, so it cannot be the engine that chooses.
     let address = free_address().map_err(StartError::Port)?;
-    let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: None });
-    let env = environment(order.prepared, database, address, Path::new(WORK), tools.as_ref(), OsStr::new(path), None);
+    let program = PathBuf::from(format!("{TOOLS}/{INSTALLER}"));
+    let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: Some(&program) });
+    let env =
+        environment(order.prepared, database, address, Path::new(WORK), tools.as_ref(), OsStr::new(path), order.inside);
     let mut env: Vec<(String, String)> =
         env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();
     for (name, value) in &mut env {
@@ -333,10 +344,10 @@ async fn start_service(
             *value = SERVICE_PORT.to_string();
         }
     }
-    // Only our own image looks at it.
-    env.push(("VLAB_SEED".to_owned(), order.prepared.seed.to_string()));
     let files = match tools {
-        Some(_) => vec![(format!("{TOOLS}/oc"), 0o755, OC.as_bytes().to_vec())],
+        Some(_) => {
+            stand_ins(order.vlab).map_err(|error| StartError::StandIns { path: order.vlab.to_owned(), error })?
+        }
         None => Vec::new(),
     };
     let spec = Spec {
@@ -353,6 +364,41 @@ async fn start_service(
     };
     rising.service = Some(rising.pod.start(spec).await?);
     Ok(address)
+}
+
+/// The stand-ins, and what they need in an image that has other libraries than this machine, or none: `vlab` comes with all of
+/// its own.
+fn stand_ins(vlab: &Path) -> io::Result<Vec<(String, u32, Vec<u8>)>> {
+    let mut files = vec![
+        (format!("{TOOLS}/oc"), 0o755, OC.as_bytes().to_vec()),
+        (format!("{TOOLS}/lib/vlab"), 0o755, fs::read(vlab)?),
+    ];
+    let mut loader = None;
+    for path in loaded_libraries(&fs::read_to_string("/proc/self/maps")?) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.push((format!("{TOOLS}/lib/{name}"), 0o755, fs::read(&path)?));
+        if name.starts_with("ld-") {
+            loader = Some(name);
+        }
+    }
+    // Linked statically it needs no loader.
+    let program = match loader {
+        Some(name) => format!("{TOOLS}/lib/{name} --library-path {TOOLS}/lib {TOOLS}/lib/vlab"),
+        None => format!("{TOOLS}/lib/vlab"),
+    };
+    files.push((format!("{TOOLS}/{INSTALLER}"), 0o755, format!("#!/bin/sh\nexec {program} \"$@\"\n").into_bytes()));
+    Ok(files)
+}
+
+/// The shared libraries in a process's memory, its loader included, by `/proc/<pid>/maps`.
+fn loaded_libraries(maps: &str) -> BTreeSet<PathBuf> {
+    let path = |line: &str| line.find('/').map(|at| PathBuf::from(&line[at..]));
+    let library = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.ends_with(".so") || name.contains(".so."))
+    };
+    maps.lines().filter_map(path).filter(library).collect()
 }
 
 fn conninfo(database: &Database) -> String {
@@ -379,4 +425,51 @@ fn password(seed: u64) -> String {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream((1 << 61) + 1);
     (0..20).map(|_| char::from(b"abcdefghijkmnpqrstuvwxyz23456789"[(rng.next_u32() % 32) as usize])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_told_from_other_mappings() {
+        let maps = "\
+55d0c0000000-55d0c0100000 r--p 00000000 08:01 12 /usr/bin/vlab
+7f254481e000-7f2544844000 r--p 00000000 08:01 13 /usr/lib/x86_64-linux-gnu/libc.so.6
+7f2544844000-7f2544999000 r-xp 00026000 08:01 13 /usr/lib/x86_64-linux-gnu/libc.so.6
+7f2547329000-7f254735e000 r--p 00000000 08:01 14 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0 [stack]
+7f2547400000-7f2547401000 rw-p 00000000 00:00 0
+";
+        let found: Vec<PathBuf> = loaded_libraries(maps).into_iter().collect();
+        let below = Path::new("/usr/lib/x86_64-linux-gnu");
+        assert_eq!(found, [below.join("ld-linux-x86-64.so.2"), below.join("libc.so.6")]);
+    }
+
+    /// The program that is copied is started by the loader that is copied, with the libraries that are copied: here in a folder of
+    /// its own.
+    #[test]
+    fn what_is_copied_into_a_container_runs_without_the_libraries_of_its_image() {
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for (path, mode, bytes) in stand_ins(&program).unwrap() {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let path = folder.path().join(path.trim_start_matches('/'));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = String::from_utf8(bytes.clone());
+            // The folder stands for the root of the container.
+            let bytes = match text {
+                Ok(text) => {
+                    text.replace(TOOLS, folder.path().join(TOOLS.trim_start_matches('/')).to_str().unwrap()).into()
+                }
+                Err(_) => bytes,
+            };
+            let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(mode).open(path).unwrap();
+            io::Write::write_all(&mut file, &bytes).unwrap();
+        }
+        let tools = folder.path().join(TOOLS.trim_start_matches('/'));
+        let ran = std::process::Command::new(tools.join(INSTALLER)).arg("--list").env_clear().output().unwrap();
+        let listed = String::from_utf8(ran.stdout).unwrap();
+        assert!(listed.contains("libraries_are_told_from_other_mappings"), "{listed}");
+    }
 }

@@ -275,9 +275,9 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool) -> Result<(), Pr
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
         // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
-        if !matches!(target, Target::Simulated | Target::Process { .. }) {
+        if matches!(target, Target::Remote { .. }) {
             return unfit(
-                "virtual machines need a service that the run starts as a program so far: the simulated one, or process:<program>"
+                "virtual machines need a service that the run starts: the simulated one, process:<program> or container:<image>"
                     .to_owned(),
             );
         }
@@ -286,7 +286,8 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool) -> Result<(), Pr
         let of_machines =
             |cluster: &&vlab_scenario::Cluster| crate::fault::machine::has_machines(scenario, &cluster.name);
         let several = scenario.clusters.iter().filter(of_machines).find(|cluster| cluster.control_plane_count > 1);
-        if let (Target::Process { .. }, true, Some(cluster)) = (target, dummies, several) {
+        let real = matches!(target, Target::Process { .. } | Target::Container { .. });
+        if let (true, true, Some(cluster)) = (real, dummies, several) {
             return unfit(format!(
                 "the machines of {} would get dummy ignition configs, with which only a single node installs: `DUMMY_IGNITION: \"false\"` in \
                  the service's settings lets it start the release's installer, or without `--real-tools` the lab's; `--hosts sim` runs it \

@@ -640,6 +640,8 @@ impl Bench<'_> {
             ledger: Some(ledger.clone()),
             real_tools: self.options.real_tools,
             ready_within: self.options.ready_within,
+            vlab: &self.options.vlab,
+            inside: self.inside.as_ref(),
             interrupted: &self.options.interrupted,
         };
         let containers = match Box::pin(Containers::start(&order)).await {

@@ -307,6 +307,14 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// What is copied into its container.
+    #[error("the stand-ins for the service's container, with {path}: {error}")]
+    StandIns {
+        /// The program among them.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// No free port.
     #[error("no free port on 127.0.0.1: {0}")]
     Port(io::Error),
@@ -635,8 +643,9 @@ pub fn environment(
     }
     if let Some(installer) = installer {
         set("VLAB_OPENSHIFT_INSTALL", installer.into());
-        set("VLAB_SEED", prepared.seed.to_string().into());
     }
+    // The stand-in for the installer looks at it, and our own image.
+    set("VLAB_SEED", prepared.seed.to_string().into());
     all
 }
 
