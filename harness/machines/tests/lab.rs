@@ -586,27 +586,41 @@ async fn lab_network_answers_and_faults_cut_it() {
     network.set_link("master-0", true).await.unwrap();
     network.set_rate("master-0", Some(1000)).await.unwrap();
     network.set_rate("master-0", None).await.unwrap();
-    // Whether this kernel can delay anything is asked of the kernel, and not of what is tested.
-    let said = folder.join("tc.out");
-    let tc = |words: &str| {
-        sh(&network, folder, &format!("PATH=$PATH:/usr/sbin:/sbin; ( {words} ) > {} 2>&1 || true", said.display()));
-        fs::read_to_string(&said).unwrap()
+
+    // What takes long from the one to the other takes no longer the other way round, and none of it is lost.
+    ip(
+        &network,
+        folder,
+        &["link", "delete", "tap1", "&&", "ip", "link", "add", "tap1", "type", "veth", "peer", "name", "eth1"],
+    );
+    ip(&network, folder, &["link", "set", "tap1", "master", "lab0", "up"]);
+    ip(&network, folder, &["link", "set", "eth1", "up"]);
+    let (one, other) = (host, network.peer_of("worker-0").unwrap());
+    let took = |from: &str, to: &str, mac: &str| -> u128 {
+        let said = inside(&network, folder, &["frame", from, to, mac]);
+        said.parse().unwrap_or_else(|_| panic!("from {from} to {to}: {said}"))
     };
-    let can =
-        tc("tc qdisc add dev eth0 root netem delay 1ms && tc qdisc del dev eth0 root && echo can").contains("can\n");
-    match network.set_delay("master-0", Duration::from_millis(50)).await {
-        Ok(()) => {
-            let shown = tc("tc qdisc show dev tap0");
-            assert!(can && shown.contains("netem") && shown.contains("delay 50ms"), "{shown}");
-            network.set_delay("master-0", Duration::ZERO).await.unwrap();
-            let shown = tc("tc qdisc show dev tap0");
-            assert!(!shown.contains("netem"), "{shown}");
+    let (master, worker, all) = ("52:54:00:00:00:00", "52:54:00:00:00:01", "ff:ff:ff:ff:ff:ff");
+    let delay = Duration::from_millis(700);
+    for slow in [true, false] {
+        network.set_delay(one, other, if slow { delay } else { Duration::ZERO }).await.unwrap();
+        for mac in [worker, all] {
+            let ms = took("eth0", "eth1", mac);
+            assert_eq!(ms >= delay.as_millis(), slow, "to {mac}: {ms} ms");
         }
-        Err(error) => {
-            assert!(!can, "this kernel can delay packets, and the lab network cannot: {error}");
-            assert!(error.to_string().contains("sch_netem"), "{error}");
-        }
+        let ms = took("eth1", "eth0", master);
+        assert!(ms < delay.as_millis(), "back: {ms} ms");
     }
+    // Both at once: what is delayed can be lost, too.
+    network.set_delay(one, other, Duration::from_millis(1)).await.unwrap();
+    network.set_loss(one, other, 100).await.unwrap();
+    let lost = inside(&network, folder, &["frame", "eth0", "eth1", worker]);
+    assert!(lost.contains("Error"), "{lost}");
+    network.heal().await.unwrap();
+    took("eth0", "eth1", worker);
+    network.set_delay(one, other, Duration::ZERO).await.unwrap();
+    let error = network.set_delay(one, Peer::Gateway, delay).await.unwrap_err().to_string();
+    assert_eq!(error, "frames are delayed between two hosts only");
     let error = network.set_link("nobody", true).await.unwrap_err().to_string();
     assert!(error.contains("no host `nobody` in the lab network: master-0, worker-0"), "{error}");
 

@@ -432,7 +432,7 @@ pub static FAULTS: &[FaultRow] = &[
         targets: &[Link],
         lasts: Time,
         params: &[param("rtt_ms", F::Number(1, 600_000), Some("1500"), "round-trip time in milliseconds"), ONE_WAY],
-        hosts: Simulated,
+        hosts: Any,
         purpose: "packets between hosts take long",
     },
     FaultRow {

@@ -19,7 +19,7 @@ run_ignition() {
     for stage in fetch-offline fetch kargs disks mount files umount; do
         if [ $stage = fetch ]; then
             [ -e /run/ignition/neednet ] || [ ! -e /run/ignition.json ] || continue
-            network_up || log 3 "Ignition needs the network, and there is none"
+            network_wait Ignition
         fi
         # Stages that have nothing to do in this configuration: starting the program takes longer than what it does.
         case $stage in

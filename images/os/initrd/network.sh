@@ -94,7 +94,8 @@ apply_file() {
             parent=$(key "$file" vlan parent)
             modprobe -q 8021q
             ip link set "$parent" up 2> /dev/null
-            ip link add link "$parent" name "$device" type vlan id "$(key "$file" vlan id)" || return 1
+            [ -e "/sys/class/net/$device" ] \
+                || ip link add link "$parent" name "$device" type vlan id "$(key "$file" vlan id)" || return 1
             ;;
         *)
             log 3 "${file##*/}: the initrd can do Ethernet and VLAN only; it is used by NetworkManager later"
@@ -115,7 +116,7 @@ apply_file() {
                     [ -n "$value" ] || continue
                     # Without duplicate detection: the address is to be usable at once.
                     [ $family = ipv4 ] || echo 0 > "/proc/sys/net/ipv6/conf/$device/accept_dad"
-                    ip addr add "${value%%,*}" dev "$device" && result=0
+                    ip addr replace "${value%%,*}" dev "$device" && result=0
                     case $value in *,*) ip route add default via "${value#*,}" dev "$device" 2> /dev/null ;; esac
                 done
                 value=$(key "$file" $family gateway)
@@ -130,7 +131,7 @@ apply_file() {
                 ;;
         esac
         for server in $(key "$file" $family dns | tr ';' ' '); do
-            echo "nameserver $server" >> /etc/resolv.conf
+            grep -q -s -x "nameserver $server" /etc/resolv.conf || echo "nameserver $server" >> /etc/resolv.conf
         done
     done
     return $result
@@ -251,6 +252,13 @@ network_up() {
     fi
     [ $nothing = 0 ] && : > /run/vlab/network-up && log 5 "network: $(ip -o addr show scope global 2> /dev/null | awk '{print $2, $4}' | tr '\n' ' ')"
     return $nothing
+}
+
+# Waits for the network as long as it takes: a cable or a DHCP server may come back. $1 needs it.
+network_wait() {
+    until network_up; do
+        log 4 "$1 needs the network, and there is none yet; trying again"
+    done
 }
 
 # NetworkManager is to find devices as if nobody had used them: it keeps its hands off those that somebody has set up.

@@ -360,9 +360,10 @@ pub struct Loss {
     pub percent: u8,
 }
 
-/// Input of `nft -f`: replaces all rules at once, so that there is no moment with half of them.
+/// Input of `nft -f`: replaces all rules at once, so that there is no moment with half of them. What goes from the first to the
+/// second of each of `slow` is not the bridge's to carry.
 #[must_use]
-pub fn nft_rules(spec: &NetworkSpec, losses: &[Loss]) -> String {
+pub fn nft_rules(spec: &NetworkSpec, losses: &[Loss], slow: &[(usize, usize)]) -> String {
     let mut text = String::from("table bridge vlab\ndelete table bridge vlab\ntable bridge vlab {\n");
     // To the gateway is `input`, from it `output`, between hosts `forward`.
     let passes = |loss: &Loss, chain: &str| {
@@ -405,10 +406,20 @@ pub fn nft_rules(spec: &NetworkSpec, losses: &[Loss]) -> String {
             }
             let _ = writeln!(text, "    {rule}counter drop");
         }
+        for (from, to) in slow.iter().filter(|_| chain == "forward") {
+            let _ = writeln!(text, "    iifname {} oifname {} counter drop", names(*from), names(*to));
+        }
         text.push_str("  }\n");
     }
     text.push_str("}\n");
     text
+}
+
+/// The six bytes of a hardware address.
+#[must_use]
+pub fn mac_bytes(text: &str) -> Option<[u8; 6]> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    bytes?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -450,6 +461,13 @@ mod tests {
     }
 
     #[test]
+    fn a_hardware_address_is_six_bytes() {
+        assert_eq!(mac_bytes("52:54:00:aB:00:0f"), Some([0x52, 0x54, 0, 0xab, 0, 0x0f]));
+        assert_eq!(mac_bytes("52:54:00:ab:00"), None);
+        assert_eq!(mac_bytes("52:54:00:ab:00:xx"), None);
+    }
+
+    #[test]
     fn without_dhcp_there_is_only_dns() {
         let conf = dnsmasq_conf(&NetworkSpec { dhcp: false, ..dual() }, Path::new("/run/lab"), "root");
         assert!(!conf.contains("dhcp") && conf.contains("host-record=api.demo.lab.example,192.168.126.5"), "{conf}");
@@ -467,7 +485,7 @@ mod tests {
             assert!(batch.contains(&format!("link set dev {tap} master lab0 up\n")), "{batch}");
         }
         let loss = Loss { from: Peer::Host(0), to: Peer::Host(1), frames: Frames::All, percent: 100 };
-        let rules = nft_rules(&spec, &[loss]);
+        let rules = nft_rules(&spec, &[loss], &[]);
         assert!(rules.contains("iifname { \"tap0\", \"tap0-1\" } oifname \"tap1\" counter drop"), "{rules}");
         spec.hosts[1].more_macs = vec!["52:54:00:aa:00:21".into()];
         assert!(spec.check().unwrap_err().to_string().contains("is there twice"));
@@ -514,10 +532,10 @@ mod tests {
     fn frames_of_everybody_are_lost_wherever_they_pass() {
         let all =
             Loss { from: Peer::Everybody, to: Peer::Everybody, frames: Frames::Tcp(&[6443, 22623]), percent: 100 };
-        let rules = nft_rules(&dual(), &[all]);
+        let rules = nft_rules(&dual(), &[all], &[]);
         let lost: Vec<&str> = rules.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
         assert_eq!(lost, ["tcp dport { 6443, 22623 } counter drop"; 3], "{rules}");
-        let to_one = nft_rules(&dual(), &[Loss { to: Peer::Host(1), ..all }]);
+        let to_one = nft_rules(&dual(), &[Loss { to: Peer::Host(1), ..all }], &[]);
         let lost: Vec<&str> = to_one.lines().map(str::trim).filter(|line| line.ends_with("drop")).collect();
         assert_eq!(lost, ["oifname \"tap1\" tcp dport { 6443, 22623 } counter drop"; 2], "{to_one}");
     }
@@ -536,7 +554,8 @@ mod tests {
                 of(Frames::Dhcp),
                 of(Frames::Ntp),
                 of(Frames::LongerThan(1400)),
-            ]
+            ],
+            &[(0, 1)],
         ));
     }
 

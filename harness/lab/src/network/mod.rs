@@ -6,8 +6,8 @@
 //! * machines are plugged into [`Network::tap`] and started in [`Network::namespace`] (see [`crate::machines`]);
 //! * the gateway listens with [`Network::listen`] on an address of [`Network::gateways`] and forwards to wherever the service
 //!   is; [`Network::forward`] does just that for a service on this machine's loopback;
-//! * the fault engine calls [`Network::set_loss`], [`Network::cut`], [`Network::set_link`], [`Network::set_rate`],
-//!   [`Network::answer_wrongly`], [`Network::take_address`] and [`Network::heal`];
+//! * the fault engine calls [`Network::set_loss`], [`Network::set_delay`], [`Network::cut`], [`Network::set_link`],
+//!   [`Network::set_rate`], [`Network::answer_wrongly`], [`Network::take_address`] and [`Network::heal`];
 //! * whoever watches the run waits for [`Network::failed`]: a lab whose dnsmasq has died is inconclusive, and the product
 //!   is not to blame.
 //!
@@ -15,6 +15,7 @@
 
 pub mod clock;
 pub mod config;
+mod delay;
 pub mod namespace;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ use std::time::Duration;
 
 use crate::ledger::Ledger;
 use crate::process::{Child, Program};
+
+use delay::{Plug, Relay, Way};
 
 pub use config::{ClusterName, DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer, WrongName};
 pub use namespace::{Form, Namespace, NetworkError, Place};
@@ -70,12 +73,25 @@ pub struct Network {
     spec: NetworkSpec,
     folder: PathBuf,
     losses: Mutex<BTreeMap<(Peer, Peer, Frames), u8>>,
+    /// The same as a list, for frames that the bridge does not carry.
+    loss_list: Arc<Mutex<Vec<Loss>>>,
+    /// Whoever holds it is the only one who makes the bridge's rules.
+    delays: tokio::sync::Mutex<Delays>,
     /// Names that are answered wrongly. Whoever holds it is the only one who starts dnsmasq again.
     wrong_names: tokio::sync::Mutex<Vec<WrongName>>,
     // Fields are dropped in this order.
     dnsmasq: Mutex<Arc<Child>>,
     server: Server,
     namespace: Arc<Namespace>,
+}
+
+/// Frames that take their time.
+#[derive(Debug, Default)]
+struct Delays {
+    /// How long, by places of sender and receiver.
+    ways: BTreeMap<(usize, usize), Duration>,
+    /// What carries them, while there are some.
+    relay: Option<Relay>,
 }
 
 /// How dnsmasq is started.
@@ -141,8 +157,9 @@ impl Network {
         let namespace = made.await.map_err(|error| NetworkError::Spec(error.to_string()))??;
         let server = Server { executable, ledger };
         let dnsmasq = Mutex::new(server.start(&spec, &folder, &namespace).await?);
-        let (losses, wrong_names) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { spec, folder, losses, wrong_names, dnsmasq, server, namespace })
+        let (losses, loss_list, wrong_names) = (Mutex::default(), Arc::default(), tokio::sync::Mutex::default());
+        let delays = tokio::sync::Mutex::default();
+        Ok(Self { spec, folder, losses, loss_list, delays, wrong_names, dnsmasq, server, namespace })
     }
 
     /// What it was made from.
@@ -257,17 +274,30 @@ impl Network {
     /// # Errors
     /// nftables refuses.
     pub async fn set_loss_of(&self, from: Peer, to: Peer, frames: Frames, percent: u8) -> Result<(), NetworkError> {
-        let rules = {
+        let delays = self.delays.lock().await;
+        {
             let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
             match percent {
                 0 => losses.remove(&(from, to, frames)),
                 _ => losses.insert((from, to, frames), percent.min(100)),
             };
+        }
+        self.rule(&delays.ways, "lose frames").await
+    }
+
+    /// Makes the bridge's rules anew.
+    async fn rule(&self, delays: &BTreeMap<(usize, usize), Duration>, what: &'static str) -> Result<(), NetworkError> {
+        let rules = {
+            let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
             let loss =
                 |(&(from, to, frames), &percent): (&(Peer, Peer, Frames), &u8)| Loss { from, to, frames, percent };
-            config::nft_rules(&self.spec, &losses.iter().map(loss).collect::<Vec<_>>())
+            let list: Vec<Loss> = losses.iter().map(loss).collect();
+            let slow: Vec<(usize, usize)> = delays.keys().copied().collect();
+            let rules = config::nft_rules(&self.spec, &list, &slow);
+            *self.loss_list.lock().unwrap_or_else(PoisonError::into_inner) = list;
+            rules
         };
-        self.tool("nft", vec!["-f".into(), "-".into()], rules, "lose frames").await
+        self.tool("nft", vec!["-f".into(), "-".into()], rules, what).await
     }
 
     /// Nothing passes between two peers in either direction.
@@ -279,13 +309,14 @@ impl Network {
         self.set_loss(other, one, 100).await
     }
 
-    /// No frame is lost any more (links that are down and limited rates stay as they are).
+    /// No frame is lost any more (delays, links that are down and limited rates stay as they are).
     ///
     /// # Errors
     /// nftables refuses.
     pub async fn heal(&self) -> Result<(), NetworkError> {
+        let delays = self.delays.lock().await;
         self.losses.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.tool("nft", vec!["-f".into(), "-".into()], config::nft_rules(&self.spec, &[]), "stop losing frames").await
+        self.rule(&delays.ways, "stop losing frames").await
     }
 
     /// A name of the cluster is answered wrongly from now on, or not any more. Of several that are wrong in one way at a time
@@ -349,20 +380,48 @@ impl Network {
         Ok(())
     }
 
-    /// Delays what a host receives; zero takes the delay away. Not every kernel can.
+    /// How long frames from one host to another take; zero: as long as they take. The harness carries them itself (see the module
+    /// `delay`), so any kernel can.
     ///
     /// # Errors
-    /// There is no such host, or the kernel has no `netem`.
-    pub async fn set_delay(&self, host: &str, delay: Duration) -> Result<(), NetworkError> {
-        for tap in self.taps(host)? {
-            let words = match delay.is_zero() {
-                false => format!("qdisc replace dev {tap} root netem delay {}ms", delay.as_millis()),
-                true => format!("qdisc replace dev {tap} root pfifo_fast"),
-            };
-            let words = words.split(' ').map(str::to_owned).collect();
-            self.tool("tc", words, String::new(), "delay a link (sch_netem)").await?;
-        }
-        Ok(())
+    /// One of them is no host, or the system does not permit it.
+    pub async fn set_delay(&self, from: Peer, to: Peer, delay: Duration) -> Result<(), NetworkError> {
+        let (Peer::Host(one), Peer::Host(other)) = (from, to) else {
+            return Err(NetworkError::Spec("frames are delayed between two hosts only".to_owned()));
+        };
+        let mut delays = self.delays.lock().await;
+        match delay.is_zero() {
+            true => delays.ways.remove(&(one, other)),
+            false => delays.ways.insert((one, other), delay),
+        };
+        let ways: Vec<Way> = delays.ways.iter().map(|(&(from, to), &delay)| Way { from, to, delay }).collect();
+        let next = match ways.is_empty() {
+            true => None,
+            false => Some(self.relay(ways).await?),
+        };
+        // Carried twice for a moment rather than not at all.
+        let ruled = self.rule(&delays.ways, "delay frames").await;
+        let before = std::mem::replace(&mut delays.relay, next);
+        // It sends what is still under way.
+        tokio::task::spawn_blocking(move || drop(before))
+            .await
+            .map_err(|error| NetworkError::Spec(error.to_string()))?;
+        ruled
+    }
+
+    async fn relay(&self, ways: Vec<Way>) -> Result<Relay, NetworkError> {
+        let plug = |(place, host): (usize, &NetworkHost)| {
+            let plugs = host.macs().zip(config::taps(&self.spec, place));
+            plugs
+                .filter_map(move |(mac, tap)| Some(Plug { tap, place, mac: config::mac_bytes(mac)? }))
+                .collect::<Vec<_>>()
+        };
+        let plugs: Vec<Plug> = self.spec.hosts.iter().enumerate().flat_map(plug).collect();
+        let (namespace, losses) = (Arc::clone(&self.namespace), Arc::clone(&self.loss_list));
+        let started =
+            tokio::task::spawn_blocking(move || Relay::start(plugs, ways, losses, |tap| namespace.packets(tap)));
+        let tell = |why: String| NetworkError::Tool { what: "delay frames".to_owned(), why };
+        started.await.map_err(|error| tell(error.to_string()))?.map_err(|error| tell(error.to_string()))
     }
 
     async fn tool(
@@ -461,5 +520,5 @@ pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
         }
         other => other,
     })?;
-    namespace.tool("nft", &["-f", "-"], &config::nft_rules(&spec, &[]), "make rules for the bridge")
+    namespace.tool("nft", &["-f", "-"], &config::nft_rules(&spec, &[], &[]), "make rules for the bridge")
 }

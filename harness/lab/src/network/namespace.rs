@@ -180,11 +180,44 @@ impl Place {
     }
 }
 
-/// Which socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Tcp,
-    Udp,
+/// A socket that somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    /// A TCP listener.
+    Tcp(SocketAddr),
+    /// UDP.
+    Udp(SocketAddr),
+    /// Whole frames of an interface.
+    Packets(String),
+}
+
+impl Wanted {
+    /// As words of a command line; [`Self::of_words`] reads them.
+    fn words(&self) -> [String; 2] {
+        match self {
+            Self::Tcp(address) => ["tcp".to_owned(), address.to_string()],
+            Self::Udp(address) => ["udp".to_owned(), address.to_string()],
+            Self::Packets(interface) => ["packets".to_owned(), interface.clone()],
+        }
+    }
+
+    fn of_words(kind: &str, which: &str) -> Result<Self, String> {
+        let address = || which.parse().map_err(|error| format!("{which:?}: {error}"));
+        match kind {
+            "tcp" => address().map(Self::Tcp),
+            "udp" => address().map(Self::Udp),
+            "packets" => Ok(Self::Packets(which.to_owned())),
+            _ => Err(format!("there is no socket of the kind {kind:?}")),
+        }
+    }
+
+    fn open(&self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Self::Tcp(address) => TcpListener::bind(address)?.into(),
+            Self::Udp(address) => UdpSocket::bind(address)?.into(),
+            Self::Packets(interface) => super::delay::packet_socket(interface)?,
+        })
+    }
 }
 
 impl Namespace {
@@ -320,7 +353,9 @@ impl Namespace {
     /// # Errors
     /// The address is not one of the namespace, or is taken.
     pub fn listen(&self, address: SocketAddr) -> Result<TcpListener, NetworkError> {
-        self.socket(Kind::Tcp, address).map(TcpListener::from).map_err(|error| NetworkError::Listen { address, error })
+        self.socket(Wanted::Tcp(address))
+            .map(TcpListener::from)
+            .map_err(|error| NetworkError::Listen { address, error })
     }
 
     /// A UDP socket in it.
@@ -328,36 +363,35 @@ impl Namespace {
     /// # Errors
     /// The address is not one of the namespace, or is taken.
     pub fn udp(&self, address: SocketAddr) -> Result<UdpSocket, NetworkError> {
-        self.socket(Kind::Udp, address).map(UdpSocket::from).map_err(|error| NetworkError::Listen { address, error })
+        self.socket(Wanted::Udp(address)).map(UdpSocket::from).map_err(|error| NetworkError::Listen { address, error })
     }
 
-    fn socket(&self, kind: Kind, address: SocketAddr) -> io::Result<OwnedFd> {
+    /// A packet socket on one of its interfaces, with virtio's header before each frame.
+    pub(super) fn packets(&self, interface: &str) -> io::Result<OwnedFd> {
+        self.socket(Wanted::Packets(interface.to_owned()))
+    }
+
+    fn socket(&self, wanted: Wanted) -> io::Result<OwnedFd> {
         match self.form {
             // A thread can be in another network than its process.
             Form::Named => {
                 let net = self.net.try_clone()?;
                 let opened = std::thread::spawn(move || {
                     setns(net, CloneFlags::CLONE_NEWNET)?;
-                    open(kind, address)
+                    wanted.open()
                 });
                 opened.join().map_err(|_| io::Error::other("the thread that opens it has failed"))?
             }
             // But not in another user namespace: a process does it and passes the socket on.
-            Form::User => self.socket_by_process(kind, address),
+            Form::User => self.socket_by_process(&wanted),
         }
     }
 
-    fn socket_by_process(&self, kind: Kind, address: SocketAddr) -> io::Result<OwnedFd> {
+    fn socket_by_process(&self, wanted: &Wanted) -> io::Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair()?;
-        let word = match kind {
-            Kind::Tcp => "tcp",
-            Kind::Udp => "udp",
-        };
+        let [kind, which] = wanted.words();
         let mut command = std::process::Command::new(&self.helper);
-        command
-            .args([VERB, word, &address.to_string()])
-            .stdin(OwnedFd::from(theirs))
-            .stderr(std::process::Stdio::piped());
+        command.args([VERB, &kind, &which]).stdin(OwnedFd::from(theirs)).stderr(std::process::Stdio::piped());
         let birth = crate::spawn::Birth { new_session: false, death_signal: None, entry: Some(self.entry()) };
         let mut child = crate::spawn::spawn(command, birth)?;
         let mut said = String::new();
@@ -440,22 +474,16 @@ pub(crate) fn find(program: &str) -> Result<PathBuf, NetworkError> {
     in_path(program).ok_or_else(|| NetworkError::Missing { program: program.to_owned(), package: package_of(program) })
 }
 
-fn open(kind: Kind, address: SocketAddr) -> io::Result<OwnedFd> {
-    Ok(match kind {
-        Kind::Tcp => TcpListener::bind(address)?.into(),
-        Kind::Udp => UdpSocket::bind(address)?.into(),
-    })
-}
-
 /// What a binary does whose first argument is [`VERB`]: `hold` makes a user and a network namespace and sleeps until stdin
-/// ends; `tcp <address>` and `udp <address>` open a socket and pass it on over stdin.
+/// ends; `tcp <address>`, `udp <address>` and `packets <interface>` open a socket and pass it on over stdin.
 #[must_use]
 pub fn in_namespace_main(args: &[OsString]) -> ExitCode {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let done = match words[..] {
         ["hold"] => hold().map_err(|error| error.to_string()),
-        ["tcp", address] => pass_on(Kind::Tcp, address).map_err(|error| error.to_string()),
-        ["udp", address] => pass_on(Kind::Udp, address).map_err(|error| error.to_string()),
+        [kind, which] => {
+            Wanted::of_words(kind, which).and_then(|wanted| pass_on(&wanted).map_err(|error| error.to_string()))
+        }
         _ => Err("wrong words behind the verb".to_owned()),
     };
     match done {
@@ -484,9 +512,8 @@ fn hold() -> io::Result<()> {
     Ok(())
 }
 
-fn pass_on(kind: Kind, address: &str) -> io::Result<()> {
-    let address = address.parse().map_err(io::Error::other)?;
-    let socket = open(kind, address)?;
+fn pass_on(wanted: &Wanted) -> io::Result<()> {
+    let socket = wanted.open()?;
     let sockets = [socket.as_raw_fd()];
     let message = [ControlMessage::ScmRights(&sockets)];
     sendmsg::<()>(io::stdin().as_raw_fd(), &[IoSlice::new(b"+")], &message, MsgFlags::empty(), None)?;
@@ -513,6 +540,17 @@ fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wanted_survives_a_command_line() {
+        let address = || "[fd00::1]:8090".parse().unwrap();
+        for wanted in [Wanted::Tcp(address()), Wanted::Udp(address()), Wanted::Packets("tap0".into())] {
+            let [kind, which] = wanted.words();
+            assert_eq!(Wanted::of_words(&kind, &which), Ok(wanted));
+        }
+        assert!(Wanted::of_words("tcp", "nowhere").unwrap_err().contains("nowhere"));
+        assert!(Wanted::of_words("raw", "tap0").is_err());
+    }
 
     #[test]
     fn only_names_are_removed() {

@@ -2,17 +2,25 @@
 //!
 //! * `mini-lab run <registry> <folder> <machines>`: network and machines, under a supervisor; says `ready` and waits;
 //! * `mini-lab lease <interface> <mac>`: asks for an address by DHCP on an interface of the network that it is started in;
-//! * `mini-lab ask <server> <name>`: asks a DNS server for the IPv4 addresses of a name.
+//! * `mini-lab ask <server> <name>`: asks a DNS server for the IPv4 addresses of a name;
+//! * `mini-lab frame <interface> <interface> <mac>`: sends a frame to that address from the one and says after how many
+//!   milliseconds it came out of the other.
 
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use uuid::Uuid;
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::machines::tiny::{Then, boot_sector};
@@ -34,9 +42,38 @@ fn main() -> Result<ExitCode, Fault> {
         }
         ["lease", interface, mac] => println!("{}", lease(interface, mac)?),
         ["ask", server, name] => println!("{:?}", ask(server.parse()?, name)?),
-        _ => return Err("run <registry> <folder> <machines> | lease <interface> <mac> | ask <server> <name>".into()),
+        ["frame", from, to, mac] => println!("{}", frame(from, to, mac)?),
+        _ => return Err("run <registry> <folder> <machines> | lease <interface> <mac> | ask <server> <name> | frame <interface> <interface> <mac>".into()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A packet socket on that interface, which gives up after five seconds.
+fn packets(interface: &str) -> Result<OwnedFd, Fault> {
+    let of_interface = |found: nix::ifaddrs::InterfaceAddress| {
+        let address = *found.address.as_ref()?.as_link_addr()?;
+        (found.interface_name == interface).then_some(address)
+    };
+    let address: LinkAddr = nix::ifaddrs::getifaddrs()?.find_map(of_interface).ok_or("no such interface")?;
+    let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
+    bind(fd.as_raw_fd(), &address)?;
+    setsockopt(&fd, ReceiveTimeout, &TimeVal::seconds(5))?;
+    Ok(fd)
+}
+
+fn frame(from: &str, to: &str, mac: &str) -> Result<u128, Fault> {
+    let (from, to) = (packets(from)?, packets(to)?);
+    let mut sent: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>()?;
+    sent.extend([0x52, 0x54, 0, 0, 0, 0x77]);
+    // The first Ethernet type for experiments (IEEE 802), and what tells the frame from others.
+    sent.extend([0x88, 0xb5]);
+    sent.extend(u128::from(std::process::id()).to_be_bytes());
+    sent.resize(60, 0);
+    let begun = Instant::now();
+    send(from.as_raw_fd(), &sent, MsgFlags::empty())?;
+    let mut received = [0; 2048];
+    while recv(to.as_raw_fd(), &mut received, MsgFlags::empty())? < sent.len() || received[..sent.len()] != sent {}
+    Ok(begun.elapsed().as_millis())
 }
 
 async fn run(registry: PathBuf, folder: PathBuf, count: usize) -> Result<(), Fault> {

@@ -48,6 +48,13 @@ pub enum Deed {
         /// From the first to the second only.
         one_way: bool,
     },
+    /// Frames between two machines take so long, in one direction only or in both.
+    Delay {
+        /// Milliseconds there and back.
+        rtt_ms: u32,
+        /// From the first to the second only, which takes all of it.
+        one_way: bool,
+    },
     /// The lab's DNS answers a name of the cluster wrongly; as before at the end.
     WrongName(WrongName),
     /// Somebody who is no host of the cluster has an address, and answers for it; nobody has it at the end.
@@ -64,6 +71,7 @@ impl Deed {
             Deed::GatewayCut
                 | Deed::Unheard(_)
                 | Deed::Loss { .. }
+                | Deed::Delay { .. }
                 | Deed::WrongName(_)
                 | Deed::TakeAddress(_)
                 | Deed::Closed(_)
@@ -85,6 +93,7 @@ impl Deed {
             Deed::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
             Deed::Loss { percent: 100, .. } => "the way was cut",
             Deed::Loss { .. } => "frames are lost",
+            Deed::Delay { .. } => "frames take long",
             Deed::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
             Deed::WrongName(_) => "DNS answers wrongly",
             Deed::TakeAddress(_) => "the address is somebody else's",
@@ -150,6 +159,11 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
             Ok(Deed::SlowDisk { writes: u32::try_from(1000 / ms.max(1)).unwrap_or(1) })
         }
         FaultKind::Partition => between(Frames::All, 100),
+        FaultKind::Latency => match scenario.infra_env.static_networks.is_empty() {
+            true => Ok(Deed::Delay { rtt_ms: u32::try_from(number("rtt_ms")).unwrap_or(u32::MAX), one_way }),
+            // Frames with a tag would lose it on the way.
+            false => Err("frames of static networks, which may have VLANs, cannot be delayed".to_owned()),
+        },
         FaultKind::PacketLoss => between(Frames::All, number("percent")),
         FaultKind::MtuBlackHole => between(Frames::LongerThan(u16::try_from(number("bytes")).unwrap_or(u16::MAX)), 100),
         FaultKind::DnsMissing => wrong(name, None),

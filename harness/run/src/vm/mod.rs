@@ -714,6 +714,17 @@ async fn injure(
             }
             Ok(())
         }
+        Deed::Delay { rtt_ms, one_way } => {
+            let rtt = Duration::from_millis(if undo { 0 } else { rtt_ms.into() });
+            for other in to.iter().filter(|other| *other != name) {
+                let (a, b) = (peer(network, name)?, peer(network, other)?);
+                network.set_delay(a, b, if one_way { rtt } else { rtt / 2 }).await.map_err(|e| text(&e))?;
+                if !one_way {
+                    network.set_delay(b, a, rtt / 2).await.map_err(|e| text(&e))?;
+                }
+            }
+            Ok(())
+        }
         Deed::WrongName(wrong) => network.answer_wrongly(wrong, !undo).await.map_err(|e| text(&e)),
         Deed::TakeAddress(address) => network.take_address(address, !undo).await.map_err(|e| text(&e)),
         Deed::Closed(ports) => {
