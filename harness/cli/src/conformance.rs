@@ -117,10 +117,7 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
         return code;
     }
     let _ = vlab_lab::doctor::raise_open_files();
-    let options = match args.lab.options(text.into_bytes(), interrupted(), Show::Nothing) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
+    let options = args.lab.options(text.into_bytes(), interrupted(), Show::Nothing);
     if !prepared.target.is_owned() {
         say("only what the checks make themselves is changed and removed: clusters, infra-envs and hosts named vc-…");
     }

@@ -265,10 +265,7 @@ async fn one_run(
     }
     let target = prepared.target.to_string();
     let live = if std::io::stderr().is_terminal() { Show::Hosts(Screen::default()) } else { Show::Nothing };
-    let options = running
-        .lab
-        .options(text, running.interrupted.clone(), live)
-        .map_err(|_| "cannot find my own program file".to_owned())?;
+    let options = running.lab.options(text, running.interrupted.clone(), live);
     let outcome = Box::pin(real::run(&prepared, options)).await;
     let result = outcome.result;
     let dir = outcome.dir.ok_or_else(|| format!("{name} on {target}: no folder for the run"))?;

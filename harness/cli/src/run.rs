@@ -168,19 +168,11 @@ impl LabArgs {
         self.output_dir.clone().unwrap_or_else(runs_folder)
     }
 
-    /// The options of one run, or the exit code.
-    pub(crate) fn options(
-        &self,
-        scenario_text: Vec<u8>,
-        interrupted: CancellationToken,
-        live: Show,
-    ) -> Result<RealOptions, u8> {
-        let vlab = std::env::current_exe().map_err(|error| {
-            say(&format!("cannot find my own program file: {error}"));
-            exit::INTERNAL
-        })?;
-        Ok(RealOptions {
-            vlab,
+    /// The options of one run.
+    pub(crate) fn options(&self, scenario_text: Vec<u8>, interrupted: CancellationToken, live: Show) -> RealOptions {
+        RealOptions {
+            // What is started later is this program, also when it was built anew while it runs.
+            vlab: PathBuf::from("/proc/self/exe"),
             runs: self.runs(),
             scenario_text,
             interrupted,
@@ -191,7 +183,7 @@ impl LabArgs {
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
             tell: say,
-        })
+        }
     }
 }
 

@@ -320,11 +320,7 @@ impl Task {
             self.screen.suspend(|| say(&format!("{name}: its hosts are {hosts}: {why}")));
         }
         for attempt in 0..=self.how.retries {
-            let options = match self.real_options(looked_at) {
-                Ok(options) => options,
-                Err(_) => return,
-            };
-            let outcome = Box::pin(real::run(&self.order.prepared, options)).await;
+            let outcome = Box::pin(real::run(&self.order.prepared, self.real_options(looked_at))).await;
             let result = &outcome.result;
             let last = attempt == self.how.retries
                 || result.verdict == Verdict::Passed
@@ -358,17 +354,17 @@ impl Task {
         }
     }
 
-    fn real_options(&self, looked_at: bool) -> Result<RealOptions, u8> {
+    fn real_options(&self, looked_at: bool) -> RealOptions {
         let live = match (looked_at, self.how.jobs) {
             (false, _) => Show::Nothing,
             (true, 1) => Show::Hosts(self.screen.clone()),
             (true, _) => Show::Line(self.screen.clone()),
         };
-        let mut options = self.options.lab.options(self.order.text.clone(), self.interrupted.clone(), live)?;
+        let mut options = self.options.lab.options(self.order.text.clone(), self.interrupted.clone(), live);
         options.ability.clone_from(&self.ability);
         options.keep = self.how.keep;
         options.pause_on_failure = self.how.pause_on_failure;
-        Ok(options)
+        options
     }
 }
 

@@ -496,7 +496,8 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
         return Err(StartError::Database("the run has made no folder for it".to_owned()));
     };
     let folder = scratch.tools();
-    let tools = (!ground.real_tools).then_some(StandIns { folder: &folder, installer: Some(ground.vlab) });
+    let vlab = seen_by_others(ground.vlab);
+    let tools = (!ground.real_tools).then_some(StandIns { folder: &folder, installer: Some(&vlab) });
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut service = Program::new("service", program, ground.log_file.clone()).ledger(ground.ledger.clone());
     let (work, inside) = (scratch.work(), ground.inside);
@@ -524,6 +525,14 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
         }
     };
     Ok(Running { child: Some(child), endpoint, version, ready })
+}
+
+/// What another process calls a file that this one may call by `/proc/self`.
+fn seen_by_others(path: &Path) -> PathBuf {
+    match path.strip_prefix("/proc/self") {
+        Ok(below) => Path::new("/proc").join(std::process::id().to_string()).join(below),
+        Err(_) => path.to_owned(),
+    }
 }
 
 /// A port of 127.0.0.1 that was free a moment ago: the real service takes a number and cannot be told to take any.

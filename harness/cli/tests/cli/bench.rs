@@ -85,7 +85,12 @@ impl Bench {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(VLAB);
+        self.command_of(VLAB.as_ref(), args)
+    }
+
+    /// The same with another file of the program.
+    pub(crate) fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .env("XDG_RUNTIME_DIR", self.path("ledgers"))
@@ -107,7 +112,12 @@ impl Bench {
 
     /// Starts it and does not wait.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let child = self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        self.start_as(VLAB.as_ref(), args)
+    }
+
+    /// The same with another file of the program.
+    pub(crate) fn start_as(&self, program: &Path, args: &[&str]) -> Running {
+        let child = self.command_of(program, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Running { child: Some(child) }
     }
 

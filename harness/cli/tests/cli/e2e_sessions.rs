@@ -5,7 +5,7 @@ use std::fs;
 use vlab_reports::session::{Outcome, Session};
 use vlab_reports::spread::Series;
 
-use crate::bench::{Bench, RUN};
+use crate::bench::{Bench, RUN, VLAB};
 
 /// A scenario without an installation: a second of wall time, or two.
 fn quick(name: &str, expected: &str) -> String {
@@ -67,6 +67,22 @@ fn a_session_that_was_killed_can_be_taken_up() {
     assert!(left >= 1);
     bench.vlab(&["rerun", "--quiet"]).ends_with(0);
     assert_eq!(session(&bench).count(Outcome::Passed), left);
+}
+
+/// Who builds the program anew while a long session runs loses nothing.
+#[test]
+fn a_session_survives_that_its_program_is_built_anew() {
+    let bench = Bench::new();
+    let good = bench.file("good.yaml", quick("good", "known"));
+    let program = bench.path("vlab");
+    fs::hard_link(VLAB, &program).or_else(|_| fs::copy(VLAB, &program).map(drop)).unwrap();
+    let run = bench.start_as(&program, &["scenario", &good, "--repeat", "3", "--quiet"]);
+    crate::bench::until("the end of the first run", RUN, || {
+        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(Outcome::Passed) > 0)
+    });
+    fs::remove_file(&program).unwrap();
+    run.end(RUN).ends_with(0);
+    assert_eq!(session(&bench).count(Outcome::Passed), 3);
 }
 
 #[test]
