@@ -334,7 +334,7 @@ async fn start_service(
     // The service must be told under which address it is reached before it starts, so it cannot be the engine that chooses.
     let address = free_address().map_err(StartError::Port)?;
     let program = PathBuf::from(format!("{TOOLS}/{INSTALLER}"));
-    let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: Some(&program) });
+    let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: &program });
     let env =
         environment(order.prepared, database, address, Path::new(WORK), tools.as_ref(), OsStr::new(path), order.inside);
     let mut env: Vec<(String, String)> =

@@ -497,7 +497,7 @@ async fn process_once(program: &Path, ground: &Ground<'_>, again: Option<SocketA
     };
     let folder = scratch.tools();
     let vlab = seen_by_others(ground.vlab);
-    let tools = (!ground.real_tools).then_some(StandIns { folder: &folder, installer: Some(&vlab) });
+    let tools = (!ground.real_tools).then_some(StandIns { folder: &folder, installer: &vlab });
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut service = Program::new("service", program, ground.log_file.clone()).ledger(ground.ledger.clone());
     let (work, inside) = (scratch.work(), ground.inside);
@@ -579,8 +579,8 @@ impl Database {
 pub struct StandIns<'a> {
     /// Their folder.
     pub folder: &'a Path,
-    /// `vlab`, whose `openshift-install` makes the files of an installation; `None` where the service cannot start it.
-    pub installer: Option<&'a Path>,
+    /// What the stand-in for `oc` gives as a release's installer: `vlab`, or what starts it.
+    pub installer: &'a Path,
 }
 
 /// The environment of the real service on top of the run's own. Three layers, later ones win: the settings that it shares
@@ -602,14 +602,13 @@ pub fn environment(
         all.retain(|(known, _)| known != name);
         all.push((name.to_owned(), value));
     };
-    let installer = tools.and_then(|tools| tools.installer);
     // Empty means "not set", which the real service only understands when there is no variable at all.
     for (name, value) in prepared.settings.to_vars().into_iter().filter(|(_, value)| !value.is_empty()) {
         set(name, value.into());
     }
     for (name, value) in [
         // Without an installer ignition configs are made of nothing.
-        ("DUMMY_IGNITION", if installer.is_some() { "false" } else { "true" }),
+        ("DUMMY_IGNITION", if tools.is_some() { "false" } else { "true" }),
         ("SKIP_CERT_VERIFICATION", "true"),
         // Only one with answers from a data centre would want these.
         ("ENABLE_DATA_COLLECTION", "false"),
@@ -649,9 +648,7 @@ pub fn environment(
             first.push(path);
         }
         set("PATH", first);
-    }
-    if let Some(installer) = installer {
-        set("VLAB_OPENSHIFT_INSTALL", installer.into());
+        set("VLAB_OPENSHIFT_INSTALL", tools.installer.into());
     }
     // The stand-in for the installer looks at it, and our own image.
     set("VLAB_SEED", prepared.seed.to_string().into());

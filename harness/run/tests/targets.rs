@@ -186,7 +186,7 @@ fn the_real_service_is_told_all_that_it_needs() {
         &database,
         "127.0.0.1:4711".parse().unwrap(),
         Path::new("/w"),
-        Some(&StandIns { folder: Path::new("/tools"), installer: Some(Path::new("/bin/vlab")) }),
+        Some(&StandIns { folder: Path::new("/tools"), installer: Path::new("/bin/vlab") }),
         OsStr::new("/usr/bin:/bin"),
         None,
     );
