@@ -491,8 +491,12 @@ impl Bench<'_> {
             ledger.keep();
         }
         let ledger = Arc::new(ledger);
-        let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"))
-            .map_err(|e| lab("supervisor")(&e))?;
+        let supervisor = Supervisor::spawn_as(&self.options.vlab, &ledger, &self.dir.file("supervisor.log"));
+        let supervisor = supervisor.map_err(|e| {
+            // Nothing is in it yet, and there is nobody to remove it.
+            let _ = ledger.close();
+            lab("supervisor")(&e)
+        })?;
         self.ledger = Some((ledger.clone(), supervisor));
         if self.prepared.has(HostKind::Vm) {
             return Box::pin(self.set_up_with_machines(result, &run_id, &ledger)).await;

@@ -11,7 +11,7 @@ use vlab_reports::result::{CheckKind, CheckVerdict};
 use vlab_run::live::Show;
 use vlab_run::prepare::{Choices, prepare};
 use vlab_run::real::{Outcome, RealOptions, run};
-use vlab_scenario::{Catalogue, FaultPhase, Need};
+use vlab_scenario::{Catalogue, FaultPhase, HostKind, Need};
 
 use crate::bench::{RUN, VLAB};
 
@@ -163,4 +163,20 @@ async fn an_interrupted_run_undoes_its_faults() {
     assert!(leaks.iter().all(|c| c.verdict == CheckVerdict::Passed) && !leaks.is_empty(), "{leaks:?}");
     let lab: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Lab).map(|c| &c.message).collect();
     assert!(lab.is_empty(), "{lab:?}");
+}
+
+/// Nobody watches over a run whose supervisor does not start, so it makes nothing, and its empty ledger does not stay.
+#[tokio::test]
+async fn a_run_without_a_supervisor_leaves_nothing() {
+    let runs = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::discover().unwrap();
+    let source = catalogue.find("sno").unwrap();
+    let choices = Choices { hosts: Some(HostKind::Simulated), ..Choices::default() };
+    let prepared = prepare(vlab_scenario::load(&source, &catalogue).unwrap(), &catalogue, &choices).unwrap();
+    let mut options = options(runs.path(), source.bytes, CancellationToken::new());
+    options.vlab = PathBuf::from("/nowhere/vlab");
+    let outcome = Box::pin(run(&prepared, options)).await;
+    assert_eq!(outcome.result.exit_code, 3, "{:?}", outcome.result.reason);
+    let ledger = vlab_lab::ledger::registry().join(format!("{}.ledger", outcome.result.run.run_id));
+    assert!(!ledger.exists(), "{}", ledger.display());
 }
