@@ -234,10 +234,14 @@ fn a_harness_that_died_before_its_supervisor_came_up() {
     mini.kill9();
     let ledger =
         entries(&mini.registry).into_iter().find(|path| path.extension().is_some_and(|e| e == "ledger")).unwrap();
+    // It does not hear that somebody watches.
+    let (heard, unheard) = std::io::pipe().unwrap();
+    drop(heard);
     let status = Command::new(env!("CARGO_BIN_EXE_mini-harness"))
         .arg(vlab_lab::supervisor::VERB)
         .args([ledger.as_os_str(), mini.child.id().to_string().as_ref(), mini.folder.join("supervisor.log").as_ref()])
         .stdin(Stdio::null())
+        .stdout(unheard)
         .status()
         .unwrap();
     assert!(status.success(), "{status}");
