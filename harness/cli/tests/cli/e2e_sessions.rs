@@ -59,6 +59,12 @@ fn a_session_that_was_killed_can_be_taken_up() {
     crate::bench::until("the end of the first run", RUN, || {
         Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(Outcome::Passed) > 0)
     });
+    // In the middle of the next one: somebody watches over it then.
+    let begun =
+        || fs::read_dir(bench.path("runs")).unwrap().flatten().filter(|run| run.path().join("history.jsonl").exists());
+    let runs =
+        || begun().filter(|run| run.file_type().is_ok_and(|kind| kind.is_dir()) && run.file_name() != "latest").count();
+    crate::bench::until("the next run", RUN, || runs() > 1);
     run.signal("KILL");
     drop(run);
     bench.nothing_is_left();
