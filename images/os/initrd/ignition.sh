@@ -28,6 +28,7 @@ run_ignition() {
             *) wanted=. ;;
         esac
         [ ! -s /run/ignition.json ] || grep -q "$wanted" /run/ignition.json || continue
+        [ $stage != disks ] || storage_came
         ignition --stage=$stage > /run/ignition/$stage.log 2>&1 || {
             cp /run/ignition/*.log /sysroot/var/log/ignition/
             tail -n 20 /run/ignition/$stage.log > /dev/console
@@ -38,11 +39,21 @@ run_ignition() {
     # What a first boot of systemd does for all units is done already for those of the image; here for those of Ignition.
     presets=/sysroot/etc/systemd/system-preset/20-ignition.preset
     if [ -f $presets ]; then
-        units=$(sed -n 's/^\(en\|dis\)able  *//p' $presets)
+        units=/sysroot/etc/systemd/system
+        awk -v units=$units -f /lib/preset.awk $presets > /run/vlab/presets
+        asked=
+        while read -r verb to unit; do
+            if [ "$verb" = link ]; then
+                mkdir -p "$units/$to"
+                ln -sf "/etc/systemd/system/$unit" "$units/$to/$unit"
+            else
+                asked="$asked $to"
+            fi
+        done < /run/vlab/presets
         # shellcheck disable=SC2086 # one word per unit
-        if [ -n "$units" ] && ! chroot /sysroot systemctl preset --quiet $units 2> /run/vlab/preset.log; then
+        if [ -n "$asked" ] && ! chroot /sysroot systemctl preset --quiet $asked 2> /run/vlab/preset.log; then
             # One that is not there keeps none of the others from starting.
-            for unit in $units; do
+            for unit in $asked; do
                 chroot /sysroot systemctl preset --quiet "$unit" 2> /run/vlab/preset.log \
                     || log 4 "systemctl preset: $(tail -n 1 /run/vlab/preset.log)"
             done

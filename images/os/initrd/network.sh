@@ -145,11 +145,11 @@ dhcp() {
 
 # Begins to ask by DHCP, unless something else is given.
 network_begin() {
-    modprobe -a -q af_packet ipv6
     ip link set lo up
     static_networks
     kargs_to_files
     [ ! -d $FILES ] || return 0
+    [ -n "$(nics)" ] || coldplug
     mkdir -p $LEASES
     for nic in $(nics); do
         # Routers are to be asked at once: whether there is IPv6 is to be known before the initrd is done.

@@ -46,7 +46,10 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/systemd/system/run-media-iso.mount.d/vlab.conf" 0o644,
     "etc/systemd/system/serial-getty@.service.d/vlab.conf" 0o644,
     "etc/systemd/system/ssh.service.d/vlab.conf" 0o644,
+    "etc/systemd/system/systemd-journald.service.d/vlab.conf" 0o644,
+    "etc/systemd/system/systemd-tmpfiles-setup.service.d/vlab.conf" 0o644,
     "etc/systemd/system/systemd-udev-trigger.service.d/vlab.conf" 0o644,
+    "etc/systemd/system/systemd-udevd.service.d/vlab.conf" 0o644,
     "usr/lib/systemd/system-preset/99-default.preset" 0o644,
     "usr/lib/systemd/system/coreos-osmet.service" 0o644,
     "usr/lib/systemd/system/multipathd.service" 0o644,
@@ -64,6 +67,7 @@ pub(super) const INITRD: &[Row] = rows![ "initrd":
     "in-root" 0o755,
     "init" 0o755,
     "network.sh" 0o644,
+    "preset.awk" 0o644,
 ];
 
 /// Lists: a word, or several, a line; `#` begins a comment line.

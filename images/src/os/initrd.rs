@@ -157,7 +157,55 @@ pub(super) fn packed(tree: &Rootfs) -> Result<Vec<u8>, ImageError> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rstest::rstest;
+
     use super::*;
+
+    /// What `preset.awk` says of a unit that Ignition enables.
+    #[rstest]
+    #[case::one(
+        "[Unit]\nAfter=a\n\n[Service]\nExecStart=/b\n\n[Install]\nWantedBy=multi-user.target\n",
+        "link multi-user.target.wants a.service\n"
+    )]
+    #[case::several(
+        "[Install]\n# why\nWantedBy = a.target  b.target\nRequiredBy=c.target",
+        "link a.target.wants a.service\nlink b.target.wants a.service\nlink c.target.requires a.service\n"
+    )]
+    #[case::a_line_that_goes_on(
+        "[Service]\nExecStart=/b \\\n[Install] \\\nWantedBy=no.target\n[Install]\nWantedBy=a.target\n",
+        "link a.target.wants a.service\n"
+    )]
+    #[case::names_that_go_on("[Install]\nWantedBy=a.target \\\nb.target\n", "ask a.service\n")]
+    #[case::another_key("[Install]\nWantedBy=a.target\nAlso=b.service\n", "ask a.service\n")]
+    #[case::a_specifier("[Install]\nWantedBy=%i.target\n", "ask a.service\n")]
+    #[case::nobody("[Service]\nExecStart=/b\nWantedBy=a.target\n", "ask a.service\n")]
+    fn who_wants_a_unit(#[case] unit: &str, #[case] says: &str) {
+        assert_eq!(presets("enable a.service\n", unit), says);
+    }
+
+    #[test]
+    fn other_presets_are_for_systemctl() {
+        let unit = "[Install]\nWantedBy=a.target\n";
+        let asked = presets("# why\nenable b.service\ndisable a.service\nenable a@b.service\n", unit);
+        assert_eq!(asked, "ask b.service\nask a.service\nask a@b.service\n");
+    }
+
+    /// What `preset.awk` says of these presets, where there is one unit `a.service`.
+    fn presets(presets: &str, unit: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (_, _, program) = files::INITRD.iter().find(|(name, _, _)| *name == "preset.awk").unwrap();
+        for (name, text) in [("20-ignition.preset", presets), ("a.service", unit), ("preset.awk", program)] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        let units = format!("units={}", folder.path().display());
+        let mut awk = Command::new("awk");
+        let out = awk.args(["-v", &units, "-f"]).arg(at("preset.awk")).arg(at("20-ignition.preset")).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
 
     #[test]
     fn parts_of_an_initrd_can_follow_each_other() {

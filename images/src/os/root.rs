@@ -86,6 +86,16 @@ pub(super) fn tree(
     tree.file_from("usr/lib/vlab/vlab-node", 0o755, programs.node)?;
     for unit in files::lines(files::MASK) {
         tree.symlink(&format!("etc/systemd/system/{unit}"), "/dev/null");
+        // Who wants it would have systemd look at it at every boot.
+        let wanted: Vec<String> = tree
+            .iter()
+            .map(|(path, _)| path)
+            .filter(|path| path.starts_with("usr/lib/systemd/system/") && path.ends_with(&format!(".wants/{unit}")))
+            .map(str::to_owned)
+            .collect();
+        for path in wanted {
+            tree.remove(&path);
+        }
     }
     let generators: Vec<String> = tree
         .iter()
