@@ -211,10 +211,18 @@ network_kept() {
     log 5 "network: $(ip -o addr show scope global | awk '{print $2, $4}' | tr '\n' ' ')"
 }
 
+# Is there an address by router advertisement? Then the router is the name server, unless there is one: the kernel does not tell
+# which one was advertised, and there is no DHCPv6 here.
+ipv6_came() {
+    ip -6 addr show dev "$1" scope global 2> /dev/null | grep -q 'inet6' || return 1
+    grep -q -s '^nameserver' /etc/resolv.conf \
+        || ip -6 route show default dev "$1" | sed -n "s/.*via \([^ ]*\).*/nameserver \1%$1/p" > /etc/resolv.conf
+}
+
 # An address by router advertisement. Budget: 10 s.
 wait_ipv6() {
     for _ in $(seq 100); do
-        ip -6 addr show dev "$1" scope global 2> /dev/null | grep -q 'inet6' && return 0
+        ipv6_came "$1" && return 0
         usleep 100000
     done
     return 1
@@ -228,10 +236,15 @@ network_up() {
         [ -z "$(nics)" ] || break
         usleep 100000
     done
-    if leases_came 20; then
+    leases_came 5 && { : > /run/vlab/network-up; return 0; }
+    # A network without IPv4 does not keep anybody waiting.
+    for nic in $(nics); do
+        [ -d $LEASES ] && ipv6_came "$nic" || continue
+        log 5 "network: $nic has an address by router advertisement, and none by DHCP"
         : > /run/vlab/network-up
         return 0
-    fi
+    done
+    leases_came 15 && { : > /run/vlab/network-up; return 0; }
     # Not `up`: that is the time in a line of the log.
     nothing=1
     for file in $FILES/*.nmconnection; do

@@ -131,7 +131,10 @@ pub fn own_address(given: Option<IpAddr>) -> io::Result<IpAddr> {
     }
     let usable = |ip: &IpAddr| match ip {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        // One that is still looked for elsewhere (RFC 4862, 5.4) is nobody's yet: etcd would die of it.
+        IpAddr::V6(v6) => {
+            !v6.is_loopback() && !v6.is_unicast_link_local() && std::net::TcpListener::bind((*v6, 0)).is_ok()
+        }
     };
     // An address that is a network by itself is a virtual one, which may move away.
     let alone = |net: &ipnet::IpNet| net.prefix_len() == net.max_prefix_len();

@@ -286,13 +286,14 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
                 let _ = writeln!(text, "dhcp-option=option:ntp-server,{address}");
             }
             IpNet::V6(net) => {
-                // Addresses by DHCPv6; the route comes by router advertisement, as IPv6 wants it.
+                // Addresses by DHCPv6; the route comes by router advertisement, as IPv6 wants it, and with it another address for
+                // those that have no DHCPv6 (`slaac`), as an initrd may.
                 let base = u128::from(net.network());
                 let low = std::net::Ipv6Addr::from(base | 0x1000);
                 let high = std::net::Ipv6Addr::from(base | 0x1fff);
                 let _ = writeln!(text, "enable-ra");
                 let _ = writeln!(text, "ra-param={BRIDGE},10,600");
-                let _ = writeln!(text, "dhcp-range={low},{high},{},12h", net.prefix_len());
+                let _ = writeln!(text, "dhcp-range={low},{high},slaac,{},12h", net.prefix_len());
                 let _ = writeln!(text, "dhcp-option=option6:dns-server,[{address}]");
                 let _ = writeln!(text, "dhcp-option=option6:ntp-server,[{address}]");
             }

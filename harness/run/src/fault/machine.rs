@@ -230,7 +230,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
         let why = "its action `boot-discovery` cannot be done to virtual machines yet; `--hosts sim` runs it";
         return Some(why.to_owned());
     }
-    if let Some(why) = no_nmstate(scenario) {
+    if let Some(why) = no_nmstate(scenario).or_else(|| no_vlan(scenario)) {
         return Some(why);
     }
     let arch = scenario.infra_env.cpu_architecture.as_str();
@@ -253,6 +253,21 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
              which the lab OS has not; write `openshift_version: \"4.16\"`, give an RHCOS with `infra_env.iso`, or use `--hosts sim`"
         )
     })
+}
+
+/// Static networks with VLANs: the lab's network has none, so nobody would hear such a machine.
+fn no_vlan(scenario: &Scenario) -> Option<String> {
+    let is_vm = |name: &String| scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && host.name == *name);
+    let with_vlan = scenario.infra_env.static_networks.iter().find(|network| {
+        // What is no YAML is the service's to refuse.
+        let state: serde_yaml::Value = serde_yaml::from_str(&network.network_yaml).unwrap_or_default();
+        let interfaces = state["interfaces"].as_sequence().map(Vec::as_slice).unwrap_or_default();
+        network.hosts.iter().any(is_vm) && interfaces.iter().any(|interface| interface["type"] == "vlan")
+    })?;
+    Some(format!(
+        "line {}: the network of the lab has no VLANs, so nothing would answer these machines; `--hosts sim` runs it",
+        with_vlan.line
+    ))
 }
 
 #[cfg(test)]
@@ -368,6 +383,25 @@ mod tests {
         let refused = unfit(&scenario.unwrap_or_else(|e| panic!("{e}")));
         match why {
             Some(why) => assert!(refused.as_deref().is_some_and(|refused| refused.contains(why)), "{refused:?}"),
+            None => assert_eq!(refused, None),
+        }
+    }
+
+    #[rstest]
+    #[case("dummy", None)]
+    #[case("vlan", Some("line 9: the network of the lab has no VLANs"))]
+    fn static_networks_with_vlans_are_for_simulated_hosts(#[case] kind: &str, #[case] why: Option<&str>) {
+        let text = format!(
+            "version: 1\nname: t\ncluster: {{topology: sno, openshift_version: \"4.16\"}}\nservice: {{kind: simulated}}\n\
+             hosts: [{{name: m, kind: vm, addresses: {{first: 192.168.126.30}}}}]\n\
+             infra_env:\n  image_type: full-iso\n  static_network_config:\n    - network_yaml: |\n        \
+             interfaces:\n        - {{name: eth0, type: ethernet, state: up}}\n        - {{name: eth0.4, type: {kind}, state: up}}\n      \
+             mac_interface_map:\n        - {{nic: m-0/enp1s0, logical_nic_name: eth0}}\n"
+        );
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let refused = unfit(&scenario.unwrap_or_else(|e| panic!("{e}")));
+        match why {
+            Some(why) => assert!(refused.as_deref().is_some_and(|refused| refused.starts_with(why)), "{refused:?}"),
             None => assert_eq!(refused, None),
         }
     }
