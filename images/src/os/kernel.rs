@@ -173,7 +173,7 @@ fn quick(mut module: Vec<u8>) -> Vec<u8> {
 }
 
 /// How long a module is without its signature: what is before it, 12 bytes of description (the last four are its length, the
-/// first byte first), and a mark (the kernel's `Documentation/admin-guide/module-signing.rst` and `include/linux/module_signature.h`).
+/// highest byte first), and a mark (the kernel's `Documentation/admin-guide/module-signing.rst` and `include/linux/module_signature.h`).
 fn unsigned(module: &[u8]) -> Option<usize> {
     let described = module.strip_suffix(b"~Module signature appended~\n")?;
     let (before, length) = described.split_last_chunk::<4>()?;

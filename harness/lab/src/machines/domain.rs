@@ -3,7 +3,7 @@
 //! Choices that are the same for all machines, with their reasons: disks are virtio with `cache=unsafe` (a machine of a test
 //! lives for minutes, and flushing costs more than everything else); NICs have no boot ROM (`rom enabled='no'`: network
 //! boot would be tried for seconds before the disk); the translation cache is 256 MiB under TCG (a boot of the lab OS translates
-//! 230 MB: with 64 MiB everything is thrown away and translated again six times, and a whole `sno` takes a fifth longer); the console is a unix socket for people and at the same
+//! 230 MB: with 64 MiB everything is thrown away six times and translated again, and it takes 12 s of a processor, not 10.5); the console is a unix socket for people and at the same
 //! time a log file that never depends on a reader.
 
 use std::fmt::Write as _;
