@@ -27,11 +27,31 @@ pub fn workspace() -> Option<PathBuf> {
     here.join("images/images.yaml").is_file().then(|| here.to_owned())
 }
 
-/// The static program of the crate `name`.
+/// A program of this project that goes into images.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    /// The crate, and its program.
+    name: &'static str,
+    /// Cargo's profile that it is built with.
+    profile: &'static str,
+}
+
+/// What machines of the lab have in them.
+pub(crate) const NODE: Program = Program { name: "vlab-node", profile: "node" };
+/// The simulated service, for its container.
+pub(crate) const SERVICE: Program = Program { name: "vlab-service", profile: "image" };
+
+/// The static form of a program; `begun` is told before cargo is asked for it.
 ///
 /// # Errors
 /// There are no sources; cargo fails.
-pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Result<PathBuf, ImageError> {
+pub(crate) fn program(
+    cache: &Cache,
+    workspace: Option<&Path>,
+    program: Program,
+    begun: &dyn Fn(),
+) -> Result<PathBuf, ImageError> {
+    let Program { name, profile } = program;
     let workspace = workspace.ok_or_else(|| ImageError::Program {
         program: name.to_owned(),
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
@@ -40,6 +60,7 @@ pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Re
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
     let target = target.join("images");
     cache.filled("programs", &format!("{name}-{}", &sources[..16]), |into| {
+        begun();
         let cargo_home = std::env::var("CARGO_HOME")
             .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
             .unwrap_or_default();
@@ -51,7 +72,7 @@ pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Re
         ];
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .args(["build", "--locked", "--profile", "image", "--package", name, "--bin", name])
+            .args(["build", "--locked", "--profile", profile, "--package", name, "--bin", name])
             .args(["--target", TARGET, "--target-dir"])
             .arg(&target)
             .current_dir(workspace)
@@ -59,22 +80,22 @@ pub(crate) fn program(cache: &Cache, workspace: Option<&Path>, name: &str) -> Re
             .env_remove("RUSTFLAGS")
             .stdin(Stdio::null())
             .stdout(std::io::stderr());
-        without_cargo(&mut command);
+        own_cargo(&mut command);
         let failed = |problem: String| ImageError::Program { program: format!("cargo build of {name}"), problem };
         match command.status() {
             Ok(status) if status.success() => {}
             Ok(status) => return Err(failed(status.to_string())),
             Err(error) => return Err(failed(error.to_string())),
         }
-        let program = target.join(TARGET).join("image").join(name);
+        let program = target.join(TARGET).join(profile).join(name);
         fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
     })
 }
 
 /// What cargo tells a program that it runs must not reach the next cargo, nor must a tool that looks at what is built build it: the
-/// same bytes, whoever asks for them.
-pub(crate) fn without_cargo(command: &mut Command) {
-    command.env_remove("RUSTC_WORKSPACE_WRAPPER");
+/// same bytes, whoever asks for them. Without its bar: two may run at once, and each line of one would be drawn over by the other.
+pub(crate) fn own_cargo(command: &mut Command) {
+    command.env_remove("RUSTC_WORKSPACE_WRAPPER").env("CARGO_TERM_PROGRESS_WHEN", "never");
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);

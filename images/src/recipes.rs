@@ -153,7 +153,7 @@ fn users(tree: &mut Rootfs, users: &[(&str, u32, u32, &str)]) {
 fn service(kitchen: &Kitchen<'_>) -> Result<Ingredients, ImageError> {
     let program = match &kitchen.service_program {
         Some(program) => program.clone(),
-        None => programs::program(kitchen.cache, kitchen.workspace.as_deref(), "vlab-service")?,
+        None => programs::program(kitchen.cache, kitchen.workspace.as_deref(), programs::SERVICE, &|| ())?,
     };
     let content = sha256(format!("{FORM} vlab-service {}", sha256_file(&program)?).as_bytes());
     Ok(Ingredients { content, assemble: Assemble::Service { program } })

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use ipnet::IpNet;
-use nmstate::NetworkState;
 use serde_json::Value;
 
 use crate::profile::{HardwareProfile, HostAddresses, Mac, NicAddresses, NicProfile, StaticRoute};
@@ -255,9 +254,19 @@ fn applied(policy: &str, ours: &BTreeMap<String, &str>) -> Result<BTreeMap<Strin
     }
     let mut state = policy["desiredState"].take();
     fill(&mut state, &captured)?;
-    let state = NetworkState::new_from_yaml(&state.to_string()).map_err(|e| e.to_string())?;
+    connections_of(&state)
+}
+
+#[cfg(feature = "nmstate")]
+fn connections_of(state: &Value) -> Result<BTreeMap<String, String>, String> {
+    let state = nmstate::NetworkState::new_from_yaml(&state.to_string()).map_err(|e| e.to_string())?;
     let mut made = state.gen_conf().map_err(|e| e.to_string())?;
     Ok(made.remove("NetworkManager").unwrap_or_default().into_iter().collect())
+}
+
+#[cfg(not(feature = "nmstate"))]
+fn connections_of(_: &Value) -> Result<BTreeMap<String, String>, String> {
+    Err("this program was built without nmstate (the feature `nmstate` of vlab-agents)".to_owned())
 }
 
 /// Puts what was captured in its places.

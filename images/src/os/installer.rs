@@ -18,15 +18,39 @@ const NEEDS: &str = "pkg-config libssl-dev libzstd-dev liblzma-dev";
 const PROFILE: &[(&str, &str)] =
     &[("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("DEBUG", "0"), ("STRIP", "symbols")];
 
-/// The program: the one that is named, else that of the cache, else a new one.
-pub(super) fn program(cache: &Cache, named: Option<&Path>, say: &dyn Fn(&str)) -> Result<PathBuf, ImageError> {
+/// Crates in it that are not optimised at all: long to build, and not asked for much when an image is written.
+const PLAIN: &[&str] = &[
+    "aho-corasick",
+    "clap_builder",
+    "darling_core",
+    "encoding_rs",
+    "h2",
+    "ignition-config",
+    "nix",
+    "nmstate",
+    "openssl",
+    "regex-automata",
+    "regex-syntax",
+    "reqwest",
+    "rust_decimal",
+    "serde_yaml",
+    "syn",
+    "winnow",
+    "zerocopy",
+    "zvariant",
+    "zvariant_utils",
+];
+
+/// The program: the one that is named, else that of the cache, else a new one; `begun` is told before cargo is asked.
+pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> Result<PathBuf, ImageError> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
     let settings: String = PROFILE.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    let settings = settings + &PLAIN.join(" ");
     let content = crate::cache::sha256(format!("{VERSION} {settings}").as_bytes());
     cache.filled("programs", &format!("coreos-installer-{VERSION}-{}", &content[..16]), |into| {
-        say(&format!("coreos-installer {VERSION}: built from its crate, once (a few minutes)"));
+        begun();
         let root = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
         let failed = |problem: String| ImageError::Program {
             program: "cargo install coreos-installer".to_owned(),
@@ -52,7 +76,10 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, say: &dyn Fn(&str)) -
         for (name, value) in PROFILE {
             command.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
         }
-        crate::programs::without_cargo(&mut command);
+        for name in PLAIN {
+            command.args(["--config", &format!("profile.release.package.{name}.opt-level=0")]);
+        }
+        crate::programs::own_cargo(&mut command);
         let status = command.status().map_err(|error| failed(error.to_string()))?;
         if !status.success() {
             return Err(failed(status.to_string()));

@@ -20,7 +20,10 @@ mod root;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +51,9 @@ fn recipe(step: Step) -> &'static str {
 
 /// Name of the ISO's file system. The assisted-image-service takes no ISO whose name does not begin like one of CoreOS.
 pub const VOLUME: &str = "rhcos-vlab-1";
+
+/// Sets of the manifest that the lab OS is made of.
+const SETS: &[&str] = &["os", "os-kernel", "os-initrd", "os-boot"];
 
 /// So many builds of an artefact stay in the cache.
 const KEPT: usize = 4;
@@ -218,14 +224,7 @@ impl Builder<'_> {
             .iter()
             .find(|artefact| artefact.name == name)
             .ok_or_else(|| ImageError::Tree(format!("there is no artefact {name}")))?;
-        let installer = installer::program(self.cache, self.coreos_installer.as_deref(), self.say)?;
-        let node = match &self.node {
-            Some(program) => program.clone(),
-            None => {
-                let workspace = programs::workspace();
-                programs::program(self.cache, workspace.as_deref(), "vlab-node")?
-            }
-        };
+        let (installer, node) = self.programs()?;
         let mut root = self.manifest_content("os")?;
         root += &files::content(files::ROOT, &[files::LINKS, files::MASK, files::MODULES, files::PRUNE]);
         root += &sha256_file(&installer)?;
@@ -241,6 +240,40 @@ impl Builder<'_> {
             root,
         };
         Work { builder: self, installer, node, inputs }.make(artefact.step)
+    }
+
+    /// coreos-installer and `vlab-node`. While cargo builds what is missing of them, packages are fetched: the one waits for
+    /// processors, the other for the network.
+    fn programs(&self) -> Result<(PathBuf, PathBuf), ImageError> {
+        let (cache, manifest) = (self.cache, self.manifest);
+        let (building, begun) = mpsc::channel();
+        thread::scope(|scope| {
+            let packages = scope.spawn(move || match begun.recv() {
+                Ok(()) => SETS.iter().try_for_each(|set| {
+                    let mut packages = manifest.packages(set)?.iter();
+                    packages.try_for_each(|package| packages::contents(cache, manifest, package).map(drop))
+                }),
+                Err(mpsc::RecvError) => Ok(()),
+            });
+            let (named, node_begun) = (self.node.clone(), building.clone());
+            let node = scope.spawn(move || match named {
+                Some(program) => Ok(program),
+                None => {
+                    let begun = || {
+                        let _ = node_begun.send(());
+                    };
+                    programs::program(cache, programs::workspace().as_deref(), programs::NODE, &begun)
+                }
+            });
+            let installer = installer::program(cache, self.coreos_installer.as_deref(), &|| {
+                (self.say)(&format!("coreos-installer {}: built from its crate, once", installer::VERSION));
+                let _ = building.send(());
+            });
+            drop(building);
+            let node = node.join().unwrap_or_else(|panic| resume_unwind(panic));
+            packages.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok((installer?, node?))
+        })
     }
 
     fn manifest_content(&self, set: &str) -> Result<String, ImageError> {
