@@ -12,7 +12,7 @@ use crate::machine::{NodeConfig, Root};
 use crate::net::link;
 use crate::shell::{Event, drive, find_service, in_background};
 use crate::steps::{self, Site};
-use crate::{inventory, say};
+use crate::{inventory, medium, say};
 
 /// Command line of the agent: that of the real one.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,6 +56,7 @@ pub struct AgentArgs {
 pub async fn agent(args: AgentArgs) -> Result<(), String> {
     let config = NodeConfig::load().map_err(|e| e.to_string())?;
     let root = Root::of_this_machine();
+    medium::keep_program_in_memory(&root);
     let host_id = args.host_id.unwrap_or_else(|| inventory::host_id(&root));
     let service = find_service("agent", &args.url).await.map_err(|e| e.to_string())?;
     let mut timing = config.timing.clone();
@@ -73,6 +74,9 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
     // With the addresses the harness finds this host among its machines: it knows their MACs.
     let macs: Vec<String> = link::links().unwrap_or_default().iter().map(|l| l.mac.to_string()).collect();
     say::moment("agent", "started", &json!({ "host_id": host_id, "macs": macs, "service": args.url }));
+    if let Some((moment, connections)) = network_of_image(&root) {
+        say::moment("agent", moment, &json!({ "connections": connections }));
+    }
 
     let (events, incoming) = mpsc::unbounded_channel();
     let site = Site {
@@ -85,13 +89,27 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
     let work = move |position: usize, work: Work, events: &crate::shell::Events| match work {
         Work::Step { serial, step_type, args } => {
             let site = site.clone();
-            in_background(events, move || Event::Ran(position, serial, steps::run(&site, &step_type, &args)));
+            in_background(events, move || {
+                let ran = medium::with_medium(&site.root, || steps::run(&site, &step_type, &args));
+                Event::Ran(position, serial, ran)
+            });
         }
         Work::Reboot => reboot(&site.config, "agent"),
         Work::Got(..) | Work::Job { .. } | Work::Failed(_) => {}
     };
     drive("agent", fleet, service, events, incoming, request_timeout, work).await;
     Ok(())
+}
+
+/// What became of the static networks in the image, in the words of simulated hosts, and the files that NetworkManager has of
+/// them. `None` where there is nothing of the kind: what a minimal ISO has for other machines stays in its initrd.
+fn network_of_image(root: &Root) -> Option<(&'static str, Vec<String>)> {
+    let mut connections = root.names("/etc/NetworkManager/system-connections");
+    connections.retain(|name| name.ends_with(".nmconnection"));
+    match connections.is_empty() {
+        false => Some(("static-network", connections)),
+        true => root.has("/etc/assisted/network").then_some(("no-static-network", connections)),
+    }
 }
 
 /// Reboots the machine.
@@ -108,5 +126,35 @@ pub fn reboot(config: &NodeConfig, part: &str) {
         Ok(status) if status.success() => {}
         Ok(status) => say::note(part, &format!("the reboot failed: {status}")),
         Err(e) => say::note(part, &format!("the reboot failed: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::dhcp(&["etc/NetworkManager/system-connections/.keep"], None)]
+    #[case::its_own(
+        &["etc/assisted/network/host0/eth0.nmconnection", "etc/NetworkManager/system-connections/eth0.nmconnection"],
+        Some(("static-network", &["eth0.nmconnection"][..]))
+    )]
+    #[case::a_minimal_iso(
+        &["etc/NetworkManager/system-connections/b.nmconnection", "etc/NetworkManager/system-connections/a.nmconnection"],
+        Some(("static-network", &["a.nmconnection", "b.nmconnection"][..]))
+    )]
+    #[case::of_others(&["etc/assisted/network/host0/eth0.nmconnection"], Some(("no-static-network", &[][..])))]
+    fn what_became_of_the_networks_in_the_image(#[case] files: &[&str], #[case] says: Option<(&str, &[&str])>) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let said = network_of_image(&Root::at(folder.path()));
+        let says = says.map(|(moment, names)| (moment, names.iter().map(|name| name.to_string()).collect()));
+        assert_eq!(said, says);
     }
 }

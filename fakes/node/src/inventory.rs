@@ -128,7 +128,7 @@ const CONTROLLERS: &[&str] = &["sd", "vd", "nvme", "xvd", "hd", "mmcblk", "sr", 
 fn disks(root: &Root) -> Vec<Disk> {
     let by_id = links(root, "/dev/disk/by-id");
     let by_path = links(root, "/dev/disk/by-path");
-    let mounts = mounts(root);
+    let mounts = root.mounts();
     root.names("/sys/block")
         .iter()
         .filter(|n| is_disk(root, n))
@@ -151,15 +151,6 @@ fn is_disk(root: &Root, name: &str) -> bool {
 fn links(root: &Root, folder: &str) -> Vec<(String, String)> {
     let names = root.names(folder).into_iter();
     names.filter_map(|n| Some((root.link_name(&format!("{folder}/{n}"))?, format!("{folder}/{n}")))).collect()
-}
-
-fn mounts(root: &Root) -> Vec<(String, String)> {
-    let text = root.text("/proc/1/mounts").or_else(|| root.text("/proc/mounts")).unwrap_or_default();
-    let words = |l: &str| {
-        let mut words = l.split(' ').map(|w| w.replace("\\040", " "));
-        Some((words.next()?.strip_prefix("/dev/")?.to_owned(), words.next()?))
-    };
-    text.lines().filter_map(words).collect()
 }
 
 fn disk(
@@ -418,7 +409,7 @@ fn boot(root: &Root) -> Boot {
 
 /// What the running system is on: a live system's root is a loop device over a file in memory. `None`: neither is known.
 fn device_type(root: &Root, command_line: &str) -> Option<&'static str> {
-    match mounts(root).iter().find(|(_, place)| place == "/sysroot") {
+    match root.mounts().iter().find(|(_, place)| place == "/sysroot") {
         Some((device, _)) if device.starts_with("loop") => Some("ephemeral"),
         Some(_) => Some("persistent"),
         None => command_line.split_whitespace().any(is_live).then_some("ephemeral"),

@@ -23,7 +23,7 @@
 //! | operators | – | their objects are made by the controller and say so |
 //!
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
-//! * [`steps`] does what the service asks. [`shell`] drives the core. [`agent`] puts them together.
+//! * [`steps`] does what the service asks, as long as [`medium`] is there. [`shell`] drives the core. [`agent`] puts them together.
 //! * [`install`] is the installer, [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
 //! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls. [`say`] is how all of them speak to the harness.
 
@@ -34,6 +34,7 @@ pub mod install;
 pub mod inventory;
 pub mod machine;
 pub mod md5;
+pub mod medium;
 pub mod net;
 pub mod podman;
 pub mod say;

@@ -75,6 +75,16 @@ impl Root {
     pub fn link_name(&self, path: &str) -> Option<String> {
         std::fs::read_link(self.path(path)).ok()?.file_name()?.to_str().map(str::to_owned)
     }
+
+    /// Mounted devices, in the order of mounting: name of the device, and where.
+    pub fn mounts(&self) -> Vec<(String, String)> {
+        let text = self.text("/proc/1/mounts").or_else(|| self.text("/proc/mounts")).unwrap_or_default();
+        let words = |l: &str| {
+            let mut words = l.split(' ').map(|w| w.replace("\\040", " "));
+            Some((words.next()?.strip_prefix("/dev/")?.to_owned(), words.next()?))
+        };
+        text.lines().filter_map(words).collect()
+    }
 }
 
 /// What the lab put on the machine.

@@ -15,7 +15,8 @@ use vlab_model::invariant::{self, InvariantVerdict};
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 use vlab_scenario::{
-    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
+    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, fault_row,
+    follow,
 };
 
 use crate::fault;
@@ -725,14 +726,23 @@ impl Judge<'_> {
         self.scenario.faults.iter().map(check).collect()
     }
 
-    /// What the consoles of virtual machines must not say: one check for each machine.
+    /// What the consoles of virtual machines must not say: one check for each machine. What a fault makes them say, they may say
+    /// once it began.
     fn consoles(&self) -> Vec<CheckResult> {
         let mut found: BTreeMap<&str, Vec<(&str, &str, At)>> = BTreeMap::new();
+        let mut by_fault: BTreeSet<(Uuid, &str)> = BTreeSet::new();
         for observation in self.history {
             match &observation.what {
                 What::HostNamed { name, kind, .. } if kind == "vm" => {
                     found.entry(name).or_default();
                 }
+                What::Fault { name, host: Some(host), .. } => {
+                    let fault = self.scenario.faults.iter().find(|fault| fault.name == *name);
+                    let says = fault.map(|fault| fault_row(fault.kind).on_consoles()).unwrap_or_default();
+                    by_fault.extend(says.iter().map(|id| (*host, *id)));
+                }
+                What::Console { machine, finding: Some(id), .. }
+                    if self.cast.hosts.get(machine).is_some_and(|host| by_fault.contains(&(*host, id))) => {}
                 What::Console { machine, line, finding: Some(id) } => {
                     let at = At { time: observation.at(), seq: observation.seq };
                     found.entry(machine).or_default().push((id, line, at));
@@ -991,4 +1001,63 @@ pub fn detection_latencies(history: &[Observation]) -> Vec<f64> {
         .filter(|o| o.source == Source::Database)
         .filter_map(|o| Some(millis(o.harness_time.since(o.service_time?))))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_history::Recorder;
+    use vlab_scenario::{Catalogue, FaultPhase, SourceFile};
+
+    use super::*;
+
+    /// The verdict on the console of a machine that says a line of a check, before or after a fault hits a machine.
+    #[rstest]
+    #[case::its_own_doing("media-lost", "m-0", true, "disk-error", true)]
+    #[case::units_on_the_medium("media-lost", "m-0", true, "unit-failed", true)]
+    #[case::a_disk("disk-fails", "m-0", true, "disk-error", true)]
+    #[case::something_else("media-lost", "m-0", true, "kernel-panic", false)]
+    #[case::another_machine("media-lost", "m-1", true, "disk-error", false)]
+    #[case::too_early("media-lost", "m-0", false, "disk-error", false)]
+    #[case::a_fault_without_a_voice("crash", "m-0", true, "disk-error", false)]
+    fn what_a_fault_makes_a_console_say_does_not_count(
+        #[case] inject: &str,
+        #[case] hit: &str,
+        #[case] fault_is_first: bool,
+        #[case] finding: &str,
+        #[case] passes: bool,
+    ) {
+        let text = format!(
+            "version: 1\nname: t\nneeds: [real-time]\ncluster: {{topology: compact, user_managed_networking: true}}\n\
+             hosts: [{{name: m, count: 3, kind: vm}}]\n\
+             faults: [{{name: it, at: 1m, target: {hit}, inject: {inject}}}]\n"
+        );
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+        let mut recorder = Recorder::new(None);
+        let mut see = |source, what| {
+            recorder.record(source, None, Timestamp::from_secs(1), what);
+        };
+        for (id, name) in [(1, "m-0"), (2, "m-1")] {
+            let (host, name, kind) = (Uuid::from_u128(id), name.to_owned(), "vm".to_owned());
+            see(Source::Harness, What::HostNamed { host, name, kind });
+        }
+        let begins = What::Fault {
+            name: "it".into(),
+            phase: FaultPhase::Begin.as_str().into(),
+            inject: inject.into(),
+            host: Some(Uuid::from_u128(if hit == "m-0" { 1 } else { 2 })),
+            cluster: None,
+            detail: String::new(),
+        };
+        let says = What::Console { machine: "m-0".into(), line: "a line".into(), finding: Some(finding.into()) };
+        let both = if fault_is_first { [begins, says] } else { [says, begins] };
+        both.into_iter().for_each(|what| see(Source::Console, what));
+        let judgement = judge(&scenario, 1.0, recorder.observations());
+        let of = |machine: &str| {
+            let mut of = judgement.checks.iter().filter(|c| c.name.starts_with(&format!("the console of {machine} ")));
+            of.next().unwrap_or_else(|| panic!("{machine} was not judged")).verdict == CheckVerdict::Passed
+        };
+        assert_eq!((of("m-0"), of("m-1")), (passes, true));
+    }
 }

@@ -699,6 +699,16 @@ impl FaultRow {
     pub fn needs_real_time(&self) -> bool {
         self.targets.contains(&TargetForm::Postgres)
     }
+
+    /// Ids of the console checks that it makes a machine fail by itself: there they tell of the fault, and of nothing that is wrong.
+    pub fn on_consoles(&self) -> &'static [&'static str] {
+        match self.kind {
+            K::DiskFails => &["disk-error"],
+            // What was not read yet cannot be started.
+            K::MediaLost => &["disk-error", "unit-failed"],
+            _ => &[],
+        }
+    }
 }
 
 const ONE_WAY: ParamRow = param(

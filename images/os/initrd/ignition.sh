@@ -40,7 +40,8 @@ run_ignition() {
     presets=/sysroot/etc/systemd/system-preset/20-ignition.preset
     if [ -f $presets ]; then
         units=/sysroot/etc/systemd/system
-        awk -v units=$units -f /lib/preset.awk $presets > /run/vlab/presets
+        set -- $units/*.d/*.conf
+        awk -v units=$units -v dropins="$*" -f /lib/preset.awk $presets > /run/vlab/presets
         asked=
         while read -r verb to unit; do
             if [ "$verb" = link ]; then

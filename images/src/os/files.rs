@@ -50,6 +50,7 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/systemd/system/systemd-tmpfiles-setup.service.d/vlab.conf" 0o644,
     "etc/systemd/system/systemd-udev-trigger.service.d/vlab.conf" 0o644,
     "etc/systemd/system/systemd-udevd.service.d/vlab.conf" 0o644,
+    "etc/udev/rules.d/99-vlab-medium.rules" 0o644,
     "usr/lib/systemd/system-preset/99-default.preset" 0o644,
     "usr/lib/systemd/system/coreos-osmet.service" 0o644,
     "usr/lib/systemd/system/multipathd.service" 0o644,

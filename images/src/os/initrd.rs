@@ -182,27 +182,40 @@ mod tests {
     #[case::a_specifier("[Install]\nWantedBy=%i.target\n", "ask a.service\n")]
     #[case::nobody("[Service]\nExecStart=/b\nWantedBy=a.target\n", "ask a.service\n")]
     fn who_wants_a_unit(#[case] unit: &str, #[case] says: &str) {
-        assert_eq!(presets("enable a.service\n", unit), says);
+        assert_eq!(presets("enable a.service\n", unit, ""), says);
+    }
+
+    #[rstest]
+    #[case::who_wants_it("[Service]\nNice=1\n [Install]\nWantedBy=b.target\n", "ask a.service\n")]
+    #[case::something_else("[Service]\nNice=1\n", "link a.target.wants a.service\n")]
+    fn a_drop_in_may_say_more_of_it(#[case] drop_in: &str, #[case] says: &str) {
+        assert_eq!(presets("enable a.service\n", "[Install]\nWantedBy=a.target\n", drop_in), says);
     }
 
     #[test]
     fn other_presets_are_for_systemctl() {
         let unit = "[Install]\nWantedBy=a.target\n";
-        let asked = presets("# why\nenable b.service\ndisable a.service\nenable a@b.service\n", unit);
+        let asked = presets("# why\nenable b.service\ndisable a.service\nenable a@b.service\n", unit, "");
         assert_eq!(asked, "ask b.service\nask a.service\nask a@b.service\n");
     }
 
-    /// What `preset.awk` says of these presets, where there is one unit `a.service`.
-    fn presets(presets: &str, unit: &str) -> String {
+    /// What `preset.awk` says of these presets, where there is one unit `a.service`, with a file beside it.
+    fn presets(presets: &str, unit: &str, drop_in: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a.service.d")).unwrap();
         let at = |name: &str| folder.path().join(name);
         let (_, _, program) = files::INITRD.iter().find(|(name, _, _)| *name == "preset.awk").unwrap();
-        for (name, text) in [("20-ignition.preset", presets), ("a.service", unit), ("preset.awk", program)] {
+        const DROP_IN: &str = "a.service.d/10.conf";
+        for (name, text) in
+            [("20-ignition.preset", presets), ("a.service", unit), (DROP_IN, drop_in), ("preset.awk", program)]
+        {
             std::fs::write(at(name), text).unwrap();
         }
         let units = format!("units={}", folder.path().display());
+        let dropins = format!("dropins=nothing.d/*.conf {}", at(DROP_IN).display());
         let mut awk = Command::new("awk");
-        let out = awk.args(["-v", &units, "-f"]).arg(at("preset.awk")).arg(at("20-ignition.preset")).output().unwrap();
+        awk.args(["-v", &units, "-v", &dropins, "-f"]).arg(at("preset.awk")).arg(at("20-ignition.preset"));
+        let out = awk.output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use vlab_api::types::ImageType;
 use vlab_lab::network::{ClusterName, Frames, WrongName};
 use vlab_model::settings::Settings;
 use vlab_scenario::{
@@ -147,7 +148,15 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
         FaultKind::Disconnect => Ok(Deed::GatewayCut),
         FaultKind::NoAddress => Ok(Deed::Unheard(Frames::Dhcp)),
         FaultKind::NtpUnreachable => Ok(Deed::Unheard(Frames::Ntp)),
-        FaultKind::MediaLost => Ok(Deed::Eject),
+        FaultKind::MediaLost
+            if scenario.infra_env.image_type == ImageType::FullIso || scenario.infra_env.iso.is_some() =>
+        {
+            Ok(Deed::Eject)
+        }
+        FaultKind::MediaLost => {
+            Err("a minimal ISO is not read any more once its machine is up; write `infra_env: {image_type: full-iso}`"
+                .to_owned())
+        }
         FaultKind::DiskFails => Ok(Deed::DiskFails { percent: u32::try_from(number("percent")).unwrap_or(100) }),
         FaultKind::SlowDisk => {
             // A whole number of writes a second, and at least one.
@@ -278,6 +287,7 @@ mod tests {
     use super::*;
 
     const HOSTS: &str = "cluster: {topology: compact, api_vips: [192.168.126.5], ingress_vips: [192.168.126.6]}\n\
+                         infra_env: {image_type: full-iso}\n\
                          hosts: [{name: m, count: 3, kind: vm}]\n";
 
     fn scenario(fault: &str) -> Scenario {
@@ -406,6 +416,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_a_full_iso_is_missed_when_it_is_taken_out() {
+        let text = "version: 1\nname: t\nneeds: [real-time]\ncluster: {topology: sno}\nhosts: [{name: m, kind: vm}]\n\
+                    faults:\n  - {name: it, at: 1m, target: m-0, inject: media-lost}\n";
+        let with = |more: &str| {
+            let source = SourceFile::new("t.yaml", format!("{text}{more}"));
+            unfit(&vlab_scenario::load(&source, &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}")))
+        };
+        let refused = with("").unwrap();
+        assert!(refused.starts_with("line 7: ") && refused.contains("image_type: full-iso"), "{refused}");
+        assert_eq!(with("infra_env: {image_type: full-iso}\n"), None);
+    }
+
     /// The inside of a simulated cluster beside machines is the simulated one's affair.
     #[test]
     fn a_cluster_is_of_machines_when_one_of_its_hosts_is_or_will_be() {
@@ -425,6 +448,6 @@ mod tests {
     #[case("never-joins", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]
     fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
         let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();
-        assert!(refused.starts_with("line 7: the fault it (") && refused.contains(why), "{refused}");
+        assert!(refused.starts_with("line 8: the fault it (") && refused.contains(why), "{refused}");
     }
 }

@@ -99,11 +99,17 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
             declared_hardware(&prepared.profiles, host).ok_or_else(|| wrong("there is no such hardware profile"))?;
         let machine = machine(prepared, host, &hardware, place).ok_or_else(|| wrong("its profile has no disk"))?;
         let address = address_of(scenario, host.index).ok_or_else(|| wrong("it has no address"))?;
+        let taken: Vec<IpAddr> = in_network.iter().flat_map(|other: &NetworkHost| other.addresses.clone()).collect();
+        let mut addresses = static_addresses(scenario, host);
+        addresses.retain(|address| !taken.contains(address));
+        if addresses.is_empty() {
+            addresses.push(address.addr());
+        }
         in_network.push(NetworkHost {
             name: host.name.clone(),
             mac: machine.mac().to_owned(),
             more_macs: machine.spec.nics.iter().skip(1).map(|nic| nic.mac.clone()).collect(),
-            addresses: vec![address.addr()],
+            addresses,
             dhcp: host.dhcp,
         });
         machines.push(machine);
@@ -231,6 +237,32 @@ fn interfaces(scenario: &Scenario, hardware: &HardwareProfile, index: u32) -> Ve
         .collect()
 }
 
+/// Addresses that static networks give to a host without DHCP, as far as the lab's networks have them: the lab's DNS knows it by them.
+/// A machine that finds no name for its address is called `localhost`, which no service takes.
+fn static_addresses(scenario: &Scenario, host: &Host) -> Vec<IpAddr> {
+    let cluster = host.cluster.as_deref().and_then(|name| scenario.cluster(name));
+    let networks = cluster.map(|cluster| cluster.machine_networks.as_slice()).unwrap_or_default();
+    let in_lab = |address: &IpAddr| {
+        networks.iter().any(|net| net.contains(address) && gateway(net).is_none_or(|gateway| gateway != *address))
+    };
+    let mut found: Vec<IpAddr> = Vec::new();
+    let of_host = scenario.infra_env.static_networks.iter().filter(|network| network.hosts.contains(&host.name));
+    for network in of_host.filter(|_| !host.dhcp) {
+        // What is no YAML is the service's to refuse.
+        let state: serde_yaml::Value = serde_yaml::from_str(&network.network_yaml).unwrap_or_default();
+        for interface in state["interfaces"].as_sequence().into_iter().flatten() {
+            let families = ["ipv4", "ipv6"].map(|family| interface[family]["address"].as_sequence());
+            let addresses = families.into_iter().flatten().flatten().filter_map(|entry| entry["ip"].as_str());
+            for address in addresses.filter_map(|ip| ip.parse().ok()).filter(in_lab) {
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+        }
+    }
+    found
+}
+
 /// Id of the machine, which its agent takes for that of the host.
 fn machine_id(prepared: &Prepared, host: &Host) -> Uuid {
     host_id(prepared.seed, host.index as u64)
@@ -238,6 +270,7 @@ fn machine_id(prepared: &Prepared, host: &Host) -> Uuid {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use vlab_scenario::{Catalogue, SourceFile};
 
     use super::*;
@@ -294,6 +327,36 @@ mod tests {
         let plan = plan(&prepared("{name: node, kind: vm, dhcp: false, addresses: {first: 192.168.126.30}}")).unwrap();
         assert!(!plan.network.hosts[0].dhcp, "{:?}", plan.network.hosts);
         assert_eq!(plan.network.hosts[0].addresses, ["192.168.126.30".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[rstest]
+    #[case::by_its_image("dhcp: false, addresses: {first: 192.168.126.10}", "192.168.126.30", &["192.168.126.30"])]
+    #[case::elsewhere("dhcp: false, addresses: {first: 192.168.126.10}", "198.51.100.30", &["192.168.126.10"])]
+    #[case::the_gateway("dhcp: false, addresses: {first: 192.168.126.10}", "192.168.126.1", &["192.168.126.10"])]
+    #[case::nonsense("dhcp: false, addresses: {first: 192.168.126.10}", "[]", &["192.168.126.10"])]
+    #[case::dhcp("addresses: {first: 192.168.126.10}", "192.168.126.30", &["192.168.126.10"])]
+    fn the_dns_knows_a_machine_without_dhcp_by_its_static_address(
+        #[case] host: &str,
+        #[case] ip: &str,
+        #[case] known: &[&str],
+    ) {
+        let text = format!(
+            "version: 1\nname: t\ncluster: {{topology: sno, openshift_version: \"4.16\", machine_networks: [192.168.126.0/24]}}\n\
+             hosts: [{{name: node, kind: vm, {host}}}]\n\
+             infra_env:\n  static_network_config:\n    - network_yaml: |\n        interfaces:\n        \
+             - {{name: p1, type: ethernet, state: up, ipv4: {{enabled: true, address: [{{ip: {ip}, prefix-length: 24}}]}}}}\n      \
+             mac_interface_map:\n        - {{mac_address: \"52:54:00:00:00:00\", logical_nic_name: p1}}\n"
+        );
+        let catalogue = Catalogue::embedded();
+        let scenario =
+            vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
+        let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap();
+        let network = plan(&prepared).unwrap().network;
+        network.check().unwrap();
+        let addresses: Vec<String> = network.hosts[0].addresses.iter().map(IpAddr::to_string).collect();
+        assert_eq!(addresses, known);
+        // A single node is its own API.
+        assert!(network.names.iter().all(|name| name.addresses == network.hosts[0].addresses), "{:?}", network.names);
     }
 
     #[test]
