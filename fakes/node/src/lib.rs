@@ -13,6 +13,7 @@
 //! | names, clocks | questions to the machine's name servers; chrony's own state, or SNTP | – |
 //! | free addresses, virtual IPs | ARP over the whole network | leases of virtual IPs by DHCP: refused with the reason |
 //! | disk speed | synced writes to the disk itself, what was there is written back | – |
+//! | discovery medium | read before each step, as the real agent does it | – |
 //! | container images | – | nothing is pulled; images stand for programs of the lab |
 //! | agent upgrade | – | the version's name changes, the program does not |
 //! | reclaiming a host | – | refused with the reason |

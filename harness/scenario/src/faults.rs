@@ -387,7 +387,7 @@ pub static FAULTS: &[FaultRow] = &[
         lasts: Time,
         params: &[],
         hosts: Any,
-        purpose: "the discovery medium is taken out",
+        purpose: "the discovery medium is taken out; a virtual machine misses that of a full ISO only",
     },
     // --- network
     FaultRow {

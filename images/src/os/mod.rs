@@ -181,7 +181,7 @@ pub struct Builder<'a> {
     /// coreos-installer, instead of building it.
     pub coreos_installer: Option<PathBuf>,
     /// Is told what is being done.
-    pub say: &'a dyn Fn(&str),
+    pub say: &'a (dyn Fn(&str) + Sync),
 }
 
 /// coreos-installer that the variable `VLAB_COREOS_INSTALLER` names.
@@ -195,7 +195,7 @@ pub fn named_installer() -> Option<PathBuf> {
 ///
 /// # Errors
 /// Those of [`Builder::make`].
-pub fn current(name: &str, say: &dyn Fn(&str)) -> Result<Made, ImageError> {
+pub fn current(name: &str, say: &(dyn Fn(&str) + Sync)) -> Result<Made, ImageError> {
     let (cache, manifest) = (Cache::of_this_user(), Manifest::built_in()?);
     let builder = Builder {
         cache: &cache,
@@ -245,14 +245,17 @@ impl Builder<'_> {
     /// coreos-installer and `vlab-node`. While cargo builds what is missing of them, packages are fetched: the one waits for
     /// processors, the other for the network.
     fn programs(&self) -> Result<(PathBuf, PathBuf), ImageError> {
-        let (cache, manifest) = (self.cache, self.manifest);
+        let (cache, manifest, say) = (self.cache, self.manifest, self.say);
         let (building, begun) = mpsc::channel();
         thread::scope(|scope| {
             let packages = scope.spawn(move || match begun.recv() {
-                Ok(()) => SETS.iter().try_for_each(|set| {
-                    let mut packages = manifest.packages(set)?.iter();
-                    packages.try_for_each(|package| packages::contents(cache, manifest, package).map(drop))
-                }),
+                Ok(()) => SETS
+                    .iter()
+                    .try_for_each(|set| {
+                        let mut packages = manifest.packages(set)?.iter();
+                        packages.try_for_each(|package| packages::contents(cache, manifest, package).map(drop))
+                    })
+                    .inspect_err(|e| say(&format!("{e}; this ends when the programs that are being built are done"))),
                 Err(mpsc::RecvError) => Ok(()),
             });
             let (named, node_begun) = (self.node.clone(), building.clone());
