@@ -1,6 +1,7 @@
 //! The discovery agent: registers this machine with the service, asks for steps and does them.
 
 use std::process::Command;
+use std::sync::Once;
 
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -10,6 +11,7 @@ use vlab_api::Timestamp;
 
 use crate::machine::{NodeConfig, Root};
 use crate::net::link;
+use crate::nmstate::CONNECTIONS;
 use crate::shell::{Event, drive, find_service, in_background};
 use crate::steps::{self, Site};
 use crate::{inventory, medium, say};
@@ -74,9 +76,6 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
     // With the addresses the harness finds this host among its machines: it knows their MACs.
     let macs: Vec<String> = link::links().unwrap_or_default().iter().map(|l| l.mac.to_string()).collect();
     say::moment("agent", "started", &json!({ "host_id": host_id, "macs": macs, "service": args.url }));
-    if let Some((moment, connections)) = network_of_image(&root) {
-        say::moment("agent", moment, &json!({ "connections": connections }));
-    }
 
     let (events, incoming) = mpsc::unbounded_channel();
     let site = Site {
@@ -90,6 +89,13 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
         Work::Step { serial, step_type, args } => {
             let site = site.clone();
             in_background(events, move || {
+                // Not before: what makes the connections may run beside the agent, and is through when the service is reached.
+                static ONCE: Once = Once::new();
+                ONCE.call_once(|| {
+                    if let Some((moment, connections)) = network_of_image(&site.root) {
+                        say::moment("agent", moment, &json!({ "connections": connections }));
+                    }
+                });
                 let ran = medium::with_medium(&site.root, || steps::run(&site, &step_type, &args));
                 Event::Ran(position, serial, ran)
             });
@@ -104,7 +110,7 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
 /// What became of the static networks in the image, in the words of simulated hosts, and the files that NetworkManager has of
 /// them. `None` where there is nothing of the kind: what a minimal ISO has for other machines stays in its initrd.
 fn network_of_image(root: &Root) -> Option<(&'static str, Vec<String>)> {
-    let mut connections = root.names("/etc/NetworkManager/system-connections");
+    let mut connections = root.names(CONNECTIONS);
     connections.retain(|name| name.ends_with(".nmconnection"));
     match connections.is_empty() {
         false => Some(("static-network", connections)),

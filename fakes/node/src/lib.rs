@@ -13,6 +13,7 @@
 //! | names, clocks | questions to the machine's name servers; chrony's own state, or SNTP | – |
 //! | free addresses, virtual IPs | ARP over the whole network | leases of virtual IPs by DHCP: refused with the reason |
 //! | disk speed | synced writes to the disk itself, what was there is written back | – |
+//! | static networks | NetworkManager, the connections that the nmstate library makes of the service's policies | `nmstatectl` knows `service` only, and the rules that services write |
 //! | discovery medium | read before each step, as the real agent does it | – |
 //! | container images | – | nothing is pulled; images stand for programs of the lab |
 //! | agent upgrade | – | the version's name changes, the program does not |
@@ -26,7 +27,7 @@
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
 //! * [`steps`] does what the service asks, as long as [`medium`] is there. [`shell`] drives the core. [`agent`] puts them together.
 //! * [`install`] is the installer, [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
-//! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls. [`say`] is how all of them speak to the harness.
+//! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls, [`nmstate`] for one of RHCOS. [`say`] is how all of them speak to the harness.
 
 pub mod agent;
 pub mod cluster;
@@ -37,6 +38,7 @@ pub mod machine;
 pub mod md5;
 pub mod medium;
 pub mod net;
+pub mod nmstate;
 pub mod podman;
 pub mod say;
 pub mod shell;

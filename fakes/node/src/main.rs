@@ -10,7 +10,7 @@ use vlab_node::cluster::node::{self, NodeArgs};
 use vlab_node::install::{self, InstallArgs};
 use vlab_node::machine::{NodeConfig, Root};
 use vlab_node::steps::{self, Site};
-use vlab_node::{agent, podman, say, tools};
+use vlab_node::{agent, nmstate, podman, say, tools};
 
 /// What runs inside machines of the lab.
 #[derive(Parser)]
@@ -48,6 +48,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Stands in for nmstatectl
+    #[command(disable_help_flag = true)]
+    Nmstatectl {
+        /// What it would be called with
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Stands in for podman
     #[command(disable_help_flag = true)]
     Podman {
@@ -62,7 +69,7 @@ fn arguments() -> Vec<String> {
     let mut words: Vec<String> = std::env::args().collect();
     let name = words.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default().to_owned();
     let verb: Vec<String> = match name.as_str() {
-        "podman" | "agent" => vec![name],
+        "podman" | "nmstatectl" | "agent" => vec![name],
         _ if tools::is_one(&name) => vec!["tool".into(), name],
         "next_step_runner" => vec!["agent".into()],
         "installer" | "assisted-installer" => vec!["install".into()],
@@ -78,8 +85,13 @@ fn main() -> ExitCode {
     if let Verb::Podman { words } = &arguments.verb {
         return ExitCode::from(u8::try_from(podman::podman(words)).unwrap_or(125));
     }
-    if let Verb::Tool { name, words } = &arguments.verb {
-        return match tools::run(name, words) {
+    let said = match &arguments.verb {
+        Verb::Tool { name, words } => Some(tools::run(name, words)),
+        Verb::Nmstatectl { words } => Some(nmstate::nmstatectl(&Root::of_this_machine(), words, nmstate::nmcli)),
+        _ => None,
+    };
+    if let Some(said) = said {
+        return match said {
             Ok(said) => {
                 print!("{said}");
                 ExitCode::SUCCESS
@@ -104,7 +116,7 @@ fn main() -> ExitCode {
         Verb::Node(args) => runtime.block_on(node::node(args)),
         Verb::Alive => runtime.block_on(node::alive()),
         Verb::Step { step, args } => return one_step(runtime.handle(), &step, &args),
-        Verb::Podman { .. } | Verb::Tool { .. } => Ok(()),
+        Verb::Podman { .. } | Verb::Tool { .. } | Verb::Nmstatectl { .. } => Ok(()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -247,7 +247,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
         .then(|| format!("virtual machines are x86_64, and its infra-env is {arch}"))
 }
 
-/// The static networks that machines could not make of their image: without RHCOS there is no `nmstatectl`.
+/// The static networks that machines could not make of their image: without RHCOS there is no `nmstatectl` in the initrd.
 fn no_nmstate(scenario: &Scenario) -> Option<String> {
     const FIRST: &str = "MIN_VERSION_FOR_NMSTATE_SERVICE";
     let line = scenario.infra_env.static_networks.first()?.line;
@@ -255,11 +255,13 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
     let version = machine.cluster.as_deref().and_then(|name| scenario.cluster(name))?.openshift_version.as_str();
     let usual = Settings::default().min_version_for_nmstate_service;
     let first = scenario.service.settings.get(FIRST).unwrap_or(&usual);
-    let lacking = scenario.infra_env.iso.is_none() && host_makes_connections(Some(version), first);
+    let in_initrd = scenario.infra_env.iso.is_none() && scenario.infra_env.image_type != ImageType::FullIso;
+    let lacking = in_initrd && host_makes_connections(Some(version), first);
     lacking.then(|| {
         format!(
             "line {line}: hosts of OpenShift {version} make the connections of a static network themselves, with `nmstatectl`, \
-             which the lab OS has not; write `openshift_version: \"4.16\"`, give an RHCOS with `infra_env.iso`, or use `--hosts sim`"
+             which the initrd of the lab's minimal ISO has not; write `image_type: full-iso` or `openshift_version: \"4.16\"`, give \
+             an RHCOS with `infra_env.iso`, or use `--hosts sim`"
         )
     })
 }
@@ -376,16 +378,22 @@ mod tests {
     }
 
     #[rstest]
-    #[case("openshift_version: \"4.16\"", "", None)]
-    #[case("openshift_version: \"4.18\"", "", Some("line 9: hosts of OpenShift 4.18 make"))]
-    #[case("base_domain: lab.example", "", Some("with `nmstatectl`, which the lab OS has not"))]
-    #[case("openshift_version: \"4.18\"", "settings: {MIN_VERSION_FOR_NMSTATE_SERVICE: \"4.19\"}", None)]
-    fn static_networks_need_what_makes_them(#[case] version: &str, #[case] settings: &str, #[case] why: Option<&str>) {
+    #[case("openshift_version: \"4.16\"", "", "minimal-iso", None)]
+    #[case("openshift_version: \"4.18\"", "", "minimal-iso", Some("line 9: hosts of OpenShift 4.18 make"))]
+    #[case("base_domain: lab.example", "", "minimal-iso", Some("with `nmstatectl`, which the initrd"))]
+    #[case("base_domain: lab.example", "", "full-iso", None)]
+    #[case("openshift_version: \"4.18\"", "settings: {MIN_VERSION_FOR_NMSTATE_SERVICE: \"4.19\"}", "minimal-iso", None)]
+    fn static_networks_need_what_makes_them(
+        #[case] version: &str,
+        #[case] settings: &str,
+        #[case] image: &str,
+        #[case] why: Option<&str>,
+    ) {
         let service = if settings.is_empty() { "kind: simulated" } else { settings };
         let text = format!(
             "version: 1\nname: t\ncluster: {{topology: sno, {version}}}\nservice: {{{service}}}\n\
              hosts: [{{name: m, kind: vm, addresses: {{first: 192.168.126.30}}}}]\n\
-             infra_env:\n  image_type: full-iso\n  static_network_config:\n    - network_yaml: |\n        \
+             infra_env:\n  image_type: {image}\n  static_network_config:\n    - network_yaml: |\n        \
              interfaces:\n        - {{name: eth0, type: ethernet, state: up}}\n      mac_interface_map:\n        \
              - {{nic: m-0/enp1s0, logical_nic_name: eth0}}\n"
         );
