@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use vlab_images::cache::{Cache, sha256_file};
 use vlab_images::manifest::Manifest;
-use vlab_images::os::{ARTEFACTS, Builder, Made, current, named_installer};
+use vlab_images::os::{ARTEFACTS, Builder, Made, current, named_installer, network_initrd};
 
 fn say(what: &str) {
     eprintln!("building {what}");
@@ -142,6 +142,26 @@ fn the_same_inputs_give_the_same_bytes() {
         assert_ne!(again.path, made.path);
         assert_eq!(again.sha256, made.sha256, "{}", made.name);
     }
+}
+
+/// What `nmstatectl` in the nodes has coreos-installer do.
+#[test]
+fn coreos_installer_makes_network_files_of_a_state() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    fs::write(at("base"), network_initrd().unwrap()).unwrap();
+    let state = serde_json::json!({"interfaces": [{
+        "name": "eth0", "type": "ethernet", "state": "up",
+        "ipv4": {"enabled": true, "dhcp": false, "address": [{"ip": "192.0.2.30", "prefix-length": 24}]},
+    }]});
+    fs::write(at("state.yml"), state.to_string()).unwrap();
+    let (state, made, files) = (at("state.yml"), at("made"), at("files"));
+    let [state, made, files] = [&state, &made, &files].map(|path| path.to_str().unwrap());
+    must(&["pxe", "customize", "--network-nmstate", state, "-o", made], &at("base"));
+    must(&["pxe", "network", "unwrap", "-C", files], &at("made"));
+    let connection = fs::read_to_string(at("files").join("eth0.nmconnection")).unwrap();
+    assert!(connection.contains("interface-name=eth0") && connection.contains("192.0.2.30/24"), "{connection}");
+    assert!(connection.contains("\nuuid="), "{connection}");
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl DiscoveryImage {
                 connections.extend(with_true_names(folder, &names, &ours, &connections));
             }
             for policy in &folder.policies {
-                match connections_of_policy(policy, &ours) {
+                match desired_state(policy, &ours).and_then(|state| connections_of(&state)) {
                     Ok(made) => connections.extend(made),
                     Err(why) => failed = Some(why),
                 }
@@ -240,11 +240,11 @@ fn with_true_names(
     files.into_iter().collect()
 }
 
-/// The connections, by file name, that nmstate makes of a policy on a machine with these interfaces (MAC in capital letters to name).
+/// The state that a policy wants of a machine with these interfaces (MAC in capital letters to name), for nmstate.
 ///
 /// # Errors
-/// It is no policy such as services make, speaks of an interface that the machine has not, or is refused by nmstate; words for people.
-pub fn connections_of_policy(policy: &str, ours: &BTreeMap<String, &str>) -> Result<BTreeMap<String, String>, String> {
+/// It is no policy such as services make, or speaks of an interface that the machine has not; words for people.
+pub fn desired_state(policy: &str, ours: &BTreeMap<String, &str>) -> Result<Value, String> {
     let mut policy: Value = serde_yaml::from_str(policy).map_err(|e| format!("the policy cannot be read: {e}"))?;
     let mut captured = BTreeMap::new();
     for (name, rule) in policy["capture"].as_object().into_iter().flatten() {
@@ -257,13 +257,20 @@ pub fn connections_of_policy(policy: &str, ours: &BTreeMap<String, &str>) -> Res
     }
     let mut state = policy["desiredState"].take();
     fill(&mut state, &captured)?;
-    connections_of(&state)
+    Ok(state)
 }
 
+/// The connections, by file name, that nmstate makes of a state.
+#[cfg(feature = "nmstate")]
 fn connections_of(state: &Value) -> Result<BTreeMap<String, String>, String> {
     let state = nmstate::NetworkState::new_from_yaml(&state.to_string()).map_err(|e| e.to_string())?;
     let mut made = state.gen_conf().map_err(|e| e.to_string())?;
     Ok(made.remove("NetworkManager").unwrap_or_default().into_iter().collect())
+}
+
+#[cfg(not(feature = "nmstate"))]
+fn connections_of(_: &Value) -> Result<BTreeMap<String, String>, String> {
+    Err("this program was built without nmstate (the feature `nmstate` of vlab-agents)".to_owned())
 }
 
 /// Puts what was captured in its places.

@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
     let said = match &arguments.verb {
         Verb::Tool { name, words } => Some(tools::run(name, words)),
-        Verb::Nmstatectl { words } => Some(nmstate::nmstatectl(&Root::of_this_machine(), words, nmstate::nmcli)),
+        Verb::Nmstatectl { words } => Some(nmstate::nmstatectl(&Root::of_this_machine(), words, nmstate::call)),
         _ => None,
     };
     if let Some(said) = said {

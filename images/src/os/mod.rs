@@ -18,6 +18,8 @@ mod live;
 mod osmet;
 mod root;
 
+pub use root::network_initrd;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::panic::resume_unwind;

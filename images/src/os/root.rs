@@ -10,7 +10,7 @@ use super::kernel::{Kernel, Place};
 use crate::cache::{Cache, sha256_file};
 use crate::manifest::Manifest;
 use crate::rootfs::{Kind, Node, Rootfs};
-use crate::{ImageError, archive, packages, tools};
+use crate::{ImageError, archive, cpio, packages, tools};
 
 /// Folders that no package brings; mode, owner and group.
 const FOLDERS: &[(&str, u32, u64, u64)] = &[
@@ -84,6 +84,7 @@ pub(super) fn tree(
     tree.file("etc/machine-id", 0o644, "");
     tree.file_from("usr/bin/coreos-installer", 0o755, programs.installer)?;
     tree.file_from("usr/lib/vlab/vlab-node", 0o755, programs.node)?;
+    tree.file("usr/lib/vlab/network-initrd.img", 0o644, network_initrd()?);
     for unit in files::lines(files::MASK) {
         tree.symlink(&format!("etc/systemd/system/{unit}"), "/dev/null");
         // Who wants it would have systemd look at it at every boot.
@@ -307,6 +308,16 @@ pub(super) fn squashfs(tree: &Rootfs, into: &Path) -> Result<(), ImageError> {
         });
     }
     written
+}
+
+/// The smallest initrd in which coreos-installer puts network files: the nodes' `nmstatectl` has it make them of a state.
+pub fn network_initrd() -> Result<Vec<u8>, ImageError> {
+    let mut tree = Rootfs::new();
+    tree.file("etc/coreos-live-initramfs", 0o644, "");
+    tree.file("etc/coreos/features.json", 0o644, r#"{"live-initrd-network": true}"#);
+    let mut bytes = Vec::new();
+    cpio::write(&tree, &mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
