@@ -270,10 +270,7 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
 fn no_vlan(scenario: &Scenario) -> Option<String> {
     let is_vm = |name: &String| scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && host.name == *name);
     let with_vlan = scenario.infra_env.static_networks.iter().find(|network| {
-        // What is no YAML is the service's to refuse.
-        let state: serde_yaml::Value = serde_yaml::from_str(&network.network_yaml).unwrap_or_default();
-        let interfaces = state["interfaces"].as_sequence().map(Vec::as_slice).unwrap_or_default();
-        network.hosts.iter().any(is_vm) && interfaces.iter().any(|interface| interface["type"] == "vlan")
+        network.hosts.iter().any(is_vm) && network.interfaces().iter().any(|interface| interface["type"] == "vlan")
     })?;
     Some(format!(
         "line {}: the network of the lab has no VLANs, so nothing would answer these machines; `--hosts sim` runs it",

@@ -248,15 +248,9 @@ fn static_addresses(scenario: &Scenario, host: &Host) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = Vec::new();
     let of_host = scenario.infra_env.static_networks.iter().filter(|network| network.hosts.contains(&host.name));
     for network in of_host.filter(|_| !host.dhcp) {
-        // What is no YAML is the service's to refuse.
-        let state: serde_yaml::Value = serde_yaml::from_str(&network.network_yaml).unwrap_or_default();
-        for interface in state["interfaces"].as_sequence().into_iter().flatten() {
-            let families = ["ipv4", "ipv6"].map(|family| interface[family]["address"].as_sequence());
-            let addresses = families.into_iter().flatten().flatten().filter_map(|entry| entry["ip"].as_str());
-            for address in addresses.filter_map(|ip| ip.parse().ok()).filter(in_lab) {
-                if !found.contains(&address) {
-                    found.push(address);
-                }
+        for address in network.addresses().iter().map(IpNet::addr).filter(in_lab) {
+            if !found.contains(&address) {
+                found.push(address);
             }
         }
     }

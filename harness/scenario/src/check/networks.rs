@@ -355,6 +355,19 @@ fn is_kernel_name(name: &str) -> bool {
     name.strip_prefix("en").and_then(|rest| rest.chars().next()).is_some_and(|kind| "PsvxXbucaipod".contains(kind))
 }
 
+impl crate::StaticNetwork {
+    /// What it wants of interfaces, as nmstate writes it; none where that is no YAML or has none, which is the service's to refuse.
+    pub fn interfaces(&self) -> Vec<Value> {
+        let state = serde_saphyr::from_str::<Value>(&self.network_yaml).unwrap_or_default();
+        state["interfaces"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// The addresses that its interfaces get, with their networks.
+    pub fn addresses(&self) -> Vec<IpNet> {
+        self.interfaces().iter().flat_map(addresses).collect()
+    }
+}
+
 /// The addresses that an interface gets.
 fn addresses(interface: &Value) -> Vec<IpNet> {
     let lists = ["ipv4", "ipv6"].iter().filter_map(|family| interface[*family]["address"].as_array());
