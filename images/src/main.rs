@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use vlab_engine::Engine;
+use vlab_container_engine::Engine;
 use vlab_images::ImageError;
 use vlab_images::cache::Cache;
 use vlab_images::manifest::{Manifest, with_lock};
@@ -129,7 +129,7 @@ fn work(args: &Args) -> Result<(), String> {
     let asked = |name: &str| args.images.is_empty() || args.images.iter().any(|asked| asked == name);
     let wanted: Vec<&Recipe> = RECIPES.iter().filter(|recipe| asked(recipe.name)).collect();
     // The engine first: that it is missing should not be told after minutes of building.
-    let engine = match (args.no_load || wanted.is_empty(), wanted.first().map(|_| vlab_engine::find())) {
+    let engine = match (args.no_load || wanted.is_empty(), wanted.first().map(|_| vlab_container_engine::find())) {
         (true, _) | (_, None) => None,
         (false, Some(Ok(engine))) => Some(engine),
         (false, Some(Err(none))) if args.load => return Err(none.to_string()),

@@ -180,7 +180,7 @@ fn build_vlab(with_machines: bool) -> Result<PathBuf, ExitCode> {
     let mut args = vec!["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"];
     // The helper links libvirt and is only built where it is needed.
     if with_machines {
-        args.extend(["--package", "vlab-machines", "--bin", "vlab-machines"]);
+        args.extend(["--package", "vlab-libvirt-helper", "--bin", "vlab-libvirt-helper"]);
     }
     build_binary("vlab", &args)
 }

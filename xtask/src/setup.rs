@@ -86,7 +86,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "libvirt's header and library",
-        why: "`vlab-machines`, which speaks with libvirt, is built against it",
+        why: "`vlab-libvirt-helper`, which speaks with libvirt, is built against it",
         purpose: Purpose::Machines,
         source: Source::Apt("libvirt-dev"),
         there: |machine| machine.library("pkgconfig/libvirt.pc"),

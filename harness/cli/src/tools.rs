@@ -268,7 +268,7 @@ pub(crate) fn gc(args: &GcArgs) -> u8 {
         }
     };
     // Without an engine there are no containers.
-    if let Ok(engine) = vlab_engine::find()
+    if let Ok(engine) = vlab_container_engine::find()
         && let Err(error) = leftovers::find_labelled(&mut plan, &registry, &engine)
     {
         say(&format!("cannot look for containers: {error}"));

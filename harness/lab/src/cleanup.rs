@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
 use serde::Serialize;
-use vlab_engine::{Engine, Thing};
+use vlab_container_engine::{Engine, Thing};
 
 use crate::ledger::{LedgerError, MARK, Resource, Snapshot};
 use crate::network::namespace;

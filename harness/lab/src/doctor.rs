@@ -219,7 +219,7 @@ const NEEDS: &[Need] = &[
         needed: Needed::ForMachines,
         check: Check::Machines,
         fix: "`vlab setup --machines` (Debian: apt-get install libvirt-daemon libvirt-dev), then \
-              `cargo build -p vlab-machines` where `vlab` was built",
+              `cargo build -p vlab-libvirt-helper` where `vlab` was built",
     },
     Need {
         name: "qemu-img",
@@ -540,7 +540,7 @@ fn qemu_img(_: &Context) -> Verdict {
 }
 
 fn engine(_: &Context) -> Verdict {
-    match vlab_engine::find() {
+    match vlab_container_engine::find() {
         Ok(engine) => match engine.images() {
             Ok(images) => (State::Found, format!("{engine}, {} images", images.len())),
             Err(error) => (State::Unusable, first_line(&error)),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use vlab_engine::Engine;
+use vlab_container_engine::Engine;
 
 use crate::cleanup::{self, Outcome, Settled};
 use crate::containers::{self, Fate};
@@ -218,7 +218,7 @@ pub fn find_labelled(plan: &mut Plan, registry: &Path, engine: &Engine) -> Resul
         }));
     }
     // An engine behind a socket runs on this machine.
-    let local = matches!(engine.address, vlab_engine::Address::Unix(_));
+    let local = matches!(engine.address, vlab_container_engine::Address::Unix(_));
     for found in engine.labelled().map_err(|error| error.to_string())? {
         if known.contains(&found.name) {
             continue;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// What came of a container on this port, and whether anything of it is left.
 fn start(port: u16) -> Option<String> {
     const IMAGE: &str = "vlab-postgres";
-    let engine = vlab_engine::find();
+    let engine = vlab_container_engine::find();
     let there = engine.as_ref().is_ok_and(|engine| engine.image(IMAGE).unwrap().is_some());
     if !there {
         let required = std::env::var("VLAB_TEST_CONTAINERS").is_ok_and(|value| value == "required");

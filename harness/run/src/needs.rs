@@ -66,7 +66,7 @@ async fn no_kvm() -> Option<String> {
 /// Only what is on the machine counts: a need is a question about the place, not an order to fetch something.
 async fn no_image(name: &str) -> Option<String> {
     let asked = name.to_owned();
-    let looked = tokio::task::spawn_blocking(move || match vlab_engine::find() {
+    let looked = tokio::task::spawn_blocking(move || match vlab_container_engine::find() {
         Err(none) => Some(none.to_string()),
         Ok(engine) => match engine.image(&asked) {
             Ok(Some(_)) => None,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rstest::rstest;
-use vlab_engine::{Engine, LABEL_OWNER, LABEL_RUN, Thing};
+use vlab_container_engine::{Engine, LABEL_OWNER, LABEL_RUN, Thing};
 use vlab_images::cache::Cache;
 use vlab_images::container::{self, Start};
 use vlab_images::manifest::Manifest;
@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(150);
 
 /// The engine with our images in it; `None`: the test is skipped, and it was said why.
 fn engine() -> Option<Engine> {
-    let problem = match vlab_engine::find() {
+    let problem = match vlab_container_engine::find() {
         Err(none) => none.to_string(),
         Ok(engine) => {
             let missing: Vec<&str> = ["vlab-service", "vlab-postgres"]

@@ -13,7 +13,7 @@ fn node(kind: &str, memory_mib: u64) -> String {
 
 /// Can this machine run virtual machines? In CI it must.
 pub(crate) fn no_machines() -> bool {
-    let helper = std::path::Path::new(crate::bench::VLAB).with_file_name("vlab-machines");
+    let helper = std::path::Path::new(crate::bench::VLAB).with_file_name("vlab-libvirt-helper");
     let there = helper.is_file() && vlab_lab::machines::probe::qemu().is_some();
     if !there {
         assert!(std::env::var_os("CI").is_none(), "CI has no QEMU, or {} was not built", helper.display());
@@ -41,7 +41,7 @@ fn e2e_without_machines_open_hosts_are_simulated_loudly_and_others_say_why() {
     let file = bench.file("t.yaml", node("auto", 1024));
     let run = |hosts: &str| {
         let mut command = bench.command(&["scenario", &file, "--no-setup", "--quiet"]);
-        command.env_remove("VLAB_HOSTS").env("VLAB_MACHINES", "/nowhere/vlab-machines");
+        command.env_remove("VLAB_HOSTS").env("VLAB_LIBVIRT_HELPER", "/nowhere/vlab-libvirt-helper");
         if !hosts.is_empty() {
             command.args(["--hosts", hosts]);
         }

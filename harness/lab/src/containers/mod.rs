@@ -24,7 +24,7 @@ use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, ContainerRequest, CopyTargetOptions, GenericImage, ImageExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use vlab_engine::{Engine, EngineError, ImageInfo, Kind, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
+use vlab_container_engine::{Engine, EngineError, ImageInfo, Kind, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Token};
 use crate::process::last_lines;
@@ -187,7 +187,7 @@ impl Pod {
     /// # Errors
     /// No engine, or one that refuses.
     pub async fn create(run: &str, ledger: Option<Arc<Ledger>>) -> Result<Self, ContainerError> {
-        let found = tokio::task::spawn_blocking(vlab_engine::find).await;
+        let found = tokio::task::spawn_blocking(vlab_container_engine::find).await;
         let engine = found.unwrap_or_else(|_| Err(NoEngine { looked: Vec::new(), installed: false }))?;
         let relay = relay::Relay::open(&engine, ledger.as_ref())?;
         let owner = Owner::me().map(|owner| owner.to_string()).unwrap_or_default();

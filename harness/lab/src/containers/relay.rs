@@ -1,7 +1,7 @@
 //! A socket of the run through which `testcontainers` reaches the engine, whichever it is.
 //!
 //! `testcontainers` speaks the newest version of the engine's language and only that; engines refuse what is newer than they
-//! are (Docker 20.10 of Debian 12 does). And it looks for the engine in fewer places than [`vlab_engine::find`]. So it is
+//! are (Docker 20.10 of Debian 12 does). And it looks for the engine in fewer places than [`vlab_container_engine::find`]. So it is
 //! given this socket as `DOCKER_HOST`; here each request gets the version that the engine has and goes on to it.
 //!
 //! `DOCKER_HOST` must be in the environment when the process starts: setting it later is not safe in a process with
@@ -23,12 +23,12 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
-use vlab_engine::{Address, Engine};
+use vlab_container_engine::{Address, Engine};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Token, registry};
 
-/// What `DOCKER_HOST` was before [`enter`]; [`vlab_engine::find`] reads it.
-const BEFORE: &str = vlab_engine::BEFORE;
+/// What `DOCKER_HOST` was before [`enter`]; [`vlab_container_engine::find`] reads it.
+const BEFORE: &str = vlab_container_engine::BEFORE;
 
 /// The socket of this process.
 fn socket() -> PathBuf {

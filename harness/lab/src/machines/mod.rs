@@ -1,6 +1,6 @@
 //! Virtual machines, through libvirt.
 //!
-//! `vlab` does not link libvirt. It starts the helper `vlab-machines`, which does, and speaks JSON lines with it
+//! `vlab` does not link libvirt. It starts the helper `vlab-libvirt-helper`, which does, and speaks JSON lines with it
 //! ([`protocol`]). The default is libvirt's embedded driver ([`Uri::Embedded`]): no daemon, machines in the network namespace
 //! of the lab, everything under one private folder. `qemu:///system` and `qemu:///session` go by URI.
 //!
@@ -60,8 +60,8 @@ pub use protocol::{DomainEvent, DomainUsage};
 
 use protocol::{Call, Done, Line, PROTOCOL, Request};
 
-/// Name of the helper's program. It lies beside `vlab`; `VLAB_MACHINES` names another place.
-pub const HELPER: &str = "vlab-machines";
+/// Name of the helper's program. It lies beside `vlab`; `VLAB_LIBVIRT_HELPER` names another place.
+pub const HELPER: &str = "vlab-libvirt-helper";
 
 /// How long the helper may take to open its connection: the first time, libvirt asks QEMU what it can do.
 const OPEN: Duration = Duration::from_secs(60);
@@ -125,7 +125,7 @@ pub enum MachineError {
     /// The helper is not there.
     #[error(
         "virtual machines need the program `{HELPER}` beside `vlab`, and it is not at {0}: in a clone, `cargo xtask` builds it; \
-         elsewhere build it with `cargo build -p {HELPER}` (Debian: apt-get install libvirt-dev) or set VLAB_MACHINES"
+         elsewhere build it with `cargo build -p {HELPER}` (Debian: apt-get install libvirt-dev) or set VLAB_LIBVIRT_HELPER"
     )]
     NoHelper(PathBuf),
     /// The helper does not start: most likely its libraries are missing.
@@ -202,12 +202,12 @@ pub enum MachineError {
     Ledger(#[from] LedgerError),
 }
 
-/// Where the helper is: `VLAB_MACHINES`, or beside this program.
+/// Where the helper is: `VLAB_LIBVIRT_HELPER`, or beside this program.
 ///
 /// # Errors
 /// It is not there.
 pub fn find_helper() -> Result<PathBuf, MachineError> {
-    let named = std::env::var_os("VLAB_MACHINES").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let named = std::env::var_os("VLAB_LIBVIRT_HELPER").filter(|path| !path.is_empty()).map(PathBuf::from);
     let beside = || std::env::current_exe().unwrap_or_default().with_file_name(HELPER);
     let path = named.unwrap_or_else(beside);
     if path.is_file() { Ok(path) } else { Err(MachineError::NoHelper(path)) }
@@ -1194,7 +1194,7 @@ mod tests {
         let ledger = Arc::new(Ledger::create(&world.path().join("r"), "no-helper").unwrap());
         let mut options = MachinesOptions::new(&ledger, Accel::Tcg, world.path());
         options.scratch = world.path().to_path_buf();
-        options.helper = Some("/nowhere/vlab-machines".into());
+        options.helper = Some("/nowhere/vlab-libvirt-helper".into());
         let error = Machines::start(options.clone()).await.unwrap_err();
         assert!(matches!(error, MachineError::Process(_)), "{error}");
         // A helper whose libraries are missing says so on stderr and ends.

@@ -1,4 +1,4 @@
-//! What `vlab` and its helper `vlab-machines` say to each other: one JSON object a line, requests on the helper's stdin,
+//! What `vlab` and its helper `vlab-libvirt-helper` say to each other: one JSON object a line, requests on the helper's stdin,
 //! answers and events on its stdout. The helper is the only program that links libvirt.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
-//! `vlab-machines`: the one program of the project that links libvirt. `vlab` starts it and speaks JSON lines with it (see
+//! `vlab-libvirt-helper`: the one program of the project that links libvirt. `vlab` starts it and speaks JSON lines with it (see
 //! [`vlab_lab::machines::protocol`]), so that `vlab` itself builds and runs where there is no libvirt.
 //!
-//! `vlab-machines serve <uri>` is two processes. The inner one has the connection. The outer one is the parent of
+//! `vlab-libvirt-helper serve <uri>` is two processes. The inner one has the connection. The outer one is the parent of
 //! everything that libvirt leaves without a parent: QEMU makes itself a daemon, and an embedded libvirt that ends one
 //! waits until its zombie is reaped. Where process 1 is slow or does not reap at all, that takes seconds. The outer one
 //! waits for children and does nothing else; the inner one must not, because libvirt waits for its own.
@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-const USAGE: &str = "usage: vlab-machines serve <uri>
+const USAGE: &str = "usage: vlab-libvirt-helper serve <uri>
 
 vlab starts this program; people use `vlab machines`, `vlab spawn` and `vlab console`.";
 
@@ -43,7 +43,7 @@ fn reap_for(uri: &str) -> ExitCode {
     let inner = match started {
         Ok(inner) => inner,
         Err(error) => {
-            eprintln!("vlab-machines: cannot start its inner process: {error}");
+            eprintln!("vlab-libvirt-helper: cannot start its inner process: {error}");
             return ExitCode::from(70);
         }
     };
@@ -54,12 +54,12 @@ fn reap_for(uri: &str) -> ExitCode {
                 return ExitCode::from(u8::try_from(code).unwrap_or(70));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == inner => {
-                eprintln!("vlab-machines: its inner process ended with {signal}");
+                eprintln!("vlab-libvirt-helper: its inner process ended with {signal}");
                 return ExitCode::from(70);
             }
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => {
-                eprintln!("vlab-machines: cannot wait for its inner process: {error}");
+                eprintln!("vlab-libvirt-helper: cannot wait for its inner process: {error}");
                 return ExitCode::from(70);
             }
         }

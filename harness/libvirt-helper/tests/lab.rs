@@ -31,7 +31,7 @@ use vlab_model::console::Classifier;
 
 const SOON: Duration = Duration::from_secs(60);
 
-const HELPER: &str = env!("CARGO_BIN_EXE_vlab-machines");
+const HELPER: &str = env!("CARGO_BIN_EXE_vlab-libvirt-helper");
 const MINI: &str = env!("CARGO_BIN_EXE_mini-lab");
 
 fn mini() -> PathBuf {
@@ -712,7 +712,7 @@ impl MiniLab {
             // The build directory may be closed to others. The helper lies beside it.
             executable = path.join("mini-lab");
             fs::copy(MINI, &executable).unwrap();
-            fs::copy(HELPER, path.join("vlab-machines")).unwrap();
+            fs::copy(HELPER, path.join("vlab-libvirt-helper")).unwrap();
             chown(path, Some(uid), Some(uid)).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
         }
@@ -760,7 +760,7 @@ impl MiniLab {
             .map(|entry| entry.file_name().into_string().unwrap())
             .collect();
         left.retain(|name| {
-            !["cache", "consoles", "mini-lab", "r", "supervisor.log", "vlab-machines"].contains(&name.as_str())
+            !["cache", "consoles", "mini-lab", "r", "supervisor.log", "vlab-libvirt-helper"].contains(&name.as_str())
         });
         assert_eq!(left, [] as [&str; 0]);
         let mut ledgers: Vec<_> =

@@ -33,7 +33,7 @@ pub(crate) fn serve(uri: &str) -> ExitCode {
         && let Err(error) = account::ensure(&Path::new(root).join("etc"))
     {
         // libvirt may still open, or says itself what it lacks.
-        eprintln!("vlab-machines: cannot provide the account that libvirt looks for: {error}");
+        eprintln!("vlab-libvirt-helper: cannot provide the account that libvirt looks for: {error}");
     }
     let server = match open(uri) {
         Ok(server) => Arc::new(server),
@@ -47,7 +47,7 @@ pub(crate) fn serve(uri: &str) -> ExitCode {
         let request: Request = match serde_json::from_str(&line) {
             Ok(request) => request,
             Err(error) => {
-                eprintln!("vlab-machines: a request that is not understood: {error}: {line}");
+                eprintln!("vlab-libvirt-helper: a request that is not understood: {error}: {line}");
                 continue;
             }
         };
@@ -80,7 +80,7 @@ fn open(uri: &str) -> Result<Server, Error> {
     std::thread::spawn(|| {
         let error = events::run_loop();
         // Without it no event comes and the embedded driver stands still: better no helper than a deaf one.
-        eprintln!("vlab-machines: libvirt's event loop has ended: {}", words(&error));
+        eprintln!("vlab-libvirt-helper: libvirt's event loop has ended: {}", words(&error));
         std::process::exit(70);
     });
     let connection = ManuallyDrop::new(Connect::open(Some(uri))?);
