@@ -176,8 +176,8 @@ fn the_page_about_faults_is_the_tables() {
         format!("`{}` ({}{default}): {}", p.name, form(p), p.purpose)
     };
     let mut page = String::from(
-        "# Kinds of faults\n\nMade from the table in `harness/scenario/src/faults.rs`; a test keeps it so. How a scenario declares a \
-         fault is in [README.md](../README.md), examples are in `scenarios/faults`.\nWhat hits `simulated` hosts cannot be done to virtual machines yet, what hits `any` can.\n",
+        "# Kinds of faults\n\nEvery kind of fault, generated from the table of faults in the code. [Faults](../faults.md) explains how a \
+         scenario declares one;\nthe folder `scenarios/faults` has an example of each. A fault whose hosts are `simulated` cannot be injected into virtual machines yet;\none whose hosts are `any` can.\n",
     );
     for place in FaultPlace::NAMES {
         let rows: Vec<_> = FAULTS.iter().filter(|r| r.place.as_str() == *place).collect();
@@ -209,12 +209,12 @@ fn the_page_about_faults_is_the_tables() {
     for param in of_gateway[0].params.iter().filter(|p| shared(p)) {
         let _ = writeln!(page, "* {}", told(param));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/faults.md");
     if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == page, "docs/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it");
+    assert!(committed == page, "docs/reference/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it");
 }
 
 /// The diagnostic of a refused file, in full.
