@@ -3,7 +3,6 @@
 
 mod args;
 mod engine;
-mod setup;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use args::{Action, Doer, Verb, Wish};
-use setup::{Done, Purpose};
+use vlab_setup::{Done, Purpose, ensure, start_engine};
 
 /// Exit codes of the project: wrong usage, and a lab that lacks something.
 const USAGE: u8 = 2;
@@ -42,7 +41,7 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         Doer::Machines { .. } => Some(Purpose::Machines),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
     };
-    let done = match purpose.map(|purpose| setup::ensure(purpose, may_install)) {
+    let done = match purpose.map(|purpose| ensure(purpose, may_install, say)) {
         None => Done::WasThere,
         Some(Ok(done)) => done,
         Some(Err(why)) => {
@@ -78,13 +77,12 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
         say(&why);
         ExitCode::from(INCONCLUSIVE)
     };
-    if let Err(why) = setup::ensure(Purpose::Run, may_install) {
+    if let Err(why) = ensure(Purpose::Run, may_install, say) {
         return complain(why);
     }
     if wish != Wish::No {
         // Both at once: their media are built where they are run.
-        let done =
-            setup::ensure(Purpose::Machines, may_install).and_then(|_| setup::ensure(Purpose::Images, may_install));
+        let done = ensure(Purpose::Machines, may_install, say).and_then(|_| ensure(Purpose::Images, may_install, say));
         match done {
             Err(why) if wish == Wish::Must => return complain(why),
             Err(why) => say(&why),
@@ -123,7 +121,7 @@ fn scenario_text(name: Option<&str>) -> String {
 
 /// `setup --containers`: an engine that runs.
 fn containers(may_install: bool) -> ExitCode {
-    let done = setup::ensure(Purpose::Containers, may_install).and_then(|_| setup::start_engine());
+    let done = ensure(Purpose::Containers, may_install, say).and_then(|_| start_engine(say));
     match done {
         Ok(what) => {
             say(what);
@@ -315,7 +313,7 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
 
 /// An engine for the tests with containers, and whether they must not be skipped: in CI never, elsewhere when there is one.
 fn test_engine(target: &Path, ci: bool, may_install: bool) -> (Option<engine::Private>, bool) {
-    match setup::ensure(Purpose::Containers, may_install && ci).and_then(|_| engine::for_tests(target)) {
+    match ensure(Purpose::Containers, may_install && ci, say).and_then(|_| engine::for_tests(target)) {
         Ok(engine) => (engine, true),
         Err(why) => {
             say(&format!("no container engine: {why}"));

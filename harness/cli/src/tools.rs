@@ -7,12 +7,9 @@ use vlab_lab::doctor::{Context, Needed, State, examine};
 use vlab_lab::{gc as leftovers, ledger};
 use vlab_reports::result::exit;
 use vlab_scenario::{Catalogue, CatalogueError};
+use vlab_setup as setup;
 
 use crate::say;
-
-// One set-up for the developer's entry and for people who have only the binary.
-#[path = "../../../xtask/src/setup.rs"]
-mod setup;
 
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
@@ -200,7 +197,8 @@ pub(crate) struct SetupArgs {
 
 pub(crate) fn set_up(args: &SetupArgs) -> u8 {
     if args.containers {
-        let engine = setup::ensure(setup::Purpose::Containers, !args.no_setup).and_then(|_| setup::start_engine());
+        let engine =
+            setup::ensure(setup::Purpose::Containers, !args.no_setup, say).and_then(|_| setup::start_engine(say));
         return match engine {
             Ok(what) => {
                 say(what);
@@ -237,7 +235,7 @@ pub(crate) fn ensure_set_up(purpose: Setup, may_install: bool) -> Result<&'stati
         Setup::Run => setup::Purpose::Run,
         Setup::Machines => setup::Purpose::Machines,
     };
-    match setup::ensure(purpose, may_install) {
+    match setup::ensure(purpose, may_install, say) {
         Ok(setup::Done::WasThere) => Ok("everything is there"),
         Ok(setup::Done::Installed) => Ok("set up"),
         Err(why) => {

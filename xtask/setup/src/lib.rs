@@ -1,16 +1,19 @@
 //! Installs what is missing: says what and why, then does it, once. When nothing is missing it looks at a few files and
 //! is done in milliseconds; whether things *work* is what `doctor` finds out.
+//!
+//! Two programs share it, `cargo xtask` and `vlab`. It depends on nothing, so that the first of them builds in seconds.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::say;
+/// Prints a line of the program that this is a part of.
+pub type Say = fn(&str);
 
 /// For whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Running scenarios with simulated hosts.
     Run,
     /// Virtual machines and the lab network (and running scenarios).
@@ -364,7 +367,7 @@ struct Step {
 ///
 /// # Errors
 /// What is missing and why it was not installed.
-pub(crate) fn ensure(purpose: Purpose, may_install: bool) -> Result<Done, String> {
+pub fn ensure(purpose: Purpose, may_install: bool, say: Say) -> Result<Done, String> {
     let machine = Machine::this();
     let missing = machine.missing(purpose);
     if missing.is_empty() {
@@ -422,7 +425,7 @@ pub(crate) fn ensure(purpose: Purpose, may_install: bool) -> Result<Done, String
 ///
 /// # Errors
 /// It cannot be started, with the command that was tried.
-pub(crate) fn start_engine() -> Result<&'static str, String> {
+pub fn start_engine(say: Say) -> Result<&'static str, String> {
     const SOCKET: &str = "/var/run/docker.sock";
     let answers = || {
         std::os::unix::net::UnixStream::connect(SOCKET).is_ok()
@@ -470,7 +473,7 @@ pub(crate) fn start_engine() -> Result<&'static str, String> {
 
 /// What [`ensure`] has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Done {
+pub enum Done {
     /// Nothing.
     WasThere,
     /// Something.
