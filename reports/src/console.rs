@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::html::human_ms;
-use crate::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// How the terminal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use vlab_api::types::{HostStage, HostStatus};
 use vlab_model::history::Observation;
 
 use crate::redact::Redactor;
-use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, Quantiles, RunResult, Verdict};
 use crate::timeline::{Lane, Mark, Span, Timeline, natural, source_names};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, Quantiles, RunResult, Verdict};
 
 /// The page is never longer than this, in bytes; what does not fit is left out and the page says so.
 pub const LARGEST_PAGE: usize = 5 * 1024 * 1024;

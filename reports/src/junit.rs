@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use crate::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// Name of the file: `junit_<scenario>.xml`, with only letters, digits, `-`, `_` and `.` of the scenario's name.
 pub fn file_name(scenario: &str) -> String {

@@ -3,7 +3,6 @@
 //! Everything here is a function of what it is given; nothing knows how a run is made, so the reports of an old run can be
 //! written again from its folder alone.
 //!
-//! * [`result`] is the verdict of a run in full; it is `result.json`.
 //! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
 //!   lines, [`junit`] lists the checks for CI.
 //! * [`spread`] puts what several runs took side by side.
@@ -16,7 +15,6 @@ pub mod coverage;
 pub mod html;
 pub mod junit;
 pub mod redact;
-pub mod result;
 pub mod session;
 pub mod spread;
 pub mod timeline;
@@ -25,5 +23,4 @@ mod pivot;
 mod write;
 
 pub use redact::{RedactingWriter, Redactor};
-pub use result::RunResult;
 pub use write::{Written, write_all};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use vlab_api::Timestamp;
 
 use crate::html::human_ms;
-use crate::result::{PivotMomentResult, PivotResult};
+use vlab_judge::result::{PivotMomentResult, PivotResult};
 
 /// The pivot in one line: how long it took, and each of its stages.
 pub(crate) fn line(pivot: &PivotResult) -> String {

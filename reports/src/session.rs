@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 
 use crate::html::human_ms;
-use crate::result::{RunResult, Verdict, exit};
+use vlab_judge::result::{RunResult, Verdict, exit};
 
 /// Version of `session.json`. Raised when the meaning of a member changes; new optional members do not raise it.
 pub const SESSION_VERSION: u32 = 1;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::html::human_ms;
-use crate::result::RunResult;
+use vlab_judge::result::RunResult;
 
 /// A change of a median by less than this, in percent, is noise.
 pub const NOISE_PERCENT: f64 = 5.0;
@@ -193,7 +193,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::result::{DurationResult, PivotMomentResult, PivotResult};
+    use vlab_judge::result::{DurationResult, PivotMomentResult, PivotResult};
 
     #[rstest]
     #[case(&[], None)]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use vlab_model::history::Observation;
 
 use crate::redact::Redactor;
-use crate::result::RunResult;
 use crate::{html, junit};
+use vlab_judge::result::RunResult;
 
 /// What [`write_all`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]

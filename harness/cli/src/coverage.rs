@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use vlab_judge::result::exit;
 use vlab_model::settings::Settings;
 use vlab_reports::coverage::Coverage;
-use vlab_reports::result::exit;
 use vlab_reports::session::{SESSION, Session};
 use vlab_run::coverage::{Gatherer, RULES, Run, rehearse_catalogue};
 use vlab_run::prepare::Prepared;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, same_parts, show};
+use vlab_judge::result::{RunResult, Verdict, exit};
 use vlab_model::history::{Observation, RunInfo, What};
-use vlab_reports::result::{RunResult, Verdict, exit};
 use vlab_run::live::{Screen, Show};
 use vlab_run::prepare::{Choices, Prepared};
 use vlab_run::real::{self, find_run};
@@ -312,20 +312,20 @@ async fn one_pair(
 
 /// Did the lab do its part, so that the history is whole? What only polls could not tell does not matter here.
 fn lab_held(result: &RunResult) -> bool {
-    use vlab_reports::result::{CheckKind, CheckVerdict};
-    let bad = |c: &&vlab_reports::result::CheckResult| c.kind == CheckKind::Lab && c.verdict != CheckVerdict::Passed;
+    use vlab_judge::result::{CheckKind, CheckVerdict};
+    let bad = |c: &&vlab_judge::result::CheckResult| c.kind == CheckKind::Lab && c.verdict != CheckVerdict::Passed;
     !result.checks.is_empty() && !result.checks.iter().any(|c| bad(&c))
 }
 
 fn first_problem(result: &RunResult) -> Option<String> {
-    use vlab_reports::result::CheckVerdict;
+    use vlab_judge::result::CheckVerdict;
     let check = result.checks.iter().find(|c| !matches!(c.verdict, CheckVerdict::Passed))?;
     Some(format!("{}: {}", check.name, check.message))
 }
 
 /// Names of the checks that hold on one side only.
 fn broken(a: &RunResult, b: &RunResult) -> Vec<String> {
-    use vlab_reports::result::CheckVerdict;
+    use vlab_judge::result::CheckVerdict;
     let verdict_of = |r: &RunResult, name: &str| {
         r.checks.iter().find(|c| c.name == name).map(|c| matches!(c.verdict, CheckVerdict::Failed))
     };

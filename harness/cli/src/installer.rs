@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use vlab_api::Timestamp;
-use vlab_reports::result::exit;
+use vlab_judge::result::exit;
 use vlab_service::openshift_install::{Asset, create};
 
 /// What `create` makes; the words are the real program's.

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
+use vlab_judge::result::exit;
 use vlab_lab::ledger::{self, Ledger};
 use vlab_lab::machines::{
     BootOrder, Bus, DiskSpec, Firmware, Known, MachineSpec, Machines, MachinesOptions, NicSpec, Plug, known, probe,
@@ -17,7 +18,6 @@ use vlab_lab::machines::{
 use vlab_lab::process::last_lines;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::console::{Classifier, plain};
-use vlab_reports::result::exit;
 use vlab_scenario::suggestion;
 
 use crate::say;

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vlab_reports::result::exit;
+use vlab_judge::result::exit;
 
 /// A virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
 #[derive(Parser)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 use vlab_history::Recorder;
+use vlab_judge::result::{RESULT_VERSION, RunResult, Verdict, exit};
 use vlab_reports::console;
-use vlab_reports::result::{RESULT_VERSION, RunResult, Verdict, exit};
 use vlab_reports::session::Session;
 use vlab_reports::spread::Series;
 use vlab_reports::{Redactor, write_all};
@@ -694,8 +694,8 @@ pub(crate) fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<Old, u8> {
 
 /// The result of an old run judged again: what was measured then stays, what follows from the history is made anew.
 fn judged_again(old: &Old) -> RunResult {
+    use vlab_judge::result::CheckKind;
     use vlab_model::history::What;
-    use vlab_reports::result::CheckKind;
 
     let mut result = old.result.clone().unwrap_or_default();
     let kept: Vec<_> = result

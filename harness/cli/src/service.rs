@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
-use vlab_reports::result::exit;
+use vlab_judge::result::exit;
 use vlab_service::core::CoreConfig;
 use vlab_service::image::catalog::{OsImage, from_setting};
 use vlab_service::pg::{PgOptions, PgStore};

@@ -3,9 +3,9 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
+use vlab_judge::result::exit;
 use vlab_lab::doctor::{Context, Needed, State, examine};
 use vlab_lab::{gc as leftovers, ledger};
-use vlab_reports::result::exit;
 use vlab_scenario::{Catalogue, CatalogueError};
 use vlab_setup as setup;
 

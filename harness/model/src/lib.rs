@@ -1,4 +1,4 @@
-//! The rules of the field as data and pure functions: state machines, installation stages, validations, invariants.
+//! The rules of the field as data and pure functions: state machines, installation stages, validations.
 //! Nothing here does I/O, reads a clock or rolls dice: everything is a function of what it is given.
 //!
 //! * [`view`] is what the rules look at: API objects with the JSON texts in them parsed once.
@@ -7,14 +7,13 @@
 //! * [`stages`] are the installation stages of each role in their legal order.
 //! * [`validation`] are all validations as data, with evaluators; [`network`], [`disks`], [`roles`] and [`progress`] are what
 //!   the service works out from hosts.
-//! * [`history`] is what a run observes; [`invariant`] checks it, [`pivot`] reads the bootstrap's pivot from it.
+//! * [`history`] is what a run observes; [`pivot`] reads the bootstrap's pivot from it.
 
 pub mod cluster;
 pub mod console;
 pub mod disks;
 pub mod history;
 pub mod host;
-pub mod invariant;
 pub mod mac;
 pub mod machine;
 pub mod network;

@@ -12,7 +12,6 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 
 use crate::history::{Observation, What};
-use crate::invariant::{BOOTKUBE_DONE, CONTROLLER_READY, ETCD_BOOTSTRAP_DONE, NODE_READY};
 
 /// `InCluster`: bootkube was started (`host` is the bootstrap).
 pub const BOOTKUBE_STARTED: &str = "bootkube-started";
@@ -22,6 +21,14 @@ pub const TEMPORARY_CONTROL_PLANE_UP: &str = "temporary-control-plane-up";
 pub const ETCD_QUORUM_LOST: &str = "etcd-quorum-lost";
 /// `InCluster`: and has enough again.
 pub const ETCD_QUORUM_BACK: &str = "etcd-quorum-back";
+/// `InCluster`: a node of the cluster is ready (`host` says which).
+pub const NODE_READY: &str = "node-ready";
+/// `InCluster`: bootkube has done its work.
+pub const BOOTKUBE_DONE: &str = "bootkube-done";
+/// `InCluster`: the bootstrap's member has left etcd.
+pub const ETCD_BOOTSTRAP_DONE: &str = "etcd-bootstrap-done";
+/// `InCluster`: the controller is ready.
+pub const CONTROLLER_READY: &str = "controller-ready";
 /// `HostDid`: the machine goes down to come up again.
 pub const REBOOTING: &str = "rebooting";
 

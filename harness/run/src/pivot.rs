@@ -5,9 +5,9 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_history::Timeline;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, PivotMomentResult, PivotResult};
 use vlab_model::history::Observation;
 use vlab_model::pivot::{self, Came, Pivot, PivotMoment};
-use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, PivotMomentResult, PivotResult};
 use vlab_scenario::{PivotOrder, Scenario, Span};
 
 use crate::moment::Cast;

@@ -14,16 +14,16 @@ use vlab_api::Timestamp;
 use vlab_api::transport::Endpoint;
 use vlab_history::Recorder;
 use vlab_history::database::{self, Change};
+use vlab_judge::result::{
+    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, Verdict,
+    exit,
+};
 use vlab_lab::ledger::{self, Ledger};
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
 use vlab_lab::process::Child;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::history::{Observation, Source, What};
-use vlab_reports::result::{
-    CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, Verdict,
-    exit,
-};
 use vlab_reports::{Redactor, write_all};
 use vlab_scenario::{Fault, FaultTarget, HostKind, Need};
 

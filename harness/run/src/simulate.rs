@@ -19,8 +19,8 @@ use vlab_gateway::{Facts, Point, Rules, Side, Wrong};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::rules::RuleId;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_model::history::{Observation, Source, What};
-use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};

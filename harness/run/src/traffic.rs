@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use vlab_api::actor::{Reply, Send};
 use vlab_api::http::{Method, Request, TransportError};
 use vlab_api::transport::{Endpoint, HttpConnection};
-use vlab_reports::result::{OperationLatency, Quantiles};
+use vlab_judge::result::{OperationLatency, Quantiles};
 
 use crate::conductor::Conductor;
 

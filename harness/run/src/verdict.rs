@@ -9,11 +9,11 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, Step};
+use vlab_judge::invariant::{self, InvariantVerdict};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 use vlab_model::console;
 use vlab_model::history::{Observation, Source, What};
-use vlab_model::invariant::{self, InvariantVerdict};
 use vlab_model::validation::ValidationStatus;
-use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 use vlab_scenario::{
     Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, fault_row,
     follow,

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_model::history::Observation;
-use vlab_reports::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_run::prepare::{Choices, Prepared, prepare};
 use vlab_run::simulate::{as_lines, ending_check, rehearse};
 use vlab_run::verdict::judge;

@@ -10,9 +10,9 @@ use std::fs;
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, Severity};
+use vlab_judge::result::*;
 use vlab_model::history::{Observation, Source, What};
 use vlab_reports::console::{self, Style};
-use vlab_reports::result::*;
 use vlab_reports::{Redactor, html, junit, write_all};
 
 const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"&\u{1b}[31m\u{0}]]>{{7*7}}";

@@ -2,8 +2,8 @@
 
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, OperatorStatus, Severity};
+use vlab_judge::result::*;
 use vlab_model::history::{Observation, RunInfo, Source, What};
-use vlab_reports::result::*;
 
 /// A v4-looking id that says what it is.
 pub(crate) fn id(n: u128) -> uuid::Uuid {

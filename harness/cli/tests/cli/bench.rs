@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use vlab_judge::result::RunResult;
 use vlab_model::history::Observation;
-use vlab_reports::result::RunResult;
 
 /// The program under test.
 pub(crate) const VLAB: &str = env!("CARGO_BIN_EXE_vlab");

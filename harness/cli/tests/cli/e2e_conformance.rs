@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use rstest::rstest;
 use serde_json::Value;
-use vlab_reports::result::Verdict;
+use vlab_judge::result::Verdict;
 
 use crate::bench::{Bench, until};
 

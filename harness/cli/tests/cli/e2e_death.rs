@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use vlab_reports::result::{CheckKind, CheckVerdict, Verdict};
+use vlab_judge::result::{CheckKind, CheckVerdict, Verdict};
 
 use crate::bench::{Bench, RUN, signal, until};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;
+use vlab_judge::result::{CheckKind, CheckVerdict};
 use vlab_model::history::{Observation, What};
-use vlab_reports::result::{CheckKind, CheckVerdict};
 use vlab_run::live::Show;
 use vlab_run::prepare::{Choices, prepare};
 use vlab_run::real::{Outcome, RealOptions, run};

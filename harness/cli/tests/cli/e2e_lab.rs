@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rstest::rstest;
-use vlab_reports::result::{CheckKind, Verdict};
+use vlab_judge::result::{CheckKind, Verdict};
 
 use crate::bench::{Bench, RUN, VLAB};
 

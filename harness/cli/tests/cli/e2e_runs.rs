@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rstest::rstest;
+use vlab_judge::result::{CheckKind, CheckVerdict, Verdict};
 use vlab_model::history::{Source, What};
-use vlab_reports::result::{CheckKind, CheckVerdict, Verdict};
 use vlab_run::prepare::{Choices, prepare};
 use vlab_scenario::Catalogue;
 

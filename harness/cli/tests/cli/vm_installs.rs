@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use rstest::rstest;
+use vlab_judge::result::CheckVerdict;
 use vlab_model::history::What;
-use vlab_reports::result::CheckVerdict;
 
 use crate::bench::{Bench, until};
 use crate::e2e_machines::no_machines;

@@ -28,7 +28,7 @@ use vlab_lab::network::{Forward, Frames, Network, NetworkOptions, Peer};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
 use vlab_model::history::{Source, What};
-use vlab_model::invariant::NODE_READY;
+use vlab_model::pivot::NODE_READY;
 use vlab_model::pivot::{self, Told};
 use vlab_node::say;
 use vlab_scenario::{FaultPhase, Need};

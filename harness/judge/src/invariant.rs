@@ -7,11 +7,11 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, StepType};
-
-use crate::history::{Observation, Source, What};
-use crate::machine::Rule;
-use crate::stages::{self, StageRole};
-use crate::{cluster, host};
+use vlab_model::history::{Observation, Source, What};
+use vlab_model::machine::Rule;
+use vlab_model::pivot::{BOOTKUBE_DONE, CONTROLLER_READY, ETCD_BOOTSTRAP_DONE, NODE_READY};
+use vlab_model::stages::{self, StageRole};
+use vlab_model::{cluster, host};
 
 /// What an invariant speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,15 +88,6 @@ pub const INSTALLER_ENDED: &str = "installer-ended";
 /// `HostDid` after which no installer runs on the host: it came to its end, it was stopped, or the machine went down.
 const NO_INSTALLER: &[&str] =
     &[INSTALLER_ENDED, "installer-stopped", "rebooting", "powered-on", "booted-discovery", "booted-installed-os"];
-
-/// `InCluster`: a node of the cluster is ready (`host` says which).
-pub const NODE_READY: &str = "node-ready";
-/// `InCluster`: bootkube has done its work.
-pub const BOOTKUBE_DONE: &str = "bootkube-done";
-/// `InCluster`: the bootstrap's member has left etcd.
-pub const ETCD_BOOTSTRAP_DONE: &str = "etcd-bootstrap-done";
-/// `InCluster`: the controller is ready.
-pub const CONTROLLER_READY: &str = "controller-ready";
 
 /// A violation's text is kept for so many of them; the rest is counted.
 const KEPT_DETAILS: usize = 20;
@@ -1020,9 +1011,9 @@ impl Checker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::HISTORY_VERSION;
     use rstest::rstest;
     use vlab_api::types::Severity;
+    use vlab_model::history::HISTORY_VERSION;
 
     const C: Uuid = Uuid::from_u128(100);
 

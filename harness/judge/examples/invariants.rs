@@ -5,8 +5,8 @@ use std::time::Instant;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostStatus;
+use vlab_judge::invariant::{InvariantVerdict, check_all};
 use vlab_model::history::{HISTORY_VERSION, Observation, Source, What};
-use vlab_model::invariant::{InvariantVerdict, check_all};
 
 fn main() {
     const HOSTS: u64 = 2_000;
