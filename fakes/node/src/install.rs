@@ -14,9 +14,9 @@ use uuid::Uuid;
 use vlab_agents::installer::{File, Job};
 use vlab_agents::{ClusterPlan, DnsView, Fleet, FleetConfig, Hands, HostPlan, Work};
 use vlab_api::Timestamp;
-use vlab_api::client::Client;
 use vlab_api::ops;
 use vlab_api::types::{Cluster, Host, HostRole, InstallCmdRequest};
+use vlab_client::Client;
 
 use crate::agent::reboot;
 use crate::cluster::watch;

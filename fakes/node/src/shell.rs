@@ -11,7 +11,7 @@ use vlab_agents::{Fleet, Observed, Ran, Work};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Reply};
 use vlab_api::http::Request;
-use vlab_api::transport::{Endpoint, EndpointError, HttpConnection};
+use vlab_client::{Endpoint, EndpointError, HttpConnection};
 use vlab_model::history::What;
 
 use crate::say;

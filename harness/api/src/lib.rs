@@ -4,17 +4,14 @@
 //!   way the real service does, and to compare the types with `swagger.yaml`).
 //! * [`http`] is a request and a response as plain data. [`ops`] are the operations: typed in, typed out.
 //! * [`actor`] is the contract of everything that *makes* requests without doing I/O: the simulated hosts, the
-//!   in-cluster controller, the user. A shell runs an actor over sockets ([`transport`]) or in virtual time.
-//! * [`transport`] is one HTTP connection; [`client`] a small asynchronous client on top of it.
+//!   in-cluster controller, the user. A shell runs an actor over sockets (`vlab-client`) or in virtual time.
 
 pub mod actor;
-pub mod client;
 pub mod http;
 pub mod ops;
 pub mod registry;
 pub mod spec;
 pub mod time;
-pub mod transport;
 pub mod types;
 
 pub use time::Timestamp;

@@ -1,7 +1,7 @@
 //! The operations of the API: what a harness, a user, a host or its installer can ask, typed in and typed out.
 //!
 //! A function makes a [`Call`]: a request as plain data, the status codes that mean success, and how to read the answer.
-//! It does no I/O, so an [`crate::actor::Actor`] and the asynchronous [`crate::client::Client`] use the same functions.
+//! It does no I/O, so an [`crate::actor::Actor`] and the asynchronous client of `vlab-client` use the same functions.
 //! Names follow the operation ids of the API.
 
 use std::fmt;

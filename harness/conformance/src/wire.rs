@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response, TransportError};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_client::{Endpoint, HttpConnection};
 
 /// What comes later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
-use vlab_api::transport::Endpoint;
+use vlab_client::Endpoint;
 use vlab_lab::containers::{Container, ContainerError, Pod, Spec};
 use vlab_lab::ledger::Ledger;
 

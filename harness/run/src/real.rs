@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
-use vlab_api::transport::Endpoint;
+use vlab_client::Endpoint;
 use vlab_history::Recorder;
 use vlab_history::database::{self, Change};
 use vlab_judge::result::{

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::mpsc;
 use vlab_api::actor::{Reply, Send};
 use vlab_api::http::{Method, Request, TransportError};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_client::{Endpoint, HttpConnection};
 use vlab_judge::result::{OperationLatency, Quantiles};
 
 use crate::conductor::Conductor;

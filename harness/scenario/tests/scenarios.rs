@@ -214,7 +214,10 @@ fn the_page_about_faults_is_the_tables() {
         std::fs::write(&path, &page).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == page, "docs/reference/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it");
+    assert!(
+        committed == page,
+        "docs/reference/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it"
+    );
 }
 
 /// The diagnostic of a refused file, in full.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use vlab_agents::{Fleet, FleetConfig, Hands, HostPlan, Observed};
 use vlab_api::Timestamp;
-use vlab_api::client::Client as Service;
 use vlab_api::ops;
+use vlab_client::Client as Service;
 
 use super::api::condition;
 use super::facts::Facts;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use vlab_api::http::{Method, Request, Response};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_client::{Endpoint, HttpConnection};
 
 use super::*;
 use crate::image::base::BaseImage;

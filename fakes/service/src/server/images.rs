@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vlab_api::http::{Request, Response};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_client::{Endpoint, HttpConnection};
 
 use super::connection::{OutBody, image, image_to_hyper, plain, to_hyper};
 use super::engine::error;

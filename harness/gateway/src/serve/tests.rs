@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use rstest::rstest;
 use vlab_api::http::{Request, Response, TransportError};
-use vlab_api::transport::{Endpoint, HttpConnection};
+use vlab_client::{Endpoint, HttpConnection};
 
 use super::*;
 use crate::rules::Select;

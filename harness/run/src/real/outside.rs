@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use vlab_api::transport::Endpoint;
+use vlab_client::Endpoint;
 use vlab_gateway::{Gateway, Side, Struck};
 use vlab_history::database;
 use vlab_lab::process::Child;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::transport::{Endpoint, download};
+use vlab_client::{Endpoint, download};
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{
@@ -476,7 +476,7 @@ async fn fetch(images: &Endpoint, url: &str, medium: &Path) -> Result<String, Vm
         let mut file = tokio::fs::File::create(medium).await?;
         let length = download(images, path, &mut file, PATIENCE).await?;
         file.sync_data().await?;
-        Ok::<u64, vlab_api::transport::DownloadError>(length)
+        Ok::<u64, vlab_client::DownloadError>(length)
     };
     let length = written.await.map_err(|e| wrong("discovery image")(&e))?;
     let name = path.split('?').next().unwrap_or_default();

@@ -95,7 +95,7 @@ async fn page<B>(pages: &BTreeMap<String, PathBuf>, request: &hyper::Request<B>)
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_api::transport::{Endpoint, download};
+    use vlab_client::{Endpoint, download};
 
     use super::*;
 

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::http::{Method, Request, Response, TransportError};
+use vlab_api::http::{Method, Request, Response, TransportError};
 
 /// Read buffer of a connection may grow to this many bytes; a fleet of thousands has one each.
 const MAX_BUFFER: usize = 64 * 1024;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::ops::{Call, Failure};
-use crate::transport::{Endpoint, HttpConnection};
+use vlab_api::ops::{Call, Failure};
+
+use crate::{Endpoint, HttpConnection};
 
 /// A client of a service. Clones share the connection.
 #[derive(Clone, Debug)]
@@ -47,9 +48,9 @@ mod tests {
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
     use super::*;
-    use crate::http::TransportError;
-    use crate::ops;
-    use crate::types::{ClusterCreateParams, HostProgress, HostStage};
+    use vlab_api::http::TransportError;
+    use vlab_api::ops;
+    use vlab_api::types::{ClusterCreateParams, HostProgress, HostStage};
 
     const BUDGET: Duration = Duration::from_secs(10);
 
