@@ -5,13 +5,11 @@
 //!   polls, the simulator's store) uses the same function, so they cannot disagree about what a change is.
 //! * [`merge`] puts looks and events together where states come from the API alone.
 //! * [`recorder`] gives each observation its place and writes `history.jsonl`; [`read`] reads such a file back.
-//! * [`database`] watches the tables of a service through a trigger.
 //! * [`compare`] finds where two histories part.
 //! * [`rules`] reads out of a history which rules of the state machines fired.
 //! * [`timeline`] answers questions about a history; verdicts and budgets are made of it.
 
 pub mod compare;
-pub mod database;
 pub mod facts;
 pub mod merge;
 pub mod recorder;

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
-use vlab_history::database;
+use vlab_run::service::watch;
 use vlab_lab::postgres::{PgCluster, PgOptions};
 
 const HOSTS: i32 = 200;
@@ -41,7 +41,7 @@ async fn measure(cluster: &PgCluster) -> Result<(), Box<dyn std::error::Error>> 
     for round in 0..ROUNDS {
         for (with, name) in [(false, "plain"), (true, "watched")] {
             let conninfo = cluster.create_database(&format!("{name}{round}")).await?;
-            let client = database::connect(&conninfo).await?;
+            let client = watch::connect(&conninfo).await?;
             client
                 .batch_execute(&format!(
                     "CREATE TABLE hosts (id uuid PRIMARY KEY, number int UNIQUE, n int, checked_in_at timestamptz,
@@ -57,8 +57,8 @@ async fn measure(cluster: &PgCluster) -> Result<(), Box<dyn std::error::Error>> 
             // Watched until it is dropped.
             let (_over, until) = oneshot::channel();
             if with {
-                database::install(&client).await?;
-                tokio::spawn(database::watch(conninfo.clone(), sender, until));
+                watch::install(&client).await?;
+                tokio::spawn(watch::watch(conninfo.clone(), sender, until));
                 tokio::spawn(async move { while changes.recv().await.is_some() {} });
             }
             for (at, (_, write)) in WRITES.iter().enumerate() {

@@ -20,6 +20,7 @@ pub mod pivot;
 pub mod prepare;
 pub mod real;
 pub mod rundir;
+pub mod service;
 pub mod simulate;
 pub mod target;
 pub mod traffic;

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_client::Endpoint;
 use vlab_history::Recorder;
-use vlab_history::database::{self, Change};
 use vlab_judge::result::{
     CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, Verdict,
     exit,
@@ -32,6 +31,7 @@ use crate::container::{self, Containers, Order};
 use crate::live::{Live, Show};
 use crate::prepare::Prepared;
 use crate::rundir::{self, RunDir, Started};
+use crate::service::watch::{self, Change};
 use crate::simulate::{ending_check, simulate};
 use crate::target::{self, Ground, Inside, Running, Scratch};
 use crate::traffic::{Traffic, quantiles};
@@ -730,15 +730,15 @@ impl Bench<'_> {
         let mut watcher = None;
         let (over, watch_until) = oneshot::channel();
         if let Some(conninfo) = lab.conninfo().map(str::to_owned) {
-            match database::connect(&conninfo).await {
+            match watch::connect(&conninfo).await {
                 Ok(client) => {
-                    if let Err(error) = database::install(&client).await {
+                    if let Err(error) = watch::install(&client).await {
                         lab_check(result, "history", &error.to_string());
                     }
                 }
                 Err(error) => lab_check(result, "history", &error.to_string()),
             }
-            watcher = Some(tokio::spawn(database::watch(conninfo, watcher_tx, watch_until)));
+            watcher = Some(tokio::spawn(watch::watch(conninfo, watcher_tx, watch_until)));
         }
         let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
             Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),

@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_client::Endpoint;
 use vlab_gateway::{Gateway, Side, Struck};
-use vlab_history::database;
 use vlab_lab::process::Child;
 use vlab_scenario::{Fault, FaultKind, FaultTarget};
 
 use super::{Bench, Lab, LabError, SERVICE_STOP, lab};
 use crate::conductor::Task;
 use crate::fault::hit::{Outside as Doing, Program};
+use crate::service::watch;
 
 /// How long what is still being done may take at the end of a run.
 const LAST: Duration = Duration::from_secs(60);
@@ -363,7 +363,7 @@ impl Slow {
         fault: &Arc<str>,
         tell: &mpsc::UnboundedSender<Report>,
     ) -> Result<(), tokio_postgres::Error> {
-        let client = database::connect(&self.conninfo).await?;
+        let client = watch::connect(&self.conninfo).await?;
         let (name, seconds) = (&self.name, self.by.as_secs_f64());
         client
             .batch_execute(&format!(
@@ -401,7 +401,7 @@ impl Slow {
     }
 
     async fn clear(&self) -> Result<(), tokio_postgres::Error> {
-        let client = database::connect(&self.conninfo).await?;
+        let client = watch::connect(&self.conninfo).await?;
         let name = &self.name;
         for table in self.tables(&client).await? {
             client.batch_execute(&format!("DROP TRIGGER IF EXISTS {name} ON {table}")).await?;

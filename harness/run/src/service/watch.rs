@@ -12,9 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 use vlab_api::Timestamp;
+use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_model::history::What;
-
-use crate::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
