@@ -3,6 +3,7 @@
 
 mod args;
 mod engine;
+mod skips;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -265,6 +266,13 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
     steps.push((Some(&images), vec!["lab".into()]));
     steps.push((None, nextest));
     steps.push(cargo_of(&["test", "--doc", "--workspace", "--locked"]));
+    let skips = match skips::Skips::collect(&target) {
+        Ok(skips) => skips,
+        Err(why) => {
+            say(&why);
+            return ExitCode::from(INCONCLUSIVE);
+        }
+    };
     let mut first_failure = None;
     let mut results = Vec::new();
     for (program, args) in steps {
@@ -281,6 +289,7 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
             }
         };
         command.current_dir(root());
+        skips.of(&mut command);
         if let Some(engine) = &engine {
             command.env("DOCKER_HOST", engine.host());
         }
@@ -307,7 +316,12 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
         }
     }
     drop(engine);
-    say(&format!("\n{}", results.join("\n")));
+    say(&format!("\n{}\n", results.join("\n")));
+    let skipped = skips.judge(&root(), ci);
+    if skipped.is_err() {
+        first_failure = first_failure.or(Some(ExitCode::FAILURE));
+    }
+    say(&skipped.unwrap_or_else(|why| why));
     first_failure.unwrap_or(ExitCode::SUCCESS)
 }
 
