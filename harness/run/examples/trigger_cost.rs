@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
-use vlab_run::service::watch;
 use vlab_lab::postgres::{PgCluster, PgOptions};
+use vlab_run::service::watch;
 
 const HOSTS: i32 = 200;
 const UPDATES: i32 = 2_000;
