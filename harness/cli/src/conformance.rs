@@ -9,15 +9,16 @@ use vlab_api::Timestamp;
 use vlab_conformance::suite::{self, Count};
 use vlab_conformance::wire::{HttpWire, Wire};
 use vlab_conformance::{Check, Outcome, Pace, SETTINGS, Target, Verdict, report, table};
+use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::target::Target as Service;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, exit};
 use vlab_model::history::{Source, What};
 use vlab_reports::{Redactor, write_all};
 use vlab_run::live::Show;
-use vlab_run::prepare::{Choices, Prepared, prepare};
+use vlab_run::prepare::prepare;
 use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
 use vlab_run::rundir;
-use vlab_run::target::Target as Service;
 use vlab_scenario::SourceFile;
 
 use crate::run::{LabArgs, enter_for_containers, interrupted};
@@ -335,7 +336,7 @@ fn write(dir: &Path, suite: &report::SuiteResult, result: &RunResult, prepared: 
     let mut history = Recorder::new(None);
     history.record(Source::Harness, None, Timestamp::now(), What::RunStarted(result.run.clone()));
     let history = history.into_observations();
-    named(rundir::HISTORY, &vlab_run::simulate::as_lines(&history))?;
+    named(rundir::HISTORY, &vlab_drive::simulate::as_lines(&history))?;
     named(FILE, &format!("{}\n", serde_json::to_string_pretty(suite)?))?;
     let written = write_all(dir, result, &history, &redactor).map_err(std::io::Error::other)?;
     // Grouped by area instead of one group of expectations.

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use vlab_drive::coverage::{Gatherer, RULES, Run, rehearse_catalogue};
+use vlab_drive::prepare::Prepared;
+use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_model::settings::Settings;
 use vlab_reports::coverage::Coverage;
 use vlab_reports::session::{SESSION, Session};
-use vlab_run::coverage::{Gatherer, RULES, Run, rehearse_catalogue};
-use vlab_run::prepare::Prepared;
 use vlab_run::real::find_run;
 use vlab_run::rundir::STARTED;
-use vlab_run::target::Target;
 
 use crate::run::{Old, open, runs_folder};
 use crate::say;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::target::Target;
 use vlab_history::compare::{Comparison, Difference, Explanations, Options, compare, same_parts, show};
 use vlab_judge::result::{RunResult, Verdict, exit};
 use vlab_model::history::{Observation, RunInfo, What};
 use vlab_run::live::{Screen, Show};
-use vlab_run::prepare::{Choices, Prepared};
 use vlab_run::real::{self, find_run};
 use vlab_run::rundir;
-use vlab_run::target::Target;
 use vlab_scenario::Catalogue;
 
 use crate::run::{self, LabArgs, runs_folder};

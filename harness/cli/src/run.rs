@@ -5,21 +5,22 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
+use vlab_drive::conductor::Ending;
+use vlab_drive::prepare::{Choices, PrepareError, Prepared};
+use vlab_drive::simulate::{self as virtual_time, as_lines};
+use vlab_drive::target::Target;
 use vlab_history::Recorder;
 use vlab_judge::result::{RESULT_VERSION, RunResult, Verdict, exit};
+use vlab_judge::verdict;
 use vlab_reports::console;
 use vlab_reports::session::Session;
 use vlab_reports::spread::Series;
 use vlab_reports::{Redactor, write_all};
-use vlab_run::conductor::Ending;
 use vlab_run::live::Show;
-use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
+use vlab_run::prepare::prepare;
 use vlab_run::real::{self, RealOptions, find_run};
 use vlab_run::rundir::{self, RunDir};
-use vlab_run::simulate::{self as virtual_time, as_lines};
-use vlab_run::target::Target;
 use vlab_run::traffic::quantiles;
-use vlab_run::verdict;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind, Need, Scenario, fault_row};
 use vlab_service::program::stop_on_signals;
@@ -612,7 +613,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> u8 {
 fn in_virtual_time(prepared: &Prepared) -> (RunResult, Vec<vlab_model::history::Observation>) {
     let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
     let mut versions = BTreeMap::new();
-    versions.insert("service".to_owned(), format!("simulated {}", vlab_run::prepare::VERSION));
+    versions.insert("service".to_owned(), format!("simulated {}", vlab_drive::prepare::VERSION));
     let info = prepared.info(&run_id, true, versions);
     let started_at = virtual_time::BEGINNING;
     let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());

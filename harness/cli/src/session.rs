@@ -9,14 +9,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
+use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::target::Target;
 use vlab_judge::result::{RunResult, Verdict, exit};
 use vlab_reports::console::{self, Style};
 use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION_VERSION, Session};
 use vlab_run::live::{Screen, Show};
-use vlab_run::prepare::{Choices, Prepared};
 use vlab_run::real::{self, RealOptions};
 use vlab_run::rundir::session_id;
-use vlab_run::target::Target;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind};
 

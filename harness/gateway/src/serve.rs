@@ -22,8 +22,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use vlab_api::http::Method;
 use vlab_api::ops;
-
-use crate::rules::{Facts, Point, Rule, Rules, Side, Strike, Wrong, answer, words};
+use vlab_drive::requests::{Facts, Point, Rule, Rules, Side, Strike, Wrong, answer, words};
 
 /// A read buffer may grow to this many bytes; thousands of hosts have one each, and another one to the service.
 const MAX_BUFFER: usize = 64 * 1024;

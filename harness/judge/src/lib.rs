@@ -1,9 +1,16 @@
 //! Judges histories: a function of a history and its scenario, without I/O.
 //!
-//! * [`invariant`] is what must hold in every history.
+//! * [`moment`] follows a growing history and knows when a moment of a scenario has come.
+//! * [`verdict`] judges a history, [`pivot`] measures and judges the bootstrap's pivot in it; [`invariant`] is what must hold
+//!   in every history.
+//! * [`lives`] is what a history says about the faults of its run.
 //! * [`result`] is the verdict of a run in full; it is `result.json`.
 
 pub mod invariant;
+pub mod lives;
+pub mod moment;
+pub mod pivot;
 pub mod result;
+pub mod verdict;
 
 pub use result::RunResult;

@@ -21,13 +21,11 @@ use vlab_lab::machines::{
     Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Machine, MachineError, MachineEvent,
     MachineSpec, Machines, MachinesOptions, NicSpec, Plug, console, find_ovmf, probe,
 };
-use vlab_lab::network::{
-    ClusterName, Form, Frames, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, WrongName,
-    permits,
-};
+use vlab_lab::network::{Form, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, permits};
 use vlab_lab::proc::{self, ProcessId};
 use vlab_lab::process::{Child, Program};
 use vlab_model::console::Classifier;
+use vlab_model::disturbance::{ClusterName, Frames, WrongName};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -7,11 +7,13 @@
 //! * [`stages`] are the installation stages of each role in their legal order.
 //! * [`validation`] are all validations as data, with evaluators; [`network`], [`disks`], [`roles`] and [`progress`] are what
 //!   the service works out from hosts.
+//! * [`disturbance`] is what a fault can pick out on the network of hosts.
 //! * [`history`] is what a run observes; [`pivot`] reads the bootstrap's pivot from it.
 
 pub mod cluster;
 pub mod console;
 pub mod disks;
+pub mod disturbance;
 pub mod history;
 pub mod host;
 pub mod mac;

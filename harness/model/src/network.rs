@@ -501,6 +501,21 @@ pub fn effective_verification(vip: &IpAddr, checked: VipVerification, hosts: &[&
     }
 }
 
+/// Does a host of that version of OpenShift make the connections of its static network itself, with `nmstatectl`?
+/// `first_on_host`: the first version that does (`MIN_VERSION_FOR_NMSTATE_SERVICE`). Without a version the service makes them.
+pub fn host_makes_connections(openshift_version: Option<&str>, first_on_host: &str) -> bool {
+    let version = openshift_version.filter(|version| !version.is_empty());
+    version.is_some_and(|version| precedence(version) >= precedence(first_on_host))
+}
+
+/// What orders versions: numbers first, and a version without a suffix after those with one.
+fn precedence(version: &str) -> ([u64; 3], bool) {
+    let (numbers, suffix) = version.split_once('-').map_or((version, None), |(n, s)| (n, Some(s)));
+    let mut parts = numbers.split('.').map(|p| p.parse().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    ([next(), next(), next()], suffix.is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

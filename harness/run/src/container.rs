@@ -13,10 +13,10 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
+use vlab_drive::prepare::Prepared;
 use vlab_lab::containers::{Container, ContainerError, Pod, Spec};
 use vlab_lab::ledger::Ledger;
 
-use crate::prepare::Prepared;
 use crate::target::{
     Database, Inside, OC, PROCESS_READY, READY, StandIns, StartError, environment, free_address, is_ready, who_is,
 };

@@ -12,11 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_client::Endpoint;
+use vlab_drive::conductor::gateway_of;
+use vlab_drive::conductor::{Conductor, Ending, Score};
+use vlab_drive::prepare::Prepared;
+use vlab_drive::simulate::{ending_check, simulate};
+use vlab_drive::target::Target;
 use vlab_history::Recorder;
 use vlab_judge::result::{
     CheckKind, CheckResult, CheckVerdict, FileRef, LoadReport, Overhead, RESULT_VERSION, RunResult, Startup, Verdict,
     exit,
 };
+use vlab_judge::verdict;
 use vlab_lab::ledger::{self, Ledger};
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
@@ -26,17 +32,13 @@ use vlab_model::history::{Observation, Source, What};
 use vlab_reports::{Redactor, write_all};
 use vlab_scenario::{Fault, FaultTarget, HostKind, Need};
 
-use crate::conductor::{Conductor, Ending, Score};
 use crate::container::{self, Containers, Order};
 use crate::live::{Live, Show};
-use crate::prepare::Prepared;
 use crate::rundir::{self, RunDir, Started};
 use crate::service::watch::{self, Change};
-use crate::simulate::{ending_check, simulate};
 use crate::target::{self, Ground, Inside, Running, Scratch};
 use crate::traffic::{Traffic, quantiles};
-use crate::verdict;
-use crate::vm::plan::{PlannedMachine, base_url, gateway_of, images_url, plan};
+use crate::vm::plan::{PlannedMachine, base_url, images_url, plan};
 use crate::vm::{self, News, VirtualLab, VmError};
 
 mod outside;
@@ -535,7 +537,7 @@ impl Bench<'_> {
             gateway_of(scenario).ok_or_else(|| lab("lab network")(&"the machines' network has no gateway"))?;
         let images_url = match self.prepared.target {
             // It has its own.
-            target::Target::Simulated => base_url(gateway),
+            Target::Simulated => base_url(gateway),
             _ => images_url(gateway),
         };
         let inside = Inside { base_url: base_url(gateway), images_url, iso };
@@ -580,10 +582,10 @@ impl Bench<'_> {
                 machines: None,
             });
         }
-        if let target::Target::Container { image, postgres } = &self.prepared.target {
+        if let Target::Container { image, postgres } = &self.prepared.target {
             return self.set_up_containers(result, run_id, ledger, image, postgres.as_deref()).await;
         }
-        let as_process = matches!(self.prepared.target, target::Target::Process { .. });
+        let as_process = matches!(self.prepared.target, Target::Process { .. });
         let postgres = PgCluster::start(PgOptions {
             log_file: Some(self.dir.file("postgresql.log")),
             ledger: Some(ledger.clone()),
@@ -718,7 +720,7 @@ impl Bench<'_> {
             inside: self.inside.as_ref(),
         };
         tokio::select! {
-            running = self.prepared.target.start(&ground, again) => running.map_err(|e| lab("service")(&e)),
+            running = target::start(&self.prepared.target, &ground, again) => running.map_err(|e| lab("service")(&e)),
             () = self.options.interrupted.cancelled() => Err(LabError { what: "set-up", error: "interrupted".into() }),
         }
     }
@@ -1101,7 +1103,7 @@ impl Bench<'_> {
                 return;
             }
             let now = events(conductor);
-            if self.prepared.target == target::Target::Simulated || before == Some(now) {
+            if self.prepared.target == Target::Simulated || before == Some(now) {
                 return;
             }
             before = Some(now);
@@ -1209,7 +1211,7 @@ impl Bench<'_> {
         if ending != Some(&Ending::Complete)
             || hosts > SIMULATE_UP_TO
             || self.prepared.scenario.faults.iter().any(is_outside)
-            || self.prepared.target != target::Target::Simulated
+            || self.prepared.target != Target::Simulated
             || self.prepared.has(HostKind::Vm)
         {
             return;
@@ -1221,7 +1223,7 @@ impl Bench<'_> {
             return;
         }
         let wall_ms = ended.since(begun).as_secs_f64() * 1e3;
-        let forced_ms = forced.ended_at.since(crate::simulate::BEGINNING).as_secs_f64() * 1e3;
+        let forced_ms = forced.ended_at.since(vlab_drive::simulate::BEGINNING).as_secs_f64() * 1e3;
         let first_host = history.iter().find_map(|o| match &o.what {
             What::HostStatus { from: None, .. } => Some(o.at()),
             _ => None,

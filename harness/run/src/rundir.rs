@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
+use vlab_drive::prepare::{Prepared, VERSION};
 use vlab_reports::{RedactingWriter, Redactor};
 use vlab_scenario::SourceFile;
-
-use crate::prepare::{Prepared, VERSION};
 
 /// Name of the start marker.
 pub const STARTED: &str = "started.json";

@@ -7,13 +7,11 @@
 //! * `remote`: it runs already. Nothing is started, stopped or set, and states come from polls.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,14 +20,12 @@ use vlab_api::http::{Method, Request, Response, TransportError};
 use vlab_api::ops;
 use vlab_api::types::ReleaseImage;
 use vlab_client::{Endpoint, HttpConnection};
+use vlab_drive::prepare::{Prepared, VERSION};
+use vlab_drive::target::Target;
 use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError, Resource, Token};
 use vlab_lab::process::{Child, ProcessError, Program};
-use vlab_model::history::Source;
-use vlab_scenario::{Service, ServiceKind};
 use vlab_service::program::CONSTANTS;
-
-use crate::prepare::{Prepared, VERSION};
 
 /// How long the simulated service may take from its start until it is ready.
 const SIMULATED_READY: Duration = Duration::from_secs(30);
@@ -44,166 +40,6 @@ const STOP: Duration = Duration::from_secs(10);
 
 /// Stand-in for `oc`; see the file itself.
 pub(crate) const OC: &str = include_str!("../stand-ins/oc");
-
-/// Settings that a run of a program must choose itself: a scenario that sets them would take the service away from the run.
-pub const OWNED: &[&str] = &[
-    "AUTH_TYPE",
-    "DB_HOST",
-    "DB_NAME",
-    "DB_PASS",
-    "DB_PORT",
-    "DB_USER",
-    "DEPLOY_TARGET",
-    "ENABLE_IMAGE_SERVICE",
-    "ENABLE_KUBE_API",
-    "HTTP_LISTEN_PORT",
-    "IMAGE_SERVICE_BASE_URL",
-    "OS_IMAGES",
-    "SERVICE_BASE_URL",
-    "STORAGE",
-    "WORK_DIR",
-];
-
-/// Which service is tested.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Target {
-    /// The built-in one.
-    #[default]
-    Simulated,
-    /// A program on this machine that is started for the run.
-    Process {
-        /// Its file, or a name in `PATH`.
-        program: PathBuf,
-    },
-    /// A container of this image, with another one for PostgreSQL.
-    Container {
-        /// The service's image.
-        image: String,
-        /// The image of PostgreSQL; `None`: the usual one.
-        postgres: Option<String>,
-    },
-    /// One that runs already and is not touched.
-    Remote {
-        /// Its address, `http://host[:port]`.
-        url: String,
-    },
-}
-
-/// A target that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
-    /// No such word.
-    #[error("{0:?} is no target: write simulated, process:<program>, container:<image> or remote:<url>")]
-    Form(String),
-    /// The part behind the colon is missing.
-    #[error("{0} needs {1}")]
-    Missing(&'static str, &'static str),
-    /// Known and not built.
-    #[error("not built yet: {0}")]
-    NotBuilt(String),
-    /// No address of a service.
-    #[error("{0:?} is no service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]
-    Url(String),
-}
-
-impl FromStr for Target {
-    type Err = TargetError;
-
-    fn from_str(text: &str) -> Result<Self, TargetError> {
-        let (kind, rest) = match text.split_once(':') {
-            Some((kind, rest)) => (kind, Some(rest)),
-            None => (text, None),
-        };
-        let kind: ServiceKind = match kind {
-            "simulated" => ServiceKind::Simulated,
-            "process" => ServiceKind::Process,
-            "container" => ServiceKind::Container,
-            "remote" => ServiceKind::Remote,
-            _ => return Err(TargetError::Form(text.to_owned())),
-        };
-        if kind == ServiceKind::Simulated && rest.is_some() {
-            return Err(TargetError::Form(text.to_owned()));
-        }
-        let rest = rest.filter(|r| !r.is_empty());
-        match (kind, rest) {
-            (ServiceKind::Container, Some(image)) if image.contains(char::is_whitespace) => {
-                Err(TargetError::Form(text.to_owned()))
-            }
-            _ => Self::of(kind, [rest; 3], None),
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Simulated => f.write_str("simulated"),
-            Self::Process { program } => write!(f, "process:{}", program.display()),
-            Self::Container { image, .. } => write!(f, "container:{image}"),
-            Self::Remote { url } => write!(f, "remote:{url}"),
-        }
-    }
-}
-
-impl Target {
-    fn of(
-        kind: ServiceKind,
-        [program, image, url]: [Option<&str>; 3],
-        postgres: Option<&str>,
-    ) -> Result<Self, TargetError> {
-        match kind {
-            ServiceKind::Simulated => Ok(Self::Simulated),
-            ServiceKind::Process => match program {
-                Some(program) => Ok(Self::Process { program: program.into() }),
-                None => Err(TargetError::Missing("process", "a program: process:/path/to/assisted-service")),
-            },
-            ServiceKind::Container => match image {
-                Some(image) => Ok(Self::Container { image: image.into(), postgres: postgres.map(str::to_owned) }),
-                None => Err(TargetError::Missing("container", "an image: container:vlab-service")),
-            },
-            ServiceKind::Remote => {
-                let url = url.ok_or(TargetError::Missing("remote", "an address: remote:http://HOST:PORT"))?;
-                if url.starts_with("https://") {
-                    return Err(TargetError::NotBuilt(format!("{url}: https; use the service's http listener")));
-                }
-                let authority = url.strip_prefix("http://").map(|a| a.trim_end_matches('/')).unwrap_or_default();
-                if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
-                    return Err(TargetError::Url(url.to_owned()));
-                }
-                Ok(Self::Remote { url: url.to_owned() })
-            }
-        }
-    }
-
-    /// The target that a scenario names.
-    ///
-    /// # Errors
-    /// [`TargetError`] for one that is not built or has no program or address.
-    pub fn of_scenario(service: &Service) -> Result<Self, TargetError> {
-        let [program, image, url] = [&service.program, &service.image, &service.url].map(Option::as_deref);
-        Self::of(service.kind, [program, image, url], service.postgres_image.as_deref())
-    }
-
-    /// Does the run own the service, its settings and its database?
-    pub fn is_owned(&self) -> bool {
-        !matches!(self, Self::Remote { .. })
-    }
-
-    /// Is PostgreSQL started as a program of this machine?
-    pub fn needs_postgres_here(&self) -> bool {
-        matches!(self, Self::Simulated | Self::Process { .. })
-    }
-
-    /// Is it the real service, or may it be? Only the built-in one is known to write an event together with its change.
-    pub fn may_be_real(&self) -> bool {
-        !matches!(self, Self::Simulated)
-    }
-
-    /// Where states come from: the service's tables where the run owns them, else what the user sees when looking.
-    pub fn state_source(&self) -> Source {
-        if self.is_owned() { Source::Database } else { Source::Poll }
-    }
-}
 
 /// A folder of the service's own outside the run's folder: its working directory and the stand-ins. In the ledger.
 #[derive(Debug)]
@@ -383,21 +219,19 @@ pub struct Inside {
     pub iso: PathBuf,
 }
 
-impl Target {
-    /// Starts the service (or looks for the remote one) and returns when it is ready. `again`: where it was before.
-    ///
-    /// # Errors
-    /// [`StartError`]; nothing runs then.
-    pub async fn start(&self, ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Running, StartError> {
-        match self {
-            Self::Simulated => simulated(ground, again).await,
-            Self::Process { program } => process(program, ground, again).await,
-            // With its database: see `crate::container`.
-            Self::Container { image, .. } => {
-                Err(StartError::Remote(format!("{image}: containers are started by the run")))
-            }
-            Self::Remote { url } => remote(url).await,
+/// Starts the service (or looks for the remote one) and returns when it is ready. `again`: where it was before.
+///
+/// # Errors
+/// [`StartError`]; nothing runs then.
+pub async fn start(target: &Target, ground: &Ground<'_>, again: Option<SocketAddr>) -> Result<Running, StartError> {
+    match target {
+        Target::Simulated => simulated(ground, again).await,
+        Target::Process { program } => process(program, ground, again).await,
+        // With its database: see `crate::container`.
+        Target::Container { image, .. } => {
+            Err(StartError::Remote(format!("{image}: containers are started by the run")))
         }
+        Target::Remote { url } => remote(url).await,
     }
 }
 

@@ -9,9 +9,8 @@ use tokio::sync::mpsc;
 use vlab_api::actor::{Reply, Send};
 use vlab_api::http::{Method, Request, TransportError};
 use vlab_client::{Endpoint, HttpConnection};
+use vlab_drive::conductor::Conductor;
 use vlab_judge::result::{OperationLatency, Quantiles};
-
-use crate::conductor::Conductor;
 
 /// A request without an answer is given up after this, whatever the actor thinks: as the real agent's HTTP client does.
 const REQUEST_BUDGET: Duration = Duration::from_secs(30);

@@ -13,12 +13,14 @@ use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use vlab_api::Timestamp;
 use vlab_api::types::HostStatus;
+use vlab_drive::prepare::{Choices, PrepareError, Prepared};
+use vlab_drive::target::{OWNED, Target};
 use vlab_history::Recorder;
 use vlab_judge::result::CheckVerdict;
+use vlab_judge::verdict::judge;
 use vlab_model::history::{Source, What};
-use vlab_run::prepare::{Choices, PrepareError, Prepared, prepare};
-use vlab_run::target::{Database, Ground, Inside, OWNED, Running, Scratch, StandIns, StartError, Target, environment};
-use vlab_run::verdict::judge;
+use vlab_run::prepare::prepare;
+use vlab_run::target::{Database, Ground, Inside, Running, Scratch, StandIns, StartError, environment, start};
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
 fn scenario(service: &str) -> Scenario {
@@ -311,7 +313,7 @@ async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Runn
         ready_within: None,
         inside: None,
     };
-    target.start(&ground, None).await
+    start(&target, &ground, None).await
 }
 
 /// A program that is none of ours, and the folder that it would work in.

@@ -26,7 +26,6 @@ pub use discovery::{DiscoveryInput, discovery_ignition};
 pub use ignition::merge_override;
 pub use installer::{BOOTSTRAP, BOOTSTRAP_IN_PLACE, Installer, openshift_cluster_id, seed_of};
 pub use kubeconfig::{merge_ingress_cert, parse_ca};
-pub use networks::host_makes_connections;
 
 /// Home of the user root on a CoreOS host, which is where podman looks for its credentials.
 const HOME: &str = "/root";

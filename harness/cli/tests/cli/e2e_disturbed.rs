@@ -9,9 +9,10 @@ use rstest::rstest;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_api::types::{ClusterStatus, HostStage, HostStatus};
+use vlab_drive::prepare::Choices;
 use vlab_judge::result::{CheckKind, CheckVerdict};
 use vlab_model::history::{Observation, Source, What};
-use vlab_run::prepare::{Choices, prepare};
+use vlab_run::prepare::prepare;
 use vlab_run::real::{Outcome, RealOptions, run};
 use vlab_scenario::{Catalogue, FaultPhase};
 

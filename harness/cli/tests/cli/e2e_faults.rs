@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;
+use vlab_drive::prepare::Choices;
 use vlab_judge::result::{CheckKind, CheckVerdict};
 use vlab_model::history::{Observation, What};
 use vlab_run::live::Show;
-use vlab_run::prepare::{Choices, prepare};
+use vlab_run::prepare::prepare;
 use vlab_run::real::{Outcome, RealOptions, run};
 use vlab_scenario::{Catalogue, FaultPhase, HostKind, Need};
 
@@ -56,7 +57,7 @@ fn failed(outcome: &Outcome) -> Vec<(CheckKind, &str, &str)> {
 async fn happens_and_is_over(name: &str) {
     let (outcome, history) = real(name, true).await;
     assert_eq!(outcome.result.exit_code, 0, "{:?} {:#?}", outcome.result.reason, failed(&outcome));
-    let lives = vlab_run::fault::lives(&history);
+    let lives = vlab_judge::lives::lives(&history);
     assert!(!lives.is_empty());
     for (fault, life) in lives {
         assert!(life.began.is_some() && life.effect.is_some() && life.ended.is_some(), "{fault}: {life:?}");

@@ -5,9 +5,10 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rstest::rstest;
+use vlab_drive::prepare::Choices;
 use vlab_judge::result::{CheckKind, CheckVerdict, Verdict};
 use vlab_model::history::{Source, What};
-use vlab_run::prepare::{Choices, prepare};
+use vlab_run::prepare::prepare;
 use vlab_scenario::Catalogue;
 
 use crate::bench::{Bench, RUN, walk};

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use rstest::rstest;
 use vlab_api::http::{Request, Response, TransportError};
 use vlab_client::{Endpoint, HttpConnection};
+use vlab_drive::requests::Select;
 
 use super::*;
-use crate::rules::Select;
 
 const BUDGET: Duration = Duration::from_secs(10);
 const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);

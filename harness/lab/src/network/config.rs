@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
+use vlab_model::disturbance::{ClusterName, Frames, WrongName};
 
 use super::namespace::NetworkError;
 
@@ -53,28 +54,6 @@ pub struct DnsName {
     pub wildcard: bool,
     /// What it means.
     pub addresses: Vec<IpAddr>,
-}
-
-/// Which names of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClusterName {
-    /// `api`.
-    Api,
-    /// `api-int`.
-    ApiInt,
-    /// Everything below `apps`.
-    Apps,
-    /// Everything below the cluster's domain that nobody has.
-    Unknown,
-}
-
-/// A name that DNS does not answer as [`NetworkSpec::names`] say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WrongName {
-    /// Which.
-    pub name: ClusterName,
-    /// What is answered; `None`: that there is no such name.
-    pub answer: Option<IpAddr>,
 }
 
 impl NetworkSpec {
@@ -331,21 +310,6 @@ pub enum Peer {
     Gateway,
     /// Everybody in the network, the gateway included.
     Everybody,
-}
-
-/// Which frames are lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Frames {
-    /// All.
-    All,
-    /// Questions to a DHCP server, of either family.
-    Dhcp,
-    /// Questions to an NTP server.
-    Ntp,
-    /// Those whose packet (what is behind the Ethernet header) has more bytes than that.
-    LongerThan(u16),
-    /// Those to these TCP ports.
-    Tcp(&'static [u16]),
 }
 
 /// Frames that are lost in one direction.

@@ -25,8 +25,9 @@ use nix::sys::socket::{
 use nix::{setsockopt_impl, sockopt_impl};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use vlab_model::disturbance::Frames;
 
-use super::config::{Frames, Loss, Peer};
+use super::config::{Loss, Peer};
 
 sockopt_impl!(
     /// Before each frame stands what virtio knows of it.

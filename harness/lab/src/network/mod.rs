@@ -25,12 +25,14 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use vlab_model::disturbance::{Frames, WrongName};
+
 use crate::ledger::Ledger;
 use crate::process::{Child, Program};
 
 use delay::{Plug, Relay, Way};
 
-pub use config::{ClusterName, DnsName, Frames, Loss, NetworkHost, NetworkSpec, Peer, WrongName};
+pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer};
 pub use namespace::{Form, Namespace, NetworkError, Place};
 
 /// How long dnsmasq may take until it answers.

@@ -14,13 +14,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_client::Endpoint;
-use vlab_gateway::{Gateway, Side, Struck};
+use vlab_drive::conductor::Task;
+use vlab_drive::fault::hit::{Outside as Doing, Program};
+use vlab_drive::requests::Side;
+use vlab_gateway::{Gateway, Struck};
 use vlab_lab::process::Child;
 use vlab_scenario::{Fault, FaultKind, FaultTarget};
 
 use super::{Bench, Lab, LabError, SERVICE_STOP, lab};
-use crate::conductor::Task;
-use crate::fault::hit::{Outside as Doing, Program};
 use crate::service::watch;
 
 /// How long what is still being done may take at the end of a run.

@@ -19,14 +19,18 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_client::{Endpoint, download};
+use vlab_drive::conductor::MachineOrder;
+use vlab_drive::fault::machine::Deed;
+use vlab_drive::prepare::Prepared;
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{
     Accel, DiskFault, DomainEvent, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory,
 };
-use vlab_lab::network::{Forward, Frames, Network, NetworkOptions, Peer};
+use vlab_lab::network::{Forward, Network, NetworkOptions, Peer};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
+use vlab_model::disturbance::Frames;
 use vlab_model::history::{Source, What};
 use vlab_model::pivot::NODE_READY;
 use vlab_model::pivot::{self, Told};
@@ -38,9 +42,6 @@ use vlab_service::image::layout::BaseFile;
 use vlab_service::image::service::ImageService;
 use vlab_service::server::serve_images;
 
-use crate::conductor::MachineOrder;
-use crate::fault::machine::Deed;
-use crate::prepare::Prepared;
 use crate::target::Inside;
 use crate::vm::plan::{DISK, IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_page};
 

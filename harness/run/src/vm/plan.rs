@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
+use vlab_drive::conductor::{address_of, declared_hardware, gateway, gateway_of, host_id, network_of};
+use vlab_drive::prepare::Prepared;
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
 use vlab_lab::network::{NetworkHost, NetworkSpec, config};
 use vlab_node::machine::{NodeConfig, Overlay};
 use vlab_scenario::{Host, HostKind, Scenario};
-
-use crate::conductor::{address_of, declared_hardware, gateway, host_id, network_of};
-use crate::prepare::Prepared;
 
 /// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
 pub const PORT: u16 = 8090;
@@ -66,12 +65,6 @@ impl PlannedMachine {
 pub struct PlanError {
     host: String,
     why: String,
-}
-
-/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
-pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
-    let host = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
-    gateway(&network_of(scenario, host.cluster.as_deref())?)
 }
 
 /// Where machines reach the service.
@@ -268,7 +261,8 @@ mod tests {
     use vlab_scenario::{Catalogue, SourceFile};
 
     use super::*;
-    use crate::prepare::{Choices, prepare};
+    use crate::prepare::prepare;
+    use vlab_drive::prepare::Choices;
 
     fn prepared(hosts: &str) -> Prepared {
         let text = format!("version: 1\nname: t\ncluster: {{topology: sno}}\nhosts:\n  - {hosts}\n");

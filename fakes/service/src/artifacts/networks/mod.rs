@@ -39,10 +39,7 @@ pub(crate) enum Maker {
 impl Maker {
     /// Of hosts that are to run that version of OpenShift; without a version the service makes them.
     pub(crate) fn of(openshift_version: Option<&str>, first_on_host: &str) -> Self {
-        match openshift_version.filter(|v| !v.is_empty()) {
-            Some(version) if precedence(version) >= precedence(first_on_host) => Maker::Host,
-            _ => Maker::Service,
-        }
+        if host_makes_connections(openshift_version, first_on_host) { Maker::Host } else { Maker::Service }
     }
 
     /// Scripts to put on the host, with their paths; the first one is run by the unit.
@@ -104,20 +101,6 @@ impl Maker {
             ),
         }
     }
-}
-
-/// Does a host of that version of OpenShift make the connections of its static network itself, with `nmstatectl`?
-/// `first_on_host`: the first version that does (`MIN_VERSION_FOR_NMSTATE_SERVICE`).
-pub fn host_makes_connections(openshift_version: Option<&str>, first_on_host: &str) -> bool {
-    Maker::of(openshift_version, first_on_host) == Maker::Host
-}
-
-/// What orders versions: numbers first, and a version without a suffix after those with one.
-fn precedence(version: &str) -> ([u64; 3], bool) {
-    let (numbers, suffix) = version.split_once('-').map_or((version, None), |(n, s)| (n, Some(s)));
-    let mut parts = numbers.split('.').map(|p| p.parse().unwrap_or(0));
-    let mut next = || parts.next().unwrap_or(0);
-    ([next(), next(), next()], suffix.is_none())
 }
 
 /// A file for hosts.

@@ -8,8 +8,9 @@ use uuid::Uuid;
 use vlab_agents::{ClusterIll, Garble, Ill, Reachability};
 use vlab_api::http::Method;
 use vlab_api::types::{FinalizingStage, HostStage};
-use vlab_gateway::{Point, Rule, Select, Side, Wrong};
 use vlab_scenario::{Cluster, Fault, FaultKind, ParamValue, Span};
+
+use crate::requests::{Point, Rule, Select, Side, Wrong};
 
 /// What a kind does, as far as simulated hosts are concerned.
 #[derive(Clone, Debug, PartialEq)]

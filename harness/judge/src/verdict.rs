@@ -9,8 +9,6 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, Step};
-use vlab_judge::invariant::{self, InvariantVerdict};
-use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 use vlab_model::console;
 use vlab_model::history::{Observation, Source, What};
 use vlab_model::validation::ValidationStatus;
@@ -19,9 +17,11 @@ use vlab_scenario::{
     follow,
 };
 
-use crate::fault;
+use crate::invariant::{self, InvariantVerdict};
+use crate::lives;
 use crate::moment::{At, Cast, Tracker};
 use crate::pivot;
+use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
 
 /// Name of the check that fails when the service under test ends by itself.
 pub const STAYS_UP: &str = "the service stays up";
@@ -692,7 +692,7 @@ impl Judge<'_> {
 
     /// A fault that a scenario declares and that did nothing makes the scenario worth nothing.
     fn faults(&self) -> Vec<CheckResult> {
-        let lives = fault::lives(self.history);
+        let lives = lives::lives(self.history);
         let never = fault::Life::default();
         let check = |fault: &Fault| {
             let life = lives.get(fault.name.as_str()).unwrap_or(&never);

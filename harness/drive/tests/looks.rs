@@ -9,18 +9,18 @@ use std::time::Duration;
 use rstest::rstest;
 use uuid::Uuid;
 use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_drive::conductor::Ending;
+use vlab_drive::prepare::{Choices, Nowhere, prepare};
+use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, Source, What};
-use vlab_run::conductor::Ending;
-use vlab_run::prepare::{Choices, prepare};
-use vlab_run::simulate::simulate;
 use vlab_scenario::Catalogue;
 
 fn looked_at(scenario: &str, seed: u64) -> Vec<Observation> {
     let catalogue = Catalogue::discover().unwrap();
     let scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
     let choices = Choices { seed: Some(seed), time_profile: Some("fast".to_owned()), ..Choices::default() };
-    let prepared = prepare(scenario, &catalogue, &choices).unwrap();
+    let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
     let mut score = prepared.score(prepared.info("looks", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     (score.state_source, score.look_every) = (Source::Poll, Duration::from_secs(1));
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
@@ -74,7 +74,7 @@ fn events_and_looks_tell_what_the_database_held(
 fn a_watched_database_needs_no_events() {
     let catalogue = Catalogue::discover().unwrap();
     let scenario = vlab_scenario::load(&catalogue.find("sno").unwrap(), &catalogue).unwrap();
-    let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(1), ..Choices::default() }).unwrap();
+    let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(1), ..Choices::default() }, &Nowhere).unwrap();
     let score = prepared.score(prepared.info("watched", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let history = simulated.conductor.finish(simulated.now, "ended");

@@ -14,19 +14,19 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
 use vlab_api::http::{Method, Response, TransportError};
-use vlab_gateway::rules::{answer, words};
-use vlab_gateway::{Facts, Point, Rules, Side, Wrong};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
+use vlab_judge::verdict;
 use vlab_model::history::{Observation, Source, What};
 use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};
 use crate::fault::hit::{Outside, Program};
 use crate::prepare::Prepared;
-use crate::verdict;
+use crate::requests::{Facts, Point, Rules, Side, Wrong};
+use crate::requests::{answer, words};
 
 /// When virtual time begins.
 pub const BEGINNING: Timestamp = Timestamp::from_secs(1_767_225_600);

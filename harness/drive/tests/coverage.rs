@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use vlab_drive::coverage::{Gatherer, RULES, Run, UNREACHABLE, rehearse_catalogue};
 use vlab_history::rules::{RuleId, shown};
 use vlab_reports::coverage::{Coverage, Reached};
-use vlab_run::coverage::{Gatherer, RULES, Run, UNREACHABLE, rehearse_catalogue};
 use vlab_scenario::Catalogue;
 
 /// So many per cent of the rules that can be reached the catalogue reaches at least. Raise it when it reaches more.
@@ -208,7 +208,7 @@ fn each_reason_speaks_of_something() {
     for unreachable in UNREACHABLE {
         let section = coverage.section(unreachable.section);
         for item in unreachable.items {
-            let one = vlab_run::coverage::Unreachable { items: std::slice::from_ref(item), ..*unreachable };
+            let one = vlab_drive::coverage::Unreachable { items: std::slice::from_ref(item), ..*unreachable };
             assert!(
                 section.is_some_and(|s| s.items.iter().any(|i| one.names(&i.id))),
                 "{}: {item}",

@@ -5,12 +5,12 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_history::Timeline;
-use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, PivotMomentResult, PivotResult};
 use vlab_model::history::Observation;
 use vlab_model::pivot::{self, Came, Pivot, PivotMoment};
 use vlab_scenario::{PivotOrder, Scenario, Span};
 
 use crate::moment::Cast;
+use crate::result::{CheckKind, CheckResult, CheckVerdict, PivotMomentResult, PivotResult};
 
 /// How many of a host's last doings are shown with a failure.
 const LAST_THINGS: usize = 10;

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use vlab_agents::Mutation;
 use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_drive::prepare::{Choices, Nowhere, prepare};
+use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
+use vlab_judge::verdict::{Judgement, judge};
 use vlab_model::pivot::{MULTI_NODE, PivotMoment, SINGLE_NODE};
-use vlab_run::prepare::{Choices, prepare};
-use vlab_run::simulate::simulate;
-use vlab_run::verdict::{Judgement, judge};
 use vlab_scenario::{Catalogue, Pivot, PivotOrder};
 
 /// Runs a scenario of the catalogue with a pivot of our own, and a control plane that may be built wrong.
@@ -23,7 +23,7 @@ fn run(scenario: &str, pivot: Pivot, mutation: Option<Mutation>) -> Judgement {
     // What goes wrong here does so soon, and some of it never ends.
     scenario.budgets.total = "2h".parse().unwrap();
     let choices = Choices { seed: Some(1), time_profile: Some("real".to_owned()), ..Choices::default() };
-    let prepared = prepare(scenario, &catalogue, &choices).unwrap();
+    let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
     let mut score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     score.mutation = mutation;
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use rstest::rstest;
 use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_drive::conductor::Ending;
+use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
+use vlab_drive::simulate::{as_lines, simulate};
 use vlab_history::Recorder;
 use vlab_model::history::Observation;
-use vlab_run::conductor::Ending;
-use vlab_run::prepare::{Choices, Prepared, prepare};
-use vlab_run::simulate::{as_lines, simulate};
 use vlab_scenario::Catalogue;
 
 fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
@@ -19,7 +19,7 @@ fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
     let source = catalogue.find(scenario).unwrap();
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
     let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()), ..Choices::default() };
-    prepare(scenario, &catalogue, &choices).unwrap()
+    prepare(scenario, &catalogue, &choices, &Nowhere).unwrap()
 }
 
 fn run(prepared: &Prepared) -> (Ending, Vec<Observation>, u64) {

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use vlab_api::types::ImageType;
-use vlab_lab::network::{ClusterName, Frames, WrongName};
+use vlab_model::disturbance::{ClusterName, Frames, WrongName};
+use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
 use vlab_scenario::{
     ActionKind, Cluster, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
 };
-use vlab_service::artifacts::host_makes_connections;
 
 /// Ports of a cluster's API and of its machine-config server.
 const API: &[u16] = &[6443, 22623];

@@ -22,10 +22,9 @@ use vlab_api::types::{
 };
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Change, Merged, Told, told};
+use vlab_judge::moment::{Cast, Tracker};
 use vlab_model::history::{Observation, Source, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
-
-use crate::moment::{Cast, Tracker};
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;

@@ -11,12 +11,12 @@ use rstest::rstest;
 use serde_json::Value;
 use uuid::Uuid;
 use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
+use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
 use vlab_judge::result::CheckVerdict;
+use vlab_judge::verdict::judge;
 use vlab_model::history::{Observation, What};
-use vlab_run::prepare::{Choices, Prepared, prepare};
-use vlab_run::simulate::simulate;
-use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, SourceFile};
 
 /// Words with a part behind a colon that is not of a closed list. Operators have an expectation of their own; what is
@@ -109,8 +109,13 @@ fn prepared(text: &[u8]) -> Prepared {
     let catalogue = Catalogue::discover().unwrap();
     let source = SourceFile::new("words.yaml", text);
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{}", e.render(false)));
-    prepare(scenario, &catalogue, &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() })
-        .unwrap()
+    prepare(
+        scenario,
+        &catalogue,
+        &Choices { seed: Some(11), time_profile: Some("real".into()), ..Choices::default() },
+        &Nowhere,
+    )
+    .unwrap()
 }
 
 fn history(prepared: &Prepared) -> Vec<Observation> {

@@ -16,6 +16,7 @@ use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
+use vlab_judge::moment::{Cast, Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
@@ -24,7 +25,6 @@ use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode,
 use crate::fault::hit::{Doing, Lookup, Outside, doing};
 use crate::fault::machine::{Deed, deed, has_machines};
 use crate::fault::{Engine, Hit, Order, Stage};
-use crate::moment::{Cast, Tracker, percentage};
 use crate::user::{Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -786,7 +786,7 @@ impl Lookup for WhoIsWho<'_> {
 }
 
 /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
-pub(crate) fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
+pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
     let host = &scenario.hosts[index];
     if host.address.is_some() {
         return host.address;
@@ -795,8 +795,14 @@ pub(crate) fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
     nth_address(&network_of(scenario, host.cluster.as_deref())?, position as u128 + 10)
 }
 
+/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
+pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
+    let host = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
+    gateway(&network_of(scenario, host.cluster.as_deref())?)
+}
+
 /// The first network of a cluster, or that of the pool.
-pub(crate) fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
+pub fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
     match cluster.and_then(|name| scenario.cluster(name)) {
         Some(cluster) => cluster.machine_networks.first().copied(),
         None => Some(IpNet::from(POOL_NETWORK)),
@@ -804,7 +810,7 @@ pub(crate) fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<I
 }
 
 /// What the host's hardware profile and what differs from it say together.
-pub(crate) fn declared_hardware(
+pub fn declared_hardware(
     profiles: &BTreeMap<String, Arc<HardwareProfile>>,
     host: &Host,
 ) -> Option<Arc<HardwareProfile>> {
@@ -846,7 +852,7 @@ fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
 }
 
 /// The first address of the host's network.
-pub(crate) fn gateway(net: &IpNet) -> Option<IpAddr> {
+pub fn gateway(net: &IpNet) -> Option<IpAddr> {
     nth_address(&net.trunc(), 1).map(|n| n.addr())
 }
 
@@ -869,7 +875,7 @@ fn addresses(all: impl Iterator<Item = IpNet>) -> HostAddresses {
 }
 
 /// Id of a host: the same for the same seed.
-pub(crate) fn host_id(seed: u64, index: u64) -> Uuid {
+pub fn host_id(seed: u64, index: u64) -> Uuid {
     // Streams of the hosts' own dice use the same seed with smaller stream numbers; this one is far above them.
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(1 << 62 | index);
@@ -904,7 +910,7 @@ mod tests {
         let catalogue = vlab_scenario::Catalogue::embedded();
         let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
         let choices = crate::prepare::Choices { seed: Some(1), ..Default::default() };
-        let prepared = crate::prepare::prepare(scenario, &catalogue, &choices).unwrap();
+        let prepared = crate::prepare::prepare(scenario, &catalogue, &choices, &crate::prepare::Nowhere).unwrap();
         Conductor::new(prepared.score(RunInfo::default(), String::new()), Recorder::new(None))
     }
 

@@ -15,7 +15,7 @@ use vlab_model::validation::ValidationStatus;
 use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
 use vlab_scenario::{Catalogue, EVENT_NAMES, FaultKind, HostKind, Need};
 
-use crate::prepare::{Choices, Prepared, prepare};
+use crate::prepare::{Choices, Nowhere, Prepared, prepare};
 use crate::simulate;
 use crate::target::Target;
 
@@ -68,7 +68,7 @@ pub fn rehearse_catalogue(
             hosts: Some(HostKind::Simulated),
             ..Choices::default()
         };
-        let prepared = prepare(scenario, catalogue, &choices).map_err(|e| wrong(&e))?;
+        let prepared = prepare(scenario, catalogue, &choices, &Nowhere).map_err(|e| wrong(&e))?;
         let (_, history, fired) = simulate::rehearse(&prepared);
         see(&prepared, &history, &fired);
         count += 1;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use vlab_agents::ingress::LAB_INGRESS_PEM;
+use vlab_drive::prepare::{Choices, Nowhere, prepare};
+use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
-use vlab_run::fault::lives;
-use vlab_run::prepare::{Choices, prepare};
-use vlab_run::simulate::simulate;
+use vlab_judge::lives::lives;
 use vlab_scenario::{Catalogue, HostKind, Need};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         for seed in 1..=seeds {
             let choices = Choices { seed: Some(seed), time_profile: Some("fast".to_owned()), ..Choices::default() };
-            let prepared = prepare(scenario.clone(), &catalogue, &choices)?;
+            let prepared = prepare(scenario.clone(), &catalogue, &choices, &Nowhere)?;
             let info = prepared.info("faults-fire", true, BTreeMap::new());
             let core = prepared.core_config("http://127.0.0.1:8090");
             let done = simulate(prepared.score(info, LAB_INGRESS_PEM.to_owned()), core, Recorder::new(None));

@@ -264,7 +264,7 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
 }
 
 /// The number of a progress text such as `42%`.
-pub(crate) fn percentage(info: &str) -> Option<u32> {
+pub fn percentage(info: &str) -> Option<u32> {
     info.strip_suffix('%')?.trim().parse().ok()
 }
 

@@ -13,10 +13,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_api::Timestamp;
+use vlab_judge::moment::{Cast, Tracker};
 use vlab_model::history::{Observation, What};
 use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Lasting, Subject, fault_row};
-
-use crate::moment::{Cast, Tracker};
 
 /// What a fault hits, now that it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,49 +283,6 @@ fn began(fault: &Fault, cast: &Cast, hit: &Hit) -> Vec<What> {
         Hit::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.kind))],
         Hit::Service | Hit::Postgres | Hit::Gateway => vec![line(None, None, fault.kind.to_string())],
     }
-}
-
-/// What a history says about one fault.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Life {
-    /// When it began and where in the history.
-    pub began: Option<(Timestamp, u64)>,
-    /// What it hit, in words.
-    pub hit: Vec<String>,
-    /// The hosts that it was to hit and on which it has had no effect.
-    pub spared: BTreeSet<Uuid>,
-    /// When it had an effect for the first time, and which.
-    pub effect: Option<(Timestamp, String)>,
-    /// When it ended, and why.
-    pub ended: Option<(Timestamp, String)>,
-}
-
-/// The faults of a history by name.
-pub fn lives(history: &[Observation]) -> BTreeMap<&str, Life> {
-    let mut lives: BTreeMap<&str, Life> = BTreeMap::new();
-    for observation in history {
-        let What::Fault { name, phase, detail, host, .. } = &observation.what else { continue };
-        let life = lives.entry(name).or_default();
-        let at = observation.at();
-        match FaultPhase::from_word(phase) {
-            Some(FaultPhase::Begin) => {
-                life.began.get_or_insert((at, observation.seq));
-                life.hit.push(detail.clone());
-                life.spared.extend(host);
-            }
-            Some(FaultPhase::Effect) => {
-                life.effect.get_or_insert((at, detail.clone()));
-                if let Some(host) = host {
-                    life.spared.remove(host);
-                }
-            }
-            Some(FaultPhase::End) => {
-                life.ended.get_or_insert((at, detail.clone()));
-            }
-            None => {}
-        }
-    }
-    lives
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ pub struct Rules {
     live: Vec<Live>,
 }
 
-/// Streams of the gateway's dice: above those of hosts and faults, see `vlab_run::conductor`.
+/// Streams of the gateway's dice: above those of hosts and faults, see `crate::conductor`.
 const STREAM: u64 = 1 << 63;
 
 impl Rules {

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
+use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
+use vlab_drive::simulate::{as_lines, ending_check, rehearse};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
+use vlab_judge::verdict::judge;
 use vlab_model::history::Observation;
-use vlab_run::prepare::{Choices, Prepared, prepare};
-use vlab_run::simulate::{as_lines, ending_check, rehearse};
-use vlab_run::verdict::judge;
 use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Need, Scenario, Seen};
 
 /// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
@@ -41,7 +41,7 @@ fn run(
         hosts: Some(HostKind::Simulated),
         ..Choices::default()
     };
-    let prepared: Prepared = prepare(scenario, catalogue, &choices).unwrap();
+    let prepared: Prepared = prepare(scenario, catalogue, &choices, &Nowhere).unwrap();
     let (ending, history, _) = rehearse(&prepared);
     let mut result =
         RunResult { checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks, ..RunResult::default() };
@@ -100,7 +100,7 @@ fn every_scenario_passes(
 fn the_same_seed_gives_the_same_bytes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] number: usize) {
     for (catalogue, scenario) in part(number) {
         let choices = Choices { seed: Some(3), ..Choices::default() };
-        let prepared = prepare(scenario, &catalogue, &choices).unwrap();
+        let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
         let lines = || as_lines(&rehearse(&prepared).1);
         assert!(lines() == lines(), "{}: two histories of one seed differ", prepared.scenario.name);
     }
@@ -175,6 +175,6 @@ fn a_fault_that_never_fires_fails_the_run() {
     let failed: Vec<_> = result.checks.iter().filter(|c| c.verdict == CheckVerdict::Failed).collect();
     assert_eq!(failed.iter().map(|c| (c.kind, c.name.as_str())).collect::<Vec<_>>(), [(CheckKind::Fault, "never")]);
     assert!(failed[0].message.contains("never began"), "{}", failed[0].message);
-    let lives = vlab_run::fault::lives(&history);
+    let lives = vlab_judge::lives::lives(&history);
     assert!(lives["disk-of-master"].effect.is_some() && !lives.contains_key("never"));
 }
