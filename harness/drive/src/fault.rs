@@ -7,11 +7,10 @@
 pub mod hit;
 pub mod machine;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_judge::moment::{Cast, Tracker};
 use vlab_model::history::{Observation, What};

@@ -693,7 +693,7 @@ impl Judge<'_> {
     /// A fault that a scenario declares and that did nothing makes the scenario worth nothing.
     fn faults(&self) -> Vec<CheckResult> {
         let lives = lives::lives(self.history);
-        let never = fault::Life::default();
+        let never = lives::Life::default();
         let check = |fault: &Fault| {
             let life = lives.get(fault.name.as_str()).unwrap_or(&never);
             let mut check = CheckResult::new(CheckKind::Fault, fault.name.clone(), CheckVerdict::Passed);

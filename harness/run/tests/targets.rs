@@ -20,7 +20,7 @@ use vlab_judge::result::CheckVerdict;
 use vlab_judge::verdict::judge;
 use vlab_model::history::{Source, What};
 use vlab_run::prepare::prepare;
-use vlab_run::target::{Database, Ground, Inside, Running, Scratch, StandIns, StartError, environment, start};
+use vlab_run::target::{self, Database, Ground, Inside, Running, Scratch, StandIns, StartError, environment};
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
 fn scenario(service: &str) -> Scenario {
@@ -313,7 +313,7 @@ async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Runn
         ready_within: None,
         inside: None,
     };
-    start(&target, &ground, None).await
+    target::start(target, &ground, None).await
 }
 
 /// A program that is none of ours, and the folder that it would work in.

@@ -1,9 +1,12 @@
 //! When faults begin and end, and whom they hit.
 
+use std::collections::BTreeMap;
+
 use rstest::rstest;
 use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage, HostStatus};
 use vlab_history::Recorder;
+use vlab_judge::lives::lives;
 use vlab_model::history::Source;
 use vlab_scenario::{FaultKind, Moment, Quantity, RoleName, Seen, Span};
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use nmstate::NetworkState;
 use serde_json::{Map, Value, json};
 use vlab_api::types::HostStaticNetworkConfig;
+use vlab_model::network::host_makes_connections;
 
 use super::ArtifactError;
 
