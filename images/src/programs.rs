@@ -30,16 +30,18 @@ pub fn workspace() -> Option<PathBuf> {
 /// A program of this project that goes into images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program {
-    /// The crate, and its program.
+    /// The crate.
+    package: &'static str,
+    /// The program.
     name: &'static str,
     /// Cargo's profile that it is built with.
     profile: &'static str,
 }
 
 /// What machines of the lab have in them.
-pub(crate) const NODE: Program = Program { name: "vlab-node", profile: "node" };
+pub(crate) const NODE: Program = Program { package: "vlab-node", name: "vlab-node", profile: "node" };
 /// The simulated service, for its container.
-pub(crate) const SERVICE: Program = Program { name: "vlab-service", profile: "image" };
+pub(crate) const SERVICE: Program = Program { package: "vlab-service-server", name: "vlab-service", profile: "image" };
 
 /// The static form of a program; `begun` is told before cargo is asked for it.
 ///
@@ -51,12 +53,12 @@ pub(crate) fn program(
     program: Program,
     begun: &dyn Fn(),
 ) -> Result<PathBuf, ImageError> {
-    let Program { name, profile } = program;
+    let Program { package, name, profile } = program;
     let workspace = workspace.ok_or_else(|| ImageError::Program {
         program: name.to_owned(),
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
     })?;
-    let sources = sources(workspace, name)?;
+    let sources = sources(workspace, package)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
     let target = target.join("images");
     cache.filled("programs", &format!("{name}-{}", &sources[..16]), |into| {
@@ -72,7 +74,7 @@ pub(crate) fn program(
         ];
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .args(["build", "--locked", "--profile", profile, "--package", name, "--bin", name])
+            .args(["build", "--locked", "--profile", profile, "--package", package, "--bin", name])
             .args(["--target", TARGET, "--target-dir"])
             .arg(&target)
             .current_dir(workspace)
@@ -179,7 +181,10 @@ mod tests {
         let workspace = workspace().unwrap();
         let node = crates(&workspace, "vlab-node").unwrap();
         assert_eq!(node, ["fakes/agents", "fakes/node", "harness/api", "harness/model"]);
-        assert_eq!(crates(&workspace, "vlab-service").unwrap(), ["fakes/service", "harness/api", "harness/model"]);
+        let service = crates(&workspace, SERVICE.package).unwrap();
+        let fakes = ["fakes/image-service", "fakes/installer", "fakes/service", "fakes/service-server"];
+        assert_eq!(service[..4], fakes);
+        assert!(service[4..].iter().all(|folder| folder.starts_with("harness/")), "{service:?}");
         let error = crates(&workspace, "vlab-nothing").unwrap_err().to_string();
         assert!(error.contains("vlab-nothing") && error.contains("Cargo.toml"), "{error}");
     }

@@ -18,9 +18,9 @@ use vlab_api::types::*;
 use vlab_client::Client;
 use vlab_client::Endpoint;
 use vlab_model::settings::Settings;
-use vlab_service::core::CoreConfig;
-use vlab_service::server::{Listen, ServeOptions, serve};
-use vlab_service::store::MemoryStore;
+use vlab_service::CoreConfig;
+use vlab_service_server::store::MemoryStore;
+use vlab_service_server::{Listen, ServeOptions, serve};
 
 const AGENT_VERSION: &str = "quay.io/edge-infrastructure/assisted-installer-agent:latest";
 const GATEWAY: &str = "192.168.130.1";

@@ -1,20 +1,240 @@
-//! The simulated assisted-service: REST, monitors, ignition, images.
+//! The sans-I/O core of the simulated assisted-service: the whole state in memory, requests in, answers out. No sockets, no
+//! clock, no database; randomness only from a stream that is seeded by the configuration.
 //!
-//! * [`artifacts`] makes the files of an installation: ignition configs, kubeconfig, certificates.
-//! * [`core`] is the service itself, without I/O: requests in, answers and writes out.
-//! * [`image`] is the image service: discovery images, put together while they are sent.
-//! * [`server`] runs it in real time: HTTP, the clock, one transaction per batch of requests. [`serve`] is the way in.
-//! * [`store`] keeps what the core writes: in memory, or in PostgreSQL ([`pg`]).
-//! * [`openshift_install`] is what a real service starts in the place of the program of that name.
-//! * [`program`]: what `vlab service` and the program of the container image share.
+//! A shell feeds [`Core::handle`] and [`Core::wake`], stores what [`Core::take_writes`] returns, and answers only after
+//! that is stored: then [`Core::confirm`], or [`Core::rollback`] when storing failed. Between `take_writes` and one of the
+//! two it must not call `handle` or `wake`. [`Core::new`] over the stored rows continues where the writes ended.
+//!
+//! * `rows` is what is stored, `state` the tables and the one place through which they change.
+//! * `router` is the table of operations; `check` and `answer` are the words for requests that are wrong.
+//! * `clusters`, `infra_envs`, `hosts`, `register`, `steps`, `replies`, `progress`, `install`, `operators`, `logs`,
+//!   `manifests`, `downloads`, `events`, `catalog` are the operations.
+//! * `monitor` is what time does.
 
-pub mod artifacts;
-pub mod core;
-pub mod image;
-pub mod openshift_install;
-pub mod pg;
-pub mod program;
-pub mod server;
-pub mod store;
+mod answer;
+mod catalog;
+mod check;
+mod clusters;
+mod downloads;
+mod events;
+mod hosts;
+mod infra_envs;
+mod install;
+mod logs;
+mod manifests;
+mod monitor;
+mod operators;
+mod progress;
+mod register;
+mod replies;
+mod router;
+mod rows;
+mod show;
+mod state;
+mod steps;
+#[cfg(test)]
+mod tests;
 
-pub use server::{Limits, Listen, ServeError, ServeOptions, serve};
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::{Request, Response};
+use vlab_model::cluster::ClusterRule;
+use vlab_model::host::HostRule;
+use vlab_model::settings::Settings;
+
+pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
+
+use self::state::State;
+
+/// What a core must know besides its state.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    /// Tunables of the service.
+    pub settings: Settings,
+    /// Seed of ids, keys and passwords.
+    pub seed: u64,
+    /// URL under which hosts reach the service, without the API's path, for example `http://127.0.0.1:8090`. The setting
+    /// `SERVICE_BASE_URL` replaces it.
+    pub base_url: String,
+    /// URL of the image service, for example `http://127.0.0.1:8888`; empty: there is none.
+    pub image_service_url: String,
+}
+
+/// Counts for the metrics page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Hosts by status.
+    pub hosts: BTreeMap<&'static str, u64>,
+    /// Clusters by status.
+    pub clusters: BTreeMap<&'static str, u64>,
+    /// Infra-envs.
+    pub infra_envs: u64,
+    /// Events stored.
+    pub events: u64,
+    /// Files stored, and their bytes.
+    pub files: (u64, u64),
+    /// Runs of the host monitor since the core was made.
+    pub host_monitor_runs: u64,
+    /// Runs of the cluster monitor since the core was made.
+    pub cluster_monitor_runs: u64,
+    /// Hosts that the monitor really looked at (the others could not have changed).
+    pub hosts_refreshed: u64,
+}
+
+/// The service's state and behaviour.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    state: State,
+    /// Was the core told the time yet?
+    begun: bool,
+    last_host_tick: Timestamp,
+    last_cluster_tick: Timestamp,
+    /// Connectivity checks handed out: cluster to (minute, number). Only large clusters are throttled.
+    connectivity_checks: BTreeMap<Uuid, (i64, i64)>,
+    host_monitor_runs: u64,
+    cluster_monitor_runs: u64,
+    hosts_refreshed: u64,
+    /// Rules that fired since the start, each once.
+    fired_of_hosts: Vec<&'static HostRule>,
+    fired_of_clusters: Vec<&'static ClusterRule>,
+}
+
+/// Whole milliseconds, see `state`.
+fn floor_ms(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().div_euclid(1000) * 1000)
+}
+
+impl Core {
+    /// A service over what was stored. An empty snapshot is a new service.
+    pub fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
+        let state = State::new(config.seed, snapshot);
+        Self {
+            config,
+            state,
+            begun: false,
+            last_host_tick: Timestamp::UNSET,
+            last_cluster_tick: Timestamp::UNSET,
+            connectivity_checks: BTreeMap::new(),
+            host_monitor_runs: 0,
+            cluster_monitor_runs: 0,
+            hosts_refreshed: 0,
+            fired_of_hosts: Vec::new(),
+            fired_of_clusters: Vec::new(),
+        }
+    }
+
+    /// The rules of the machines that fired since this core was made, each once: what a history of it can show at most.
+    pub fn fired(&self) -> (&[&'static HostRule], &[&'static ClusterRule]) {
+        (&self.fired_of_hosts, &self.fired_of_clusters)
+    }
+
+    /// The configuration that the core was made with.
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
+    }
+
+    /// URL under which hosts reach the service.
+    fn base_url(&self) -> &str {
+        let own = self.config.settings.service_base_url.as_str();
+        if own.is_empty() { &self.config.base_url } else { own }
+    }
+
+    fn begin(&mut self, now: Timestamp) -> Timestamp {
+        let now = floor_ms(now);
+        self.state.clock = now;
+        if !self.begun {
+            // What was stored is looked at on the first tick, not at once.
+            self.begun = true;
+            self.last_host_tick = now;
+            self.last_cluster_tick = now;
+        }
+        now
+    }
+
+    /// Answers a request. Everything under the API's base path is known here; any other path is answered 404.
+    pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
+        let now = self.begin(now);
+        let response = router::dispatch(self, now, request);
+        self.state.end_unit();
+        response
+    }
+
+    /// Does what is due: background preparation, host monitor, cluster monitor.
+    pub fn wake(&mut self, now: Timestamp) {
+        let now = self.begin(now);
+        for id in self.state.preparations.take_due(now) {
+            self.prepare(now, id);
+        }
+        if self.next_host_tick().is_some_and(|at| at <= now) {
+            self.last_host_tick = now;
+            self.run_host_monitor(now);
+        }
+        if self.next_cluster_tick().is_some_and(|at| at <= now) {
+            self.last_cluster_tick = now;
+            self.run_cluster_monitor(now);
+        }
+    }
+
+    fn next_host_tick(&self) -> Option<Timestamp> {
+        let work = self.state.host_agenda.next().filter(|_| self.begun)?;
+        Some(monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick, work))
+    }
+
+    fn next_cluster_tick(&self) -> Option<Timestamp> {
+        let work = self.state.cluster_agenda.next().filter(|_| self.begun)?;
+        Some(monitor::tick(self.config.settings.cluster_monitor_interval, self.last_cluster_tick, work))
+    }
+
+    /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was
+    /// never told the time answers `None`: wake it once at the start.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        [self.state.preparations.next(), self.next_host_tick(), self.next_cluster_tick()].into_iter().flatten().min()
+    }
+
+    /// Changes since the last call, in the order in which they happened. Those of one request (or one run of a monitor) are
+    /// together; a row that changed in several requests is in it several times.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        self.state.take_writes()
+    }
+
+    /// All changes up to now are stored.
+    pub fn confirm(&mut self) {
+        self.state.confirm();
+    }
+
+    /// Storing failed: the state is what it was at the last [`Core::confirm`] (or at the start).
+    pub fn rollback(&mut self) {
+        self.state.rollback();
+    }
+
+    /// All rows as a restart would read them (for tests and for stores that keep no rows of their own).
+    pub fn snapshot(&self) -> Snapshot {
+        self.state.snapshot()
+    }
+
+    /// Counts for the metrics page.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            infra_envs: self.state.infra_envs().len() as u64,
+            events: self.state.events().len() as u64,
+            host_monitor_runs: self.host_monitor_runs,
+            cluster_monitor_runs: self.cluster_monitor_runs,
+            hosts_refreshed: self.hosts_refreshed,
+            ..Stats::default()
+        };
+        for row in self.state.all_hosts() {
+            *stats.hosts.entry(row.host().status.as_str()).or_default() += 1;
+        }
+        for row in self.state.clusters() {
+            *stats.clusters.entry(row.cluster().status.as_str()).or_default() += 1;
+        }
+        for (_, bytes) in self.state.files() {
+            stats.files.0 += 1;
+            stats.files.1 += bytes.len() as u64;
+        }
+        stats
+    }
+}

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use vlab_api::Timestamp;
+use vlab_installer::openshift_install::{Asset, create};
 use vlab_judge::result::exit;
-use vlab_service::openshift_install::{Asset, create};
 
 /// What `create` makes; the words are the real program's.
 #[derive(Clone, Copy, ValueEnum)]

@@ -23,7 +23,7 @@ use vlab_run::rundir::{self, RunDir};
 use vlab_run::traffic::quantiles;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind, Need, Scenario, fault_row};
-use vlab_service::program::stop_on_signals;
+use vlab_service_server::program::stop_on_signals;
 
 use crate::session::{self, How, Order, Partition};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tagged};

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
+use vlab_image_service::catalog::{OsImage, from_setting};
 use vlab_judge::result::exit;
-use vlab_service::core::CoreConfig;
-use vlab_service::image::catalog::{OsImage, from_setting};
-use vlab_service::pg::{PgOptions, PgStore};
-use vlab_service::program::{settings_of_environment, stop_on_signals};
-use vlab_service::server::{Listen, ServeError, ServeOptions, serve};
-use vlab_service::store::MemoryStore;
+use vlab_service::CoreConfig;
+use vlab_service_server::pg::{PgOptions, PgStore};
+use vlab_service_server::program::{settings_of_environment, stop_on_signals};
+use vlab_service_server::store::MemoryStore;
+use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
 
 use crate::say;
 

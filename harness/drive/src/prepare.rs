@@ -14,7 +14,7 @@ use vlab_api::types::HostRole;
 use vlab_model::history::{RunInfo, Source};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
 use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, Lasting, LoadError, Scenario, fault_row};
-use vlab_service::core::CoreConfig;
+use vlab_service::CoreConfig;
 
 use crate::conductor::{Score, gateway_of};
 use crate::target::{OWNED, Target, TargetError};

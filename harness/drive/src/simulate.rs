@@ -20,7 +20,7 @@ use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict;
 use vlab_model::history::{Observation, Source, What};
-use vlab_service::core::{Core, CoreConfig, Snapshot, Write};
+use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};
 use crate::fault::hit::{Outside, Program};

@@ -25,7 +25,7 @@ use vlab_drive::target::Target;
 use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError, Resource, Token};
 use vlab_lab::process::{Child, ProcessError, Program};
-use vlab_service::program::CONSTANTS;
+use vlab_service_server::program::CONSTANTS;
 
 /// How long the simulated service may take from its start until it is ready.
 const SIMULATED_READY: Duration = Duration::from_secs(30);

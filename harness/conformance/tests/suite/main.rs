@@ -15,7 +15,7 @@ use vlab_api::http::{Request, Response, TransportError};
 use vlab_conformance::wire::{Later, Wire};
 use vlab_conformance::{Check, Outcome, Pace, Target, suite, table};
 use vlab_model::settings::Settings;
-use vlab_service::core::{Core, CoreConfig, Snapshot};
+use vlab_service::{Core, CoreConfig, Snapshot};
 
 /// Not of the core: the HTTP shell answers them, and `vlab`'s own tests run them over HTTP.
 const OF_THE_SHELL: &str = "!service/health/";

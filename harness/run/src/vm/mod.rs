@@ -22,6 +22,10 @@ use vlab_client::{Endpoint, download};
 use vlab_drive::conductor::MachineOrder;
 use vlab_drive::fault::machine::Deed;
 use vlab_drive::prepare::Prepared;
+use vlab_image_service::catalog::OsImage;
+use vlab_image_service::iso::Iso;
+use vlab_image_service::layout::BaseFile;
+use vlab_image_service::service::ImageService;
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{
@@ -36,11 +40,7 @@ use vlab_model::pivot::NODE_READY;
 use vlab_model::pivot::{self, Told};
 use vlab_node::say;
 use vlab_scenario::{FaultPhase, Need};
-use vlab_service::image::catalog::OsImage;
-use vlab_service::image::iso::Iso;
-use vlab_service::image::layout::BaseFile;
-use vlab_service::image::service::ImageService;
-use vlab_service::server::serve_images;
+use vlab_service_server::serve_images;
 
 use crate::target::Inside;
 use crate::vm::plan::{DISK, IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_page};

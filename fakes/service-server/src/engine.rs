@@ -1,0 +1,387 @@
+//! The one task that owns the core and the store.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use vlab_api::Timestamp;
+use vlab_api::http::{Request, Response};
+use vlab_api::types::ErrorBody;
+
+use crate::Limits;
+use crate::metrics::Metrics;
+use crate::store::{PoolState, Store, StoreError};
+use vlab_service::{Core, CoreConfig, Snapshot, Stats, Write};
+
+/// What the engine drives: the core, or a stand-in in the shell's own tests.
+pub(crate) trait Logic: Send + 'static {
+    type Config: Clone + Send + 'static;
+    fn new(config: Self::Config, snapshot: Snapshot) -> Self;
+    fn handle(&mut self, now: Timestamp, request: &Request) -> Response;
+    fn wake(&mut self, now: Timestamp);
+    fn next_wake(&self) -> Option<Timestamp>;
+    fn take_writes(&mut self) -> Vec<Write>;
+    fn confirm(&mut self);
+    fn rollback(&mut self);
+    fn stats(&self) -> Stats;
+}
+
+impl Logic for Core {
+    type Config = CoreConfig;
+    fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
+        Core::new(config, snapshot)
+    }
+    fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
+        Core::handle(self, now, request)
+    }
+    fn wake(&mut self, now: Timestamp) {
+        Core::wake(self, now);
+    }
+    fn next_wake(&self) -> Option<Timestamp> {
+        Core::next_wake(self)
+    }
+    fn take_writes(&mut self) -> Vec<Write> {
+        Core::take_writes(self)
+    }
+    fn confirm(&mut self) {
+        Core::confirm(self);
+    }
+    fn rollback(&mut self) {
+        Core::rollback(self);
+    }
+    fn stats(&self) -> Stats {
+        Core::stats(self)
+    }
+}
+
+/// Something for the engine to do. Nobody waits for an answer whose receiver is gone; the work is done all the same.
+pub(crate) enum Job {
+    Request(Asked),
+    Health(oneshot::Sender<Result<(), String>>),
+    Stats(oneshot::Sender<(Stats, PoolState)>),
+}
+
+/// A request with the way back.
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    pub(crate) reply: oneshot::Sender<Response>,
+}
+
+impl Asked {
+    fn answer(self, response: Response) {
+        // The client may be gone.
+        drop(self.reply.send(response));
+    }
+}
+
+/// An error body as the API writes it.
+pub(crate) fn error(status: u16, reason: impl Into<String>) -> Response {
+    let body = ErrorBody {
+        kind: "Error".into(),
+        id: i64::from(status),
+        href: String::new(),
+        code: status.to_string(),
+        reason: reason.into(),
+    };
+    Response::json(status, &body)
+}
+
+/// How an attempt to handle a batch ended, when it is not done.
+enum Unfinished {
+    /// One request made the core panic and was answered; the others are as they were.
+    Again(Vec<Asked>),
+    /// The store refused the changes of the batch.
+    Refused(Vec<Asked>, String),
+    /// The store is lost, everybody was answered.
+    Lost(String),
+}
+
+/// After a monitor run that could not be finished, the next one waits this long.
+const MONITOR_RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Engine<L: Logic, S> {
+    config: L::Config,
+    core: L,
+    store: S,
+    queue: mpsc::Receiver<Job>,
+    limits: Arc<Limits>,
+    metrics: Arc<Metrics>,
+    /// The clock never runs backwards for the core.
+    last_now: Timestamp,
+    /// The first of the monitor runs in a row that could not be finished: since then they are due, however often they are
+    /// tried again.
+    failing_since: Option<Timestamp>,
+    not_before: Timestamp,
+}
+
+impl<L: Logic, S: Store> Engine<L, S> {
+    pub(crate) fn new(
+        config: L::Config,
+        store: S,
+        snapshot: Snapshot,
+        queue: mpsc::Receiver<Job>,
+        limits: Arc<Limits>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let core = L::new(config.clone(), snapshot);
+        // What fell due while no service ran is due now, not overdue.
+        let not_before = Timestamp::now();
+        Self {
+            config,
+            core,
+            store,
+            queue,
+            limits,
+            metrics,
+            last_now: Timestamp::UNSET,
+            failing_since: None,
+            not_before,
+        }
+    }
+
+    /// Runs until all senders of jobs are gone.
+    pub(crate) async fn run(mut self) -> Result<(), StoreError> {
+        let mut waiting = Vec::new();
+        loop {
+            let due = self.core.next_wake().map(|at| at.max(self.not_before));
+            self.metrics.monitors_due(self.failing_since.or(due));
+            let pause = due.map(|at| at.since(self.now()));
+            tokio::select! {
+                count = self.queue.recv_many(&mut waiting, self.limits.batch.max(1)) => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                }
+                () = sleep(pause) => {}
+            }
+            if due.is_some_and(|at| at <= self.now()) {
+                self.monitors().await?;
+            }
+            let mut asked = Vec::with_capacity(waiting.len());
+            let mut others = Vec::new();
+            for job in waiting.drain(..) {
+                match job {
+                    Job::Request(one) => asked.push(one),
+                    other => others.push(other),
+                }
+            }
+            if !asked.is_empty() {
+                self.requests(asked).await?;
+            }
+            for job in others {
+                match job {
+                    Job::Health(reply) => {
+                        let health = self.store.health().await.map_err(|e| e.to_string());
+                        drop(reply.send(health));
+                    }
+                    Job::Stats(reply) => drop(reply.send((self.core.stats(), self.store.pool()))),
+                    Job::Request(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Milliseconds are all that the wire and the stored rows keep: finer ones would not survive a restart.
+    fn now(&mut self) -> Timestamp {
+        let micros = Timestamp::now().as_micros();
+        self.last_now = self.last_now.max(Timestamp::from_micros(micros - micros.rem_euclid(1000)));
+        self.last_now
+    }
+
+    async fn monitors(&mut self) -> Result<(), StoreError> {
+        let now = self.now();
+        let start = Instant::now();
+        let core = &mut self.core;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| core.wake(now))) {
+            self.panicked("the monitors", &panic_text(&*panic));
+            self.monitors_failed(now);
+            return Ok(());
+        }
+        let decided = start.elapsed();
+        let writes = self.core.take_writes();
+        match self.commit(0, writes).await {
+            Ok(()) => {
+                self.core.confirm();
+                self.failing_since = None;
+                self.metrics.monitor_run(decided);
+                Ok(())
+            }
+            Err(StoreError::Rejected(reason)) => {
+                self.core.rollback();
+                self.monitors_failed(now);
+                tracing::error!(%reason, "what the monitors decided could not be stored");
+                Ok(())
+            }
+            Err(lost) => {
+                self.core.rollback();
+                self.recover(lost.to_string()).await
+            }
+        }
+    }
+
+    fn monitors_failed(&mut self, now: Timestamp) {
+        self.failing_since.get_or_insert(now);
+        self.not_before = now + MONITOR_RETRY;
+    }
+
+    async fn requests(&mut self, asked: Vec<Asked>) -> Result<(), StoreError> {
+        let mut batches = vec![asked];
+        while let Some(batch) = batches.pop() {
+            match self.attempt(batch).await {
+                Ok(()) => {}
+                Err(Unfinished::Again(rest)) => batches.push(rest),
+                Err(Unfinished::Refused(mut batch, reason)) => {
+                    if batch.len() == 1 {
+                        tracing::warn!(%reason, "the changes of a request could not be stored");
+                        batch.drain(..).for_each(|one| one.answer(error(500, &reason)));
+                    } else {
+                        // One of them is to blame, the others must not suffer: each by itself.
+                        batches.extend(batch.into_iter().rev().map(|one| vec![one]));
+                    }
+                }
+                Err(Unfinished::Lost(reason)) => {
+                    let why = format!("the database was lost: {reason}");
+                    batches.drain(..).flatten().for_each(|one| one.answer(error(500, &why)));
+                    self.recover(reason).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, mut asked: Vec<Asked>) -> Result<(), Unfinished> {
+        let now = self.now();
+        let mut responses = Vec::with_capacity(asked.len());
+        let mut writes = Vec::new();
+        // From here on answers rest on changes that are not stored yet.
+        let mut first_change = asked.len();
+        for position in 0..asked.len() {
+            let (core, request) = (&mut self.core, &asked[position].request);
+            match catch_unwind(AssertUnwindSafe(|| core.handle(now, request))) {
+                Ok(response) => responses.push(response),
+                Err(panic) => {
+                    let what = format!("{} {}", request.method, request.path);
+                    self.panicked(&what, &panic_text(&*panic));
+                    asked.remove(position).answer(error(500, "internal error"));
+                    return if asked.is_empty() { Ok(()) } else { Err(Unfinished::Again(asked)) };
+                }
+            }
+            let new = self.core.take_writes();
+            if !new.is_empty() {
+                first_change = first_change.min(position);
+                writes.extend(new);
+            }
+        }
+        match self.commit(asked.len(), writes).await {
+            Ok(()) => {
+                self.core.confirm();
+                asked.into_iter().zip(responses).for_each(|(one, response)| one.answer(response));
+                Ok(())
+            }
+            Err(StoreError::Rejected(reason)) => {
+                self.core.rollback();
+                Err(Unfinished::Refused(asked, reason))
+            }
+            Err(lost) => {
+                self.core.rollback();
+                let why = lost.to_string();
+                for (position, (one, response)) in asked.into_iter().zip(responses).enumerate() {
+                    one.answer(if position < first_change { response } else { error(500, &why) });
+                }
+                Err(Unfinished::Lost(why))
+            }
+        }
+    }
+
+    async fn commit(&mut self, requests: usize, writes: Vec<Write>) -> Result<(), StoreError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let count = writes.len();
+        let events: Vec<_> = if tracing::enabled!(tracing::Level::INFO) {
+            writes
+                .iter()
+                .filter_map(|w| match w {
+                    Write::AppendEvent(row) => Some(row.event.clone()),
+                    _ => None,
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let start = Instant::now();
+        self.store.commit(writes).await?;
+        self.metrics.commit(requests, count, start.elapsed());
+        for event in events {
+            let name = event.name.as_deref().unwrap_or_default();
+            tracing::info!(name, severity = event.severity.as_str(), "{}", event.message);
+        }
+        Ok(())
+    }
+
+    fn panicked(&mut self, what: &str, panic: &str) {
+        self.metrics.panic();
+        tracing::error!(what, panic, "a defect of the service: the request was undone");
+        self.core.rollback();
+    }
+
+    /// Waits until the store is back and starts over from what it has. Whoever asks meanwhile is told.
+    async fn recover(&mut self, reason: String) -> Result<(), StoreError> {
+        tracing::warn!(%reason, "the database is lost, connecting again");
+        self.metrics.store_lost();
+        let since = Instant::now();
+        let Self { store, queue, .. } = self;
+        let mut why = format!("the database was lost: {reason}");
+        let mut pause = Duration::from_millis(10);
+        let snapshot = loop {
+            let wait = pause;
+            let loading = async {
+                tokio::time::sleep(wait).await;
+                store.load().await
+            };
+            tokio::pin!(loading);
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut loading => break outcome,
+                    job = queue.recv() => match job {
+                        Some(Job::Request(one)) => one.answer(error(500, &why)),
+                        Some(Job::Health(reply)) => drop(reply.send(Err(why.clone()))),
+                        Some(Job::Stats(reply)) => drop(reply.send((Stats::default(), PoolState::default()))),
+                        // Nobody is left to serve.
+                        None => return Ok(()),
+                    },
+                }
+            };
+            match outcome {
+                Ok(snapshot) => break snapshot,
+                // The lock can be held by our own last connection, whose end the server has not seen yet.
+                Err(error) if error.is_transient() || matches!(error, StoreError::InUse { .. }) => {
+                    tracing::warn!(%error, "the database is still away");
+                    why = error.to_string();
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                Err(fatal) => return Err(fatal),
+            }
+        };
+        self.core = L::new(self.config.clone(), snapshot);
+        self.metrics.store_back();
+        tracing::info!(away = ?since.elapsed(), "the database is back");
+        Ok(())
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .unwrap_or_else(|| "no message".into())
+}

@@ -1,0 +1,152 @@
+//! What the programs around the service share: the settings of the environment, the signals that end them, and the whole
+//! program of the container image.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio_util::sync::CancellationToken;
+use vlab_model::settings::{SettingError, Settings};
+
+use crate::pg::{PgOptions, PgStore};
+use crate::store::MemoryStore;
+use crate::{Listen, ServeOptions, serve};
+use vlab_service::CoreConfig;
+
+/// What the real service has compiled in and no variable of it sets, as JSON: a run whose time profile scales time gives it to the
+/// simulated service with this variable.
+pub const CONSTANTS: &str = "VLAB_CONSTANTS";
+
+/// The service's settings, from this process's environment under the real service's names, and [`CONSTANTS`].
+///
+/// # Errors
+/// A value that cannot be read.
+pub fn settings_of_environment() -> Result<Settings, SettingError> {
+    settings_of(std::env::vars())
+}
+
+fn settings_of(variables: impl Iterator<Item = (String, String)>) -> Result<Settings, SettingError> {
+    let mut settings = Settings::default();
+    for (name, value) in variables {
+        if name == CONSTANTS {
+            settings.constants = serde_json::from_str(&value)
+                .map_err(|error| SettingError::BadValue { name: CONSTANTS, reason: error.to_string() })?;
+        } else if Settings::NAMES.contains(&name.as_str()) || is_stage_timeout(&name) {
+            settings.apply_vars([(name.as_str(), value.as_str())])?;
+        }
+    }
+    Ok(settings)
+}
+
+/// Names such as `HOST_STAGE_REBOOTING_TIMEOUT` are made from the stages and stand in no list of names.
+fn is_stage_timeout(name: &str) -> bool {
+    (name.starts_with("HOST_STAGE_") || name.starts_with("FINALIZING_STAGE_")) && name.ends_with("_TIMEOUT")
+}
+
+/// The first SIGINT or SIGTERM calls `asked`; a second one ends the process with the exit code `interrupted`.
+pub fn stop_on_signals(interrupted: i32, asked: impl FnOnce() + Send + 'static) {
+    use tokio::signal::unix::{SignalKind, signal};
+    tokio::spawn(async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        asked();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(interrupted);
+    });
+}
+
+/// The connection string of the environment in which the real service finds its database; `None` when `DB_HOST` is not set.
+fn database(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let quoted = |value: String| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
+    let mut conninfo = format!("host={}", quoted(variable("DB_HOST")?));
+    for (name, word) in [("DB_PORT", "port"), ("DB_USER", "user"), ("DB_PASS", "password"), ("DB_NAME", "dbname")] {
+        if let Some(value) = variable(name) {
+            conninfo += &format!(" {word}={}", quoted(value));
+        }
+    }
+    Some(conninfo)
+}
+
+/// The simulated service under the environment of the real one: `DB_HOST` and its kin, `HTTP_LISTEN_PORT` (8090),
+/// `SERVICE_BASE_URL`, the tunables, and `VLAB_SEED`. It listens on all addresses of its container. Ends with SIGTERM.
+///
+/// # Errors
+/// A setting that cannot be read, a database that cannot be used, a port that is taken.
+pub async fn run_under_real_environment() -> Result<(), String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let number = |name: &str, default: u64| match variable(name) {
+        Some(text) => text.parse().map_err(|_| format!("{name}: {text:?} is no number")),
+        None => Ok(default),
+    };
+    let port = u16::try_from(number("HTTP_LISTEN_PORT", 8090)?).map_err(|_| "HTTP_LISTEN_PORT: no port".to_owned())?;
+    let core = CoreConfig {
+        settings: settings_of_environment().map_err(|error| format!("settings in the environment: {error}"))?,
+        seed: number("VLAB_SEED", 0)?,
+        base_url: variable("SERVICE_BASE_URL").unwrap_or_default(),
+        image_service_url: variable("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
+    };
+    let stop = CancellationToken::new();
+    stop_on_signals(130, {
+        let stop = stop.clone();
+        move || stop.cancel()
+    });
+    let listen = Listen::Address(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+    let (ready, listens) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        if let Ok(address) = listens.await {
+            eprintln!("vlab-service: listening on http://{address}");
+        }
+    });
+    let served = match database(&variable) {
+        Some(conninfo) => {
+            let store = PgStore::connect(PgOptions::new(conninfo)).await;
+            let store = store.map_err(|error| format!("the database: {error}"))?;
+            let mut options = ServeOptions::new(listen, store, core);
+            options.ready = Some(ready);
+            serve(options, stop).await
+        }
+        None => {
+            eprintln!("vlab-service: no DB_HOST: the state is in memory and gone when the service ends");
+            let mut options = ServeOptions::new(listen, MemoryStore::default(), core);
+            options.ready = Some(ready);
+            serve(options, stop).await
+        }
+    };
+    served.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_is_where_the_real_service_would_look() {
+        let variables = [("DB_HOST", "10.0.0.2"), ("DB_USER", "admin"), ("DB_PASS", "it's"), ("DB_NAME", "installer")];
+        let conninfo =
+            database(&|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()));
+        let config: tokio_postgres::Config = conninfo.unwrap().parse().unwrap();
+        assert_eq!(config.get_user(), Some("admin"));
+        assert_eq!(config.get_password(), Some(&b"it's"[..]));
+        assert_eq!(config.get_dbname(), Some("installer"));
+        assert_eq!(database(&|_| None), None);
+    }
+
+    /// A time profile scales what is compiled in, too: the service of a run has the settings of virtual time.
+    #[test]
+    fn a_run_hands_over_all_settings() {
+        let wanted = Settings::default().scaled(60.0);
+        let mut variables: Vec<(String, String)> =
+            wanted.to_vars().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        variables.push((CONSTANTS.to_owned(), wanted.constants.to_json()));
+        assert_eq!(settings_of(variables.into_iter()).unwrap(), wanted);
+        let error = settings_of([(CONSTANTS.to_owned(), r#"{"RECLAIM_TIMEOUTS": "1m"}"#.to_owned())].into_iter());
+        assert!(error.unwrap_err().to_string().contains("RECLAIM_TIMEOUT"));
+    }
+}

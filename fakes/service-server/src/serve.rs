@@ -1,0 +1,276 @@
+//! The service in real time: sockets, the clock and the store around the core.
+//!
+//! Connections turn HTTP into [`vlab_api::http::Request`]s and hand them to one task, the engine, which owns the core and the
+//! store. The engine takes whatever is waiting, lets the core answer all of it, stores all changes in one transaction, and
+//! only then answers: thousands of polls a second are a few dozen commits.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::{Engine, Logic};
+use crate::images::Images;
+use crate::metrics::Metrics;
+use crate::store::{Store, StoreError};
+use crate::{connection, port};
+use vlab_image_service::catalog::OsImage;
+use vlab_image_service::service::{ImageService, OpenError};
+use vlab_service::{Core, CoreConfig};
+
+/// Where to listen.
+#[derive(Debug)]
+pub enum Listen {
+    /// Bind this address; port 0 takes a free one.
+    Address(SocketAddr),
+    /// A listener that the caller bound already, and whose port it therefore knows.
+    Bound(StdListener),
+}
+
+/// What the HTTP side allows.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest body of a request in bytes; a larger one is answered 413. Log uploads are the largest that the API knows.
+    pub body_bytes: usize,
+    /// How long a client may take from the first byte of a request to the end of its headers. The real service's
+    /// ReadHeaderTimeout. An idle connection between requests is not bound by it.
+    pub header_timeout: Duration,
+    /// How long a client may pause within a body.
+    pub body_pause: Duration,
+    /// How long requests that are under way may take when the service stops.
+    pub grace: Duration,
+    /// Requests that may wait for the engine; more wait in their connections.
+    pub queue: usize,
+    /// Requests that are handled in one batch at most.
+    pub batch: usize,
+    /// `/health` answers 500 when the monitors were due but did not run for this long. `LIVENESS_VALIDATION_TIMEOUT`.
+    pub liveness: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 100 * 1024 * 1024,
+            header_timeout: Duration::from_secs(3),
+            body_pause: Duration::from_secs(30),
+            grace: Duration::from_secs(5),
+            queue: 4096,
+            batch: 1024,
+            liveness: Duration::from_secs(300),
+        }
+    }
+}
+
+/// How to run the service.
+#[derive(Debug)]
+pub struct ServeOptions<S> {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Where the state is kept.
+    pub store: S,
+    /// The core's configuration. An empty `base_url` becomes the URL of the address that was bound.
+    pub core: CoreConfig,
+    /// Base images of the image service, which is served on the same address. None: its paths are answered with what to
+    /// configure.
+    pub images: Vec<OsImage>,
+    /// Limits of the HTTP side.
+    pub limits: Limits,
+    /// Told the address once the service listens and its state is loaded: a caller that waits for it need not poll.
+    pub ready: Option<oneshot::Sender<SocketAddr>>,
+}
+
+impl<S> ServeOptions<S> {
+    /// The defaults over a store; what the core's settings say about the HTTP side counts there.
+    pub fn new(listen: Listen, store: S, core: CoreConfig) -> Self {
+        let limits = Limits { liveness: core.settings.liveness_validation_timeout, ..Limits::default() };
+        Self { listen, store, core, images: Vec::new(), limits, ready: None }
+    }
+}
+
+/// Why the service does not run (any more).
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Somebody else listens there.
+    #[error("port {port} of {address} is taken{}. Stop that program or choose another port", by(.holder))]
+    PortTaken {
+        /// Address.
+        address: std::net::IpAddr,
+        /// Port.
+        port: u16,
+        /// Process that listens there, when `/proc` tells.
+        holder: Option<Holder>,
+    },
+    /// The address cannot be listened on for another reason.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The state cannot be loaded.
+    #[error("cannot load the service's state: {0}")]
+    Store(#[from] StoreError),
+    /// A base image cannot be used.
+    #[error("{0}")]
+    Image(#[from] OpenError),
+    /// A task of the service ended in a panic; this is a defect of the service.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// A process that holds a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+fn by(holder: &Option<Holder>) -> String {
+    holder.as_ref().map(|h| format!(" by process {} ({})", h.pid, h.name)).unwrap_or_default()
+}
+
+/// Runs the service until `shutdown` is cancelled: stops accepting, lets requests that are under way finish within
+/// [`Limits::grace`], and returns.
+///
+/// # Errors
+/// [`ServeError`]; a lost database is not an error but is waited for (requests are answered 500 meanwhile), unless it comes back
+/// as one that this program cannot use.
+pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let ServeOptions { listen, store, mut core, images, limits, ready } = options;
+    let (listener, address) = bind(listen)?;
+    if core.base_url.is_empty() {
+        core.base_url = format!("http://{address}");
+    }
+    if !images.is_empty() && core.image_service_url.is_empty() {
+        // Machines reach it where they reach the service.
+        let seen = core.settings.service_base_url.as_str();
+        core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
+    }
+    let images = ImageService::open(&images, &core.image_service_url)?;
+    serve_logic::<Core, S>(listener, address, store, core, (images, limits), ready, shutdown).await
+}
+
+async fn serve_logic<L: Logic, S: Store>(
+    listener: TcpListener,
+    address: SocketAddr,
+    mut store: S,
+    config: L::Config,
+    (images, limits): (ImageService, Limits),
+    ready: Option<oneshot::Sender<SocketAddr>>,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
+    let snapshot = store.load().await?;
+    let limits = Arc::new(limits);
+    let metrics = Arc::new(Metrics::new());
+    let (jobs, queue) = mpsc::channel(limits.queue.max(1));
+    let engine = Engine::<L, S>::new(config, store, snapshot, queue, limits.clone(), metrics.clone());
+    // The engine ends when the last sender of jobs is gone, which is after the last connection.
+    let mut engine = tokio::spawn(engine.run());
+    tracing::info!(%address, "the service listens");
+    if let Some(ready) = ready {
+        // Nobody needs to wait for it.
+        let _ = ready.send(address);
+    }
+
+    let connections = TaskTracker::new();
+    let cut = CancellationToken::new();
+    let context = Arc::new(connection::Context {
+        jobs,
+        images: Images::new(images),
+        limits: limits.clone(),
+        metrics,
+        shutdown: shutdown.clone(),
+        cut: cut.clone(),
+    });
+    let ended = tokio::select! {
+        () = accept(&listener, &connections, &context) => None,
+        () = shutdown.cancelled() => None,
+        ended = &mut engine => Some(ended),
+    };
+    drop(listener);
+    shutdown.cancel();
+    drop(context);
+    connections.close();
+    if tokio::time::timeout(limits.grace, connections.wait()).await.is_err() {
+        tracing::warn!(connections = connections.len(), "requests did not finish in time and were cut off");
+        cut.cancel();
+        connections.wait().await;
+    }
+    let result = match ended {
+        Some(ended) => ended,
+        None => match tokio::time::timeout(limits.grace, &mut engine).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                engine.abort();
+                return Ok(());
+            }
+        },
+    };
+    match result {
+        Ok(result) => result.map_err(ServeError::from),
+        Err(panic) => Err(ServeError::Internal(format!("the engine ended: {panic}"))),
+    }
+}
+
+fn bind(listen: Listen) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let (listener, address) = match listen {
+        Listen::Bound(listener) => {
+            let address = listener.local_addr().unwrap_or_else(|_| ([0; 4], 0).into());
+            (listener, address)
+        }
+        // The standard library sets SO_REUSEADDR, so a port whose last owner just died is free.
+        Listen::Address(address) => match StdListener::bind(address) {
+            Ok(listener) => (listener, address),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                return Err(ServeError::PortTaken {
+                    address: address.ip(),
+                    port: address.port(),
+                    holder: port::holder(address.port()),
+                });
+            }
+            Err(source) => return Err(ServeError::Bind { address, source }),
+        },
+    };
+    listener.set_nonblocking(true).map_err(|source| ServeError::Bind { address, source })?;
+    let bound = TcpListener::from_std(listener).and_then(|l| l.local_addr().map(|address| (l, address)));
+    bound.map_err(|source| ServeError::Bind { address, source })
+}
+
+/// Accepts for ever.
+async fn accept(listener: &TcpListener, connections: &TaskTracker, context: &Arc<connection::Context>) {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                pause = Duration::from_millis(5);
+                connections.spawn(connection::run(stream, peer, context.clone()));
+            }
+            Err(error) => {
+                context.metrics.accept_error();
+                // A client that was gone before we looked costs nothing. Everything else (no file descriptors, no memory) would
+                // come back at once: wait until connections have ended.
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+                ) {
+                    tracing::warn!(%error, ?pause, "cannot accept a connection, waiting");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod image_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,555 @@
+//! Checks of what comes in, with the words that the real service's framework uses: JSON syntax as Go's decoder reports it,
+//! unknown members, wrong types, missing members, limits, formats.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use uuid::Uuid;
+use vlab_api::spec::{Check, FieldSpec, Kind, StructSpec, WireObject};
+
+use crate::answer::Fail;
+
+/// Reads a request body of that shape. `param` is the body parameter's name in the API's schema.
+pub(crate) fn body<T: WireObject + DeserializeOwned>(bytes: &[u8], param: &str, strict: bool) -> Result<T, Fail> {
+    let mut value = json_body(bytes, param)?;
+    decode(&value, &T::SPEC, T::SPEC.type_name, "", strict).map_err(|reason| parse_failure(param, &reason))?;
+    if value.is_null() {
+        // For Go's decoder `null` is an object without members.
+        value = Value::Object(serde_json::Map::new());
+    }
+    validate(&value, &T::SPEC, "").map_err(|message| Fail::Infra(400, message))?;
+    serde_json::from_value(without_nulls(value)).map_err(|e| parse_failure(param, &e.to_string()))
+}
+
+/// Reads a request body that is one JSON string.
+pub(crate) fn string_body(bytes: &[u8], param: &str) -> Result<String, Fail> {
+    match json_body(bytes, param)? {
+        Value::String(text) => Ok(text),
+        other => Err(parse_failure(
+            param,
+            &format!("json: cannot unmarshal {} into Go value of type string", kind_of(&other)),
+        )),
+    }
+}
+
+fn json_body(bytes: &[u8], param: &str) -> Result<Value, Fail> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(Fail::Infra(400, format!("{} in body is required", camel(param))));
+    }
+    parse_json(bytes).map_err(|reason| parse_failure(param, &reason))
+}
+
+fn parse_failure(param: &str, reason: &str) -> Fail {
+    Fail::Infra(400, format!("parsing {} body from \"\" failed, because {reason}", camel(param)))
+}
+
+/// `new-cluster-params` as a variable's name: `newClusterParams`.
+fn camel(param: &str) -> String {
+    let mut out = String::with_capacity(param.len());
+    let mut raise = false;
+    for (i, c) in param.chars().enumerate() {
+        if c == '-' || c == '_' {
+            raise = true;
+        } else if raise {
+            out.extend(c.to_uppercase());
+            raise = false;
+        } else if i == 0 {
+            out.extend(c.to_lowercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Members that are `null` count as absent.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Go's name of a type: some abbreviations are in capitals there.
+fn go_name(name: &str) -> &str {
+    match name {
+        "ApiVip" => "APIVip",
+        other => other,
+    }
+}
+
+fn go_type(kind: &Kind) -> String {
+    match kind {
+        Kind::String | Kind::Uuid | Kind::DateTime | Kind::Enum(_) => "string".into(),
+        Kind::Integer => "int64".into(),
+        Kind::Number => "float64".into(),
+        Kind::Bool => "bool".into(),
+        Kind::Object(spec) => format!("models.{}", go_name(spec.type_name)),
+        Kind::Array(Kind::Object(spec)) => format!("[]*models.{}", go_name(spec.type_name)),
+        Kind::Array(inner) => format!("[]{}", go_type(inner)),
+        Kind::Map(inner) => format!("map[string]{}", go_type(inner)),
+        Kind::Any => "interface {}".into(),
+    }
+}
+
+/// First step, as Go's decoder does it: members in the order of the document, unknown ones and wrong types are refused.
+fn decode(value: &Value, spec: &StructSpec, owner: &str, path: &str, strict: bool) -> Result<(), String> {
+    let map = match value {
+        Value::Object(map) => map,
+        Value::Null => return Ok(()),
+        other if path.is_empty() => {
+            return Err(format!("json: cannot unmarshal {} into Go value of type models.{owner}", kind_of(other)));
+        }
+        other => return Err(wrong_type(other, owner, path, &format!("models.{}", spec.type_name))),
+    };
+    for (name, member) in map {
+        match spec.field(name) {
+            None if strict => return Err(format!("json: unknown field {}", go_quote(name))),
+            None => {}
+            Some(field) => decode_kind(member, &field.kind, spec.type_name, &join(path, name), strict)?,
+        }
+    }
+    Ok(())
+}
+
+fn wrong_type(value: &Value, owner: &str, path: &str, wanted: &str) -> String {
+    let found = match value {
+        Value::Number(n) if wanted == "int64" => format!("number {n}"),
+        other => kind_of(other).to_owned(),
+    };
+    format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn decode_kind(value: &Value, kind: &Kind, owner: &str, path: &str, strict: bool) -> Result<(), String> {
+    let fits = match (kind, value) {
+        (_, Value::Null) | (Kind::Any, _) => true,
+        (Kind::String | Kind::Uuid | Kind::DateTime | Kind::Enum(_), Value::String(_)) => true,
+        (Kind::Integer, Value::Number(n)) => n.is_i64(),
+        (Kind::Number, Value::Number(_)) | (Kind::Bool, Value::Bool(_)) => true,
+        (Kind::Object(spec), Value::Object(_)) => return decode(value, spec, spec.type_name, path, strict),
+        (Kind::Array(inner), Value::Array(items)) => {
+            return items.iter().try_for_each(|item| decode_kind(item, inner, owner, path, strict));
+        }
+        (Kind::Map(inner), Value::Object(map)) => {
+            return map.values().try_for_each(|item| decode_kind(item, inner, owner, path, strict));
+        }
+        _ => false,
+    };
+    if !fits {
+        return Err(wrong_type(value, owner, path, &go_type(kind)));
+    }
+    if let (Kind::DateTime, Value::String(text)) = (kind, value)
+        && text.parse::<vlab_api::Timestamp>().is_err()
+    {
+        return Err(format!("parsing time {} as \"2006-01-02T15:04:05Z07:00\": cannot parse", go_quote(text)));
+    }
+    Ok(())
+}
+
+const ADDRESS: &str = r"^(?:(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3})|(?:(?:[0-9a-fA-F]*:[0-9a-fA-F]*){2,}))?$";
+const CIDR: &str = r"^(?:(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}\/(?:(?:[0-9])|(?:[1-2][0-9])|(?:3[0-2])))|(?:(?:[0-9a-fA-F]*:[0-9a-fA-F]*){2,})/(?:(?:[0-9])|(?:[1-9][0-9])|(?:1[0-1][0-9])|(?:12[0-8])))$";
+const MANIFEST: &str = r"^[^\/]*\.(json|ya?ml(\.patch_?[a-zA-Z0-9_]*)?)$";
+
+/// What texts must look like: type, member, pattern. An empty text is never looked at.
+const PATTERNS: &[(&str, &str, &str)] = &[
+    ("ApiVip", "ip", ADDRESS),
+    ("IngressVip", "ip", ADDRESS),
+    ("ClusterNetwork", "cidr", CIDR),
+    ("ServiceNetwork", "cidr", CIDR),
+    ("MachineNetwork", "cidr", CIDR),
+    ("ClusterCreateParams", "cluster_network_cidr", CIDR),
+    ("ClusterCreateParams", "service_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "cluster_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "service_network_cidr", CIDR),
+    ("V2ClusterUpdateParams", "machine_network_cidr", CIDR),
+    ("CreateManifestParams", "file_name", MANIFEST),
+    ("UpdateManifestParams", "file_name", MANIFEST),
+    ("UpdateManifestParams", "updated_file_name", MANIFEST),
+    ("KernelArgument", "value", "^(?:(?:[^ \\t\\n\\r\"]+)|(?:\"[^\"]*\"))+$"),
+];
+
+fn check_pattern(value: &Value, owner: &str, field: &str, place: &str) -> Result<(), String> {
+    let Some(text) = value.as_str().filter(|t| !t.is_empty()) else { return Ok(()) };
+    let Some((_, _, pattern)) = PATTERNS.iter().find(|(o, f, _)| *o == owner && *f == field) else { return Ok(()) };
+    if regex::Regex::new(pattern).is_ok_and(|r| r.is_match(text)) {
+        return Ok(());
+    }
+    Err(format!("{place} in body should match '{pattern}'"))
+}
+
+/// Second step, as the generated models do it: members by name, the first violation is reported.
+fn validate(value: &Value, spec: &StructSpec, path: &str) -> Result<(), String> {
+    let Value::Object(map) = value else { return Ok(()) };
+    let mut fields: Vec<&FieldSpec> = spec.fields.iter().collect();
+    fields.sort_by_key(|f| f.name);
+    for field in fields {
+        let place = join(path, field.name);
+        match map.get(field.name) {
+            None | Some(Value::Null) if field.required => return Err(format!("{place} in body is required")),
+            None | Some(Value::Null) => {}
+            Some(member) => {
+                validate_kind(member, &field.kind, field.checks, &place)?;
+                check_pattern(member, spec.type_name, field.name, &place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn validate_kind(value: &Value, kind: &Kind, checks: &[Check], place: &str) -> Result<(), String> {
+    match (kind, value) {
+        (Kind::Object(spec), _) => validate(value, spec, place)?,
+        (Kind::Array(inner), Value::Array(items)) => {
+            for (i, item) in items.iter().enumerate() {
+                validate_kind(item, inner, &[], &format!("{place}.{i}"))?;
+            }
+        }
+        (Kind::Enum(words), Value::String(text)) if !words.contains(&text.as_str()) => {
+            return Err(one_of(place, "body", words));
+        }
+        (Kind::Uuid, Value::String(text)) if parse_uuid(text).is_none() => {
+            return Err(format!("{place} in body must be of type uuid: {}", go_quote(text)));
+        }
+        _ => {}
+    }
+    for check in checks {
+        match (check, value) {
+            (Check::OneOf(words), Value::String(text)) if !words.contains(&text.as_str()) => {
+                return Err(one_of(place, "body", words));
+            }
+            (Check::MaxLength(n), Value::String(text)) if text.chars().count() > *n => {
+                return Err(format!("{place} in body should be at most {n} chars long"));
+            }
+            (Check::MinLength(n), Value::String(text)) if text.chars().count() < *n => {
+                return Err(format!("{place} in body should be at least {n} chars long"));
+            }
+            (Check::Minimum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v < *n) => {
+                return Err(format!("{place} in body should be greater than or equal to {n}"));
+            }
+            (Check::Maximum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v > *n) => {
+                return Err(format!("{place} in body should be less than or equal to {n}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The words for a value that is not in its list.
+pub(crate) fn one_of(name: &str, place: &str, words: &[&str]) -> String {
+    format!("{name} in {place} should be one of [{}]", words.join(" "))
+}
+
+/// A UUID with or without hyphens.
+pub(crate) fn parse_uuid(text: &str) -> Option<Uuid> {
+    matches!(text.len(), 32 | 36).then(|| Uuid::try_parse(text).ok()).flatten()
+}
+
+/// Text in double quotes, as Go's `%q` writes it.
+pub(crate) fn go_quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Parses the first JSON value of a body; the error is in the words of Go's streaming decoder, which does not look at what
+/// follows the value and has its own words for an end that comes too early.
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<Value, String> {
+    match serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().next() {
+        Some(Ok(value)) => Ok(value),
+        None => Err("unexpected EOF".to_owned()),
+        Some(Err(e)) => Err(match go_syntax_error(bytes) {
+            Some(message) if message == "unexpected end of JSON input" => "unexpected EOF".to_owned(),
+            Some(message) => message,
+            None if e.to_string().contains("recursion") => "exceeded max depth".to_owned(),
+            None => e.to_string(),
+        }),
+    }
+}
+
+/// The same for a text inside of a member.
+pub(crate) fn parse_text<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| {
+        go_syntax_error(text.as_bytes()).unwrap_or_else(|| match e.classify() {
+            serde_json::error::Category::Eof => "unexpected end of JSON input".to_owned(),
+            _ => format!("json: cannot unmarshal: {e}"),
+        })
+    })
+}
+
+/// What Go's scanner says about the first character that does not fit; `None` when the syntax is fine.
+fn go_syntax_error(bytes: &[u8]) -> Option<String> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum In {
+        Object,
+        Array,
+    }
+    #[derive(Clone, Copy, PartialEq)]
+    enum Want {
+        Value,
+        ValueOrEnd,
+        KeyOrEnd,
+        Key,
+        Colon,
+        CommaOrEnd,
+        Nothing,
+    }
+    let bad = |i: usize, context: &str| {
+        let c = String::from_utf8_lossy(&bytes[i..(i + 4).min(bytes.len())]).chars().next().unwrap_or('?');
+        let quoted = match c {
+            '\'' => "'\\''".to_owned(),
+            '"' => "'\"'".to_owned(),
+            '\n' => "'\\n'".to_owned(),
+            '\r' => "'\\r'".to_owned(),
+            '\t' => "'\\t'".to_owned(),
+            c if (c as u32) < 0x20 => format!("'\\x{:02x}'", c as u32),
+            c => format!("'{c}'"),
+        };
+        Some(format!("invalid character {quoted} {context}"))
+    };
+    let end = || Some("unexpected end of JSON input".to_owned());
+    let mut stack: Vec<In> = Vec::new();
+    let mut want = Want::Value;
+    let mut i = 0;
+    loop {
+        while i < bytes.len() && matches!(bytes[i], b' ' | b'\t' | b'\r' | b'\n') {
+            i += 1;
+        }
+        let Some(&c) = bytes.get(i) else {
+            return if want == Want::Nothing { None } else { end() };
+        };
+        let after_value = |stack: &[In]| if stack.is_empty() { Want::Nothing } else { Want::CommaOrEnd };
+        match want {
+            Want::Nothing => return bad(i, "after top-level value"),
+            Want::Colon => {
+                if c != b':' {
+                    return bad(i, "after object key");
+                }
+                i += 1;
+                want = Want::Value;
+            }
+            Want::CommaOrEnd => {
+                let inside = stack.last().copied();
+                match (c, inside) {
+                    (b',', Some(In::Object)) => want = Want::Key,
+                    (b',', _) => want = Want::Value,
+                    (b'}', Some(In::Object)) | (b']', Some(In::Array)) => {
+                        stack.pop();
+                        want = after_value(&stack);
+                    }
+                    (_, Some(In::Object)) => return bad(i, "after object key:value pair"),
+                    _ => return bad(i, "after array element"),
+                }
+                i += 1;
+            }
+            Want::Key | Want::KeyOrEnd if c == b'"' => match string_end(bytes, i) {
+                Ok(next) => {
+                    i = next;
+                    want = Want::Colon;
+                }
+                Err(None) => return end(),
+                Err(Some((at, context))) => return bad(at, context),
+            },
+            Want::KeyOrEnd if c == b'}' => {
+                i += 1;
+                stack.pop();
+                want = after_value(&stack);
+            }
+            Want::Key | Want::KeyOrEnd => return bad(i, "looking for beginning of object key string"),
+            Want::ValueOrEnd if c == b']' => {
+                i += 1;
+                stack.pop();
+                want = after_value(&stack);
+            }
+            Want::Value | Want::ValueOrEnd => match c {
+                b'{' => {
+                    stack.push(In::Object);
+                    i += 1;
+                    want = Want::KeyOrEnd;
+                }
+                b'[' => {
+                    stack.push(In::Array);
+                    i += 1;
+                    want = Want::ValueOrEnd;
+                }
+                b'"' => match string_end(bytes, i) {
+                    Ok(next) => {
+                        i = next;
+                        want = after_value(&stack);
+                    }
+                    Err(None) => return end(),
+                    Err(Some((at, context))) => return bad(at, context),
+                },
+                b't' | b'f' | b'n' => {
+                    let word: &str = match c {
+                        b't' => "true",
+                        b'f' => "false",
+                        _ => "null",
+                    };
+                    for (k, expected) in word.bytes().enumerate() {
+                        match bytes.get(i + k) {
+                            None => return end(),
+                            Some(found) if *found != expected => {
+                                return bad(i + k, &format!("in literal {word} (expecting '{}')", expected as char));
+                            }
+                            Some(_) => {}
+                        }
+                    }
+                    i += word.len();
+                    want = after_value(&stack);
+                }
+                b'-' | b'0'..=b'9' => {
+                    if c == b'-' && !bytes.get(i + 1).is_some_and(u8::is_ascii_digit) {
+                        return if i + 1 < bytes.len() { bad(i + 1, "in numeric literal") } else { end() };
+                    }
+                    i += 1;
+                    while i < bytes.len() && matches!(bytes[i], b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
+                        i += 1;
+                    }
+                    want = after_value(&stack);
+                }
+                _ => return bad(i, "looking for beginning of value"),
+            },
+        }
+    }
+}
+
+/// Position after the string that begins at `start`; `Err(None)`: it never ends.
+fn string_end(bytes: &[u8], start: usize) -> Result<usize, Option<(usize, &'static str)>> {
+    let mut i = start + 1;
+    while let Some(&c) = bytes.get(i) {
+        match c {
+            b'"' => return Ok(i + 1),
+            b'\\' => match bytes.get(i + 1) {
+                None => return Err(None),
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' | b'u') => i += 2,
+                Some(_) => return Err(Some((i + 1, "in string escape code"))),
+            },
+            c if c < 0x20 => return Err(Some((i, "in string literal"))),
+            _ => i += 1,
+        }
+    }
+    Err(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_api::types::{ClusterCreateParams, HostCreateParams, HostUpdateParams};
+
+    use super::*;
+
+    #[rstest]
+    #[case("{{{", "invalid character '{' looking for beginning of object key string")]
+    #[case("nope", "invalid character 'o' in literal null (expecting 'u')")]
+    #[case("", "unexpected EOF")]
+    #[case("{", "unexpected EOF")]
+    #[case("{\"a\":[1", "unexpected EOF")]
+    #[case("[1,]", "invalid character ']' looking for beginning of value")]
+    #[case("{\"a\" 1}", "invalid character '1' after object key")]
+    #[case("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair")]
+    #[case("\"a\nb\"", "invalid character '\\n' in string literal")]
+    #[case("zzz", "invalid character 'z' looking for beginning of value")]
+    fn syntax_errors_are_worded_as_go_does(#[case] text: &str, #[case] message: &str) {
+        assert_eq!(parse_json(text.as_bytes()).unwrap_err(), message);
+    }
+
+    #[test]
+    fn what_follows_the_first_value_of_a_body_is_not_looked_at() {
+        assert_eq!(parse_json(b"{\"a\":1} zz").unwrap(), serde_json::json!({"a": 1}));
+        // In a member it is an error all the same.
+        assert!(parse_text::<Value>("1 2").is_err());
+    }
+
+    #[rstest]
+    #[case(r#"{"api_vips":[{"ip":"zz"}]}"#, Some("api_vips.0.ip"))]
+    #[case(r#"{"api_vips":[{"ip":""}]}"#, None)]
+    #[case(r#"{"api_vips":[{"ip":"192.168.126.5"}]}"#, None)]
+    #[case(r#"{"api_vips":[{"ip":"fd00::5"}]}"#, None)]
+    #[case(r#"{"cluster_networks":[{"cidr":"x"}]}"#, Some("cluster_networks.0.cidr"))]
+    #[case(r#"{"cluster_networks":[{"cidr":"10.0.0.1/8"}]}"#, None)]
+    #[case(r#"{"machine_networks":[{"cidr":"1.2.3"}]}"#, Some("machine_networks.0.cidr"))]
+    #[case(r#"{"service_networks":[{"cidr":"fd02::/112"}]}"#, None)]
+    fn texts_with_a_pattern(#[case] text: &str, #[case] refused: Option<&str>) {
+        let result = body::<vlab_api::types::V2ClusterUpdateParams>(text.as_bytes(), "cluster-update-params", true);
+        match refused {
+            None => assert!(result.is_ok(), "{text}: {result:?}"),
+            Some(place) => {
+                let fail = result.unwrap_err();
+                assert!(fail.reason().starts_with(&format!("{place} in body should match '^")), "{fail:?}");
+                assert!(matches!(fail, Fail::Infra(400, _)));
+            }
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_not_a_crash() {
+        let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+        assert_eq!(parse_json(deep.as_bytes()).unwrap_err(), "exceeded max depth");
+    }
+
+    #[rstest]
+    #[case(r#"{"host_id":"zz"}"#, "host_id in body must be of type uuid: \"zz\"")]
+    #[case(r#"{}"#, "host_id in body is required")]
+    #[case(r#"{"host_id":null}"#, "host_id in body is required")]
+    #[case("null", "host_id in body is required")]
+    #[case("", "newHostParams in body is required")]
+    #[case(
+        r#"{"host_id":1}"#,
+        "parsing newHostParams body from \"\" failed, because json: cannot unmarshal number into Go struct field HostCreateParams.host_id of type string"
+    )]
+    #[case(
+        "[]",
+        "parsing newHostParams body from \"\" failed, because json: cannot unmarshal array into Go value of type models.HostCreateParams"
+    )]
+    fn bodies(#[case] text: &str, #[case] message: &str) {
+        let fail = body::<HostCreateParams>(text.as_bytes(), "new-host-params", true).unwrap_err();
+        assert_eq!(fail, Fail::Infra(400, message.to_owned()));
+    }
+
+    #[test]
+    fn limits_of_nested_members() {
+        let text = r#"{"disks_selected_config":[{"role":"install"}]}"#;
+        let fail = body::<HostUpdateParams>(text.as_bytes(), "host-update-params", true).unwrap_err();
+        assert_eq!(fail.reason(), "disks_selected_config.0.id in body is required");
+        let text = r#"{"name":"x","openshift_version":"4.16","pull_secret":"{}","cluster_network_host_prefix":0}"#;
+        let fail = body::<ClusterCreateParams>(text.as_bytes(), "new-cluster-params", true).unwrap_err();
+        assert_eq!(fail.reason(), "cluster_network_host_prefix in body should be greater than or equal to 1");
+    }
+
+    #[test]
+    fn sloppy_clients_are_allowed_when_the_setting_says_so() {
+        let text = r#"{"host_id":"90c0cdaa-094d-4a6d-8896-bee4bc047c5a","x":1}"#;
+        assert!(body::<HostCreateParams>(text.as_bytes(), "new-host-params", false).is_ok());
+        assert!(body::<HostCreateParams>(text.as_bytes(), "new-host-params", true).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! Reports of progress: installation stages of hosts, finalizing stages of clusters.
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::Response;
+use vlab_api::types::{ClusterFinalizingProgress, ClusterStatus, HostProgress, HostStage, HostStatus, Severity};
+use vlab_model::host::{EventArgs, HostEvent};
+use vlab_model::stages::{self, Report};
+use vlab_model::view::{HostView, Scope};
+use vlab_model::{host as machine, progress as percentages};
+
+use crate::Core;
+use crate::answer::{Answer, Fail};
+use crate::router::Call;
+use crate::state::HostKey;
+
+/// `PUT …/hosts/{h}/progress`
+pub(crate) fn host(call: &mut Call<'_>) -> Answer {
+    let params: HostProgress = call.body("host-progress")?;
+    let key: HostKey = (call.ids[0], call.ids[1]);
+    let now = call.now;
+    let core = &mut *call.core;
+    let row = core.state.host(key).cloned().ok_or_else(|| Fail::not_found(format!("host {} not found", key.1)))?;
+    let Some(cluster_id) = row.host().cluster_id else {
+        return Err(Fail::bad_request(format!(
+            "host {} is not bound to any cluster, can't update its progress",
+            key.1
+        )));
+    };
+    let Some(reported) = params.current_stage else {
+        // No stage is the stage of a host that has none yet: nothing to do.
+        return Ok(Response::empty(200));
+    };
+    let status = row.host().status;
+    if !matches!(
+        status,
+        HostStatus::Installing | HostStatus::InstallingInProgress | HostStatus::InstallingPendingUserAction
+    ) {
+        return Err(Fail::conflict(format!("Can't set progress <{reported}> to host in status <{status}>")));
+    }
+    let cluster = core.state.cluster(cluster_id).cloned();
+    let view = cluster.as_ref().map(|c| &c.view);
+    let info = params.progress_info.unwrap_or_default();
+    let stage = stages::stored_stage(reported, row.view.is_day2(), false);
+    let role = stages::role_of(&row.view, view);
+    let progress = row.host().progress.clone().unwrap_or_default();
+    let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
+    let percentage = match stages::judge(role, current, stage, &info) {
+        Report::Same => return Ok(Response::empty(200)),
+        Report::Lower { current } => {
+            return Err(Fail::conflict(format!(
+                "Can't assign lower stage \"{stage}\" after host has been in stage \"{current}\""
+            )));
+        }
+        Report::NotOfRole { .. } => {
+            return Err(Fail::conflict(format!(
+                "Stages {stage} isn't available for host role {} bootstrap {}",
+                row.view.effective_role(),
+                row.view.is_bootstrap()
+            )));
+        }
+        Report::Failed => {
+            if let Some(decision) = machine::installation_failed(&row.view, &info) {
+                core.apply_host(now, key, &decision);
+            }
+            // The stage stays what it was, but the report is told.
+            let text = progress_text(&core.host_name(key), stage, &info);
+            core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
+            return Ok(Response::empty(200));
+        }
+        Report::InfoOnly => None,
+        Report::Accepted { percentage } => Some(percentage),
+    };
+    let infra_env = core.state.infra_env(key.0).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let (cluster, hosts) = core.neighbours(&row);
+    let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
+    let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
+    let args = EventArgs { stage: Some(stage), ..EventArgs::default() };
+    let decision =
+        machine::on_event(HostEvent::HostProgressChanged, &row.view, &scope, &core.config.settings, now, &args)
+            .map_err(|e| Fail::conflict(e.to_string()))?;
+    core.state.edit_host(key, now, |row| {
+        let p = row.view.host.progress.get_or_insert_default();
+        p.progress_info = (!info.is_empty()).then(|| info.clone());
+        p.stage_updated_at = Some(now);
+        p.stage_timed_out = None;
+        if let Some(percentage) = percentage {
+            p.current_stage = Some(stage);
+            p.stage_started_at = Some(now);
+            p.installation_percentage = (percentage != 0).then_some(percentage);
+        }
+    });
+    core.apply_host(now, key, &decision);
+    // Every report that changed something is an event: each percentage of the image too, not only a new stage.
+    let text = progress_text(&core.host_name(key), stage, &info);
+    core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
+    if percentage.is_some() {
+        core.update_installing_percentage(now, cluster_id);
+    }
+    Ok(Response::empty(200))
+}
+
+/// What the event about a report of progress says.
+fn progress_text(name: &str, stage: HostStage, info: &str) -> String {
+    match info {
+        "" => format!("Host: {name}, reached installation stage {stage}"),
+        info => format!("Host: {name}, reached installation stage {stage}: {info}"),
+    }
+}
+
+impl Core {
+    /// Stages that the cluster's hosts reached, of all that they have.
+    fn update_installing_percentage(&mut self, now: Timestamp, id: Uuid) {
+        let Some(cluster) = self.state.cluster(id).cloned() else { return };
+        let hosts = self.state.hosts_of_cluster(id);
+        let reached = hosts.iter().map(|h| (stages::role_stages(&h.view, Some(&cluster.view)), h.view.stage()));
+        let percentage = percentages::installing_percentage(reached);
+        self.state.edit_cluster(id, now, |row| {
+            percentages::set_percentages(
+                row.view.cluster.progress.get_or_insert_default(),
+                None,
+                Some(percentage),
+                None,
+            );
+        });
+    }
+}
+
+/// `PUT /v2/clusters/{c}/progress`
+pub(crate) fn finalizing(call: &mut Call<'_>) -> Answer {
+    let params: ClusterFinalizingProgress = call.body("finalizing-progress")?;
+    let (id, now) = (call.ids[0], call.now);
+    let core = &mut *call.core;
+    let row = core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let status = row.cluster().status;
+    if !matches!(
+        status,
+        ClusterStatus::Installing | ClusterStatus::Finalizing | ClusterStatus::InstallingPendingUserAction
+    ) {
+        return Err(Fail::bad_request(format!(
+            "cluster is {status}, not in one of allowed statuses: [installing finalizing installing-pending-user-action]"
+        )));
+    }
+    let Some(stage) = params.finalizing_stage else {
+        return Err(Fail::bad_request("finalizing_stage is missing"));
+    };
+    if row.cluster().progress.as_ref().and_then(|p| p.finalizing_stage) == Some(stage) {
+        return Ok(Response::empty(200));
+    }
+    core.state.edit_cluster(id, now, |row| {
+        let p = row.view.cluster.progress.get_or_insert_default();
+        p.finalizing_stage = Some(stage);
+        p.finalizing_stage_started_at = Some(now);
+        p.finalizing_stage_timed_out = None;
+    });
+    let text = format!("Updated finalizing stage of the cluster to '{stage}'");
+    core.cluster_event(now, id, "cluster_finalizing_stage_updated", Severity::Info, text);
+    Ok(Response::empty(200))
+}

@@ -1,0 +1,353 @@
+//! What hosts answer to steps: every type is parsed, checked and stored.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use vlab_api::Timestamp;
+use vlab_api::http::Response;
+use vlab_api::types::{
+    ApiVip, ApiVipConnectivityResponse, ConnectivityReport, ContainerImageAvailabilityResponse, DhcpAllocationResponse,
+    DiskInfo, DiskSpeed, DiskSpeedCheckResponse, DomainResolutionResponse, FreeNetworkAddresses, HostRole, IngressVip,
+    Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
+    UpgradeAgentResponse, VerifiedVip, VipType, VipVerification,
+};
+use vlab_model::host::{EventArgs, HostEvent};
+use vlab_model::view::{HostView, Scope};
+use vlab_model::{disks, host, roles};
+
+use crate::Core;
+use crate::answer::{Answer, Fail};
+use crate::check;
+use crate::register::{find, set_installation_disk, takes_inventory};
+use crate::router::Call;
+use crate::state::HostKey;
+
+/// Exit code by which an agent says that its boot medium is gone.
+const MEDIA_GONE: i64 = 256;
+/// Exit code of a container that could not be started.
+const CONTAINER_FAILED: i64 = 125;
+
+/// `POST …/instructions`
+pub(crate) fn post(call: &mut Call<'_>) -> Answer {
+    // The body is optional in the schema; without one there is nothing to store.
+    let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
+    let key: HostKey = (call.ids[0], call.ids[1]);
+    let now = call.now;
+    let row = find(call.core, key)?;
+    let core = &mut *call.core;
+    let exit = reply.exit_code.unwrap_or(0);
+    if exit == MEDIA_GONE {
+        // A status without such a row stays; the answer is the same.
+        core.host_machine(now, key, HostEvent::MediaDisconnect, "");
+        return Ok(Response::empty(204));
+    }
+    if exit == 0 && row.host().media_status.as_deref() == Some("disconnected") {
+        core.state.edit_host(key, now, |row| row.view.host.media_status = Some("connected".into()));
+    }
+    let Some(kind) = reply.step_type.as_deref().and_then(|t| t.parse::<StepType>().ok()) else {
+        return Ok(Response::empty(204));
+    };
+    let output = reply.output.as_deref().unwrap_or("");
+    let error = reply.error.as_deref().unwrap_or("");
+    core.store_reply(now, key, kind, exit, output, error)?;
+    Ok(Response::empty(204))
+}
+
+fn parse<T: DeserializeOwned>(output: &str) -> Result<T, Fail> {
+    check::parse_text(output).map_err(Fail::bad_request)
+}
+
+impl Core {
+    /// Lets something happen to a host by its machine; nothing when no row fits. Returns whether a row fitted.
+    pub(crate) fn host_machine(&mut self, now: Timestamp, key: HostKey, event: HostEvent, reason: &str) -> bool {
+        let Some(row) = self.state.host(key).cloned() else { return false };
+        let Some(infra_env) = self.state.infra_env(key.0).cloned() else { return false };
+        let (cluster, hosts) = self.neighbours(&row);
+        let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
+        let scope =
+            Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
+        let args = EventArgs { reason, ..EventArgs::default() };
+        match host::on_event(event, &row.view, &scope, &self.config.settings, now, &args) {
+            Ok(decision) => {
+                self.apply_host(now, key, &decision);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn store_reply(
+        &mut self,
+        now: Timestamp,
+        key: HostKey,
+        kind: StepType,
+        exit: i64,
+        output: &str,
+        error: &str,
+    ) -> Result<(), Fail> {
+        let ok = exit == 0;
+        match kind {
+            StepType::Install if !ok => {
+                if !(exit == CONTAINER_FAILED && error.contains("container name") && error.contains("already in use")) {
+                    let reason = format!("installation command failed: {error}");
+                    self.host_machine(now, key, HostEvent::HostInstallationFailed, &reason);
+                }
+            }
+            StepType::ContainerImageAvailability => {
+                if !output.is_empty() {
+                    self.store_images(now, key, parse(output)?);
+                }
+            }
+            StepType::InstallationDiskSpeedCheck => {
+                if !output.is_empty() {
+                    self.store_disk_speed(now, key, exit, &parse(output)?);
+                }
+            }
+            StepType::TangConnectivityCheck => {
+                let report: TangConnectivityResponse = if ok {
+                    parse(output)?
+                } else {
+                    TangConnectivityResponse { is_success: Some(false), tang_server_response: None }
+                };
+                self.state.edit_host(key, now, |row| {
+                    row.view.set_tang_connectivity(report);
+                    if !ok {
+                        // The text is kept as it is, so what it says when it is read again is what counts.
+                        row.view.host.tang_connectivity = Some(error.to_owned());
+                        row.view.tang_connectivity = serde_json::from_str(error).ok();
+                    }
+                });
+            }
+            StepType::DownloadBootArtifacts => {
+                let event = if ok { HostEvent::RebootingForReclaim } else { HostEvent::ReclaimHostFailed };
+                self.host_machine(now, key, event, error);
+            }
+            _ if !ok => {}
+            StepType::Inventory => self.store_inventory(now, key, parse(output)?)?,
+            StepType::ConnectivityCheck => {
+                let report: ConnectivityReport = parse(output)?;
+                self.state.edit_host(key, now, |row| row.view.set_connectivity(report));
+            }
+            StepType::FreeNetworkAddresses => {
+                let free: Vec<FreeNetworkAddresses> = parse(output)?;
+                if free.is_empty() {
+                    return Err(Fail::internal(format!("Free addresses array is empty for host {}", key.1)));
+                }
+                self.state.edit_host(key, now, |row| row.view.set_free_addresses(free));
+                self.wake_cluster_of(key);
+            }
+            StepType::NtpSynchronizer => {
+                let response: NtpSynchronizationResponse = parse(output)?;
+                let sources = response.ntp_sources.unwrap_or_default();
+                self.state.edit_host(key, now, |row| row.view.set_ntp_sources(sources));
+            }
+            StepType::DomainResolution => {
+                let response: DomainResolutionResponse = parse(output)?;
+                self.state.edit_host(key, now, |row| {
+                    row.view.set_domain_name_resolutions(response);
+                    // Names without aliases say so: `"cnames": null`.
+                    let text = row.view.host.domain_name_resolutions.as_deref().unwrap_or("");
+                    row.view.host.domain_name_resolutions = Some(with_null_cnames(text));
+                });
+            }
+            StepType::ApiVipConnectivityCheck => {
+                let response: ApiVipConnectivityResponse = parse(output)?;
+                self.state.edit_host(key, now, |row| row.view.set_api_vip_connectivity(response));
+            }
+            StepType::VerifyVips => self.store_vips(now, key, &parse::<Vec<VerifiedVip>>(output)?),
+            StepType::DhcpLeaseAllocate => self.store_lease(now, key, parse(output)?)?,
+            StepType::UpgradeAgent => {
+                let response: UpgradeAgentResponse = parse(output)?;
+                let image = response.agent_image.unwrap_or_default();
+                if response.result.as_deref() == Some("success") {
+                    self.upgrade_event(
+                        now,
+                        key,
+                        "upgrade_agent_finished",
+                        Severity::Info,
+                        format!("has upgraded its agent to {image}"),
+                    );
+                } else {
+                    self.upgrade_event(
+                        now,
+                        key,
+                        "upgrade_agent_failed",
+                        Severity::Error,
+                        format!("failed to upgrade its agent to {image}"),
+                    );
+                }
+            }
+            StepType::Install
+            | StepType::LogsGather
+            | StepType::StopInstallation
+            | StepType::RebootForReclaim
+            | StepType::Execute
+            | StepType::NextStepRunner => {}
+        }
+        Ok(())
+    }
+
+    fn wake_cluster_of(&mut self, key: HostKey) {
+        if let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) {
+            self.state.cluster_agenda.schedule(id, self.state.clock);
+        }
+    }
+
+    fn store_inventory(&mut self, now: Timestamp, key: HostKey, mut inventory: Inventory) -> Result<(), Fail> {
+        let row = find(self, key)?;
+        if !takes_inventory(row.host().status) {
+            return Err(Fail::internal(format!(
+                "host {} is in {} state, hardware info can't be updated",
+                key.1,
+                row.host().status
+            )));
+        }
+        let settings = &self.config.settings;
+        if !settings.enable_virtual_interfaces
+            && let Some(interfaces) = &mut inventory.interfaces
+        {
+            interfaces.retain(|i| matches!(i.type_.as_deref().unwrap_or(""), "" | "physical" | "vlan" | "bond"));
+        }
+        let cluster = row.host().cluster_id.and_then(|id| self.state.cluster(id)).cloned();
+        let version = cluster
+            .as_ref()
+            .and_then(|c| c.cluster().openshift_version.clone())
+            .or_else(|| self.state.infra_env(key.0).and_then(|r| r.infra_env.openshift_version.clone()))
+            .unwrap_or_default();
+        // The least that any role of the cluster needs: the role may not be known yet.
+        let mut view = row.view.clone();
+        view.set_inventory(inventory.clone());
+        let role = match view.effective_role() {
+            HostRole::AutoAssign => HostRole::Worker,
+            role => role,
+        };
+        let profile = roles::profile(&view, role, cluster.as_ref().map(|c| &c.view), settings);
+        let need_gb = roles::requirement(settings, &version, profile).map_or(0, |r| r.disk_size_gb);
+        disks::mark_eligibility(&mut inventory, need_gb, &version);
+        let need = disks::Need::new(need_gb, &version, &inventory);
+        let disk = disks::choose_installation_disk(row.host(), &inventory, &need)
+            .map(|d| (disks::identifier(d).to_owned(), d.path.clone().unwrap_or_default()));
+        self.state.edit_host(key, now, |row| {
+            row.view.set_inventory(inventory);
+            set_installation_disk(row, disk);
+        });
+        Ok(())
+    }
+
+    fn store_images(&mut self, now: Timestamp, key: HostKey, response: ContainerImageAvailabilityResponse) {
+        let Some(row) = self.state.host(key).cloned() else { return };
+        let mut images = row.view.images_status.clone();
+        let mut told = Vec::new();
+        for image in response.images {
+            let Some(name) = image.name.clone() else { continue };
+            let before = images.get(&name).and_then(|i| i.result.clone());
+            if before != image.result {
+                told.push((name.clone(), image.result.clone().unwrap_or_default()));
+            }
+            images.insert(name, image);
+        }
+        self.state.edit_host(key, now, |row| row.view.set_images_status(images));
+        for (name, result) in told {
+            let text = format!("Host {}: new image status {name}. result: {result}.", self.host_name(key));
+            self.host_event(now, key, "image_status_updated", Severity::Info, text);
+        }
+    }
+
+    fn store_disk_speed(&mut self, now: Timestamp, key: HostKey, exit: i64, response: &DiskSpeedCheckResponse) {
+        let Some(row) = self.state.host(key).cloned() else { return };
+        let path = response.path.clone().unwrap_or_default();
+        // The agent names the device; results are kept under the disk's id.
+        let names = |d: &&vlab_api::types::Disk| {
+            [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path)
+        };
+        let id = row.view.disks().iter().find(names).map_or(path.as_str(), disks::identifier).to_owned();
+        let mut info: BTreeMap<String, DiskInfo> = row.view.disks_info.clone();
+        let speed = DiskSpeed {
+            tested: Some(true),
+            exit_code: (exit != 0).then_some(exit),
+            speed_ms: response.io_sync_duration.filter(|_| exit == 0),
+        };
+        info.insert(id, DiskInfo { id: None, path: Some(path.clone()), disk_speed: Some(speed) });
+        self.state.edit_host(key, now, |row| row.view.set_disks_info(info));
+        let cluster = row.host().cluster_id.and_then(|id| self.state.cluster(id)).cloned();
+        let version = cluster.as_ref().map_or("", |c| c.view.openshift_version());
+        let settings = &self.config.settings;
+        let profile = roles::profile(&row.view, row.view.effective_role(), cluster.as_ref().map(|c| &c.view), settings);
+        let threshold = roles::requirement(settings, version, profile).and_then(|r| r.disk_speed_ms);
+        if let (Some(limit), Some(ms)) = (threshold, response.io_sync_duration.filter(|_| exit == 0))
+            && ms > limit
+        {
+            let text = format!(
+                "Host {}: disk {path} is slower than supported: {ms} ms for one fdatasync",
+                self.host_name(key)
+            );
+            self.host_event(now, key, "disk_speed_slower_than_supported", Severity::Warning, text);
+        }
+    }
+
+    fn store_vips(&mut self, now: Timestamp, key: HostKey, vips: &[VerifiedVip]) {
+        let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) else { return };
+        self.state.edit_cluster(id, now, |row| {
+            for verified in vips {
+                let result = Some(verified.verification.unwrap_or(VipVerification::Unverified));
+                let c = &mut row.view.cluster;
+                match verified.vip_type {
+                    Some(VipType::Api) | None => {
+                        for vip in c.api_vips.iter_mut().flatten().filter(|v| v.ip == verified.vip) {
+                            vip.verification = result;
+                        }
+                    }
+                    Some(VipType::Ingress) => {
+                        for vip in c.ingress_vips.iter_mut().flatten().filter(|v| v.ip == verified.vip) {
+                            vip.verification = result;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    fn store_lease(&mut self, now: Timestamp, key: HostKey, lease: DhcpAllocationResponse) -> Result<(), Fail> {
+        let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) else { return Ok(()) };
+        let Some(cluster) = self.state.cluster(id).cloned() else { return Ok(()) };
+        if !cluster.view.vip_dhcp_allocation() {
+            return Err(Fail::internal(format!("cluster {id} has no VIPs from DHCP")));
+        }
+        let machine = cluster.view.machine_networks();
+        for address in [&lease.api_vip_address, &lease.ingress_vip_address] {
+            let inside = address.parse::<std::net::IpAddr>().is_ok_and(|a| machine.iter().any(|n| n.contains(&a)));
+            if !inside {
+                return Err(Fail::internal(format!("address {address} is not in the machine network of cluster {id}")));
+            }
+        }
+        let changed = self.state.edit_cluster(id, now, |row| {
+            let verification = Some(VipVerification::Succeeded);
+            let c = &mut row.view.cluster;
+            c.api_vips =
+                Some(vec![ApiVip { cluster_id: Some(id), ip: Some(lease.api_vip_address.clone()), verification }]);
+            c.ingress_vips = Some(vec![IngressVip {
+                cluster_id: Some(id),
+                ip: Some(lease.ingress_vip_address.clone()),
+                verification,
+            }]);
+            row.private.api_vip_lease.clone_from(&lease.api_vip_lease);
+            row.private.ingress_vip_lease.clone_from(&lease.ingress_vip_lease);
+        });
+        if changed {
+            let text = format!("API VIP is {}, ingress VIP is {}", lease.api_vip_address, lease.ingress_vip_address);
+            self.cluster_event(now, id, "api_ingress_vip_updated", Severity::Info, text);
+        }
+        Ok(())
+    }
+}
+
+/// The stored resolutions with `"cnames": null` where there are none.
+fn with_null_cnames(text: &str) -> String {
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text) else { return text.to_owned() };
+    for resolution in value.get_mut("resolutions").and_then(|r| r.as_array_mut()).into_iter().flatten() {
+        if let Some(members) = resolution.as_object_mut() {
+            members.entry("cnames").or_insert(serde_json::Value::Null);
+        }
+    }
+    value.to_string()
+}
