@@ -205,18 +205,29 @@ pub(crate) fn wants_machines(args: &[OsString], chosen: Option<&str>, text: impl
         Some(_) => return Wish::No,
         None => {}
     }
-    // Values of other options are no names of scenarios, and nobody has a text for them.
-    let named = words.iter().filter(|word| !word.starts_with('-')).map(|word| text(Some(word)));
-    let all = words.iter().any(|word| word.starts_with("--tag")).then(|| text(None));
-    let has = |kind: &str| {
-        let line = |line: &str| line.split('#').next().is_some_and(|line| line.contains(&format!("kind: {kind}")));
-        named.clone().chain(all.clone()).any(|text| text.lines().any(line))
-    };
-    match (has("vm"), has("auto")) {
+    match (has_kind(args, "vm", &text), has_kind(args, "auto", &text)) {
         (true, _) => Wish::Must,
         (false, true) => Wish::May,
         _ => Wish::No,
     }
+}
+
+/// Does one of the scenarios that these arguments name have something of that kind?
+pub(crate) fn has_kind(args: &[OsString], kind: &str, text: impl Fn(Option<&str>) -> String) -> bool {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    // Values of other options are not names of scenarios, and nobody has a text for them.
+    let named = words.iter().filter(|word| !word.starts_with('-')).map(|word| text(Some(word)));
+    let all = words.iter().any(|word| word.starts_with("--tag")).then(|| text(None));
+    let has = |line: &str| line.split('#').next().is_some_and(|line| line.contains(&format!("kind: {kind}")));
+    named.chain(all).any(|text| text.lines().any(has))
+}
+
+/// Do these arguments name a service in a container?
+pub(crate) fn names_container(args: &[OsString]) -> bool {
+    args.iter().filter_map(|arg| arg.to_str()).any(|word| {
+        let value = if word.starts_with("--") { word.split_once('=').map_or("", |(_, value)| value) } else { word };
+        value.starts_with("container:")
+    })
 }
 
 /// Are virtual machines wanted?
@@ -393,6 +404,21 @@ mod tests {
         ] {
             assert_eq!(wants_machines(&words(line), chosen, text), wish, "{line} {chosen:?}");
         }
+    }
+
+    #[test]
+    fn containers_are_wanted_where_the_service_is_in_one() {
+        for (line, wanted) in [
+            ("sno --service container:vlab-service", true),
+            ("sno --service=container:x/y:z", true),
+            ("differential sno --against container:x", true),
+            ("sno --service simulated", false),
+            ("sno --containers", false),
+        ] {
+            assert_eq!(names_container(&words(line)), wanted, "{line}");
+        }
+        let text = |_: Option<&str>| "service: {kind: container, image: x}\n".to_owned();
+        assert!(has_kind(&words("sno"), "container", text) && !has_kind(&words("--seed"), "container", text));
     }
 
     #[test]

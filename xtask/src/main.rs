@@ -50,12 +50,13 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
             return ExitCode::from(INCONCLUSIVE);
         }
     };
+    let none = Helpers::default();
     match verb.doer {
         // The doctor examines the helper, too, where it can be built.
-        Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, can_build_machines()),
-        Doer::Vlab { verb } => vlab(verb, args, false),
+        Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, Helpers { libvirt: can_build_machines(), ..none }),
+        Doer::Vlab { verb } => vlab(verb, args, Helpers { containers: wants_containers(verb, args), ..none }),
         Doer::Scenario => scenario(may_install, args),
-        Doer::Machines { verb } => vlab(verb, args, true),
+        Doer::Machines { verb } => vlab(verb, args, Helpers { libvirt: true, ..none }),
         Doer::Test => test(args, may_install),
         Doer::Images => images(args),
         Doer::Setup if !args.is_empty() => containers(may_install),
@@ -90,11 +91,39 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
             Ok(_) => {}
         }
     }
+    let libvirt = wish != Wish::No && can_build_machines();
+    let containers = args::names_container(args) || args::has_kind(args, "container", scenario_text);
     let mut args = args.to_vec();
     if !may_install {
         args.push("--no-setup".into());
     }
-    vlab("scenario", &args, wish != Wish::No && can_build_machines())
+    vlab("scenario", &args, Helpers { libvirt, containers })
+}
+
+/// Programs beside `vlab` that only some runs need. They are built where they are needed, because they take longer than `vlab`
+/// itself (`testcontainers` alone is a sixth of all packages) or need libraries that not every machine has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Helpers {
+    /// `vlab-libvirt-helper`, for virtual machines.
+    libvirt: bool,
+    /// `vlab-container-helper`, for a service in a container.
+    containers: bool,
+}
+
+/// Is a service in a container wanted, by the command line or by the session that `rerun` takes up?
+fn wants_containers(verb: &str, args: &[OsString]) -> bool {
+    let again = match (verb, args) {
+        ("rerun", args) => Some(args),
+        ("", [verb, args @ ..]) if verb == "rerun" => Some(args),
+        _ => None,
+    };
+    let Some(args) = again else { return args::names_container(args) };
+    let runs = std::env::var_os("VLAB_RUNS").map_or_else(|| root().join("target/vlab/runs"), PathBuf::from);
+    let session = args.iter().find(|arg| !arg.to_string_lossy().starts_with('-'));
+    let session = session.cloned().unwrap_or_else(|| "latest".into());
+    let files =
+        [runs.join("sessions").join(&session), PathBuf::from(&session)].map(|folder| folder.join("session.json"));
+    files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.contains("\"container:"))
 }
 
 /// The text of a scenario by its path or its name in the catalogue; of all of the catalogue without one. Empty when there is
@@ -156,8 +185,8 @@ fn images(args: &[OsString]) -> ExitCode {
 }
 
 /// Builds `vlab` (cargo decides whether there is anything to do) and becomes it.
-fn vlab(verb: &str, args: &[OsString], with_machines: bool) -> ExitCode {
-    let binary = match build_vlab(with_machines) {
+fn vlab(verb: &str, args: &[OsString], helpers: Helpers) -> ExitCode {
+    let binary = match build_vlab(helpers) {
         Ok(binary) => binary,
         Err(code) => return code,
     };
@@ -175,13 +204,18 @@ fn vlab(verb: &str, args: &[OsString], with_machines: bool) -> ExitCode {
     ExitCode::from(INTERNAL)
 }
 
-fn build_vlab(with_machines: bool) -> Result<PathBuf, ExitCode> {
+fn build_vlab(helpers: Helpers) -> Result<PathBuf, ExitCode> {
     let mut args = vec!["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"];
-    // The helper links libvirt and is only built where it is needed.
-    if with_machines {
+    if helpers.libvirt {
         args.extend(["--package", "vlab-libvirt-helper", "--bin", "vlab-libvirt-helper"]);
     }
-    build_binary("vlab", &args)
+    let vlab = build_binary("vlab", &args)?;
+    if helpers.containers {
+        // By itself: together cargo would give both the same features of what they share, and build `vlab` once more.
+        let name = "vlab-container-helper";
+        build_binary(name, &["build", "--profile", "lab", "--package", name, "--bin", name, "--locked"])?;
+    }
+    Ok(vlab)
 }
 
 fn build_binary(name: &str, args: &[&str]) -> Result<PathBuf, ExitCode> {

@@ -1,9 +1,12 @@
 //! The container engine of this machine: where it is ([`find`]), and the few questions to it that must work without an async
 //! runtime and without the lab: the supervisor and `gc` remove leftovers with them, `doctor` tells what there is, the builder
-//! of images loads them. Containers of a run are started through `testcontainers`, not here.
+//! of images loads them. Containers of a run are started by a program of their own with `testcontainers`; [`helper`] has what is
+//! said to it.
 //!
 //! Docker and Podman speak the same language on a socket: HTTP with JSON. A request here is one connection, asked in
 //! HTTP/1.0, so that an answer ends with its connection.
+
+pub mod helper;
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -27,10 +30,6 @@ pub const LABEL_RUN: &str = "vlab.run";
 pub const LABEL_OWNER: &str = "vlab.owner";
 /// The label of images that we built: the checksum of what they were made of.
 pub const LABEL_CONTENT: &str = "vlab.content";
-
-/// A process that was started anew so that others in it find something else in `DOCKER_HOST` has here what it was before
-/// (empty: nothing).
-pub const BEFORE: &str = "VLAB_DOCKER_HOST";
 
 /// Where an engine listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,11 +198,7 @@ impl fmt::Display for NoEngine {
 /// Where engines may be: with a word for people.
 fn places(variable: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Result<Address, String>)> {
     // One that is named is the only one that counts: another one would be a surprise.
-    let host = match variable(BEFORE) {
-        Some(before) => Some(before),
-        None => variable("DOCKER_HOST"),
-    };
-    if let Some(host) = host.filter(|host| !host.is_empty()) {
+    if let Some(host) = variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
         return vec![(format!("DOCKER_HOST={host}"), host.parse())];
     }
     let mut paths = vec![PathBuf::from("/var/run/docker.sock")];

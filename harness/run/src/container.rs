@@ -13,8 +13,12 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
+<<<<<<< HEAD
 use vlab_drive::prepare::Prepared;
 use vlab_lab::containers::{Container, ContainerError, Pod, Spec};
+=======
+use vlab_lab::containers::{Container, ContainerError, Content, CopiedFile, Pod, PodOptions, Spec};
+>>>>>>> fb5c4b6 (Containers are started by a program of their own, vlab-container-helper: testcontainers and its 60 packages are out of the way of a run that needs none)
 use vlab_lab::ledger::Ledger;
 
 use crate::target::{
@@ -132,7 +136,13 @@ impl Containers {
     /// # Errors
     /// [`Problem`]; nothing is left then, or what is left is in the ledger.
     pub async fn start(order: &Order<'_>) -> Result<Self, Problem> {
-        let pod = Pod::create(order.run_id, order.ledger.clone()).await?;
+        let pod = Pod::create(PodOptions {
+            run: order.run_id.to_owned(),
+            ledger: order.ledger.clone(),
+            helper: None,
+            helper_log: order.service_log.with_file_name("container-helper.log"),
+        });
+        let pod = pod.await?;
         let mut rising = Rising { pod, postgres: None, service: None };
         match raise(&mut rising, order).await {
             Ok(up) => {
@@ -368,25 +378,27 @@ async fn start_service(
 
 /// The stand-ins, and what they need in an image that has other libraries than this machine, or none: `vlab` comes with all of
 /// its own.
-fn stand_ins(vlab: &Path) -> io::Result<Vec<(String, u32, Vec<u8>)>> {
+fn stand_ins(vlab: &Path) -> io::Result<Vec<CopiedFile>> {
+    let file = |path: String, content| CopiedFile { path, mode: 0o755, content };
     let mut files = vec![
-        (format!("{TOOLS}/oc"), 0o755, OC.as_bytes().to_vec()),
-        (format!("{TOOLS}/lib/vlab"), 0o755, fs::read(vlab)?),
+        file(format!("{TOOLS}/oc"), Content::Text(OC.to_owned())),
+        file(format!("{TOOLS}/lib/vlab"), Content::Of(vlab.to_owned())),
     ];
     let mut loader = None;
     for path in loaded_libraries(&fs::read_to_string("/proc/self/maps")?) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        files.push((format!("{TOOLS}/lib/{name}"), 0o755, fs::read(&path)?));
         if name.starts_with("ld-") {
-            loader = Some(name);
+            loader = Some(name.clone());
         }
+        files.push(file(format!("{TOOLS}/lib/{name}"), Content::Of(path)));
     }
     // Linked statically it needs no loader.
     let program = match loader {
         Some(name) => format!("{TOOLS}/lib/{name} --library-path {TOOLS}/lib {TOOLS}/lib/vlab"),
         None => format!("{TOOLS}/lib/vlab"),
     };
-    files.push((format!("{TOOLS}/{INSTALLER}"), 0o755, format!("#!/bin/sh\nexec {program} \"$@\"\n").into_bytes()));
+    let script = format!("#!/bin/sh\nexec {program} \"$@\"\n");
+    files.push(file(format!("{TOOLS}/{INSTALLER}"), Content::Text(script)));
     Ok(files)
 }
 
@@ -452,20 +464,18 @@ mod tests {
     fn what_is_copied_into_a_container_runs_without_the_libraries_of_its_image() {
         let program = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        for (path, mode, bytes) in stand_ins(&program).unwrap() {
+        let root = folder.path().join(TOOLS.trim_start_matches('/'));
+        for file in stand_ins(&program).unwrap() {
             use std::os::unix::fs::OpenOptionsExt as _;
-            let path = folder.path().join(path.trim_start_matches('/'));
+            let path = folder.path().join(file.path.trim_start_matches('/'));
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let text = String::from_utf8(bytes.clone());
-            // The folder stands for the root of the container.
-            let bytes = match text {
-                Ok(text) => {
-                    text.replace(TOOLS, folder.path().join(TOOLS.trim_start_matches('/')).to_str().unwrap()).into()
-                }
-                Err(_) => bytes,
+            let bytes = match file.content {
+                // The folder stands for the root of the container.
+                Content::Text(text) => text.replace(TOOLS, root.to_str().unwrap()).into_bytes(),
+                Content::Of(path) => fs::read(path).unwrap(),
             };
-            let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(mode).open(path).unwrap();
-            io::Write::write_all(&mut file, &bytes).unwrap();
+            let mut copy = fs::OpenOptions::new().create_new(true).write(true).mode(file.mode).open(path).unwrap();
+            io::Write::write_all(&mut copy, &bytes).unwrap();
         }
         let tools = folder.path().join(TOOLS.trim_start_matches('/'));
         let ran = std::process::Command::new(tools.join(INSTALLER)).arg("--list").env_clear().output().unwrap();

@@ -1,42 +1,37 @@
-//! Containers of a run: a network of their own, and containers in it, started through `testcontainers`; each of them, the
-//! network and the volumes are in the ledger before they exist and have the run's labels.
+//! Containers of a run: a network of their own, and containers in it; each of them, the network and the volumes are in the ledger
+//! before they exist and have the run's labels. They are started with `testcontainers`, by a program of its own
+//! (`vlab-container-helper`, see [`vlab_container_engine::helper`]), so that nobody builds it who needs no containers.
 //!
 //! Ports are published on 127.0.0.1 only. What containers write is followed into files of the run's folder. Ready is what
 //! the caller asks for ([`Container::wait_ready`]: a query that works, a `/ready` that answers), never a line of a log.
 
+mod helper;
 mod labels;
-mod relay;
 
 use std::fs::OpenOptions;
 use std::future::Future;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use nix::sys::resource::{Resource as Limit, getrlimit};
-use testcontainers::bollard::models::{HostConfig, PortBinding};
-use testcontainers::bollard::query_parameters::LogsOptionsBuilder;
-use testcontainers::core::client::docker_client_instance;
-use testcontainers::core::{IntoContainerPort as _, Mount};
-use testcontainers::runners::AsyncRunner as _;
-use testcontainers::{ContainerAsync, ContainerRequest, CopyTargetOptions, GenericImage, ImageExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use vlab_container_engine::helper::{Call, Order};
 use vlab_container_engine::{Engine, EngineError, ImageInfo, Kind, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Token};
-use crate::process::last_lines;
+use crate::process::{ProcessError, last_lines};
 use crate::wait::{self, Timeout};
 
+pub use helper::{HELPER, find_helper};
 pub use labels::{Fate, Owner};
-pub use relay::{RelayError, enter, is_relay};
+pub use vlab_container_engine::helper::{Content, CopiedFile};
+
+use helper::Helper;
 
 /// How long fetching an image may take.
 const PULL: Duration = Duration::from_secs(600);
-/// How long the engine may take to make and start one container.
-const START: Duration = Duration::from_secs(60);
 /// How long the rest of a log may take after the end of its container.
 const LOG_END: Duration = Duration::from_secs(5);
 /// So many names are shown when an image is not there.
@@ -109,9 +104,18 @@ pub enum ContainerError {
         /// The last lines of it.
         log: String,
     },
-    /// The way to the engine.
-    #[error("the way to the container engine: {0}")]
-    Relay(#[from] RelayError),
+    /// The program that starts containers is not there.
+    #[error(
+        "containers need the program `{HELPER}` beside `vlab`, and it is not at {0}: in a clone, `cargo xtask scenario … --service \
+         container:…` builds it; elsewhere build it with `cargo build -p {HELPER}` or set VLAB_CONTAINER_HELPER"
+    )]
+    NoHelper(PathBuf),
+    /// It does not work.
+    #[error("the program that starts containers: {0}")]
+    Helper(String),
+    /// It cannot be started.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -144,8 +148,8 @@ pub struct Spec {
     pub volume: Option<String>,
     /// Where a folder in memory is mounted that everybody may write into.
     pub scratch: Option<String>,
-    /// Files that are put into it before it starts: path, mode, contents.
-    pub files: Vec<(String, u32, Vec<u8>)>,
+    /// Files that are put into it before it starts.
+    pub files: Vec<CopiedFile>,
     /// What it writes goes here.
     pub log_file: PathBuf,
 }
@@ -160,7 +164,20 @@ pub struct Pod {
     ledger: Option<Arc<Ledger>>,
     /// Tokens of things that are not containers, in the order in which they were made.
     things: Mutex<Vec<(Thing, String, Option<Token>)>>,
-    relay: Option<relay::Relay>,
+    helper: Arc<Helper>,
+}
+
+/// What a pod is made for.
+#[derive(Debug, Clone)]
+pub struct PodOptions {
+    /// Id of the run.
+    pub run: String,
+    /// Where everything is written down.
+    pub ledger: Option<Arc<Ledger>>,
+    /// The program that starts containers; found by [`find_helper`] when `None`.
+    pub helper: Option<PathBuf>,
+    /// Where what that program says goes.
+    pub helper_log: PathBuf,
 }
 
 /// Runs something that waits for the engine where it disturbs nobody.
@@ -182,23 +199,28 @@ async fn blocking<T: Send + 'static>(
 }
 
 impl Pod {
-    /// Finds the engine and makes a network for the run.
+    /// Finds the engine, starts the helper and makes a network for the run.
     ///
     /// # Errors
-    /// No engine, or one that refuses.
-    pub async fn create(run: &str, ledger: Option<Arc<Ledger>>) -> Result<Self, ContainerError> {
-        let found = tokio::task::spawn_blocking(vlab_container_engine::find).await;
-        let engine = found.unwrap_or_else(|_| Err(NoEngine { looked: Vec::new(), installed: false }))?;
-        let relay = relay::Relay::open(&engine, ledger.as_ref())?;
+    /// No engine, or one that refuses; no helper.
+    pub async fn create(options: PodOptions) -> Result<Self, ContainerError> {
+        let PodOptions { run, ledger, helper, helper_log } = options;
+        let book = ledger.clone();
+        let started = tokio::task::spawn_blocking(move || {
+            let engine = vlab_container_engine::find()?;
+            let helper = Helper::start(helper.as_deref(), &engine, &helper_log, book.as_ref())?;
+            Ok::<_, ContainerError>((engine, helper))
+        });
+        let (engine, helper) = started.await.map_err(|panic| ContainerError::Helper(panic.to_string()))??;
         let owner = Owner::me().map(|owner| owner.to_string()).unwrap_or_default();
         let pod = Self {
             network: format!("vlab-{run}"),
             engine,
-            run: run.to_owned(),
+            run,
             owner,
             ledger,
             things: Mutex::new(Vec::new()),
-            relay: Some(relay),
+            helper: Arc::new(helper),
         };
         if let Err(error) = pod.make(Thing::Network, pod.network.clone()).await {
             let _ = pod.remove().await;
@@ -243,12 +265,12 @@ impl Pod {
         if let Some(info) = blocking("looking", &self.engine, look.clone()).await? {
             return Ok(info);
         }
-        let problem = match tokio::time::timeout(PULL, generic(image).pull_image()).await {
-            Ok(Ok(_)) => match blocking("looking", &self.engine, look).await? {
+        let problem = match tokio::time::timeout(PULL, self.helper.call(Call::Pull { image: image.to_owned() })).await {
+            Ok(Ok(())) => match blocking("looking", &self.engine, look).await? {
                 Some(info) => return Ok(info),
                 None => "the engine says that it has fetched it, and does not have it".to_owned(),
             },
-            Ok(Err(error)) => root_cause(&error),
+            Ok(Err(problem)) => problem,
             Err(_) => format!("not within {PULL:?}"),
         };
         let mut near = blocking("listing", &self.engine, Engine::images).await.unwrap_or_default();
@@ -273,76 +295,61 @@ impl Pod {
     pub async fn start(&self, spec: Spec) -> Result<Container, ContainerError> {
         let Spec { what, image, env, args, port, host_port, volume, scratch, files, log_file } = spec;
         let name = format!("vlab-{}-{what}", self.run);
-        let mut request: ContainerRequest<GenericImage> = generic(&image);
-        for (name, value) in env {
-            request = request.with_env_var(name, value);
-        }
-        if !args.is_empty() {
-            request = request.with_cmd(args);
-        }
-        for (path, mode, bytes) in files {
-            request = request.with_copy_to(CopyTargetOptions::new(path).with_mode(mode), bytes);
-        }
+        let mut limits = Vec::new();
         if self.engine.kind == Kind::Podman {
             // It asks for more open files and processes than a machine with limits gives it, and is refused even as root.
             // Its own service runs with at most 32768 processes.
-            let limits = [("nofile", Limit::RLIMIT_NOFILE, 1 << 20), ("nproc", Limit::RLIMIT_NPROC, 1 << 15)];
-            for (name, limit, most) in limits {
+            for (name, limit, most) in
+                [("nofile", Limit::RLIMIT_NOFILE, 1 << 20), ("nproc", Limit::RLIMIT_NPROC, 1 << 15)]
+            {
                 if let Ok((_, hard)) = getrlimit(limit) {
-                    let hard = i64::try_from(hard).unwrap_or(most).min(most);
-                    request = request.with_ulimit(name, hard, Some(hard));
+                    limits.push((name.to_owned(), i64::try_from(hard).unwrap_or(most).min(most)));
                 }
             }
         }
-        if let Some(place) = volume {
-            let volume = format!("{name}-data");
-            self.make(Thing::Volume, volume.clone()).await?;
-            request = request.with_mount(Mount::volume_mount(volume, place));
-        }
-        let request = request
-            .with_container_name(&name)
-            .with_network(&self.network)
-            .with_labels([(LABEL_RUN, self.run.as_str()), (LABEL_OWNER, self.owner.as_str())])
-            .with_startup_timeout(START)
-            // Also for an image that does not say that it listens there; the address follows below.
-            .with_mapped_port(host_port.unwrap_or(0), port.tcp())
-            .with_host_config_modifier(move |config: &mut HostConfig| {
-                // 127.0.0.1 only, and only this port, whatever else the image exposes.
-                config.publish_all_ports = Some(false);
-                let binding = PortBinding {
-                    host_ip: Some("127.0.0.1".to_owned()),
-                    host_port: Some(host_port.unwrap_or(0).to_string()),
-                };
-                config.port_bindings = Some([(format!("{port}/tcp"), Some(vec![binding]))].into());
-                if let Some(place) = &scratch {
-                    config.tmpfs = Some([(place.clone(), "rw,exec,mode=1777".to_owned())].into());
-                }
-            });
+        let volume = match volume {
+            Some(place) => {
+                let volume = format!("{name}-data");
+                self.make(Thing::Volume, volume.clone()).await?;
+                Some((volume, place))
+            }
+            None => None,
+        };
+        let labels = [(LABEL_RUN, &self.run), (LABEL_OWNER, &self.owner)];
+        let order = Order {
+            name: name.clone(),
+            image: image.clone(),
+            env,
+            args,
+            port,
+            host_port,
+            network: self.network.clone(),
+            volume,
+            scratch,
+            files: files.into_iter().map(seen_by_the_helper).collect(),
+            log_file: log_file.clone(),
+            labels: labels.map(|(label, value)| (label.to_owned(), value.clone())).into(),
+            limits,
+        };
         if let Err(error) = OpenOptions::new().append(true).create(true).open(&log_file) {
             return Err(ContainerError::Log { path: log_file, error });
         }
         let token = self.record(Thing::Container, &name)?;
         let begun = std::time::Instant::now();
-        let started = request.start().await;
-        let container = match started {
-            Ok(container) => container,
-            Err(error) => {
-                // It may have been made before it could not be started; its log tells more than the engine.
-                let gone = {
-                    let name = name.clone();
-                    blocking("removing", &self.engine, move |engine| engine.remove(Thing::Container, &name)).await
-                };
-                if let (Ok(_), Some(ledger), Some(token)) = (gone, &self.ledger, token) {
-                    ledger.release(token)?;
-                }
-                let problem = root_cause(&error);
-                return Err(match host_port {
-                    Some(port) if port_taken(&problem) => ContainerError::PortTaken { port, problem },
-                    _ => ContainerError::Start { what, image, problem },
-                });
+        if let Err(problem) = self.helper.call(Call::Start(Box::new(order))).await {
+            // It may have been made before it could not be started; its log tells more than the engine.
+            let gone = {
+                let name = name.clone();
+                blocking("removing", &self.engine, move |engine| engine.remove(Thing::Container, &name)).await
+            };
+            if let (Ok(_), Some(ledger), Some(token)) = (gone, &self.ledger, token) {
+                ledger.release(token)?;
             }
-        };
-        let log = follow(container.id(), &log_file).await;
+            return Err(match host_port {
+                Some(port) if port_taken(&problem) => ContainerError::PortTaken { port, problem },
+                _ => ContainerError::Start { what, image, problem },
+            });
+        }
         let (keeper, ended) = look_after(self.engine.clone(), name.clone());
         let mut container = Container {
             keeper,
@@ -352,8 +359,7 @@ impl Pod {
             image,
             engine: self.engine.clone(),
             log_file,
-            inner: Some(container),
-            log,
+            helper: Some(Arc::clone(&self.helper)),
             entry: self.ledger.clone().zip(token),
             address: String::new(),
             host_port: 0,
@@ -378,7 +384,7 @@ impl Pod {
     ///
     /// # Errors
     /// The engine refuses; what is left stays in the ledger.
-    pub async fn remove(mut self) -> Result<(), ContainerError> {
+    pub async fn remove(self) -> Result<(), ContainerError> {
         let mut things = std::mem::take(&mut *self.things.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first = None;
         while let Some((thing, name, token)) = things.pop() {
@@ -391,54 +397,26 @@ impl Pod {
                 Err(error) => first = first.or(Some(error)),
             }
         }
-        if let Some(relay) = self.relay.take() {
-            relay.close()?;
+        // The last one: whoever still has a container has the helper, too.
+        if let Some(helper) = Arc::into_inner(self.helper) {
+            helper.stop().await;
         }
         first.map_or(Ok(()), Err)
     }
 }
 
-fn generic(image: &str) -> ContainerRequest<GenericImage> {
-    let (name, tag) = split_name(image);
-    GenericImage::new(name, tag).into()
-}
-
-/// Name and tag. A digest is cut at its own colon, which gives the same name when both are put together again.
-fn split_name(image: &str) -> (&str, &str) {
-    match image.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => (name, tag),
-        _ => (image, "latest"),
+/// The helper is another process: what this one calls `/proc/self` is another name there.
+fn seen_by_the_helper(mut file: CopiedFile) -> CopiedFile {
+    if let Content::Of(path) = &mut file.content
+        && let Ok(below) = path.strip_prefix("/proc/self")
+    {
+        *path = PathBuf::from("/proc").join(std::process::id().to_string()).join(below);
     }
-}
-
-/// The innermost cause says it best; the outer ones only say that there is one.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    let (outer, inner) = (error.to_string(), inner.to_string());
-    if outer.contains(&inner) || inner.is_empty() { outer } else { format!("{outer}: {inner}") }
+    file
 }
 
 fn port_taken(problem: &str) -> bool {
     ["port is already allocated", "address already in use"].iter().any(|text| problem.contains(text))
-}
-
-/// Copies what a container writes into a file until it has ended, both of its outputs in the order in which it wrote.
-async fn follow(id: &str, log_file: &Path) -> Option<JoinHandle<()>> {
-    let path = log_file.to_owned();
-    // The readers that `testcontainers` has are one for each output; which line came first would be lost.
-    let client = docker_client_instance().await.ok()?;
-    let options = LogsOptionsBuilder::new().follow(true).stdout(true).stderr(true).build();
-    let mut stream = client.logs(id, Some(options));
-    Some(tokio::spawn(async move {
-        let Ok(mut file) = OpenOptions::new().append(true).create(true).open(&path) else { return };
-        while let Some(Ok(output)) = stream.next().await {
-            // A full disk is told by what else the run writes.
-            let _ = file.write_all(&output.into_bytes());
-        }
-    }))
 }
 
 /// How often is looked whether a container still runs.
@@ -482,8 +460,8 @@ pub struct Container {
     image: String,
     engine: Engine,
     log_file: PathBuf,
-    inner: Option<ContainerAsync<GenericImage>>,
-    log: Option<JoinHandle<()>>,
+    /// Until it is removed.
+    helper: Option<Arc<Helper>>,
     keeper: JoinHandle<()>,
     ended: watch::Receiver<Ended>,
     entry: Option<(Arc<Ledger>, Token)>,
@@ -601,9 +579,9 @@ impl Container {
     }
 
     /// The log of a container that has ended is whole after this.
-    async fn log_ended(&mut self) {
-        if let Some(log) = self.log.take() {
-            let _ = tokio::time::timeout(LOG_END, log).await;
+    async fn log_ended(&self) {
+        if let Some(helper) = &self.helper {
+            let _ = tokio::time::timeout(LOG_END, helper.call(Call::LogEnded { name: self.name.clone() })).await;
         }
     }
 
@@ -623,21 +601,21 @@ impl Container {
     pub async fn remove(mut self, grace: Duration) -> Result<i64, ContainerError> {
         let mut exit_code = -1;
         self.keeper.abort();
-        if let Some(inner) = self.inner.take() {
-            let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
+        if let Some(helper) = &self.helper {
+            let grace = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
             // One that has ended, or that somebody removed, cannot be stopped; removing says whether it is gone.
-            let _ = inner.stop_with_timeout(Some(seconds)).await;
+            let _ = helper.call(Call::Stop { name: self.name.clone(), grace }).await;
             if let Ok(Some(code)) = self.state().await {
                 exit_code = code;
             }
             self.log_ended().await;
-            let removed = inner.rm().await;
             let name = self.name.clone();
-            let again = move |engine: &Engine| engine.remove(Thing::Container, &name);
-            if removed.is_err() {
+            if helper.call(Call::Remove { name: name.clone() }).await.is_err() {
+                let again = move |engine: &Engine| engine.remove(Thing::Container, &name);
                 blocking("removing", &self.engine, again).await?;
             }
         }
+        self.helper = None;
         if let Some((ledger, token)) = self.entry.take() {
             ledger.release(token)?;
         }
@@ -648,6 +626,10 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         self.keeper.abort();
+        let kept = self.entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept());
+        if let Some(helper) = self.helper.take().filter(|_| !kept) {
+            helper.tell(Call::Remove { name: self.name.clone() });
+        }
     }
 }
 
@@ -656,16 +638,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    #[rstest]
-    #[case("postgres", ("postgres", "latest"))]
-    #[case("postgres:16", ("postgres", "16"))]
-    #[case("localhost:5000/x/y", ("localhost:5000/x/y", "latest"))]
-    #[case("localhost:5000/x/y:z", ("localhost:5000/x/y", "z"))]
-    #[case("quay.io/a/b@sha256:12ab", ("quay.io/a/b@sha256", "12ab"))]
-    fn names_of_images_are_taken_apart(#[case] image: &str, #[case] expected: (&str, &str)) {
-        assert_eq!(split_name(image), expected);
-    }
 
     #[rstest]
     #[case("driver failed: Bind for 127.0.0.1:80 failed: port is already allocated", true)]

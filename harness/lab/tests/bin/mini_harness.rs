@@ -1,14 +1,11 @@
 //! A run in miniature for the tests of the supervisor: makes one thing of each kind, says who they are, and waits for its
-//! end. `mini-harness <registry> <folder> <supervised|alone>`. Or starts one container on a port of 127.0.0.1 and tells what
-//! came of it: `mini-harness container <image> <port> <folder>`.
+//! end. `mini-harness <registry> <folder> <supervised|alone>`.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use vlab_lab::containers::{Pod, Spec};
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::postgres::{PgCluster, PgOptions};
 use vlab_lab::process::{Child, Program};
@@ -21,42 +18,9 @@ fn main() -> Result<ExitCode, Fault> {
     if args.first().is_some_and(|verb| verb == supervisor::VERB) {
         return Ok(supervisor::supervise_main(&args[1..]));
     }
-    if let [verb, image, port, folder] = &args[..]
-        && verb == "container"
-    {
-        vlab_lab::containers::enter()?;
-        let (image, port) = (image.to_string_lossy().into_owned(), port.to_string_lossy().parse()?);
-        tokio::runtime::Runtime::new()?.block_on(container(image, port, folder.into()))?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let [registry, folder, how] = &args[..] else { return Err("registry, folder, supervised|alone".into()) };
     tokio::runtime::Runtime::new()?.block_on(run(registry.into(), folder.into(), how == "supervised"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn container(image: String, port: u16, folder: PathBuf) -> Result<(), Fault> {
-    let pod = Pod::create(&format!("mini-{}", std::process::id()), None).await?;
-    let spec = Spec {
-        what: "test".to_owned(),
-        image,
-        // Without a password the image's program ends at once, and an ended container has no port.
-        env: vec![("POSTGRES_PASSWORD".to_owned(), "test".to_owned())],
-        args: Vec::new(),
-        port: 5432,
-        host_port: Some(port),
-        volume: None,
-        scratch: None,
-        files: Vec::new(),
-        log_file: folder.join("log"),
-    };
-    match pod.start(spec).await {
-        Ok(container) => {
-            println!("started on port {}", container.host_port());
-            container.remove(Duration::ZERO).await?;
-        }
-        Err(error) => println!("{error}"),
-    }
-    Ok(pod.remove().await?)
 }
 
 async fn run(registry: PathBuf, folder: PathBuf, supervised: bool) -> Result<(), Fault> {
