@@ -21,7 +21,8 @@ use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
 use vlab_run::rundir;
 use vlab_scenario::SourceFile;
 
-use crate::run::{LabArgs, enter_for_containers, interrupted};
+use crate::args::{LabArgs, interrupted};
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
 use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
@@ -80,42 +81,23 @@ pub(crate) struct ConformanceArgs {
     quiet: bool,
 }
 
-pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
+pub(crate) async fn conformance(args: ConformanceArgs) -> Ended {
     let all = match args.checks.as_slice() {
-        [] => table::built_in(),
-        files => table::from_files(files),
-    };
-    let all = match all {
-        Ok(all) => all,
-        Err(error) => {
-            say(&error.to_string());
-            return exit::USAGE;
-        }
+        [] => table::built_in().or_usage()?,
+        files => table::from_files(files).or_usage()?,
     };
     let checks: Vec<Check> = all.into_iter().filter(|check| suite::selected(&check.id, &args.filter)).collect();
     if checks.is_empty() {
-        say("no check selected; `vlab conformance --list` shows all");
-        return exit::NOTHING_SELECTED;
+        return Err(CliError::nothing_selected("no check selected; `vlab conformance --list` shows all"));
     }
     if args.list {
         let text = if args.json { format!("{:#}\n", report::list_json(&checks)) } else { report::list(&checks) };
         print(&text);
-        return exit::PASSED;
+        return Ok(exit::PASSED);
     }
-    let (prepared, text) = match prepared(&args) {
-        Ok(prepared) => prepared,
-        Err(text) => {
-            say(&text);
-            return exit::USAGE;
-        }
-    };
-    if let Err(code) = enter_for_containers(std::iter::once(&prepared.target)) {
-        return code;
-    }
-    if prepared.target.needs_postgres_here()
-        && let Err(code) = ensure_set_up(Setup::Run, !args.lab.no_setup)
-    {
-        return code;
+    let (prepared, text) = prepared(&args)?;
+    if prepared.target.needs_postgres_here() {
+        ensure_set_up(Setup::Run, !args.lab.no_setup)?;
     }
     let _ = vlab_lab::doctor::raise_open_files();
     let options = args.lab.options(text.into_bytes(), interrupted(), Show::Nothing);
@@ -124,12 +106,12 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> u8 {
     }
     let work = async |hosted: Hosted| Box::pin(ask(hosted, checks.clone(), &args, &prepared, &options)).await;
     let (run, asked) = Box::pin(real::with_service(&prepared, &options, work)).await;
-    conclude(run, asked, &prepared, &options)
+    Ok(conclude(run, asked, &prepared, &options))
 }
 
 /// A run needs a scenario; this one only says what the service is.
-fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
-    let catalogue = catalogue().map_err(|_| "the catalogue of scenarios cannot be read".to_owned())?;
+fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), CliError> {
+    let catalogue = catalogue()?;
     // Of a service that is not ours the slowest is assumed: a wait that cannot succeed would look like its fault.
     let profile = args.time_profile.as_deref().unwrap_or(if args.service.is_owned() { "fast" } else { "real" });
     let mut text = format!(
@@ -145,7 +127,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
     text.push_str("cluster: {topology: sno}\nhosts: [{name: nobody, profile: standard}]\n");
     text.push_str("expect: [{eventually: {hosts: all, status: known}}]\n");
     let source = SourceFile::new(NAME, text.as_str());
-    let scenario = vlab_scenario::load(&source, &catalogue).map_err(|e| e.to_string())?;
+    let scenario = vlab_scenario::load(&source, &catalogue).or_usage()?;
     let choices = Choices {
         seed: None,
         time_profile: Some(profile.to_owned()),
@@ -153,7 +135,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), String> {
         postgres_image: args.lab.postgres_image(),
         ..Choices::default()
     };
-    let prepared = prepare(scenario, &catalogue, &choices).map_err(|e| e.to_string())?;
+    let prepared = prepare(scenario, &catalogue, &choices).or_usage()?;
     Ok((prepared, text))
 }
 

@@ -12,7 +12,9 @@ use vlab_reports::session::{SESSION, Session};
 use vlab_run::real::find_run;
 use vlab_run::rundir::STARTED;
 
-use crate::run::{Old, open, runs_folder};
+use crate::again::{Old, open};
+use crate::args::runs_folder;
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
 use crate::session::find_session;
 use crate::tools::{catalogue, print};
@@ -45,59 +47,50 @@ pub(crate) struct CoverageArgs {
     output_dir: Option<PathBuf>,
 }
 
-pub(crate) fn coverage(args: &CoverageArgs) -> u8 {
+pub(crate) fn coverage(args: &CoverageArgs) -> Ended {
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     let mut gatherer = Gatherer::new();
     let mut count = 0;
     if args.simulate {
-        match simulate_all(&mut gatherer) {
-            Ok(simulated) => count += simulated,
-            Err(code) => return code,
-        }
+        count += simulate_all(&mut gatherer)?;
     }
     let latest = ["sessions/latest".to_owned()];
     let named: &[String] = if args.runs.is_empty() && !args.simulate { &latest } else { &args.runs };
     for name in named {
-        let folders = match folders(&runs, name) {
-            Ok(folders) => folders,
-            Err(why) => {
-                say(&why);
-                return exit::USAGE;
+        for folder in folders(&runs, name).or_usage()? {
+            match open(&folder.display().to_string(), &None) {
+                Ok(old) => {
+                    add(&mut gatherer, &old);
+                    count += 1;
+                }
+                // A run of an older catalogue may have a scenario that cannot be read any more.
+                Err(error) => error.print(),
             }
-        };
-        for folder in folders {
-            // A run of an older catalogue may have a scenario that cannot be read any more: `open` has said so.
-            let Ok(old) = open(&folder.display().to_string(), &None) else { continue };
-            add(&mut gatherer, &old);
-            count += 1;
         }
     }
     if count == 0 {
-        say("no run was found whose history could be read");
-        return exit::NOTHING_SELECTED;
+        return Err(CliError::nothing_selected("no run was found whose history could be read"));
     }
     show(&gatherer.finish(), args)
 }
 
-fn show(coverage: &Coverage, args: &CoverageArgs) -> u8 {
+fn show(coverage: &Coverage, args: &CoverageArgs) -> Ended {
     print(&match (args.json, args.markdown) {
         (true, _) => coverage.json(),
         (_, true) => coverage.markdown(),
         _ => coverage.text(args.all),
     });
-    if let Some(path) = &args.html
-        && let Err(error) = std::fs::write(path, coverage.html())
-    {
-        say(&format!("cannot write {}: {error}", path.display()));
-        return exit::INCONCLUSIVE;
+    if let Some(path) = &args.html {
+        std::fs::write(path, coverage.html())
+            .map_err(|error| CliError::inconclusive(format!("cannot write {}: {error}", path.display())))?;
     }
     let rules = coverage.count(&RULES, false);
     match args.at_least {
         Some(least) if rules.of_reachable() < least => {
             say(&format!("{:.1} % of the rules that can be reached, and not {least} %", rules.of_reachable()));
-            exit::FAILED
+            Ok(exit::FAILED)
         }
-        _ => exit::PASSED,
+        _ => Ok(exit::PASSED),
     }
 }
 
@@ -143,14 +136,11 @@ fn settings(prepared: &Prepared, real: bool) -> Settings {
     settings
 }
 
-fn simulate_all(gatherer: &mut Gatherer) -> Result<usize, u8> {
+fn simulate_all(gatherer: &mut Gatherer) -> Result<usize, CliError> {
     let catalogue = catalogue()?;
     rehearse_catalogue(&catalogue, |prepared, history, _| {
         let scenario = &prepared.scenario.name;
         gatherer.add(&Run { scenario, history, settings: &prepared.settings, real: false });
     })
-    .map_err(|text| {
-        eprintln!("{text}");
-        exit::USAGE
-    })
+    .map_err(CliError::rendered)
 }

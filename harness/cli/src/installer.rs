@@ -8,6 +8,8 @@ use vlab_api::Timestamp;
 use vlab_installer::openshift_install::{Asset, create};
 use vlab_judge::result::exit;
 
+use crate::error::Ended;
+
 /// What `create` makes; the words are the real program's.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Wanted {
@@ -39,7 +41,7 @@ enum InstallerVerb {
     },
 }
 
-pub(crate) fn openshift_install(args: &InstallerArgs) -> u8 {
+pub(crate) fn openshift_install(args: &InstallerArgs) -> Ended {
     let InstallerVerb::Create { asset, dir, release_image, seed } = &args.verb;
     let asset = match asset {
         Wanted::Manifests => Asset::Manifests,
@@ -47,11 +49,11 @@ pub(crate) fn openshift_install(args: &InstallerArgs) -> u8 {
         Wanted::SingleNodeIgnitionConfig => Asset::SingleNodeIgnitionConfig,
     };
     match create(asset, dir, release_image, *seed, Timestamp::now()) {
-        Ok(()) => exit::PASSED,
+        Ok(()) => Ok(exit::PASSED),
         Err(error) => {
             // In the service's own log, and in the event that tells why a cluster could not be prepared.
             eprintln!("stand-in for openshift-install: {error}");
-            exit::FAILED
+            Ok(exit::FAILED)
         }
     }
 }

@@ -20,6 +20,7 @@ use vlab_lab::supervisor::Supervisor;
 use vlab_model::console::{Classifier, plain};
 use vlab_scenario::suggestion;
 
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
 use crate::tools::{Setup, ensure_set_up, print};
 
@@ -60,41 +61,24 @@ pub(crate) struct SpawnArgs {
     no_setup: bool,
 }
 
-pub(crate) async fn spawn(args: SpawnArgs) -> u8 {
+pub(crate) async fn spawn(args: SpawnArgs) -> Ended {
     if args.iso.is_none() && args.disk.is_none() {
-        say("nothing to boot: give --iso, --disk, or both");
-        return exit::USAGE;
+        return Err(CliError::usage("nothing to boot: give --iso, --disk, or both"));
     }
     for file in args.iso.iter().chain(&args.disk) {
-        if let Err(error) = std::fs::File::open(file) {
-            say(&format!("{}: {error}", file.display()));
-            return exit::USAGE;
-        }
+        std::fs::File::open(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
     }
-    let classifier = match Classifier::without(&args.without_check) {
-        Ok(classifier) => classifier,
-        Err(error) => {
-            say(&error.to_string());
-            return exit::USAGE;
-        }
-    };
-    if let Err(code) = ensure_set_up(Setup::Machines, !args.no_setup) {
-        return code;
-    }
-    match run(args, &classifier).await {
-        Ok(()) => exit::PASSED,
-        Err(error) => {
-            say(&error.to_string());
-            exit::INCONCLUSIVE
-        }
-    }
+    let classifier = Classifier::without(&args.without_check).or_usage()?;
+    ensure_set_up(Setup::Machines, !args.no_setup)?;
+    run(args, &classifier).await.or_inconclusive()?;
+    Ok(exit::PASSED)
 }
 
 type Fault = Box<dyn std::error::Error>;
 
 async fn run(args: SpawnArgs, classifier: &Classifier) -> Result<(), Fault> {
     let id = format!("spawn-{}", std::process::id());
-    let folder = crate::run::runs_folder().join(&id);
+    let folder = crate::args::runs_folder().join(&id);
     std::fs::create_dir_all(&folder)?;
     let ledger = Arc::new(Ledger::create(&ledger::registry(), &id)?);
     let supervisor = Supervisor::spawn(&ledger, &folder.join("supervisor.log"))?;
@@ -220,34 +204,23 @@ pub(crate) struct SshArgs {
 const SSH_FAILED: i32 = 255;
 
 /// Before any thread starts: only such a process can enter a user namespace.
-pub(crate) fn ssh(args: &SshArgs) -> u8 {
-    let machine = match choose(&args.host, args.run.as_deref()) {
-        Ok(machine) => machine,
-        Err(why) => {
-            say(&why);
-            return exit::USAGE;
-        }
-    };
+pub(crate) fn ssh(args: &SshArgs) -> Ended {
+    let machine = choose(&args.host, args.run.as_deref()).or_usage()?;
     let console = format!("`vlab console {}`", machine.name);
     let Some(access) = &machine.access else {
-        say(&format!("no key of ours is on `{}`: only machines of a scenario have one. {console} works", machine.name));
-        return exit::USAGE;
+        let name = &machine.name;
+        let why = format!("vlab has no key for `{name}`: only machines of a scenario have one. {console} works");
+        return Err(CliError::usage(why));
     };
-    let status = match access.ssh(&machine.name, args.tty, &args.command) {
-        Ok(status) => status,
-        Err(error) => {
-            say(&error.to_string());
-            return exit::INCONCLUSIVE;
-        }
-    };
+    let status = access.ssh(&machine.name, args.tty, &args.command).or_inconclusive()?;
     if status.code() == Some(SSH_FAILED) {
         say(&format!(
-            "if there is no way in: a machine that boots or reboots has none yet; {console} shows what it does"
+            "if the machine cannot be reached: while it boots there is no ssh yet; {console} shows what it does"
         ));
     }
     // As shells tell of signals.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    u8::try_from(code).unwrap_or(u8::MAX)
+    Ok(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 #[derive(clap::Args)]
@@ -259,30 +232,20 @@ pub(crate) struct ConsoleArgs {
     run: Option<String>,
 }
 
-pub(crate) async fn console(args: ConsoleArgs) -> u8 {
-    let machine = match choose(&args.host, args.run.as_deref()) {
-        Ok(machine) => machine,
-        Err(why) => {
-            say(&why);
-            return exit::USAGE;
-        }
-    };
+pub(crate) async fn console(args: ConsoleArgs) -> Ended {
+    let machine = choose(&args.host, args.run.as_deref()).or_usage()?;
     for line in last_lines(&machine.console_log, 20) {
         print(&format!("{}\n", plain(&line)));
     }
-    match sit_down(&machine).await {
-        Ok(()) => exit::PASSED,
-        Err(error) => {
-            say(&format!("{}: {error}", machine.console_socket.display()));
-            exit::INCONCLUSIVE
-        }
-    }
+    let gone = |error| CliError::inconclusive(format!("{}: {error}", machine.console_socket.display()));
+    attach(&machine).await.map_err(gone)?;
+    Ok(exit::PASSED)
 }
 
 /// The key that leaves, as `virsh console` and telnet have it: Ctrl-].
 const LEAVE: u8 = 0x1d;
 
-async fn sit_down(machine: &Known) -> std::io::Result<()> {
+async fn attach(machine: &Known) -> std::io::Result<()> {
     let stream = tokio::net::UnixStream::connect(&machine.console_socket).await?;
     let (mut from_guest, mut to_guest) = stream.into_split();
     let _raw = Raw::enter();
@@ -346,7 +309,7 @@ pub(crate) struct MachinesArgs {
     json: bool,
 }
 
-pub(crate) fn list(args: &MachinesArgs) -> u8 {
+pub(crate) fn list(args: &MachinesArgs) -> Ended {
     let all = known(&ledger::registry());
     if args.json {
         let rows: Vec<_> = all
@@ -354,13 +317,13 @@ pub(crate) fn list(args: &MachinesArgs) -> u8 {
             .map(|m| serde_json::json!({"run": m.run, "name": m.name, "console_log": m.console_log, "console_socket": m.console_socket}))
             .collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&rows).unwrap_or_default()));
-        return exit::PASSED;
+        return Ok(exit::PASSED);
     }
     for machine in &all {
         print(&format!("{}  run {}  {}\n", machine.name, machine.run, machine.console_log.display()));
     }
     if all.is_empty() {
-        say("no virtual machine runs");
+        say("no virtual machine is running");
     }
-    exit::PASSED
+    Ok(exit::PASSED)
 }

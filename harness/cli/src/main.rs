@@ -1,15 +1,22 @@
 //! `vlab`: a virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
 //!
-//! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code.
+//! The verbs are thin: they read the command line, call the rooms, print, and turn the verdict into an exit code. A verb that
+//! cannot be carried out ends with one kind of error ([`error`]), which has the exit code and the message.
 
+mod again;
+mod args;
 mod conformance;
 mod coverage;
-mod differ;
+mod diff;
+mod error;
 mod installer;
 mod machines;
-mod run;
+#[cfg(test)]
+mod reference;
+mod scenario;
 mod service;
 mod session;
+mod simulate;
 mod tools;
 
 use std::ffi::OsString;
@@ -18,27 +25,32 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vlab_judge::result::exit;
 
+use error::{CliError, Ended};
+
 /// A virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
 #[derive(Parser)]
-#[command(name = "vlab", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(name = "vlab", version, propagate_version = true, after_help = exit_codes())]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 passed, 1 failed (the product is wrong), 2 usage or invalid scenario, \
-3 inconclusive (the lab was wrong), 4 nothing selected, 5 budget missed, 6 leak, 7 flaky (passed only at a retry), 70 internal error, 130 interrupted.";
+/// The exit codes in one sentence, for `--help`.
+fn exit_codes() -> String {
+    let all: Vec<String> = exit::CODES.iter().map(|code| format!("{} {}", code.code, code.name)).collect();
+    format!("Exit codes: {}.", all.join(", "))
+}
 
 #[derive(Subcommand)]
 enum Verb {
     /// Run scenarios against a real PostgreSQL and a service process, and judge them.
-    Scenario(run::ScenarioArgs),
+    Scenario(scenario::ScenarioArgs),
     /// Run every scenario of the catalogue (`--tag` selects): the catalogue is the test suite of an installer.
-    Test(run::TestArgs),
+    Test(scenario::TestArgs),
     /// Run those of a session again that did not pass, with the seeds that they had.
     Rerun(session::RerunArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
-    Simulate(run::SimulateArgs),
+    Simulate(simulate::SimulateArgs),
     /// Ask a service a few hundred questions about its API, one check each, and judge the answers.
     Conformance(conformance::ConformanceArgs),
     /// Run the simulated assisted-service by itself.
@@ -50,15 +62,15 @@ enum Verb {
     /// Print the JSON Schema of the scenario language.
     Schema,
     /// Write the reports of a run again from its history.
-    Report(run::ReportArgs),
+    Report(again::ReportArgs),
     /// Judge a run again from its history.
-    Check(run::CheckArgs),
+    Check(again::CheckArgs),
     /// Tell which rules of the service's machines, stages, steps, validations, events and faults runs have exercised.
     Coverage(coverage::CoverageArgs),
     /// Compare two runs: where do their histories part?
-    Diff(differ::DiffArgs),
+    Diff(diff::DiffArgs),
     /// Run scenarios on the simulated service and on another one, and compare the histories.
-    Differential(differ::DifferentialArgs),
+    Differential(diff::DifferentialArgs),
     /// Boot a medium in a virtual machine and show its console until it stops or Ctrl-C ends it.
     Spawn(machines::SpawnArgs),
     /// Sit down at the console of a virtual machine that runs (Ctrl-] leaves).
@@ -97,33 +109,38 @@ fn main() -> ExitCode {
         }
     };
     log();
+    let code = carry_out(cli.verb).unwrap_or_else(|error| {
+        error.print();
+        error.code
+    });
+    ExitCode::from(code)
+}
+
+fn carry_out(verb: Verb) -> Ended {
     // Before any thread starts: it enters namespaces, too.
-    if let Verb::Ssh(args) = &cli.verb {
-        return ExitCode::from(machines::ssh(args));
+    if let Verb::Ssh(args) = &verb {
+        return machines::ssh(args);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("vlab: cannot start: {error}");
-            return ExitCode::from(exit::INTERNAL);
-        }
-    };
-    let code = runtime.block_on(async {
-        match cli.verb {
-            Verb::Scenario(args) => run::scenario(args).await,
-            Verb::Test(args) => run::test(args).await,
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::internal(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(async {
+        match verb {
+            Verb::Scenario(args) => scenario::scenario(args).await,
+            Verb::Test(args) => scenario::test(args).await,
             Verb::Rerun(args) => session::rerun(args).await,
-            Verb::Simulate(args) => run::simulate(args),
+            Verb::Simulate(args) => simulate::simulate(args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::List(args) => tools::list(&args),
             Verb::Validate(args) => tools::validate(&args),
             Verb::Schema => tools::schema(),
-            Verb::Report(args) => run::report(&args),
-            Verb::Check(args) => run::check(&args),
+            Verb::Report(args) => again::report(&args),
+            Verb::Check(args) => again::check(&args),
             Verb::Coverage(args) => coverage::coverage(&args),
-            Verb::Diff(args) => differ::diff(&args),
-            Verb::Differential(args) => differ::differential(args).await,
+            Verb::Diff(args) => diff::diff(&args),
+            Verb::Differential(args) => diff::differential(args).await,
             Verb::Spawn(args) => machines::spawn(args).await,
             Verb::Console(args) => machines::console(args).await,
             Verb::Ssh(_) => unreachable!("done above"),
@@ -136,7 +153,7 @@ fn main() -> ExitCode {
     });
     // Tasks that still wait for somebody must not keep the process.
     runtime.shutdown_background();
-    ExitCode::from(code)
+    ended
 }
 
 /// Logs go to stderr; `VLAB_LOG` says how much (the syntax of `RUST_LOG`).

@@ -12,6 +12,7 @@ use vlab_service_server::program::{settings_of_environment, stop_on_signals};
 use vlab_service_server::store::MemoryStore;
 use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
 
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
 
 #[derive(clap::Args)]
@@ -43,25 +44,14 @@ pub(crate) struct ServiceArgs {
     address_file: Option<PathBuf>,
 }
 
-pub(crate) async fn service(args: ServiceArgs) -> u8 {
-    let settings = match settings_of_environment() {
-        Ok(settings) => settings,
-        Err(error) => {
-            say(&format!("settings in the environment: {error}"));
-            return exit::USAGE;
-        }
-    };
+pub(crate) async fn service(args: ServiceArgs) -> Ended {
+    let settings =
+        settings_of_environment().map_err(|e| CliError::usage(format!("settings in the environment: {e}")))?;
     let mut images = args.os_images;
     if images.is_empty()
         && let Some(list) = std::env::var("OS_IMAGES").ok().filter(|list| !list.is_empty())
     {
-        images = match from_setting(&list) {
-            Ok(images) => images,
-            Err(error) => {
-                say(&format!("OS_IMAGES in the environment: {error}"));
-                return exit::USAGE;
-            }
-        };
+        images = from_setting(&list).map_err(|e| CliError::usage(format!("OS_IMAGES in the environment: {e}")))?;
     }
     let core = CoreConfig {
         settings,
@@ -77,18 +67,14 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
     let (ready, listens) = tokio::sync::oneshot::channel();
     tokio::spawn(announce(listens, args.address_file));
     let served = match &args.postgres {
-        Some(conninfo) => match PgStore::connect(PgOptions::new(conninfo.as_str())).await {
-            Ok(store) => {
-                let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
-                options.ready = Some(ready);
-                options.images = images;
-                serve(options, stop).await
-            }
-            Err(error) => {
-                say(&format!("the database: {error}"));
-                return exit::INCONCLUSIVE;
-            }
-        },
+        Some(conninfo) => {
+            let store = PgStore::connect(PgOptions::new(conninfo.as_str())).await;
+            let store = store.map_err(|e| CliError::inconclusive(format!("the database: {e}")))?;
+            let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
+            options.ready = Some(ready);
+            options.images = images;
+            serve(options, stop).await
+        }
         None => {
             say("no --postgres: the state is in memory and gone when the service ends");
             let mut options = ServeOptions::new(Listen::Address(args.listen), MemoryStore::default(), core);
@@ -98,15 +84,8 @@ pub(crate) async fn service(args: ServiceArgs) -> u8 {
         }
     };
     match served {
-        Ok(()) => exit::PASSED,
-        Err(error @ ServeError::Image(_)) => {
-            say(&error.to_string());
-            exit::USAGE
-        }
-        Err(error) => {
-            say(&error.to_string());
-            exit::INCONCLUSIVE
-        }
+        Err(error @ ServeError::Image(_)) => Err(CliError::usage(error)),
+        served => served.or_inconclusive().map(|()| exit::PASSED),
     }
 }
 

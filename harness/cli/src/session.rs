@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::prepare::{Choices, Prepared};
 use vlab_drive::target::Target;
-use vlab_judge::result::{RunResult, Verdict, exit};
+use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::console::{self, Style};
 use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION_VERSION, Session};
 use vlab_run::live::{Screen, Show};
@@ -20,8 +20,10 @@ use vlab_run::rundir::session_id;
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind};
 
-use crate::run::{Options, SeriesArgs, enter_for_containers, interrupted, machines, prepare_hosts};
+use crate::args::{Options, SeriesArgs, interrupted};
+use crate::error::{CliError, Ended as Exit};
 use crate::say;
+use crate::scenario::{machines, prepare_hosts};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print};
 
 /// Folder of the sessions below the folder of the runs.
@@ -105,13 +107,6 @@ pub(crate) struct Ended {
     pub(crate) results: Vec<RunResult>,
 }
 
-impl From<u8> for Ended {
-    /// Nothing was run.
-    fn from(code: u8) -> Self {
-        Self { code, results: Vec::new() }
-    }
-}
-
 /// Runs all of them, as `how` says.
 pub(crate) async fn run_orders(
     catalogue: &Catalogue,
@@ -120,34 +115,21 @@ pub(crate) async fn run_orders(
     how: &How,
     ability: Option<Ability>,
     interrupted: CancellationToken,
-) -> Ended {
-    let quarantine = match catalogue.quarantine(Timestamp::now()) {
-        Ok(list) => list,
-        Err(error) => {
-            eprintln!("{error}");
-            return exit::USAGE.into();
-        }
-    };
+) -> Result<Ended, CliError> {
+    let quarantine = catalogue.quarantine(Timestamp::now()).map_err(CliError::rendered)?;
     if how.pause_on_failure {
         let (stdin, stderr) = (std::io::stdin().is_terminal(), std::io::stderr().is_terminal());
         if !stdin || !stderr {
-            say(
+            return Err(CliError::usage(
                 "--pause-on-failure waits for the Enter key, and there is no terminal; `--keep` leaves the lab as it is",
-            );
-            return exit::USAGE.into();
+            ));
         }
         if how.jobs > 1 {
-            say("--pause-on-failure needs --jobs 1: two runs cannot wait for one keyboard");
-            return exit::USAGE.into();
+            return Err(CliError::usage("--pause-on-failure needs --jobs 1: two runs cannot wait for one keyboard"));
         }
     }
-    if let Err(code) = enter_for_containers(orders.iter().map(|order| &order.prepared.target)) {
-        return code.into();
-    }
-    if orders.iter().any(|order| order.prepared.target.needs_postgres_here())
-        && let Err(code) = ensure_set_up(Setup::Run, !options.lab.no_setup)
-    {
-        return code.into();
+    if orders.iter().any(|order| order.prepared.target.needs_postgres_here()) {
+        ensure_set_up(Setup::Run, !options.lab.no_setup)?;
     }
     let _ = vlab_lab::doctor::raise_open_files();
     let runs = options.lab.runs();
@@ -166,10 +148,8 @@ pub(crate) async fn run_orders(
     let all = session.items.len();
     let results = Mutex::new(vec![None; all]);
     let book = Arc::new(Book { folder, session: Mutex::new(session), results });
-    if let Err(error) = book.write() {
-        say(&format!("inconclusive: the session's folder: {error}"));
-        return exit::INCONCLUSIVE.into();
-    }
+    let unwritten = |error| CliError::inconclusive(format!("inconclusive: the session's folder: {error}"));
+    book.write().map_err(unwritten)?;
     point_latest(&book.folder);
     let screen = Screen::default();
     let slots = Arc::new(Semaphore::new(usize::from(how.jobs)));
@@ -210,12 +190,9 @@ pub(crate) async fn run_orders(
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         print(&format!("\n{}session: {}\n", session.table(color), book.folder.display()));
     }
-    if let Err(error) = book.write() {
-        say(&format!("inconclusive: the session's folder: {error}"));
-        return exit::INCONCLUSIVE.into();
-    }
+    book.write().map_err(unwritten)?;
     let results = std::mem::take(&mut *book.results.lock().unwrap_or_else(PoisonError::into_inner));
-    Ended { code: session.exit_code(), results: results.into_iter().flatten().collect() }
+    Ok(Ended { code: session.exit_code(), results: results.into_iter().flatten().collect() })
 }
 
 /// A run that broke has no attempt in the book: it counts as not run. That it broke is said.
@@ -397,47 +374,30 @@ pub(crate) fn find_session(runs: &Path, name: &str) -> PathBuf {
     if direct.join(vlab_reports::session::SESSION).exists() { direct } else { runs.join(SESSIONS).join(name) }
 }
 
-pub(crate) async fn rerun(args: RerunArgs) -> u8 {
-    let catalogue = match catalogue() {
-        Ok(catalogue) => catalogue,
-        Err(code) => return code,
-    };
+pub(crate) async fn rerun(args: RerunArgs) -> Exit {
+    let catalogue = catalogue()?;
     let runs = args.options.lab.runs();
-    let session = match Session::read(&find_session(&runs, &args.session)) {
-        Ok(session) => session,
-        Err(error) => {
-            say(&format!("{error}; `vlab scenario` with several scenarios or `--repeat` leaves a session"));
-            return exit::USAGE;
-        }
-    };
+    let session = Session::read(&find_session(&runs, &args.session)).map_err(|error| {
+        CliError::usage(format!("{error}; `vlab scenario` with several scenarios or `--repeat` leaves a session"))
+    })?;
     let items: Vec<&Item> = if args.all { session.items.iter().collect() } else { session.not_passed().collect() };
     if items.is_empty() {
-        say(&format!("all {} runs of {} passed; `--all` repeats them", session.items.len(), session.id));
-        return exit::NOTHING_SELECTED;
+        let why = format!("all {} runs of {} passed; `--all` repeats them", session.items.len(), session.id);
+        return Err(CliError::nothing_selected(why));
     }
     let interrupted = interrupted();
     let mut loaded = Vec::new();
     for item in items {
-        match (load(&catalogue, &item.called), item.service.parse::<Target>()) {
-            (Ok(scenario), Ok(service)) => loaded.push((item, scenario, service)),
-            (Err(text), _) => {
-                eprintln!("{text}");
-                return exit::USAGE;
-            }
-            (_, Err(error)) => {
-                say(&format!("{}: {error}", session.id));
-                return exit::USAGE;
-            }
-        }
+        let scenario = load(&catalogue, &item.called)?;
+        let service: Target =
+            item.service.parse().map_err(|error| CliError::usage(format!("{}: {error}", session.id)))?;
+        loaded.push((item, scenario, service));
     }
     let scenarios: Vec<_> = loaded.iter().map(|(_, scenario, _)| scenario.clone()).collect();
     // A session has one service for all.
     let service = loaded.first().map(|(_, _, service)| service.clone());
     let asked = Choices { service, ..Choices::default() };
-    let (ability, auto) = match machines(&scenarios, &asked, &args.options.lab, &interrupted).await {
-        Ok(decided) => decided,
-        Err(code) => return code,
-    };
+    let (ability, auto) = machines(&scenarios, &asked, &args.options.lab, &interrupted).await?;
     let mut orders = Vec::new();
     for (item, (scenario, text), service) in loaded {
         let choices = Choices {
@@ -448,19 +408,12 @@ pub(crate) async fn rerun(args: RerunArgs) -> u8 {
             real_tools: args.options.lab.real_tools,
             ..Choices::default()
         };
-        match prepare_hosts(scenario, &catalogue, &choices) {
-            Ok(prepared) => orders.push(Order { prepared, text, repetition: item.repetition }),
-            Err(error) => {
-                eprintln!("{error}");
-                return exit::USAGE;
-            }
-        }
+        let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;
+        orders.push(Order { prepared, text, repetition: item.repetition });
     }
-    let ended = run_orders(&catalogue, orders, &args.options, &args.how, ability, interrupted).await;
-    match SeriesArgs::default().show_each(&ended.results, None) {
-        Ok(()) => ended.code,
-        Err(code) => code,
-    }
+    let ended = run_orders(&catalogue, orders, &args.options, &args.how, ability, interrupted).await?;
+    SeriesArgs::default().show_each(&ended.results, None)?;
+    Ok(ended.code)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use vlab_lab::{gc as leftovers, ledger};
 use vlab_scenario::{Catalogue, CatalogueError};
 use vlab_setup as setup;
 
+use crate::args::runs_folder;
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
 
 #[derive(clap::Args)]
@@ -21,12 +23,9 @@ pub(crate) struct ListArgs {
     tag: Vec<String>,
 }
 
-/// The catalogue, or a message and the exit code.
-pub(crate) fn catalogue() -> Result<Catalogue, u8> {
-    Catalogue::discover().map_err(|error| {
-        say(&error.to_string());
-        exit::USAGE
-    })
+/// The catalogue.
+pub(crate) fn catalogue() -> Result<Catalogue, CliError> {
+    Catalogue::discover().or_usage()
 }
 
 /// Does a scenario with these tags match all selectors?
@@ -47,12 +46,8 @@ pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-pub(crate) fn list(args: &ListArgs) -> u8 {
-    let catalogue = match catalogue() {
-        Ok(catalogue) => catalogue,
-        Err(code) => return code,
-    };
-    let entries: Vec<_> = catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).collect();
+pub(crate) fn list(args: &ListArgs) -> Ended {
+    let entries: Vec<_> = catalogue()?.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).collect();
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&entries).unwrap_or_default()));
     } else {
@@ -65,10 +60,9 @@ pub(crate) fn list(args: &ListArgs) -> u8 {
         }
     }
     if entries.is_empty() {
-        say("no scenario matches");
-        return exit::NOTHING_SELECTED;
+        return Err(CliError::nothing_selected("no scenario matches"));
     }
-    exit::PASSED
+    Ok(exit::PASSED)
 }
 
 /// The first sentence of a text whose lines are broken anywhere.
@@ -84,19 +78,15 @@ pub(crate) struct ValidateArgs {
     scenarios: Vec<String>,
 }
 
-pub(crate) fn validate(args: &ValidateArgs) -> u8 {
-    let catalogue = match catalogue() {
-        Ok(catalogue) => catalogue,
-        Err(code) => return code,
-    };
+pub(crate) fn validate(args: &ValidateArgs) -> Ended {
+    let catalogue = catalogue()?;
     let names: Vec<String> = if args.scenarios.is_empty() {
         catalogue.list().into_iter().map(|e| e.name).collect()
     } else {
         args.scenarios.clone()
     };
     if names.is_empty() {
-        say("the catalogue has no scenario");
-        return exit::NOTHING_SELECTED;
+        return Err(CliError::nothing_selected("the catalogue has no scenario"));
     }
     let mut code = exit::PASSED;
     for name in names {
@@ -110,28 +100,29 @@ pub(crate) fn validate(args: &ValidateArgs) -> u8 {
                     print(&format!("{}: valid\n", scenario.name));
                 }
             }
-            Err(text) => {
-                eprintln!("{text}");
-                code = exit::USAGE;
+            Err(error) => {
+                error.print();
+                code = error.code;
             }
         }
     }
-    code
+    Ok(code)
 }
 
-/// Reads a scenario by name or path; the text that tells what is wrong otherwise.
-pub(crate) fn load(catalogue: &Catalogue, name: &str) -> Result<(vlab_scenario::Scenario, Vec<u8>), String> {
+/// Reads a scenario by name or path.
+pub(crate) fn load(catalogue: &Catalogue, name: &str) -> Result<(vlab_scenario::Scenario, Vec<u8>), CliError> {
     let source = catalogue.find(name).map_err(|error| match error {
-        CatalogueError::NotFound(missing) => format!("vlab: {missing}"),
-        CatalogueError::Unreadable(unreadable) => unreadable.render(colour()),
+        CatalogueError::NotFound(missing) => CliError::usage(missing),
+        CatalogueError::Unreadable(unreadable) => CliError::rendered(unreadable.render(colour())),
     })?;
-    let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| e.render(colour()))?;
+    let scenario =
+        vlab_scenario::load(&source, catalogue).map_err(|error| CliError::rendered(error.render(colour())))?;
     Ok((scenario, source.bytes))
 }
 
-pub(crate) fn schema() -> u8 {
+pub(crate) fn schema() -> Ended {
     print(&format!("{}\n", serde_json::to_string_pretty(&vlab_scenario::schema()).unwrap_or_default()));
-    exit::PASSED
+    Ok(exit::PASSED)
 }
 
 #[derive(clap::Args)]
@@ -144,8 +135,8 @@ pub(crate) struct DoctorArgs {
     hosts: u32,
 }
 
-pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
-    let examination = examine(Context { hosts: args.hosts, run_dir: crate::run::runs_folder() }).await;
+pub(crate) async fn doctor(args: DoctorArgs) -> Ended {
+    let examination = examine(Context { hosts: args.hosts, run_dir: runs_folder() }).await;
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&examination).unwrap_or_default()));
     } else {
@@ -176,9 +167,9 @@ pub(crate) async fn doctor(args: DoctorArgs) -> u8 {
                 Some(_) => "virtual machines cannot all start on this machine: see above\n",
             });
         }
-        exit::PASSED
+        Ok(exit::PASSED)
     } else {
-        exit::INCONCLUSIVE
+        Ok(exit::INCONCLUSIVE)
     }
 }
 
@@ -195,29 +186,15 @@ pub(crate) struct SetupArgs {
     machines: bool,
 }
 
-pub(crate) fn set_up(args: &SetupArgs) -> u8 {
-    if args.containers {
-        let engine =
-            setup::ensure(setup::Purpose::Containers, !args.no_setup, say).and_then(|_| setup::start_engine(say));
-        return match engine {
-            Ok(what) => {
-                say(what);
-                exit::PASSED
-            }
-            Err(why) => {
-                say(&why);
-                exit::INCONCLUSIVE
-            }
-        };
-    }
-    let purpose = if args.machines { Setup::Machines } else { Setup::Run };
-    match ensure_set_up(purpose, !args.no_setup) {
-        Ok(done) => {
-            say(done);
-            exit::PASSED
-        }
-        Err(code) => code,
-    }
+pub(crate) fn set_up(args: &SetupArgs) -> Ended {
+    let done = if args.containers {
+        let there = setup::ensure(setup::Purpose::Containers, !args.no_setup, say);
+        there.and_then(|_| setup::start_engine(say)).or_inconclusive()?
+    } else {
+        ensure_set_up(if args.machines { Setup::Machines } else { Setup::Run }, !args.no_setup)?
+    };
+    say(done);
+    Ok(exit::PASSED)
 }
 
 /// For what something is set up.
@@ -229,19 +206,15 @@ pub(crate) enum Setup {
     Machines,
 }
 
-/// What a run needs is there afterwards, or a message and the exit code.
-pub(crate) fn ensure_set_up(purpose: Setup, may_install: bool) -> Result<&'static str, u8> {
+/// What a run needs is there afterwards.
+pub(crate) fn ensure_set_up(purpose: Setup, may_install: bool) -> Result<&'static str, CliError> {
     let purpose = match purpose {
         Setup::Run => setup::Purpose::Run,
         Setup::Machines => setup::Purpose::Machines,
     };
-    match setup::ensure(purpose, may_install, say) {
-        Ok(setup::Done::WasThere) => Ok("everything is there"),
-        Ok(setup::Done::Installed) => Ok("set up"),
-        Err(why) => {
-            say(&why);
-            Err(exit::INCONCLUSIVE)
-        }
+    match setup::ensure(purpose, may_install, say).or_inconclusive()? {
+        setup::Done::WasThere => Ok("everything is there"),
+        setup::Done::Installed => Ok("set up"),
     }
 }
 
@@ -255,26 +228,19 @@ pub(crate) struct GcArgs {
     json: bool,
 }
 
-pub(crate) fn gc(args: &GcArgs) -> u8 {
+pub(crate) fn gc(args: &GcArgs) -> Ended {
     let temporary: Vec<PathBuf> = leftovers::temporary_folders();
     let registry = ledger::registry();
-    let mut plan = match leftovers::find_leftovers(&registry, &temporary) {
-        Ok(plan) => plan,
-        Err(error) => {
-            say(&format!("cannot look for leftovers: {error}"));
-            return exit::INCONCLUSIVE;
-        }
-    };
+    let mut plan = leftovers::find_leftovers(&registry, &temporary)
+        .map_err(|error| CliError::inconclusive(format!("cannot look for leftovers: {error}")))?;
     // Without an engine there are no containers.
-    if let Ok(engine) = vlab_container_engine::find()
-        && let Err(error) = leftovers::find_labelled(&mut plan, &registry, &engine)
-    {
-        say(&format!("cannot look for containers: {error}"));
-        return exit::INCONCLUSIVE;
+    if let Ok(engine) = vlab_container_engine::find() {
+        leftovers::find_labelled(&mut plan, &registry, &engine)
+            .map_err(|error| CliError::inconclusive(format!("cannot look for containers: {error}")))?;
     }
     if args.json && args.dry_run {
         print(&format!("{}\n", serde_json::to_string_pretty(&plan).unwrap_or_default()));
-        return exit::PASSED;
+        return Ok(exit::PASSED);
     }
     if !args.json {
         print(&format!("{plan}"));
@@ -283,7 +249,7 @@ pub(crate) fn gc(args: &GcArgs) -> u8 {
         if args.json {
             print(&format!("{}\n", serde_json::to_string_pretty(&leftovers::Removal::default()).unwrap_or_default()));
         }
-        return exit::PASSED;
+        return Ok(exit::PASSED);
     }
     let removal = leftovers::remove(&plan);
     if args.json {
@@ -291,7 +257,7 @@ pub(crate) fn gc(args: &GcArgs) -> u8 {
     } else {
         print(&format!("{removal}"));
     }
-    if removal.kept() == 0 && removal.failed.is_empty() { exit::PASSED } else { exit::LEAK }
+    Ok(if removal.kept() == 0 && removal.failed.is_empty() { exit::PASSED } else { exit::LEAK })
 }
 
 #[cfg(test)]

@@ -11,28 +11,43 @@ use vlab_model::history::RunInfo;
 /// Version of `result.json`. Raised when the meaning of a member changes; new optional members do not raise it.
 pub const RESULT_VERSION: u32 = 1;
 
-/// Exit codes of every program of the project.
+/// Exit codes of every program of the project: one table, from which the help and the reference are made.
 pub mod exit {
-    /// Everything that was asked for holds.
-    pub const PASSED: u8 = 0;
-    /// The product is wrong: an expectation or an invariant does not hold.
-    pub const FAILED: u8 = 1;
-    /// Wrong usage or an invalid scenario; nothing was started.
-    pub const USAGE: u8 = 2;
-    /// The lab was wrong; nothing is known about the product.
-    pub const INCONCLUSIVE: u8 = 3;
-    /// The selection matched no scenario.
-    pub const NOTHING_SELECTED: u8 = 4;
-    /// All holds, but it took longer than it may.
-    pub const BUDGET_MISSED: u8 = 5;
-    /// All holds, but something was left behind.
-    pub const LEAK: u8 = 6;
-    /// All holds, but something held only when it was tried again.
-    pub const FLAKY: u8 = 7;
-    /// A fault of the harness itself.
-    pub const INTERNAL: u8 = 70;
-    /// Interrupted by the user.
-    pub const INTERRUPTED: u8 = 130;
+    /// A code and what it says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Code {
+        /// The code.
+        pub code: u8,
+        /// What it is called.
+        pub name: &'static str,
+        /// What it means, as half a sentence; empty: the name says it.
+        pub meaning: &'static str,
+    }
+
+    macro_rules! codes {
+        ($($constant:ident = $code:literal, $name:literal, $meaning:literal;)*) => {
+            $(
+                #[doc = concat!($name, ": ", $meaning)]
+                pub const $constant: u8 = $code;
+            )*
+
+            /// All of them, in the order of their numbers.
+            pub const CODES: &[Code] = &[$(Code { code: $code, name: $name, meaning: $meaning }),*];
+        };
+    }
+
+    codes! {
+        PASSED = 0, "passed", "everything that was asked for holds";
+        FAILED = 1, "failed", "the product is wrong: an expectation or an invariant does not hold";
+        USAGE = 2, "usage", "the command line or a scenario is not valid; nothing was started";
+        INCONCLUSIVE = 3, "inconclusive", "the lab was wrong; nothing is known about the product";
+        NOTHING_SELECTED = 4, "nothing selected", "the selection matched nothing";
+        BUDGET_MISSED = 5, "budget missed", "everything holds, but it took longer than it may";
+        LEAK = 6, "leak", "everything holds, but something was left behind";
+        FLAKY = 7, "flaky", "everything holds, but something passed only on a retry";
+        INTERNAL = 70, "internal error", "a fault of vlab itself";
+        INTERRUPTED = 130, "interrupted", "stopped by the user";
+    }
 
     /// The most telling of several: a fault of the harness first, then a failed product, leaks, budgets, what says nothing,
     /// and what passed only when it was tried again. None: [`PASSED`].

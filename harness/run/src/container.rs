@@ -13,12 +13,8 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
-<<<<<<< HEAD
 use vlab_drive::prepare::Prepared;
-use vlab_lab::containers::{Container, ContainerError, Pod, Spec};
-=======
 use vlab_lab::containers::{Container, ContainerError, Content, CopiedFile, Pod, PodOptions, Spec};
->>>>>>> fb5c4b6 (Containers are started by a program of their own, vlab-container-helper: testcontainers and its 60 packages are out of the way of a run that needs none)
 use vlab_lab::ledger::Ledger;
 
 use crate::target::{

@@ -15,8 +15,10 @@ use vlab_run::real::{self, find_run};
 use vlab_run::rundir;
 use vlab_scenario::Catalogue;
 
-use crate::run::{self, LabArgs, runs_folder};
+use crate::args::{LabArgs, interrupted, runs_folder};
+use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
+use crate::scenario::read;
 use crate::tools::{Setup, catalogue, ensure_set_up, print};
 
 /// Two rounds of a monitor under the `real` profile: what is not further apart than this has no order.
@@ -93,10 +95,15 @@ struct Running {
 }
 
 /// A history, from a run or from a file.
-fn history(runs: &Path, name: &str) -> Result<Vec<Observation>, String> {
+fn history(runs: &Path, name: &str) -> Result<Vec<Observation>, CliError> {
     let direct = PathBuf::from(name);
     let file = if direct.is_file() { direct } else { find_run(runs, name).join(rundir::HISTORY) };
-    vlab_history::read(&file).map_err(|e| e.to_string())
+    let history = vlab_history::read(&file).or_inconclusive()?;
+    if info(&history).is_none() {
+        let why = format!("{name}: the history is empty, or does not begin with the start of a run");
+        return Err(CliError::inconclusive(why));
+    }
+    Ok(history)
 }
 
 fn info(history: &[Observation]) -> Option<&RunInfo> {
@@ -116,46 +123,22 @@ fn together(catalogue: &Catalogue, history: &[Observation]) -> Duration {
     }
 }
 
-pub(crate) fn diff(args: &DiffArgs) -> u8 {
-    let catalogue = match catalogue() {
-        Ok(catalogue) => catalogue,
-        Err(code) => return code,
-    };
+pub(crate) fn diff(args: &DiffArgs) -> Ended {
+    let catalogue = catalogue()?;
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
-    let mut histories = Vec::new();
-    for name in [&args.a, &args.b] {
-        match history(&runs, name) {
-            Ok(history) if info(&history).is_none() => {
-                say(&format!("{name}: the history is empty, or does not begin with the start of a run"));
-                return exit::INCONCLUSIVE;
-            }
-            Ok(history) => histories.push(history),
-            Err(error) => {
-                say(&error);
-                return exit::INCONCLUSIVE;
-            }
-        }
-    }
-    let (a, b) = (&histories[0], &histories[1]);
+    let (a, b) = (&history(&runs, &args.a)?, &history(&runs, &args.b)?);
     let options = Options { together_a: together(&catalogue, a), together_b: together(&catalogue, b) };
     let mut comparison = compare(a, b, &options);
     if let Some(problem) = incomparable(&comparison).filter(|_| !args.force) {
-        say(&format!("{problem}; --force compares them all the same"));
-        return exit::INCONCLUSIVE;
+        return Err(CliError::inconclusive(format!("{problem}; --force compares them anyway")));
     }
-    match Explanations::built_in() {
-        Ok(table) => comparison.explain(&table),
-        Err(error) => {
-            say(&error.to_string());
-            return exit::INTERNAL;
-        }
-    }
+    comparison.explain(&Explanations::built_in().map_err(CliError::internal)?);
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&comparison).unwrap_or_default()));
     } else {
         print(&show(&comparison, args.all));
     }
-    if comparison.is_same() { exit::PASSED } else { exit::FAILED }
+    Ok(if comparison.is_same() { exit::PASSED } else { exit::FAILED })
 }
 
 /// Why a comparison would say nothing.
@@ -175,15 +158,10 @@ struct Pair {
     verdicts: Option<String>,
 }
 
-pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
-    let (catalogue, table) = match (catalogue(), Explanations::built_in()) {
-        (Ok(catalogue), Ok(table)) => (catalogue, table),
-        (Err(code), _) => return code,
-        (_, Err(error)) => {
-            say(&error.to_string());
-            return exit::INTERNAL;
-        }
-    };
+type Loaded = (Prepared, Vec<u8>);
+
+/// Reads each scenario for both services, `repeat` times with one seed after the other.
+fn pairs_to_run(args: &DifferentialArgs, catalogue: &Catalogue) -> Result<Vec<(Loaded, Loaded)>, CliError> {
     // All are read before the first one starts: a mistake in the last must not cost the time of the others.
     let mut ready = Vec::new();
     for name in &args.scenarios {
@@ -197,28 +175,22 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
                 real_tools: args.lab.real_tools,
                 ..Choices::default()
             };
-            let pair = run::read(&catalogue, name, &choices(&Target::Simulated, seed)).and_then(|ours| {
-                // The seed that the first one drew is the other one's, too.
-                let theirs = run::read(&catalogue, name, &choices(&args.against, Some(ours.0.seed)))?;
-                seed = Some(ours.0.seed.wrapping_add(1));
-                Ok((ours, theirs))
-            });
-            match pair {
-                Ok(pair) => ready.push(pair),
-                Err(text) => {
-                    eprintln!("{text}");
-                    return exit::USAGE;
-                }
-            }
+            let ours = read(catalogue, name, &choices(&Target::Simulated, seed))?;
+            // The seed that the first one drew is the other one's, too.
+            let theirs = read(catalogue, name, &choices(&args.against, Some(ours.0.seed)))?;
+            seed = Some(ours.0.seed.wrapping_add(1));
+            ready.push((ours, theirs));
         }
     }
-    if let Err(code) = run::enter_for_containers([&args.against]) {
-        return code;
-    }
-    if let Err(code) = ensure_set_up(Setup::Run, !args.lab.no_setup) {
-        return code;
-    }
-    let running = Running { lab: args.lab.clone(), interrupted: run::interrupted() };
+    Ok(ready)
+}
+
+pub(crate) async fn differential(args: DifferentialArgs) -> Ended {
+    let catalogue = catalogue()?;
+    let table = Explanations::built_in().map_err(CliError::internal)?;
+    let ready = pairs_to_run(&args, &catalogue)?;
+    ensure_set_up(Setup::Run, !args.lab.no_setup)?;
+    let running = Running { lab: args.lab.clone(), interrupted: interrupted() };
     let mut pairs: Vec<Pair> = Vec::new();
     let mut lost = 0;
     for (ours, theirs) in ready {
@@ -247,18 +219,15 @@ pub(crate) async fn differential(args: DifferentialArgs) -> u8 {
         summary(&pairs, args.repeat);
     }
     let different = pairs.iter().any(|p| !p.comparison.is_same() || p.verdicts.is_some());
-    match (different || !stale.is_empty(), lost) {
+    Ok(match (different || !stale.is_empty(), lost) {
         (true, _) => exit::FAILED,
         (false, 0) => exit::PASSED,
         (false, _) => exit::INCONCLUSIVE,
-    }
+    })
 }
 
 /// Runs a scenario and gives its result and history.
-async fn one_run(
-    (prepared, text): (Prepared, Vec<u8>),
-    running: &Running,
-) -> Result<(RunResult, Vec<Observation>), String> {
+async fn one_run((prepared, text): Loaded, running: &Running) -> Result<(RunResult, Vec<Observation>), String> {
     let name = prepared.scenario.name.clone();
     if running.interrupted.is_cancelled() {
         return Err(format!("{name}: not run"));
@@ -281,8 +250,8 @@ async fn one_run(
 async fn one_pair(
     catalogue: &Catalogue,
     table: &Explanations,
-    ours: (Prepared, Vec<u8>),
-    theirs: (Prepared, Vec<u8>),
+    ours: Loaded,
+    theirs: Loaded,
     running: &Running,
 ) -> Result<Pair, String> {
     let a = one_run(ours, running).await?;

@@ -1,0 +1,274 @@
+//! The verbs that run scenarios in real time: `scenario` and `test`.
+
+use tokio_util::sync::CancellationToken;
+use vlab_drive::prepare::{Choices, PrepareError, Prepared};
+use vlab_drive::target::Target;
+use vlab_run::prepare::prepare;
+use vlab_run::vm::Ability;
+use vlab_scenario::{Catalogue, HostKind, Scenario};
+
+use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
+use crate::error::{CliError, Ended};
+use crate::say;
+use crate::session::{self, How, Order, Partition};
+use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged};
+
+const TARGETS: &str = "\
+Against the real service:
+  vlab scenario sno --service process:/usr/local/bin/assisted-service
+      starts PostgreSQL and the program, on a free port of 127.0.0.1, and stops both. The time profile becomes
+      its settings (HOST_MONITOR_INTERVAL ...); all other variables of your environment reach it, too.
+  vlab scenario sno --service remote:http://127.0.0.1:8090 --time-profile real
+      uses a service that runs already (AUTH_TYPE=none, http). Nothing of it is started, stopped or set; clusters of
+      the run stay there. States come from looking every second: shorter ones are missed, and what cannot be judged
+      for that reason is inconclusive. Give the time profile whose intervals it was started with.
+  vlab scenario sno --service container:quay.io/edge-infrastructure/assisted-service:latest
+      starts PostgreSQL and the service as containers on a network of their own, with the environment that `process`
+      has, and removes both. `container:vlab-service` is the simulated one (`cargo xtask images` builds it). Docker
+      and Podman: `vlab doctor` says which is used.
+In a scenario: `service: {kind: process, program: ...}`, `service: {kind: container, image: ...}` or
+`service: {kind: remote, url: ...}`.
+Not built yet: https, services with authentication.";
+
+#[derive(clap::Args)]
+#[command(after_help = TARGETS)]
+pub(crate) struct ScenarioArgs {
+    /// Names of scenarios, or paths of their files.
+    scenarios: Vec<String>,
+    /// Run all scenarios with this tag; `!tag`: without it. Of several all must hold.
+    #[arg(long)]
+    tag: Vec<String>,
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TestArgs {
+    /// Only scenarios with this tag; `!tag`: only those without.
+    #[arg(long)]
+    tag: Vec<String>,
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What is run how often.
+#[derive(clap::Args, Clone)]
+struct SessionArgs {
+    /// Seed of all random choices, instead of the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Time profile, instead of the scenario's.
+    #[arg(long)]
+    time_profile: Option<String>,
+    /// Run each so many times, and show median and spread of what it takes: each stage of the pivot, and the durations of the
+    /// run. Without `--seed` each time has another seed, unless the scenario fixes one.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: u16,
+    #[command(flatten)]
+    series: SeriesArgs,
+    /// Only part I of N of the scenarios, chosen by their names alone: for several machines that share the work.
+    #[arg(long, value_name = "I/N")]
+    partition: Option<Partition>,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// What is under test.
+#[derive(clap::Args, Clone)]
+struct TargetArgs {
+    /// Service under test, instead of the scenario's: `simulated`, `process:<program>` (a real assisted-service that is
+    /// started for the run, with a PostgreSQL of its own), `container:<image>` (the same in containers) or `remote:<url>` (one that
+    /// runs already; it is not touched)
+    #[arg(long, value_name = "TARGET")]
+    service: Option<Target>,
+    /// What hosts are, instead of what the scenario says: `vm` (virtual machines that boot the discovery image) or `sim`
+    /// (simulated, in seconds). Hosts of `kind: auto` are virtual machines where this machine can run some.
+    #[arg(long, env = "VLAB_HOSTS", value_name = "KIND")]
+    hosts: Option<Hosts>,
+}
+
+pub(crate) async fn scenario(args: ScenarioArgs) -> Ended {
+    let catalogue = catalogue()?;
+    let mut names = args.scenarios;
+    if !args.tag.is_empty() {
+        names.extend(catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name));
+    }
+    if names.is_empty() {
+        return Err(CliError::nothing_selected("no scenario selected; `vlab list` shows all"));
+    }
+    args.session.run(&catalogue, names, &args.options).await
+}
+
+pub(crate) async fn test(args: TestArgs) -> Ended {
+    let catalogue = catalogue()?;
+    let names: Vec<String> =
+        catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
+    args.session.run(&catalogue, names, &args.options).await
+}
+
+impl SessionArgs {
+    async fn run(self, catalogue: &Catalogue, mut names: Vec<String>, options: &Options) -> Ended {
+        if let Some(part) = self.partition {
+            names.retain(|name| part.has(name));
+        }
+        if names.is_empty() {
+            return Err(CliError::nothing_selected("no scenario matches"));
+        }
+        let mut choices = Choices {
+            seed: self.seed,
+            time_profile: self.time_profile,
+            service: self.target.service,
+            postgres_image: options.lab.postgres_image(),
+            hosts: self.target.hosts.map(HostKind::from),
+            real_tools: options.lab.real_tools,
+            auto: None,
+        };
+        // All are read before the first one starts: a mistake in the last must not cost the time of the others.
+        let loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
+        let compared = self.series.of_one_scenario(loaded.len())?;
+        let interrupted = interrupted();
+        let (ability, auto) = machines(&loaded, &choices, &options.lab, &interrupted).await?;
+        choices.auto = auto;
+        let mut orders = Vec::new();
+        for repetition in 1..=u32::from(self.repeat) {
+            for (scenario, text) in &loaded {
+                let prepared = prepare_hosts(scenario.clone(), catalogue, &choices).map_err(CliError::rendered)?;
+                orders.push(Order { prepared, text: text.clone(), repetition });
+            }
+        }
+        let ended = session::run_orders(catalogue, orders, options, &self.how, ability, interrupted).await?;
+        self.series.show_each(&ended.results, compared.as_ref())?;
+        Ok(ended.code)
+    }
+}
+
+/// What hosts of `kind: auto` become here, and why.
+pub(crate) type Auto = Option<(HostKind, String)>;
+
+/// Finds out about virtual machines, where scenarios ask for some: what this place can do, and what hosts of `kind: auto` become.
+/// Where nothing but virtual machines will do, the run itself says why there are none.
+pub(crate) async fn machines(
+    loaded: &[(Scenario, Vec<u8>)],
+    choices: &Choices,
+    lab: &LabArgs,
+    interrupted: &CancellationToken,
+) -> Result<(Option<Ability>, Auto), CliError> {
+    let any = |kind: HostKind| loaded.iter().any(|(scenario, _)| scenario.hosts.iter().any(|host| host.kind == kind));
+    let (must, may) = match choices.hosts {
+        Some(HostKind::Simulated) => (false, false),
+        Some(HostKind::Vm) => (true, false),
+        Some(HostKind::Auto) | None => (any(HostKind::Vm), any(HostKind::Auto)),
+    };
+    if !must && !may {
+        return Ok((None, None));
+    }
+    let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
+    if !must && choices.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
+        return simulated(
+            "the service is another one than the built-in one; with --hosts vm they are machines there, too".to_owned(),
+        );
+    }
+    match ensure_set_up(Setup::Machines, !lab.no_setup) {
+        Err(error) if must => return Err(error),
+        Err(error) => {
+            error.print();
+            return simulated("what virtual machines need is not installed (see above)".to_owned());
+        }
+        Ok(_) => {}
+    }
+    let runs = lab.runs();
+    let found = tokio::select! {
+        found = vlab_run::vm::ability(&runs) => found,
+        () = interrupted.cancelled() => return Err(CliError::interrupted()),
+    };
+    match found {
+        Ok(ability) => {
+            // Where it is left open, media that cannot be built are a reason, too; else the run says so itself.
+            if !must && let Err(why) = lab_images(loaded, interrupted).await? {
+                return simulated(format!("the lab's images cannot be built: {why}"));
+            }
+            let why = format!("this machine can run them with {}", ability.acceleration.why);
+            Ok((Some(ability), Some((HostKind::Vm, why))))
+        }
+        Err(why) => simulated(format!("this machine cannot run virtual machines: {why}")),
+    }
+}
+
+/// Builds the medium that virtual machines boot, unless the scenarios bring their own.
+async fn lab_images(
+    loaded: &[(Scenario, Vec<u8>)],
+    interrupted: &CancellationToken,
+) -> Result<Result<(), String>, CliError> {
+    if loaded.iter().all(|(scenario, _)| scenario.infra_env.iso.is_some()) {
+        return Ok(Ok(()));
+    }
+    tokio::select! {
+        built = vlab_run::vm::lab_iso(say) => Ok(built.map(drop)),
+        () = interrupted.cancelled() => Err(CliError::interrupted()),
+    }
+}
+
+/// Prepares a scenario whose hosts may be virtual machines. One that leaves it open and has what cannot be done to machines is
+/// simulated.
+pub(crate) fn prepare_hosts(
+    scenario: Scenario,
+    catalogue: &Catalogue,
+    choices: &Choices,
+) -> Result<Prepared, PrepareError> {
+    let open = choices.hosts.is_none() && scenario.hosts.iter().any(|host| host.kind == HostKind::Auto);
+    match prepare(scenario.clone(), catalogue, choices) {
+        Err(PrepareError::Unfit { why, .. }) if open => {
+            let choices = Choices { auto: Some((HostKind::Simulated, why)), ..choices.clone() };
+            prepare(scenario, catalogue, &choices)
+        }
+        other => other,
+    }
+}
+
+/// Reads a scenario and makes it ready to run.
+pub(crate) fn read(catalogue: &Catalogue, name: &str, choices: &Choices) -> Result<(Prepared, Vec<u8>), CliError> {
+    let (scenario, text) = load(catalogue, name)?;
+    let prepared = prepare(scenario, catalogue, choices).map_err(CliError::rendered)?;
+    Ok((prepared, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        args: ScenarioArgs,
+    }
+
+    #[rstest]
+    #[case(&["sno"], None)]
+    #[case(&["sno", "--service", "simulated"], Some(Target::Simulated))]
+    #[case(&["sno", "--service", "process:/p"], Some(Target::Process { program: "/p".into() }))]
+    #[case(&["sno", "--service", "container:a/b:c"], Some(Target::Container { image: "a/b:c".into(), postgres: None }))]
+    fn the_service_can_be_chosen(#[case] args: &[&str], #[case] expected: Option<Target>) {
+        use clap::Parser as _;
+        let parsed = Parsed::try_parse_from(["vlab"].iter().chain(args)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(parsed.args.session.target.service, expected);
+        assert!(!parsed.args.options.lab.real_tools);
+    }
+
+    #[rstest]
+    #[case("container", "container needs an image")]
+    #[case("process", "process needs a program")]
+    #[case("docker:x", "write simulated, process:<program>, container:<image> or remote:<url>")]
+    fn a_service_that_cannot_be_had_is_a_mistake_of_usage(#[case] service: &str, #[case] expected: &str) {
+        use clap::Parser as _;
+        let error = Parsed::try_parse_from(["vlab", "sno", "--service", service]).err().unwrap();
+        assert!(error.use_stderr() && error.to_string().contains(expected), "{error}");
+    }
+}

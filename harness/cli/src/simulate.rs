@@ -1,0 +1,155 @@
+//! The verb `simulate`: a scenario in virtual time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use vlab_drive::conductor::Ending;
+use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::simulate::{self as virtual_time, as_lines};
+use vlab_drive::target::Target;
+use vlab_history::Recorder;
+use vlab_judge::result::{RESULT_VERSION, RunResult, exit};
+use vlab_judge::verdict;
+use vlab_reports::{Redactor, write_all};
+use vlab_run::rundir::{self, RunDir};
+use vlab_scenario::{Catalogue, HostKind, Need, fault_row};
+
+use crate::again::{judge_into, show};
+use crate::args::{SeriesArgs, runs_folder};
+use crate::error::{CliError, Ended};
+use crate::scenario::read;
+use crate::tools::{catalogue, print};
+
+#[derive(clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// Name of a scenario, or path of its file.
+    scenario: String,
+    /// Seed of all random choices, instead of the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Time profile. In virtual time an hour costs nothing.
+    #[arg(long, default_value = "real")]
+    time_profile: String,
+    /// Folder in which the folder of the run is made.
+    #[arg(long, env = "VLAB_RUNS")]
+    output_dir: Option<PathBuf>,
+    /// Print the history to stdout and write no folder.
+    #[arg(long, conflicts_with = "repeat")]
+    history: bool,
+    /// Run it so many times, with the seeds from `--seed` (1 without it) on, and show median and spread of what it takes: each
+    /// stage of the pivot, and the durations of the run. Writes no folder.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    repeat: Option<u64>,
+    #[command(flatten)]
+    series: SeriesArgs,
+}
+
+pub(crate) fn simulate(args: SimulateArgs) -> Ended {
+    let catalogue = catalogue()?;
+    match args.repeat {
+        Some(times) => simulate_again(&args, times, &catalogue),
+        None => simulate_once(args, &catalogue),
+    }
+}
+
+/// Runs a scenario in virtual time with one seed after the other.
+fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Ended {
+    let earlier = args.series.earlier()?;
+    let first = args.seed.unwrap_or(1);
+    let mut results = Vec::new();
+    for seed in first..first.saturating_add(times) {
+        let choices = Choices {
+            seed: Some(seed),
+            time_profile: Some(args.time_profile.clone()),
+            service: Some(Target::Simulated),
+            hosts: Some(HostKind::Simulated),
+            ..Choices::default()
+        };
+        let (prepared, _) = read(catalogue, &args.scenario, &choices)?;
+        let (result, _) = in_virtual_time(&prepared);
+        if result.exit_code != exit::PASSED {
+            show(&result, None);
+        }
+        results.push(result);
+    }
+    let codes: Vec<u8> = results.iter().map(|r| r.exit_code).collect();
+    let shown = args.series.show(&results, earlier.as_ref());
+    let passed = codes.iter().filter(|c| **c == exit::PASSED).count();
+    print(&format!("{passed} of {times} runs passed\n"));
+    shown.map(|()| exit::most_telling(&codes))
+}
+
+fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
+    let choices = Choices {
+        seed: args.seed,
+        time_profile: Some(args.time_profile.clone()),
+        service: Some(Target::Simulated),
+        hosts: Some(HostKind::Simulated),
+        ..Choices::default()
+    };
+    let (prepared, text) = read(catalogue, &args.scenario, &choices)?;
+    if prepared.scenario.needs.contains(&Need::RealTime) {
+        let name = &prepared.scenario.name;
+        let reals = prepared.scenario.faults.iter().filter(|f| fault_row(f.kind).needs_real_time());
+        let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.kind)).collect();
+        let why = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+        return Err(CliError::inconclusive(format!(
+            "skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"
+        )));
+    }
+    let (mut result, history) = in_virtual_time(&prepared);
+    let redactor = Redactor::new(prepared.secrets());
+    if args.history {
+        print(&redactor.redact(&as_lines(&history)));
+        return Ok(result.exit_code);
+    }
+    let runs = args.output_dir.unwrap_or_else(runs_folder);
+    let started = rundir::Started::of(&prepared, &result.run.run_id, vlab_api::Timestamp::now());
+    let written = RunDir::create(&runs, &started, &text, &prepared.scenario.infra_env.resources).and_then(|dir| {
+        let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
+        std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
+        std::io::Write::flush(&mut file)?;
+        write_all(dir.path(), &result, &history, &redactor)?;
+        Ok(dir)
+    });
+    match written {
+        Ok(dir) => {
+            show(&result, Some(dir.path()));
+            Ok(result.exit_code)
+        }
+        Err(error) => {
+            // The verdict is known all the same; that nothing is left of it must not look like a pass.
+            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
+            show(&result, None);
+            Ok(result.exit_code)
+        }
+    }
+}
+
+/// One run in virtual time: its result and its history.
+fn in_virtual_time(prepared: &Prepared) -> (RunResult, Vec<vlab_model::history::Observation>) {
+    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
+    let mut versions = BTreeMap::new();
+    versions.insert("service".to_owned(), format!("simulated {}", vlab_drive::prepare::VERSION));
+    let info = prepared.info(&run_id, true, versions);
+    let started_at = virtual_time::BEGINNING;
+    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let simulated = virtual_time::simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    let history =
+        simulated.conductor.finish(simulated.now, if ending == Ending::Complete { "ended" } else { "cut short" });
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: info,
+        started_at,
+        finished_at: simulated.now,
+        how_to_repeat: prepared.how_to_repeat("simulate"),
+        ..RunResult::default()
+    };
+    virtual_time::ending_check(&mut result, &ending);
+    let found = std::mem::take(&mut result.checks);
+    judge_into(&mut result, prepared, &history);
+    result.checks = verdict::in_order(std::mem::take(&mut result.checks), found);
+    result.conclude();
+    (result, history)
+}
