@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::html::human_ms;
+use crate::text::human_ms;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// How the terminal is.

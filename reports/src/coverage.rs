@@ -86,6 +86,11 @@ impl Count {
         100.0 * self.reached as f64 / (self.all - self.unreachable).max(1) as f64
     }
 
+    /// Columns of a table: how many of all, per cent of all, and of what can be reached.
+    pub(crate) fn cell(self) -> String {
+        format!("{:>4} of {:<4} {:>5.1} % ({:>5.1} %)", self.reached, self.all, self.of_all(), self.of_reachable())
+    }
+
     fn in_words(self) -> String {
         format!("{} of {}, {:.1} % of what can be reached", self.reached, self.all, self.of_reachable())
     }
@@ -138,8 +143,8 @@ impl Coverage {
                 text,
                 "{:width$}  {}  {}  {:>5}",
                 section.title,
-                cell(section.count(false)),
-                cell(section.count(true)),
+                section.count(false).cell(),
+                section.count(true).cell(),
                 section.count(false).unreachable
             );
         }
@@ -203,74 +208,6 @@ impl Coverage {
         }
         text
     }
-
-    /// A page that needs nothing else.
-    pub fn html(&self) -> String {
-        let mut page = String::from(
-            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Coverage</title><style>\
-             body{font:14px/1.4 system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
-             table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:2px 8px;text-align:left;\
-             vertical-align:top}.yes{background:#d5ecd5}.maybe{background:#fdf0c4}.no{background:#f8d7d5}\
-             .never{background:#eee}summary{font-weight:600;cursor:pointer;margin-top:1em}</style></head><body>\
-             <h1>Coverage</h1>",
-        );
-        let _ = write!(
-            page,
-            "<p>{} runs on the built-in service, {} on another one.</p><table><tr><th></th><th>built-in service</th>\
-             <th>another service</th><th>cannot be reached</th></tr>",
-            self.simulated_runs, self.real_runs
-        );
-        for section in &self.sections {
-            let (simulated, real) = (section.count(false), section.count(true));
-            let _ = write!(
-                page,
-                "<tr><th><a href=\"#{}\">{}</a></th><td>{}</td><td>{}</td><td>{}</td></tr>",
-                escape(&section.id),
-                escape(&section.title),
-                cell(simulated),
-                cell(real),
-                simulated.unreachable
-            );
-        }
-        page.push_str("</table>");
-        for section in &self.sections {
-            let _ = write!(
-                page,
-                "<details open id=\"{}\"><summary>{}</summary><table><tr><th></th><th></th><th>built-in</th>\
-                 <th>another</th><th>first reached by, or why not</th></tr>",
-                escape(&section.id),
-                escape(&section.title)
-            );
-            for item in &section.items {
-                let first = item.simulated.first.as_ref().or(item.real.first.as_ref());
-                let why = first.or(item.reason.as_ref()).map_or("", String::as_str);
-                let class = |reached: &Reached| match (reached.runs, reached.possible, &item.reason) {
-                    (1.., ..) => "yes",
-                    (0, true, _) => "maybe",
-                    (0, false, Some(_)) => "never",
-                    (0, false, None) => "no",
-                };
-                let _ = write!(
-                    page,
-                    "<tr><td>{}</td><td>{}</td><td class=\"{}\">{}</td><td class=\"{}\">{}</td><td>{}</td></tr>",
-                    escape(&item.id),
-                    escape(&item.about),
-                    class(&item.simulated),
-                    yes(&item.simulated),
-                    class(&item.real),
-                    yes(&item.real),
-                    escape(why)
-                );
-            }
-            page.push_str("</table></details>");
-        }
-        page.push_str("</body></html>\n");
-        page
-    }
-}
-
-fn cell(count: Count) -> String {
-    format!("{:>4} of {:<4} {:>5.1} % ({:>5.1} %)", count.reached, count.all, count.of_all(), count.of_reachable())
 }
 
 fn sign(item: &Item) -> &'static str {
@@ -280,18 +217,6 @@ fn sign(item: &Item) -> &'static str {
         (false, false, Some(_)) => "–",
         (false, false, None) => "✗",
     }
-}
-
-fn yes(reached: &Reached) -> String {
-    match (reached.runs, reached.possible) {
-        (0, true) => "?".to_owned(),
-        (0, false) => "–".to_owned(),
-        (runs, _) => format!("{runs}"),
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod spread;
 pub mod timeline;
 
 mod pivot;
+mod text;
 mod write;
 
 pub use redact::{RedactingWriter, Redactor};

@@ -227,6 +227,8 @@ fn inside(secret: &str) -> Vec<String> {
 /// Every form in which `secret` may stand in a text.
 fn forms_of(secret: &str) -> Vec<String> {
     let json = json_escape(secret);
+    // Some writers escape apostrophes, too.
+    let html = crate::html::escape(secret);
     // Go's encoder writes these three characters by number.
     let go = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let mut forms = vec![
@@ -237,8 +239,9 @@ fn forms_of(secret: &str) -> Vec<String> {
         json.replace('/', "\\/"),
         json,
         go,
-        html_escape(secret),
-        html_escape(secret).replace("&#39;", "&apos;"),
+        html.replace('\'', "&#39;"),
+        html.replace('\'', "&apos;"),
+        html,
         url_encode(secret, "%20", true),
         url_encode(secret, "+", true),
         url_encode(secret, "%20", false),
@@ -279,12 +282,6 @@ fn forms_of(secret: &str) -> Vec<String> {
 fn json_escape(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()
-}
-
-fn html_escape(text: &str) -> String {
-    let mut out = String::new();
-    crate::html::escape_into(&mut out, text);
-    out
 }
 
 fn url_encode(text: &str, space: &str, upper: bool) -> String {

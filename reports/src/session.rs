@@ -12,7 +12,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestRerun, T
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 
-use crate::html::human_ms;
+use crate::text::human_ms;
 use vlab_judge::result::{RunResult, Verdict, exit};
 
 /// Version of `session.json`. Raised when the meaning of a member changes; new optional members do not raise it.

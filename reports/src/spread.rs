@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::html::human_ms;
+use crate::text::human_ms;
 use vlab_judge::result::RunResult;
 
 /// A change of a median by less than this, in percent, is noise.

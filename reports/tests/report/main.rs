@@ -111,17 +111,37 @@ fn console_is_safe_for_a_terminal() {
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
 }
 
-/// The page without what is the same in every page.
-fn body(page: &str) -> String {
-    let start = page.find("<body>").unwrap();
-    let end = page.rfind("<script>").unwrap();
-    page[start..end].replace("><", ">\n<")
+/// What a page has from `begin` to the next `end`, an element a line.
+fn fragment(page: &str, begin: &str, end: &str) -> String {
+    let page = &page[page.find(begin).unwrap_or_else(|| panic!("no {begin} in {page}"))..];
+    let length = page[1..].find(end).map_or(page.len(), |i| i + 1);
+    page[..length].replace("><", ">\n<")
+}
+
+#[rstest]
+#[case("header", "<header>", "</header>")]
+#[case("failures", "<section id=\"failures\">", "</section>")]
+#[case("labels", "<div class=\"labels\">", "<div class=\"scroll\"")]
+#[case("lane_of_the_user", "<rect class=\"lane user\"", "<rect class=\"lane ")]
+#[case("lane_of_a_fault", "<rect class=\"lane fault\"", "<rect class=\"lane ")]
+#[case("first_failure", "<line class=\"failed\"", "</svg>")]
+#[case("legend", "<ul class=\"legend\">", "</ul>")]
+#[case("durations", "<section id=\"durations\">", "</section>")]
+#[case("checks", "<section id=\"checks\">", "</section>")]
+#[case("events", "<section id=\"events\">", "<tr><td>80 ms")]
+#[case("about", "<section id=\"about\">", "</section>")]
+fn page_of_a_failed_run(#[case] name: &str, #[case] begin: &str, #[case] end: &str) {
+    let (result, history) = sample::sno_failed();
+    let page = html::render(&result, &history, &Redactor::default());
+    insta::assert_snapshot!(format!("page_{name}"), fragment(&page, begin, end));
 }
 
 #[test]
-fn page_of_a_small_history() {
-    let (result, history) = sample::sno_failed();
-    insta::assert_snapshot!(body(&html::render(&result, &history, &Redactor::default())));
+fn page_of_what_a_fleet_measured() {
+    let (result, history) = sample::fleet(60, 0);
+    let page = html::render(&result, &history, &Redactor::default());
+    insta::assert_snapshot!("page_measured", fragment(&page, "<section id=\"load\">", "</section>"));
+    insta::assert_snapshot!("page_group", fragment(&page, "<rect class=\"lane group\"", "<rect class=\"lane "));
 }
 
 #[test]
@@ -233,7 +253,8 @@ fn hostile_names_stay_text() {
         assert_eq!(page.matches(word).count(), ours.matches(word).count(), "{word}");
     }
     assert!(!page.contains('\u{1b}') && !page.contains('\0'));
-    let data = page.split("id=\"data\">").nth(1).and_then(|p| p.split("</script>").next()).unwrap();
+    let data =
+        page.split("id=\"data\" type=\"application/json\">").nth(1).and_then(|p| p.split("</script>").next()).unwrap();
     let data: serde_json::Value = serde_json::from_str(data).unwrap();
     assert!(data["strings"].as_array().unwrap().iter().any(|s| s.as_str().is_some_and(|s| s.starts_with("</script>"))));
 }
@@ -251,6 +272,29 @@ fn three_hundred_thousand_observations_make_a_page_of_bounded_size() {
     assert!(page.len() <= html::LARGEST_PAGE, "{}", page.len());
     assert!(page.contains("8,000 hosts") && page.contains("2,000 hosts"));
     assert!(page.contains("all are in <code>history.jsonl</code>"));
+}
+
+#[test]
+fn names_of_any_length_fit() {
+    let (mut result, mut history) = sample::sno_failed();
+    let long = |i: usize| format!("{i} {}", "x".repeat(300_000));
+    for i in 0..24 {
+        let what = What::Fault {
+            name: long(i),
+            phase: "begin".into(),
+            inject: String::new(),
+            host: None,
+            cluster: None,
+            detail: String::new(),
+        };
+        let observation = Observation { what, ..history[0].clone() };
+        history.push(observation);
+        result.environment.insert(long(i), "x".into());
+        result.run.versions.insert(long(i), "x".into());
+    }
+    let page = html::render(&result, &history, &Redactor::default());
+    assert!(page.len() <= html::LARGEST_PAGE, "{}", page.len());
+    assert!(page.contains("host installs"), "nothing else had to go");
 }
 
 #[test]

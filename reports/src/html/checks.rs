@@ -1,0 +1,175 @@
+//! What was checked: failures in full, then everything in a table, and durations against their budgets.
+
+use maud::{Markup, html};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
+
+use super::Page;
+use crate::text::{human, human_ms};
+
+/// Failures told in full, and durations, at most.
+const CARDS: usize = 50;
+const BARS: usize = 200;
+
+impl Page<'_> {
+    /// What went wrong, in full, before anything else.
+    pub(super) fn failures(&self) -> Markup {
+        let bad: Vec<&CheckResult> = self.result.by_urgency().into_iter().filter(|c| c.verdict.urgency() < 2).collect();
+        let told = bad.len().min(self.limits.checks).min(CARDS);
+        html! {
+            @if !bad.is_empty() {
+                section #failures {
+                    h2 { "What went wrong" }
+                    @for check in &bad[..told] { (self.card(check)) }
+                    @if told < bad.len() {
+                        p.note { (bad.len() - told) " more are in " code { "result.json" } "." }
+                    }
+                }
+            }
+        }
+    }
+
+    fn card(&self, check: &CheckResult) -> Markup {
+        let class = check.verdict.as_str();
+        let said = [check.message.as_str(), check.verdict.reason().unwrap_or_default()];
+        let last_things = &check.last_things[check.last_things.len().saturating_sub(10)..];
+        html! {
+            article.card.(class) {
+                h3 {
+                    span.tag.(class) { (class) } " " (self.text(&check.name)) " "
+                    span.kind { (check.kind.as_str()) }
+                }
+                (self.place(check))
+                @for text in said.into_iter().filter(|text| !text.is_empty()) { p { (self.text(text)) } }
+                @if !check.expected.is_empty() || !check.seen.is_empty() {
+                    dl.versus {
+                        div { dt { "Expected" } dd { (self.text(&check.expected)) } }
+                        div { dt { "Seen" } dd { (self.text(&check.seen)) } }
+                    }
+                }
+                @if !last_things.is_empty() {
+                    h4 { "The last things it did" }
+                    ol.last { @for thing in last_things { li { (self.text(thing)) } } }
+                }
+            }
+        }
+    }
+
+    /// On what a check went wrong, and when.
+    fn place(&self, check: &CheckResult) -> Markup {
+        let subject = check.subject.as_ref().map(|subject| html! { b { (self.text(subject)) } });
+        let at = check.at.map(|at| html! { "at " (human(self.timeline.offset(at))) });
+        let seq = check.seq.map(|seq| html! { "observation " (seq) });
+        let parts: Vec<Markup> = [subject, at, seq].into_iter().flatten().collect();
+        html! {
+            @if !parts.is_empty() {
+                p.place {
+                    @for (i, part) in parts.iter().enumerate() { @if i > 0 { " · " } (part) }
+                }
+            }
+        }
+    }
+
+    pub(super) fn durations(&self) -> Markup {
+        let mut sorted: Vec<&DurationResult> = self.result.durations.iter().collect();
+        sorted.sort_by_key(|d| d.met() != Some(false));
+        let told = sorted.len().min(self.limits.checks).min(BARS);
+        html! {
+            @if !sorted.is_empty() {
+                section #durations {
+                    h2 { "Durations against budgets" }
+                    table.bars { tbody { @for duration in &sorted[..told] { (self.duration(duration)) } } }
+                    @if told < sorted.len() { (all_in_result(sorted.len())) }
+                }
+            }
+        }
+    }
+
+    fn duration(&self, d: &DurationResult) -> Markup {
+        let took = d.took_ms.unwrap_or(0.0).max(0.0);
+        let whole = took.max(d.budget_ms.unwrap_or(0.0)).max(f64::MIN_POSITIVE) * 1.08;
+        let class = match d.met() {
+            Some(true) => "ok",
+            Some(false) => "bad",
+            None => "none",
+        };
+        let filled = if d.took_ms.is_none() { 100.0 } else { took / whole * 100.0 };
+        html! {
+            tr class=(class) {
+                th scope="row" { (self.named(&d.name, d.subject.as_deref())) }
+                td.bar {
+                    div {
+                        span.fill style={ "width:" (format_args!("{filled:.2}")) "%" } {}
+                        @if let Some(budget) = d.budget_ms {
+                            span.limit style={ "left:" (format_args!("{:.2}", budget / whole * 100.0)) "%" } {}
+                        }
+                    }
+                }
+                td {
+                    @match (d.took_ms, d.budget_ms) {
+                        (Some(took), Some(budget)) => {
+                            b { (human_ms(took)) } " of " (human_ms(budget)) " "
+                            i { (self.text(d.budget_source.as_deref().unwrap_or_default())) }
+                        }
+                        (Some(took), None) => { b { (human_ms(took)) } }
+                        (None, Some(budget)) => { b { "never" } ", " (human_ms(budget)) " allowed" }
+                        (None, None) => { b { "never" } }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn checks(&self) -> Markup {
+        let checks = self.result.by_urgency();
+        let told = checks.len().min(self.limits.checks);
+        html! {
+            @if !checks.is_empty() {
+                section #checks {
+                    h2 { "Everything that was checked" }
+                    table.checks { tbody { @for check in &checks[..told] { (self.check(check)) } } }
+                    @if told < checks.len() { (all_in_result(checks.len())) }
+                }
+            }
+        }
+    }
+
+    fn check(&self, check: &CheckResult) -> Markup {
+        let class = check.verdict.as_str();
+        let sign = match check.verdict {
+            CheckVerdict::Passed => "✓",
+            CheckVerdict::Failed => "✗",
+            CheckVerdict::Skipped { .. } => "–",
+            CheckVerdict::Inconclusive { .. } => "?",
+        };
+        let kind = match check.kind {
+            CheckKind::Leak => "leaks",
+            kind => kind.as_str(),
+        };
+        let more = [("expected", &check.expected), ("seen", &check.seen)];
+        let more = more.into_iter().filter(|(_, text)| !text.is_empty() && check.verdict != CheckVerdict::Passed);
+        html! {
+            tr class=(class) {
+                td.sign title=(class) { (sign) }
+                td.kind { (kind) }
+                th scope="row" { (self.named(&check.name, check.subject.as_deref())) }
+                td {
+                    (self.text(check.verdict.reason().unwrap_or(&check.message)))
+                    @for (name, text) in more { br; small { (name) ": " (self.text(text)) } }
+                }
+            }
+        }
+    }
+
+    /// The name of something, and the host or cluster that it is about.
+    pub(super) fn named(&self, name: &str, subject: Option<&str>) -> Markup {
+        html! {
+            (self.text(name))
+            @if let Some(subject) = subject { i { (self.text(subject)) } }
+        }
+    }
+}
+
+/// The page shows only the first ones.
+pub(super) fn all_in_result(all: usize) -> Markup {
+    html! { p.note { "All " (all) " are in " code { "result.json" } "." } }
+}
