@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 use vlab_model::settings::{HostTiming, Span};
 
-use crate::fault::{ClusterIll, Ills, Mutation};
+use crate::fault::{ActiveFaults, ClusterFault, Mutation};
 use crate::hands::Observed;
 use crate::rng::{Purpose, Stream};
 
@@ -192,22 +192,22 @@ pub struct ControlPlane {
 /// What faults do to the inside of a cluster. It outlives an installation.
 #[derive(Debug, Default)]
 struct Wrong {
-    ills: Ills<ClusterIll>,
+    faults: ActiveFaults<ClusterFault>,
     /// Nodes that nobody reaches.
     cut: BTreeSet<usize>,
     /// Nodes whose certificate nobody approves, and the faults that say so.
     withheld: BTreeMap<usize, Arc<str>>,
     /// What had an effect and was not told yet: fault, node, and what it did.
-    struck: Vec<(Arc<str>, Option<usize>, &'static str)>,
+    effects: Vec<(Arc<str>, Option<usize>, &'static str)>,
 }
 
 impl Wrong {
     /// Is something of that kind wrong? If so, it has had an effect.
-    fn strikes(&mut self, test: impl Fn(&ClusterIll) -> bool, detail: &'static str) -> bool {
-        let found = self.ills.find(|ill| test(ill).then_some(()));
-        let struck = found.is_some();
-        self.struck.extend(found.map(|(fault, ())| (fault, None, detail)));
-        struck
+    fn is_active(&mut self, test: impl Fn(&ClusterFault) -> bool, detail: &'static str) -> bool {
+        let found = self.faults.find(|fault| test(fault).then_some(()));
+        let active = found.is_some();
+        self.effects.extend(found.map(|(fault, ())| (fault, None, detail)));
+        active
     }
 }
 
@@ -246,13 +246,13 @@ impl ControlPlane {
     // --- what a fault can do ---------------------------------------------------------------------------------------
 
     /// Puts something wrong on the cluster.
-    pub(crate) fn afflict(&mut self, fault: &Arc<str>, ill: ClusterIll) {
-        self.wrong.ills.add(fault, ill);
+    pub(crate) fn inject(&mut self, name: &Arc<str>, fault: ClusterFault) {
+        self.wrong.faults.add(name, fault);
     }
 
     /// Takes off what the fault put on; what waited for that goes on.
-    pub(crate) fn relieve(&mut self, now: Timestamp, fault: &str) -> Vec<Happening> {
-        self.wrong.ills.remove(fault);
+    pub(crate) fn clear(&mut self, now: Timestamp, fault: &str) -> Vec<Happening> {
+        self.wrong.faults.remove(fault);
         self.advance(now)
     }
 
@@ -281,12 +281,12 @@ impl ControlPlane {
     }
 
     /// What had an effect since the last call: fault, node, and what it did.
-    pub(crate) fn take_struck(&mut self) -> Vec<(Arc<str>, Option<usize>, &'static str)> {
-        std::mem::take(&mut self.wrong.struck)
+    pub(crate) fn take_effects(&mut self) -> Vec<(Arc<str>, Option<usize>, &'static str)> {
+        std::mem::take(&mut self.wrong.effects)
     }
 
-    fn has(&self, test: impl Fn(&ClusterIll) -> bool) -> bool {
-        self.wrong.ills.has(test)
+    fn has(&self, test: impl Fn(&ClusterFault) -> bool) -> bool {
+        self.wrong.faults.has(test)
     }
 
     fn draw(&mut self, span: Span) -> std::time::Duration {
@@ -326,7 +326,7 @@ impl ControlPlane {
     /// Does an API server (and with it the machine-config server) answer? The temporary one lives on the bootstrap and ends
     /// with its reboot; the permanent one needs a ready master and etcd away from the bootstrap.
     pub fn api_is_up(&self) -> bool {
-        self.api_could_be_up() && !self.has(|ill| *ill == ClusterIll::NoApi)
+        self.api_could_be_up() && !self.has(|fault| *fault == ClusterFault::NoApi)
     }
 
     /// Can something be written into the cluster? A real one that is looked at says so itself.
@@ -340,7 +340,7 @@ impl ControlPlane {
             Phase::Temporary | Phase::Bootstrapped => {
                 !self.bootstrap_lost && self.bootstrap.is_none_or(|p| !self.wrong.cut.contains(&p))
             }
-            Phase::Pivoted if self.has(|ill| *ill == ClusterIll::QuorumLost) => false,
+            Phase::Pivoted if self.has(|fault| *fault == ClusterFault::QuorumLost) => false,
             Phase::Pivoted if self.is_single_node() => self.ready_masters() > 0,
             Phase::Pivoted => self.missing_for_quorum().is_none(),
         }
@@ -373,7 +373,7 @@ impl ControlPlane {
         if self.phase < Phase::Pivoted {
             return false;
         }
-        let by_fault = self.wrong.strikes(|ill| *ill == ClusterIll::QuorumLost, "etcd lost its quorum");
+        let by_fault = self.wrong.is_active(|fault| *fault == ClusterFault::QuorumLost, "etcd lost its quorum");
         let missing = self.missing_for_quorum().or_else(|| {
             let mut members = self.nodes.iter().filter(|(_, n)| n.etcd_member);
             members.next_back().filter(|_| by_fault).map(|(p, _)| *p)
@@ -607,8 +607,10 @@ impl ControlPlane {
         let waiting = self.nodes.iter().find(waiting).map(|(p, _)| *p);
         if self.api_could_be_up()
             && let Some(position) = waiting
-            && !self.wrong.strikes(|ill| *ill == ClusterIll::NoApi, "a node did not reach the API")
-            && !self.wrong.strikes(|ill| *ill == ClusterIll::NoMachineConfigServer, "a node did not get its ignition")
+            && !self.wrong.is_active(|fault| *fault == ClusterFault::NoApi, "a node did not reach the API")
+            && !self
+                .wrong
+                .is_active(|fault| *fault == ClusterFault::NoMachineConfigServer, "a node did not get its ignition")
         {
             let wait = self.draw(self.timing.configuring_to_joined);
             if let Some(node) = self.nodes.get_mut(&position) {
@@ -649,18 +651,18 @@ impl ControlPlane {
         }
         if self.phase == Phase::Temporary {
             // bootkube is done, but for the faults.
-            if self.wrong.strikes(|ill| *ill == ClusterIll::BootkubeFails, "bootkube failed") {
+            if self.wrong.is_active(|fault| *fault == ClusterFault::BootkubeFails, "bootkube failed") {
                 self.phase_due = Some(now + self.draw(self.timing.bootkube_done));
                 happened.push(Happening::BootkubeFailed);
                 return true;
             }
-            if self.wrong.strikes(|ill| *ill == ClusterIll::BootkubeHangs, "bootkube hangs") {
+            if self.wrong.is_active(|fault| *fault == ClusterFault::BootkubeHangs, "bootkube hangs") {
                 self.phase_due = Some(now + self.timing.installer_poll);
                 return true;
             }
         }
         if self.phase == Phase::Bootstrapped
-            && self.wrong.strikes(|ill| *ill == ClusterIll::EtcdStays, "etcd did not leave the bootstrap")
+            && self.wrong.is_active(|fault| *fault == ClusterFault::EtcdStays, "etcd did not leave the bootstrap")
         {
             self.phase_due = Some(now + self.timing.installer_poll);
             return true;
@@ -704,10 +706,10 @@ impl ControlPlane {
         }
         let withheld = self.wrong.withheld.get(&position).filter(|_| state == NodeState::Configuring).cloned();
         if !single && self.api_could_be_up() {
-            self.wrong.strikes(|ill| *ill == ClusterIll::NoApi, "a node did not reach the API");
+            self.wrong.is_active(|fault| *fault == ClusterFault::NoApi, "a node did not reach the API");
         }
         self.wrong
-            .struck
+            .effects
             .extend(withheld.iter().map(|by| (by.clone(), Some(position), "nobody approved its certificate")));
         // A node joins through the API; on a single node it is the API, and of those that are back etcd and the API come up first.
         let back = state == NodeState::Joined && self.nodes.get(&position).is_some_and(|n| n.etcd_member);
@@ -759,8 +761,9 @@ impl ControlPlane {
         if self.console_due.is_some_and(|d| d <= now) {
             // The console needs the whole control plane: look again until it is there.
             let could = self.ready_masters() >= self.control_plane_count as usize && self.api_is_up();
-            let console = |ill: &ClusterIll| matches!(ill, ClusterIll::OperatorDegraded(name) if name == "console");
-            if !could || self.wrong.strikes(console, "the operator did not become available") {
+            let console =
+                |fault: &ClusterFault| matches!(fault, ClusterFault::OperatorDegraded(name) if name == "console");
+            if !could || self.wrong.is_active(console, "the operator did not become available") {
                 self.console_due = Some(now + self.timing.installer_poll);
                 return true;
             }
@@ -774,8 +777,8 @@ impl ControlPlane {
         }
         let olm = self.olm_due.iter().find(|(_, at)| **at <= now).map(|(name, _)| name.clone());
         if let Some(name) = olm {
-            let this = |ill: &ClusterIll| matches!(ill, ClusterIll::OperatorDegraded(of) if *of == name);
-            if self.wrong.strikes(this, "the operator did not become available") {
+            let this = |fault: &ClusterFault| matches!(fault, ClusterFault::OperatorDegraded(of) if *of == name);
+            if self.wrong.is_active(this, "the operator did not become available") {
                 let later = now + self.timing.installer_poll;
                 self.olm_due.insert(name, later);
                 return true;

@@ -13,7 +13,7 @@ use vlab_api::types::*;
 use crate::archive::tar_gz;
 use crate::calls::{CONTROLLER, Calls, Outcome, Verdict};
 use crate::cluster::{Happening, LogReader, NodeState};
-use crate::fault::ClusterIll;
+use crate::fault::ClusterFault;
 use crate::installer::{ClusterBrief, HostBrief, ON_ITS_WAY};
 use crate::rng::{Purpose as Dice, Stream};
 use crate::world::{Timer, Who, World};
@@ -426,10 +426,11 @@ impl Controller {
             return self.call(w, Purpose::IsFinalizing, ops::get_cluster_without_hosts(id).request);
         };
         let stage = POST_INSTALL.iter().find(|(s, _)| s == step).and_then(|(_, stage)| *stage);
-        let stuck =
-            |ill: &ClusterIll| matches!(ill, ClusterIll::FinalizingStuck(at) if Some(*at) == stage).then_some(());
-        if let Some((fault, ())) = w.clusters[self.cluster as usize].ills.find(stuck) {
-            w.struck(now, &fault, None, Some(id), "the controller hangs");
+        let stuck = |fault: &ClusterFault| {
+            matches!(fault, ClusterFault::FinalizingStuck(at) if Some(*at) == stage).then_some(())
+        };
+        if let Some((fault, ())) = w.clusters[self.cluster as usize].faults.find(stuck) {
+            w.note_effect(now, &fault, None, Some(id), "the controller hangs");
             let wait = w.config.timing.controller_loop;
             return self.again(now, w, wait, Timer::FinalizingLoop);
         }

@@ -1,5 +1,5 @@
 //! What can be wrong with a simulated machine, with the network between machines and with the inside of a cluster. A fault is
-//! put on with a name and taken off with it; what it really did is told as an observation ([`What::Fault`], phase `effect`),
+//! injected under a name and cleared by it; what it really did is told as an observation ([`What::Fault`], phase `effect`),
 //! once for each thing that it hit.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use vlab_api::types::{FinalizingStage, HostStage};
 
 /// Something that is wrong with one machine.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ill {
+pub enum HostFault {
     /// It has no power.
     NoPower,
     /// What it sends to the service does not arrive, and no answer reaches it. Its neighbours still do.
@@ -65,15 +65,15 @@ pub enum Ill {
     NoCertificate,
 }
 
-impl Ill {
+impl HostFault {
     /// Does it keep the host from reaching the service?
     pub(crate) fn takes_offline(&self) -> bool {
-        matches!(self, Ill::Offline | Ill::NoUplink | Ill::NoAddress)
+        matches!(self, HostFault::Offline | HostFault::NoUplink | HostFault::NoAddress)
     }
 
     /// Does it keep the host from reaching anybody?
     pub(crate) fn cuts_uplink(&self) -> bool {
-        matches!(self, Ill::NoUplink | Ill::NoAddress)
+        matches!(self, HostFault::NoUplink | HostFault::NoAddress)
     }
 }
 
@@ -90,7 +90,7 @@ pub enum Garble {
 
 /// Something that is wrong with the inside of a cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ClusterIll {
+pub enum ClusterFault {
     /// bootkube does not come to an end.
     BootkubeHangs,
     /// bootkube fails and is started again, for ever.
@@ -126,25 +126,25 @@ pub enum Mutation {
 
 /// What is wrong with one thing, by the name of the fault. A healthy thing (most of them) costs an empty list.
 #[derive(Clone, Debug)]
-pub(crate) struct Ills<T>(Vec<(Arc<str>, T)>);
+pub(crate) struct ActiveFaults<T>(Vec<(Arc<str>, T)>);
 
-impl<T> Default for Ills<T> {
+impl<T> Default for ActiveFaults<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Ills<T> {
-    pub(crate) fn add(&mut self, fault: &Arc<str>, ill: T) {
-        self.0.push((Arc::clone(fault), ill));
+impl<T> ActiveFaults<T> {
+    pub(crate) fn add(&mut self, name: &Arc<str>, fault: T) {
+        self.0.push((Arc::clone(name), fault));
     }
 
-    /// Takes all off that the fault put on.
-    pub(crate) fn remove(&mut self, fault: &str) -> Vec<T> {
+    /// Removes everything that the fault of that name injected.
+    pub(crate) fn remove(&mut self, name: &str) -> Vec<T> {
         let mut removed = Vec::new();
         let mut i = 0;
         while i < self.0.len() {
-            if *self.0[i].0 == *fault {
+            if *self.0[i].0 == *name {
                 removed.push(self.0.remove(i).1);
             } else {
                 i += 1;
@@ -158,11 +158,11 @@ impl<T> Ills<T> {
 
     /// The last one that is of the kind, and whose it is.
     pub(crate) fn find<U>(&self, pick: impl Fn(&T) -> Option<U>) -> Option<(Arc<str>, U)> {
-        self.0.iter().rev().find_map(|(fault, ill)| pick(ill).map(|found| (Arc::clone(fault), found)))
+        self.0.iter().rev().find_map(|(name, fault)| pick(fault).map(|found| (Arc::clone(name), found)))
     }
 
     pub(crate) fn has(&self, test: impl Fn(&T) -> bool) -> bool {
-        self.0.iter().any(|(_, ill)| test(ill))
+        self.0.iter().any(|(_, fault)| test(fault))
     }
 }
 

@@ -10,7 +10,7 @@ use vlab_model::history::What;
 
 use crate::cluster::ControlPlane;
 use crate::controller::{Controller, State};
-use crate::fault::{ClusterIll, Ill};
+use crate::fault::{ClusterFault, HostFault};
 use crate::hands::{Observed, Ran, Work};
 use crate::host::{Agent, Host};
 use crate::network::Reachability;
@@ -190,38 +190,38 @@ impl Fleet {
     }
 
     /// Puts something wrong on a host. All these are `false` when there is no such host or cluster.
-    pub fn afflict(&mut self, now: Timestamp, position: usize, fault: &Arc<str>, ill: Ill) -> bool {
-        self.with_host(position, |h, w| h.afflict(now, w, fault, ill))
+    pub fn inject(&mut self, now: Timestamp, position: usize, name: &Arc<str>, fault: HostFault) -> bool {
+        self.with_host(position, |h, w| h.inject(now, w, name, fault))
     }
 
     /// How well `from` reaches `to`, as its connectivity checks find it, while the fault lasts.
-    pub fn afflict_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
-        self.world.network.afflict_link(from, to, fault, how);
+    pub fn inject_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
+        self.world.network.inject_link(from, to, fault, how);
     }
 
     /// Puts something wrong on a cluster.
-    pub fn afflict_cluster(&mut self, now: Timestamp, cluster: usize, fault: &Arc<str>, ill: ClusterIll) -> bool {
+    pub fn inject_cluster(&mut self, now: Timestamp, cluster: usize, name: &Arc<str>, fault: ClusterFault) -> bool {
         let Some(site) = self.world.clusters.get_mut(cluster) else { return false };
-        if let ClusterIll::AddressTaken(address) = ill {
-            self.world.network.take_address(cluster, address, fault);
+        if let ClusterFault::AddressTaken(address) = fault {
+            self.world.network.take_address(cluster, address, name);
         }
-        site.ills.add(fault, ill.clone());
+        site.faults.add(name, fault.clone());
         self.world.plane(now, cluster, |plane| {
-            plane.afflict(fault, ill);
+            plane.inject(name, fault);
             Vec::new()
         });
         true
     }
 
     /// Takes off everything that the fault put on, from hosts, links and clusters.
-    pub fn relieve(&mut self, now: Timestamp, fault: &str) {
-        self.world.network.relieve(fault);
+    pub fn clear(&mut self, now: Timestamp, fault: &str) {
+        self.world.network.clear(fault);
         for host in &mut self.hosts {
-            host.relieve(now, &mut self.world, fault);
+            host.clear(now, &mut self.world, fault);
         }
         for cluster in 0..self.world.clusters.len() {
-            if !self.world.clusters[cluster].ills.remove(fault).is_empty() {
-                self.world.plane(now, cluster, |plane| plane.relieve(now, fault));
+            if !self.world.clusters[cluster].faults.remove(fault).is_empty() {
+                self.world.plane(now, cluster, |plane| plane.clear(now, fault));
             }
         }
     }

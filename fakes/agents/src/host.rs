@@ -19,7 +19,7 @@ use crate::archive::tar_gz;
 use crate::boot::{self, Found};
 use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
 use crate::cluster::{LogReader, NodeRole, NodeState};
-use crate::fault::{Garble, Ill, Ills};
+use crate::fault::{ActiveFaults, Garble, HostFault};
 use crate::hands::{Ran, Work};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
@@ -124,7 +124,7 @@ pub(crate) struct Host {
     own_id: Uuid,
     /// Its own first address while a fault gives it another one.
     own_address: Option<IpAddr>,
-    ills: Ills<Ill>,
+    faults: ActiveFaults<HostFault>,
     version: Arc<str>,
     runner: Option<Box<Runner>>,
     calls: Calls<Purpose>,
@@ -175,7 +175,7 @@ impl Host {
             cut_off: false,
             own_id: plan.host_id,
             own_address: None,
-            ills: Ills::default(),
+            faults: ActiveFaults::default(),
             version: Arc::clone(&w.config.agent_version),
             runner: None,
             calls: Calls::new(),
@@ -238,7 +238,7 @@ impl Host {
         if (tag >> 32) as u32 != self.epoch {
             return;
         }
-        let outcome = match self.strikes(now, w, Ill::takes_offline, "an answer did not reach it") {
+        let outcome = match self.is_active(now, w, HostFault::takes_offline, "an answer did not reach it") {
             true => Err(TransportError::Lost("the host's network is down".into())),
             false => outcome,
         };
@@ -258,7 +258,7 @@ impl Host {
 
     /// Power on, when it is off.
     pub(crate) fn switch_on(&mut self, now: Timestamp, w: &mut World) {
-        if self.powered || self.strikes(now, w, |ill| *ill == Ill::NoPower, "it could not be switched on") {
+        if self.powered || self.is_active(now, w, |fault| *fault == HostFault::NoPower, "it could not be switched on") {
             return;
         }
         self.powered = true;
@@ -307,7 +307,7 @@ impl Host {
     }
 
     fn boots_disk(&self) -> bool {
-        self.disk_boots && !self.plan.medium_first && !self.ills.has(|ill| *ill == Ill::BootsDiscovery)
+        self.disk_boots && !self.plan.medium_first && !self.faults.has(|fault| *fault == HostFault::BootsDiscovery)
     }
 
     fn boot(&mut self, now: Timestamp, w: &mut World) {
@@ -356,17 +356,22 @@ impl Host {
 
     fn booted(&mut self, now: Timestamp, w: &mut World) {
         self.configure_network(now, w);
-        w.network.set_up(self.position as usize, !self.ills.has(Ill::cuts_uplink));
-        self.strikes(now, w, |ill| *ill == Ill::NoAddress, "it got no address");
+        w.network.set_up(self.position as usize, !self.faults.has(HostFault::cuts_uplink));
+        self.is_active(now, w, |fault| *fault == HostFault::NoAddress, "it got no address");
         if self.boots_disk() {
             self.agent = Agent::Node;
             w.host_did(now, self.own_id, "booted-installed-os");
-            if !self.strikes(now, w, |ill| *ill == Ill::NeverJoins, "the installed system does not go on") {
+            if !self.is_active(now, w, |fault| *fault == HostFault::NeverJoins, "the installed system does not go on") {
                 self.become_node(now, w);
             }
         } else {
             if self.disk_boots {
-                self.strikes(now, w, |ill| *ill == Ill::BootsDiscovery, "the discovery image was booted again");
+                self.is_active(
+                    now,
+                    w,
+                    |fault| *fault == HostFault::BootsDiscovery,
+                    "the discovery image was booted again",
+                );
             }
             w.host_did(now, self.own_id, "booted-discovery");
             self.register(now, w);
@@ -391,77 +396,83 @@ impl Host {
     // --- faults ----------------------------------------------------------------------------------------------------
 
     /// The fault that is of that kind and hits now, noted as its effect.
-    fn stricken<U>(
+    fn active<U>(
         &self,
         now: Timestamp,
         w: &mut World,
-        pick: impl Fn(&Ill) -> Option<U>,
+        pick: impl Fn(&HostFault) -> Option<U>,
         detail: &'static str,
     ) -> Option<U> {
-        let (fault, found) = self.ills.find(pick)?;
-        w.struck(now, &fault, Some(self.own_id), None, detail);
+        let (fault, found) = self.faults.find(pick)?;
+        w.note_effect(now, &fault, Some(self.own_id), None, detail);
         Some(found)
     }
 
-    fn strikes(&self, now: Timestamp, w: &mut World, test: impl Fn(&Ill) -> bool, detail: &'static str) -> bool {
-        self.stricken(now, w, |ill| test(ill).then_some(()), detail).is_some()
+    fn is_active(
+        &self,
+        now: Timestamp,
+        w: &mut World,
+        test: impl Fn(&HostFault) -> bool,
+        detail: &'static str,
+    ) -> bool {
+        self.active(now, w, |fault| test(fault).then_some(()), detail).is_some()
     }
 
     /// Puts a fault on. What shows at once is done at once; the rest when it comes to it.
-    pub(crate) fn afflict(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>, ill: Ill) {
-        self.ills.add(fault, ill.clone());
+    pub(crate) fn inject(&mut self, now: Timestamp, w: &mut World, name: &Arc<str>, fault: HostFault) {
+        self.faults.add(name, fault.clone());
         let position = self.position as usize;
-        match &ill {
-            Ill::NoPower if self.powered => {
+        match &fault {
+            HostFault::NoPower if self.powered => {
                 self.switch_off(now, w);
-                w.struck(now, fault, Some(self.own_id), None, "its power was cut");
+                w.note_effect(now, name, Some(self.own_id), None, "its power was cut");
             }
-            Ill::Offline => w.host_did(now, self.own_id, "network-lost"),
-            Ill::NoUplink => {
+            HostFault::Offline => w.host_did(now, self.own_id, "network-lost"),
+            HostFault::NoUplink => {
                 w.network.set_up(position, false);
                 w.host_did(now, self.own_id, "network-lost");
-                w.struck(now, fault, Some(self.own_id), None, "its cable was cut");
+                w.note_effect(now, name, Some(self.own_id), None, "its cable was cut");
                 self.uplink(now, w, false);
             }
-            Ill::IdOf(other) => self.plan.host_id = *other,
-            Ill::Address(address) => {
+            HostFault::IdOf(other) => self.plan.host_id = *other,
+            HostFault::Address(address) => {
                 let before = self.plan.change_address(&mut w.network, position, *address);
                 self.own_address = self.own_address.or(before);
             }
-            Ill::NoCertificate => self.certificate(now, w, Some(fault)),
+            HostFault::NoCertificate => self.certificate(now, w, Some(name)),
             _ => {}
         }
     }
 
     /// Takes off what the fault put on.
-    pub(crate) fn relieve(&mut self, now: Timestamp, w: &mut World, fault: &str) {
-        for ill in self.ills.remove(fault) {
+    pub(crate) fn clear(&mut self, now: Timestamp, w: &mut World, name: &str) {
+        for fault in self.faults.remove(name) {
             let position = self.position as usize;
-            match ill {
-                Ill::NoPower if self.plan.start_at <= now => self.switch_on(now, w),
-                Ill::NoPower => w.at(self.plan.start_at, self.me(), self.epoch, Timer::SwitchOn),
-                Ill::Offline | Ill::NoUplink | Ill::NoAddress => {
-                    if !self.ills.has(Ill::cuts_uplink) {
+            match fault {
+                HostFault::NoPower if self.plan.start_at <= now => self.switch_on(now, w),
+                HostFault::NoPower => w.at(self.plan.start_at, self.me(), self.epoch, Timer::SwitchOn),
+                HostFault::Offline | HostFault::NoUplink | HostFault::NoAddress => {
+                    if !self.faults.has(HostFault::cuts_uplink) {
                         w.network.set_up(position, self.agent != Agent::Down);
                         self.uplink(now, w, true);
                     }
-                    if !self.ills.has(Ill::takes_offline) {
+                    if !self.faults.has(HostFault::takes_offline) {
                         w.host_did(now, self.own_id, "network-back");
                     }
                 }
-                Ill::SilentAgent => w.at(now, self.me(), self.epoch, Timer::Poll),
-                Ill::IdOf(_) => self.plan.host_id = self.own_id,
+                HostFault::SilentAgent => w.at(now, self.me(), self.epoch, Timer::Poll),
+                HostFault::IdOf(_) => self.plan.host_id = self.own_id,
                 // Somebody puts the boot order right and restarts the machine, if it has come up wrong.
-                Ill::BootsDiscovery if self.disk_boots && !matches!(self.agent, Agent::Down | Agent::Node) => {
+                HostFault::BootsDiscovery if self.disk_boots && !matches!(self.agent, Agent::Down | Agent::Node) => {
                     self.reboot(now, w);
                 }
-                Ill::StuckAt(_) if self.hangs() => {
+                HostFault::StuckAt(_) if self.hangs() => {
                     self.stuck = None;
                     self.installer_next_line(now, w);
                 }
-                Ill::NeverJoins if self.agent == Agent::Node => self.become_node(now, w),
-                Ill::NoCertificate => self.certificate(now, w, None),
-                Ill::Address(_) => {
+                HostFault::NeverJoins if self.agent == Agent::Node => self.become_node(now, w),
+                HostFault::NoCertificate => self.certificate(now, w, None),
+                HostFault::Address(_) => {
                     if let Some(own) = self.own_address.take() {
                         self.plan.change_address(&mut w.network, position, own);
                     }
@@ -498,7 +509,7 @@ impl Host {
     /// Down and up again, by the fault.
     pub(crate) fn crash(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
         if self.powered {
-            w.struck(now, fault, Some(self.own_id), None, "it was restarted");
+            w.note_effect(now, fault, Some(self.own_id), None, "it was restarted");
             self.reboot(now, w);
         }
     }
@@ -506,7 +517,7 @@ impl Host {
     /// The agent ends and is started again. Its installer is a program of its own and goes on.
     pub(crate) fn restart_agent(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
         if matches!(self.agent, Agent::Registering | Agent::Running | Agent::Frozen) {
-            w.struck(now, fault, Some(self.own_id), None, "its agent was started again");
+            w.note_effect(now, fault, Some(self.own_id), None, "its agent was started again");
             w.host_did(now, self.own_id, "agent-exited");
             self.steps = Vec::new();
             self.cache = Vec::new();
@@ -537,7 +548,7 @@ impl Host {
 
     fn dispatch(&mut self, now: Timestamp, w: &mut World, call: u32) {
         let Some(request) = self.calls.request(call) else { return };
-        if self.cut_off || self.strikes(now, w, Ill::takes_offline, "what it sent did not arrive") {
+        if self.cut_off || self.is_active(now, w, HostFault::takes_offline, "what it sent did not arrive") {
             let at = now + w.config.timing.request_timeout;
             w.at(at, self.me(), self.epoch, Timer::NoAnswer(call));
         } else {
@@ -578,7 +589,7 @@ impl Host {
         }
         self.agent = Agent::Registering;
         self.runner = None;
-        self.strikes(now, w, |ill| matches!(ill, Ill::IdOf(_)), "it registered under the other host's id");
+        self.is_active(now, w, |fault| matches!(fault, HostFault::IdOf(_)), "it registered under the other host's id");
         let params =
             HostCreateParams { host_id: self.plan.host_id, discovery_agent_version: Some(self.version.to_string()) };
         let request = ops::register_host(self.plan.infra_env_id, &params).request;
@@ -654,11 +665,11 @@ impl Host {
             return;
         }
         let (infra_env, host) = (runner.infra_env, runner.host);
-        if self.strikes(now, w, |ill| *ill == Ill::SilentAgent, "it did not ask for instructions") {
+        if self.is_active(now, w, |fault| *fault == HostFault::SilentAgent, "it did not ask for instructions") {
             return;
         }
-        let skew = |ill: &Ill| if let Ill::Clock(by) = ill { Some(*by) } else { None };
-        let clock = now.as_secs() + self.stricken(now, w, skew, "it told the wrong time").unwrap_or(0);
+        let skew = |fault: &HostFault| if let HostFault::Clock(by) = fault { Some(*by) } else { None };
+        let clock = now.as_secs() + self.active(now, w, skew, "it told the wrong time").unwrap_or(0);
         let request = ops::get_next_steps(infra_env, host, clock).request;
         self.call(now, w, Purpose::Poll, request, &AGENT);
     }
@@ -694,8 +705,10 @@ impl Host {
             let restart = w.config.timing.agent_restart.at(self.durations.unit());
             return self.runner_ended(now, w, restart);
         }
-        let slow = |ill: &Ill| if let Ill::SlowPolls(every) = ill { Some(*every).filter(|e| *e > wait) } else { None };
-        let wait = self.stricken(now, w, slow, "it waited longer before it asked again").unwrap_or(wait);
+        let slow = |fault: &HostFault| {
+            if let HostFault::SlowPolls(every) = fault { Some(*every).filter(|e| *e > wait) } else { None }
+        };
+        let wait = self.active(now, w, slow, "it waited longer before it asked again").unwrap_or(wait);
         w.at(now + wait, self.me(), self.epoch, Timer::Poll);
     }
 
@@ -741,14 +754,14 @@ impl Host {
     }
 
     fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> Answer {
-        if self.strikes(now, w, |ill| *ill == Ill::NoMedia, "it cannot read the discovery medium") {
+        if self.is_active(now, w, |fault| *fault == HostFault::NoMedia, "it cannot read the discovery medium") {
             return steps::media_disconnected();
         }
         let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
         let World { network, clusters, open_dns, config, .. } = w;
         let of = self.plan.cluster.and_then(|c| clusters.get(c));
         let dns = self.plan.names(of.map_or(&*open_dns, |c| &c.plan.dns));
-        let healthy = Ills::default();
+        let healthy = ActiveFaults::default();
         let api_answers = |address| {
             let site = clusters.iter().find(|c| c.plan.api_vips.contains(&address));
             site.map(|c| c.plane.api_is_up())
@@ -758,9 +771,9 @@ impl Host {
             position: self.position as usize,
             plan: &self.plan,
             dns: &dns,
-            ills: &self.ills,
-            dns_ills: of.map_or(&healthy, |c| &c.ills),
-            struck: RefCell::default(),
+            faults: &self.faults,
+            dns_faults: of.map_or(&healthy, |c| &c.faults),
+            effects: RefCell::default(),
             network,
             api_answers: &api_answers,
         };
@@ -768,8 +781,8 @@ impl Host {
         if STEPS[kind].step_type == "inventory" {
             garble(&site, &mut answer);
         }
-        for (fault, detail) in site.struck.into_inner() {
-            w.struck(now, &fault, Some(self.own_id), None, detail);
+        for (fault, detail) in site.effects.into_inner() {
+            w.note_effect(now, &fault, Some(self.own_id), None, detail);
         }
         answer
     }
@@ -877,7 +890,7 @@ impl Host {
     }
 
     fn upload_logs(&mut self, now: Timestamp, w: &mut World, cluster: Uuid, whose: LogsFor) {
-        if self.strikes(now, w, |ill| *ill == Ill::NoLogs, "the logs that it announced were not sent") {
+        if self.is_active(now, w, |fault| *fault == HostFault::NoLogs, "the logs that it announced were not sent") {
             // A step is never answered; the installer has other things to do.
             return if whose == LogsFor::Installer {
                 self.installer_next_line(now, w)
@@ -1113,15 +1126,15 @@ impl Host {
                     Some(Task::Report(stage, _)) => Some(*stage),
                     _ => None,
                 };
-                let fails = |ill: &Ill| match ill {
-                    Ill::FailsAt(at, text) if Some(*at) == reported => Some(text.clone()),
+                let fails = |fault: &HostFault| match fault {
+                    HostFault::FailsAt(at, text) if Some(*at) == reported => Some(text.clone()),
                     _ => None,
                 };
-                if let Some(text) = self.stricken(now, w, fails, "its installer failed") {
+                if let Some(text) = self.active(now, w, fails, "its installer failed") {
                     return self.fail(now, w, &text);
                 }
-                let hangs = |ill: &Ill| matches!(ill, Ill::StuckAt(at) if Some(*at) == reported);
-                if self.strikes(now, w, hangs, "its installer hangs") {
+                let hangs = |fault: &HostFault| matches!(fault, HostFault::StuckAt(at) if Some(*at) == reported);
+                if self.is_active(now, w, hangs, "its installer hangs") {
                     self.stuck = self.installer.as_ref().map(|i| i.token);
                     return;
                 }
@@ -1234,8 +1247,8 @@ impl Host {
         let Some(Writing { stage, .. }) = self.installer.as_ref().filter(|i| !i.dead).and_then(|i| i.writing) else {
             return;
         };
-        let broken = |ill: &Ill| matches!(ill, Ill::DiskFailsAt(at) if percent >= *at);
-        if self.strikes(now, w, broken, "its disk failed") {
+        let broken = |fault: &HostFault| matches!(fault, HostFault::DiskFailsAt(at) if percent >= *at);
+        if self.is_active(now, w, broken, "its disk failed") {
             let what = if stage == HostStage::WritingImageToDisk { "write image" } else { "copy registry data" };
             let text = format!("failed to {what} to disk: write error after {percent}%: Input/output error");
             return self.fail(now, w, &text);
@@ -1427,8 +1440,10 @@ impl Host {
 
 /// What is wrong with the way in which a host tells its inventory.
 fn garble(site: &Site<'_>, answer: &mut Answer) {
-    let garbled =
-        site.ill(|ill| if let Ill::Inventory(how) = ill { Some(*how) } else { None }, "it sent a wrong inventory");
+    let garbled = site.active(
+        |fault| if let HostFault::Inventory(how) = fault { Some(*how) } else { None },
+        "it sent a wrong inventory",
+    );
     match garbled {
         None => {}
         Some(Garble::Malformed) => answer.output = "inventory of the machine: not available".to_owned(),

@@ -30,7 +30,7 @@ pub mod steps;
 mod world;
 
 pub use boot::{Boot, DiscoveryImage};
-pub use fault::{ClusterIll, Garble, Ill, Mutation};
+pub use fault::{ClusterFault, Garble, HostFault, Mutation};
 pub use fleet::{ConnectionUse, Fleet};
 pub use hands::{Hands, Observed, ObservedNode, Ran, Work};
 pub use host::Agent;

@@ -120,7 +120,7 @@ impl Network {
     }
 
     /// How `from` reaches `to` while the fault lasts.
-    pub(crate) fn afflict_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
+    pub(crate) fn inject_link(&mut self, from: usize, to: usize, fault: &Arc<str>, how: Reachability) {
         self.links.push(Link { fault: Arc::clone(fault), from, to, how });
     }
 
@@ -131,7 +131,7 @@ impl Network {
         self.free.clear();
     }
 
-    pub(crate) fn relieve(&mut self, fault: &str) {
+    pub(crate) fn clear(&mut self, fault: &str) {
         self.links.retain(|link| *link.fault != *fault);
         let before = self.taken.len();
         self.taken.retain(|_, by| **by != *fault);
@@ -152,8 +152,8 @@ impl Network {
     /// Everybody who answers at that address when the host at position `from` asks, with the id of each; and the faults that
     /// made a difference.
     pub(crate) fn paths(&self, from: usize, address: IpAddr) -> (Vec<(Uuid, Path)>, Vec<Arc<str>>) {
-        let mut struck = Vec::new();
-        let Some(me) = self.stations.get(from) else { return (Vec::new(), struck) };
+        let mut effects = Vec::new();
+        let Some(me) = self.stations.get(from) else { return (Vec::new(), effects) };
         let owners = self.owners.range((me.segment, address, 0)..=(me.segment, address, u32::MAX));
         let mut paths = Vec::new();
         for (&(_, _, position), &mac) in owners {
@@ -162,7 +162,7 @@ impl Network {
             let good_rtt = 0.1 + 0.5 * rng::fixed(self.seed, low, u64::from(high) + 1);
             let to = position as usize;
             let link = self.links.iter().rev().find(|link| link.from == from && link.to == to);
-            struck.extend(link.map(|link| Arc::clone(&link.fault)));
+            effects.extend(link.map(|link| Arc::clone(&link.fault)));
             let (rtt_ms, loss_percent, mtu) = match link.map_or(&Reachability::Good, |link| &link.how) {
                 Reachability::Good => ((good_rtt * 1000.0).round() / 1000.0, 0.0, i64::MAX),
                 Reachability::Cut => continue,
@@ -170,7 +170,7 @@ impl Network {
             };
             paths.push((other.host_id, Path { mac, rtt_ms, loss_percent, mtu }));
         }
-        (paths, struck)
+        (paths, effects)
     }
 
     /// Does a machine other than the one at `from` have that address in its network?

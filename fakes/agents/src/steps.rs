@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use vlab_api::types::*;
 use vlab_model::settings::{HostTiming, Span};
 
-use crate::fault::{ClusterIll, Ill, Ills};
+use crate::fault::{ActiveFaults, ClusterFault, HostFault};
 use crate::network::Network;
 use crate::plan::{DnsView, HostPlan};
 use crate::rng;
@@ -59,36 +59,36 @@ pub(crate) struct Site<'a> {
     pub(crate) plan: &'a HostPlan,
     pub(crate) dns: &'a DnsView,
     /// What is wrong with the host, and with the names and addresses of its cluster.
-    pub(crate) ills: &'a Ills<Ill>,
-    pub(crate) dns_ills: &'a Ills<ClusterIll>,
+    pub(crate) faults: &'a ActiveFaults<HostFault>,
+    pub(crate) dns_faults: &'a ActiveFaults<ClusterFault>,
     /// Faults that made the answer another one, and how.
-    pub(crate) struck: RefCell<Vec<(Arc<str>, &'static str)>>,
+    pub(crate) effects: RefCell<Vec<(Arc<str>, &'static str)>>,
     pub(crate) network: &'a mut Network,
     /// Does an API server answer at that address? `None`: no cluster of the fleet has that address.
     pub(crate) api_answers: &'a dyn Fn(IpAddr) -> Option<bool>,
 }
 
 impl Site<'_> {
-    fn strike(&self, fault: Arc<str>, detail: &'static str) {
-        self.struck.borrow_mut().push((fault, detail));
+    fn note_effect(&self, fault: Arc<str>, detail: &'static str) {
+        self.effects.borrow_mut().push((fault, detail));
     }
 
     /// What is wrong with the host in that way, noted.
-    pub(crate) fn ill<U>(&self, pick: impl Fn(&Ill) -> Option<U>, detail: &'static str) -> Option<U> {
-        let (fault, found) = self.ills.find(pick)?;
-        self.strike(fault, detail);
+    pub(crate) fn active<U>(&self, pick: impl Fn(&HostFault) -> Option<U>, detail: &'static str) -> Option<U> {
+        let (fault, found) = self.faults.find(pick)?;
+        self.note_effect(fault, detail);
         Some(found)
     }
 
     /// Addresses of a name as this host's DNS gives them.
     fn lookup(&self, name: &str) -> Vec<IpAddr> {
         let plain = name.trim_end_matches('.').to_ascii_lowercase();
-        let wrong = self.dns_ills.find(|ill| match ill {
-            ClusterIll::Dns(of, address) if *of == plain => Some(*address),
+        let wrong = self.dns_faults.find(|fault| match fault {
+            ClusterFault::Dns(of, address) if *of == plain => Some(*address),
             _ => None,
         });
         if let Some((fault, address)) = wrong {
-            self.strike(fault, "the DNS answered wrongly");
+            self.note_effect(fault, "the DNS answered wrongly");
             return address.into_iter().collect();
         }
         let found = self.dns.lookup(name);
@@ -96,14 +96,14 @@ impl Site<'_> {
             return found;
         }
         // A wildcard answers for what has no record of its own.
-        let wildcard = self.dns_ills.find(|ill| match ill {
-            ClusterIll::Dns(of, Some(address)) => {
+        let wildcard = self.dns_faults.find(|fault| match fault {
+            ClusterFault::Dns(of, Some(address)) => {
                 of.strip_prefix("*.").is_some_and(|domain| plain.ends_with(&format!(".{domain}"))).then_some(*address)
             }
             _ => None,
         });
         wildcard.map_or(found, |(fault, address)| {
-            self.strike(fault, "the DNS answered for a name that does not exist");
+            self.note_effect(fault, "the DNS answered for a name that does not exist");
             vec![address]
         })
     }
@@ -210,22 +210,22 @@ fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
         return Answer::failed(AGENT_FAILURE, format!("inventory: expected one argument and got {}", args.len()));
     }
     let plan = site.plan;
-    let called = |ill: &Ill| if let Ill::Hostname(name) = ill { Some(name.clone()) } else { None };
-    let hostname = site.ill(called, "it told another name").unwrap_or_else(|| plan.name.clone());
+    let called = |fault: &HostFault| if let HostFault::Hostname(name) = fault { Some(name.clone()) } else { None };
+    let hostname = site.active(called, "it told another name").unwrap_or_else(|| plan.name.clone());
     let mut inventory = plan.profile.instantiate(plan.index, &hostname, &plan.addresses);
-    let other = |ill: &Ill| matches!(ill, Ill::Address(_)).then_some(());
-    let _ = site.ill(other, "it told another one's address");
-    let cores = |ill: &Ill| if let Ill::Cores(n) = ill { Some(i64::from(*n)) } else { None };
-    if let Some(cores) = site.ill(cores, "it told fewer cores") {
+    let other = |fault: &HostFault| matches!(fault, HostFault::Address(_)).then_some(());
+    let _ = site.active(other, "it told another one's address");
+    let cores = |fault: &HostFault| if let HostFault::Cores(n) = fault { Some(i64::from(*n)) } else { None };
+    if let Some(cores) = site.active(cores, "it told fewer cores") {
         inventory.cpu.get_or_insert_default().count = Some(cores);
     }
-    let bytes = |ill: &Ill| if let Ill::MemoryBytes(n) = ill { i64::try_from(*n).ok() } else { None };
-    if let Some(bytes) = site.ill(bytes, "it told less memory") {
+    let bytes = |fault: &HostFault| if let HostFault::MemoryBytes(n) = fault { i64::try_from(*n).ok() } else { None };
+    if let Some(bytes) = site.active(bytes, "it told less memory") {
         let memory = inventory.memory.get_or_insert_default();
         (memory.physical_bytes, memory.usable_bytes) = (Some(bytes), Some(bytes));
     }
-    let bytes = |ill: &Ill| if let Ill::DiskBytes(n) = ill { i64::try_from(*n).ok() } else { None };
-    if let Some(bytes) = site.ill(bytes, "it told smaller disks") {
+    let bytes = |fault: &HostFault| if let HostFault::DiskBytes(n) = fault { i64::try_from(*n).ok() } else { None };
+    if let Some(bytes) = site.active(bytes, "it told smaller disks") {
         inventory.disks.iter_mut().flatten().for_each(|disk| disk.size_bytes = Some(bytes));
     }
     Answer::json(&inventory)
@@ -265,8 +265,8 @@ fn connectivity_to(site: &Site<'_>, other: &ConnectivityCheckHost) -> Connectivi
             let Ok(address) = text.parse::<IpAddr>() else { continue };
             let Some((own, on_link)) = outgoing(site.plan, address) else { continue };
             let own = &site.plan.profile.nics[own];
-            let (answering, struck) = site.network.paths(site.position, address);
-            struck.into_iter().for_each(|fault| site.strike(fault, "a connectivity check found the link bad"));
+            let (answering, effects) = site.network.paths(site.position, address);
+            effects.into_iter().for_each(|fault| site.note_effect(fault, "a connectivity check found the link bad"));
             if let Some(own_address) = on_link {
                 // One entry for each machine that answers: two of them are an address collision.
                 l2.extend(answering.iter().map(|(_, path)| {
@@ -441,7 +441,8 @@ fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> Answer {
     let ntp_sources = names
         .into_iter()
         .map(|name| {
-            let none = site.ill(|ill| (*ill == Ill::NoNtp).then_some(()), "no NTP source answered").is_some();
+            let none =
+                site.active(|fault| (*fault == HostFault::NoNtp).then_some(()), "no NTP source answered").is_some();
             let reachable = !none && (name == DEFAULT_NTP_SOURCE || site.dns.answers(name));
             // A clock follows one source and keeps the others in reserve.
             let state = match (reachable, synced) {
@@ -461,14 +462,14 @@ fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer
     let disk = site.plan.disk(&request.path);
     let answer =
         |ms: u32| DiskSpeedCheckResponse { io_sync_duration: Some(i64::from(ms)), path: Some(request.path.clone()) };
-    let broken = |ill: &Ill| (*ill == Ill::DiskFailsAt(0)).then_some(());
+    let broken = |fault: &HostFault| (*fault == HostFault::DiskFailsAt(0)).then_some(());
     match disk {
-        Some(_) if site.ill(broken, "the speed of its disk could not be measured").is_some() => {
+        Some(_) if site.active(broken, "the speed of its disk could not be measured").is_some() => {
             Answer::json(&answer(0)).with_exit(1, format!("{} cannot be written to", request.path))
         }
         Some(disk) => {
-            let slow = |ill: &Ill| if let Ill::FsyncMs(ms) = ill { Some(*ms) } else { None };
-            Answer::json(&answer(site.ill(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))
+            let slow = |fault: &HostFault| if let HostFault::FsyncMs(ms) = fault { Some(*ms) } else { None };
+            Answer::json(&answer(site.active(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))
         }
         None => Answer::json(&answer(0)).with_exit(1, format!("there is no disk {}", request.path)),
     }
@@ -484,8 +485,10 @@ fn registry(image: &str) -> &str {
 }
 
 fn can_pull(site: &Site<'_>, image: &str) -> bool {
-    let missing = |ill: &Ill| if let Ill::NoImage(part) = ill { image.contains(part).then_some(()) } else { None };
-    site.dns.answers(registry(image)) && site.ill(missing, "an image could not be pulled").is_none()
+    let missing = |fault: &HostFault| {
+        if let HostFault::NoImage(part) = fault { image.contains(part).then_some(()) } else { None }
+    };
+    site.dns.answers(registry(image)) && site.active(missing, "an image could not be pulled").is_none()
 }
 
 fn container_image_availability(site: &mut Site<'_>, args: &[String]) -> Answer {
@@ -558,7 +561,7 @@ fn verify_vips(site: &mut Site<'_>, args: &[String]) -> Answer {
             let verification = match address {
                 Some(a) if site.network.is_taken(site.position, a) => {
                     if let Some(fault) = site.network.taken_by(site.position, a) {
-                        site.strike(fault, "a virtual address was found to be taken");
+                        site.note_effect(fault, "a virtual address was found to be taken");
                     }
                     VipVerification::Failed
                 }

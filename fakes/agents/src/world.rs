@@ -11,7 +11,7 @@ use vlab_api::http::Request;
 use vlab_model::history::What;
 
 use crate::cluster::{ControlPlane, Happening};
-use crate::fault::{ClusterIll, Ills, Told};
+use crate::fault::{ActiveFaults, ClusterFault, Told};
 use crate::hands::{Hands, Work};
 use crate::network::Network;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
@@ -80,7 +80,7 @@ pub(crate) struct ClusterSite {
     pub(crate) plan: ClusterPlan,
     pub(crate) plane: ControlPlane,
     /// What is wrong with its names and addresses and with its controller. The plane has its own.
-    pub(crate) ills: Ills<ClusterIll>,
+    pub(crate) faults: ActiveFaults<ClusterFault>,
     scheduled: Option<Timestamp>,
     controller_told: bool,
 }
@@ -133,7 +133,13 @@ impl World {
         let index = u32::try_from(self.clusters.len()).unwrap_or(u32::MAX);
         let mut plane = ControlPlane::new(self.config.seed, index, plan.control_plane_count, &self.config.timing);
         plane.mutate(self.config.mutation);
-        self.clusters.push(ClusterSite { plan, plane, ills: Ills::default(), scheduled: None, controller_told: false });
+        self.clusters.push(ClusterSite {
+            plan,
+            plane,
+            faults: ActiveFaults::default(),
+            scheduled: None,
+            controller_told: false,
+        });
         self.clusters.len() - 1
     }
 
@@ -176,7 +182,7 @@ impl World {
     }
 
     /// A fault did something to that host, or to that cluster.
-    pub(crate) fn struck(
+    pub(crate) fn note_effect(
         &mut self,
         now: Timestamp,
         fault: &Arc<str>,
@@ -206,7 +212,7 @@ impl World {
         let mut happened = tell(&mut site.plane);
         happened.extend(site.plane.advance(now));
         let cluster_id = site.plan.cluster_id;
-        let struck = site.plane.take_struck();
+        let effects = site.plane.take_effects();
         let position = u32::try_from(cluster).unwrap_or(u32::MAX);
         let runs = site.plane.controller_runs();
         let told = std::mem::replace(&mut site.controller_told, runs);
@@ -223,9 +229,9 @@ impl World {
             (true, false) => self.at(now, Who::Controller(position), 0, Timer::ControllerStop),
             _ => {}
         }
-        for (fault, node, detail) in struck {
+        for (fault, node, detail) in effects {
             let host = node.and_then(|p| self.directory.get(p)).map(|ids| ids.host);
-            self.struck(now, &fault, host, host.is_none().then_some(cluster_id), detail);
+            self.note_effect(now, &fault, host, host.is_none().then_some(cluster_id), detail);
         }
         for happening in happened {
             let host = happening.host().and_then(|p| self.directory.get(p)).map(|ids| ids.host);

@@ -142,7 +142,7 @@ fn a_failure_is_reported_and_ends_the_installer(#[case] stage: HostStage) {
     service.install = true;
     let mut lab = Lab::new(fleet(1, 1, 0), service);
     let now = lab.now;
-    lab.fleet.afflict(now, 0, &"fire".into(), Ill::FailsAt(stage, "the disk caught fire".into()));
+    lab.fleet.inject(now, 0, &"fire".into(), HostFault::FailsAt(stage, "the disk caught fire".into()));
     lab.run(HOURS, |_| false);
     let reports: Vec<_> = lab.service.log.iter().filter_map(Sent::progress).collect();
     assert_eq!(reports.last(), Some(&("Failed".to_owned(), "the disk caught fire".to_owned())));
@@ -221,12 +221,12 @@ fn the_discovery_image_that_boots_again_registers_again() {
     service.install = true;
     let mut lab = Lab::new(fleet(1, 1, 0), service);
     let now = lab.now;
-    lab.fleet.afflict(now, 0, &"boot order".into(), Ill::BootsDiscovery);
+    lab.fleet.inject(now, 0, &"boot order".into(), HostFault::BootsDiscovery);
     lab.run(HOURS, |_| false);
     assert_eq!(lab.did("registered").len(), 2);
     assert!(lab.did("booted-installed-os").is_empty());
     let now = lab.now;
-    lab.fleet.relieve(now, "boot order");
+    lab.fleet.clear(now, "boot order");
     lab.run(HOURS, |lab| lab.fleet.is_finished());
     assert_eq!(lab.service.cluster_status, "installed");
 }

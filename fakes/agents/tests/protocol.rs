@@ -235,10 +235,10 @@ fn a_host_without_network_sends_nothing_and_recovers() {
     let mut lab = Lab::new(fleet(1, 1, 0), Service::new(1, 0));
     lab.run(Duration::from_secs(1000), |_| false);
     let from = lab.now;
-    assert!(lab.fleet.afflict(from, 0, &"cut".into(), Ill::Offline));
+    assert!(lab.fleet.inject(from, 0, &"cut".into(), HostFault::Offline));
     lab.run(Duration::from_secs(300), |_| false);
     let until = lab.now;
-    lab.fleet.relieve(until, "cut");
+    lab.fleet.clear(until, "cut");
     lab.run(HOUR, |_| false);
     assert!(!lab.service.log.iter().any(|s| s.at > from && s.at < until), "something got through");
     assert!(lab.service.log.iter().any(|s| s.at > until));
@@ -250,7 +250,7 @@ fn a_lost_medium_answers_256() {
     let mut lab = Lab::new(fleet(1, 1, 0), Service::new(1, 0));
     lab.run(Duration::from_secs(600), |_| false);
     let now = lab.now;
-    assert!(lab.fleet.afflict(now, 0, &"medium".into(), Ill::NoMedia));
+    assert!(lab.fleet.inject(now, 0, &"medium".into(), HostFault::NoMedia));
     lab.run(Duration::from_secs(120), |_| false);
     assert_eq!(answers(&lab, "inventory").last().unwrap()["exit_code"], 256);
 }

@@ -23,8 +23,8 @@ use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
 
 use crate::fault::hit::{Doing, Lookup, Outside, doing};
-use crate::fault::machine::{Deed, deed, has_machines};
-use crate::fault::{Engine, Hit, Order, Stage};
+use crate::fault::machine::{MachineFault, has_machines, machine_fault};
+use crate::fault::{Engine, Order, Present, ResolvedTarget};
 use crate::user::{Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -82,7 +82,7 @@ pub enum MachineOrder {
         /// Its name.
         name: String,
         /// What it does.
-        deed: Deed,
+        what: MachineFault,
         /// The machines, by name. Of a link the first ones; of what is done to a cluster its name.
         on: Vec<String>,
         /// Of a link the second ones.
@@ -96,7 +96,7 @@ pub enum MachineOrder {
 #[derive(Clone, Debug, PartialEq)]
 struct Armed {
     fault: String,
-    deed: Deed,
+    what: MachineFault,
     host: String,
     percent: u32,
 }
@@ -136,7 +136,7 @@ pub struct Conductor {
     faults: Engine,
     tasks: Vec<Task>,
     /// What is there for faults to hit.
-    stage: Stage,
+    present: Present,
     host_ids: Vec<Uuid>,
     until: Vec<Tracker>,
     ended_clusters: BTreeSet<Uuid>,
@@ -190,7 +190,7 @@ impl Conductor {
             fleet: Fleet::new(config, Vec::new(), Vec::new()),
             faults: Engine::new(&score.scenario.faults, score.info.seed, score.clock_scale),
             tasks: Vec::new(),
-            stage: Stage::default(),
+            present: Present::default(),
             user,
             recorder,
             host_ids,
@@ -474,7 +474,7 @@ impl Conductor {
     fn settle(&mut self, now: Timestamp) {
         self.now = now;
         loop {
-            self.faults.wake(now, &self.cast, &self.stage);
+            self.faults.wake(now, &self.cast, &self.present);
             let (faults, orders) = self.faults.take();
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
@@ -524,7 +524,7 @@ impl Conductor {
         if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
             let cluster = &scenario.clusters[index];
             if has_machines(&scenario, &cluster.name) {
-                self.stage.clusters.insert(cluster.name.clone());
+                self.present.clusters.insert(cluster.name.clone());
                 return;
             }
             let mut members = scenario
@@ -548,7 +548,7 @@ impl Conductor {
                 dns: DnsView::for_cluster(&cluster.name, &cluster.base_domain, &api, &ingress),
             };
             let position = self.fleet.add_cluster(plan);
-            self.stage.clusters.insert(cluster.name.clone());
+            self.present.clusters.insert(cluster.name.clone());
             self.fleet_cluster.insert(index, position);
         }
     }
@@ -560,7 +560,7 @@ impl Conductor {
         let (machines, members): (Vec<_>, Vec<_>) =
             scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.kind == HostKind::Vm);
         if !machines.is_empty() {
-            self.stage.hosts.extend(machines.iter().map(|host| host.name.clone()));
+            self.present.hosts.extend(machines.iter().map(|host| host.name.clone()));
             self.machine_orders.push(MachineOrder::Boot {
                 infra_env: ready.infra_env_id,
                 cluster: ready.cluster_id,
@@ -586,7 +586,7 @@ impl Conductor {
                 lab: leased.gateways().collect(),
                 leased: if host.dhcp { leased.clone() } else { HostAddresses::default() },
             });
-            self.stage.hosts.insert(host.name.clone());
+            self.present.hosts.insert(host.name.clone());
             plans.push(HostPlan {
                 index: u32::try_from(host.index).unwrap_or(u32::MAX),
                 name: host.name.clone(),
@@ -616,15 +616,15 @@ impl Conductor {
         }
         let (fault, hit) = match order {
             Order::Inject(fault, hit) => (fault, hit),
-            Order::Undo(fault, Hit::Service | Hit::Postgres | Hit::Gateway) => {
+            Order::Undo(fault, ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway) => {
                 return self.tasks.push(Task::Undo(fault.name.as_str().into()));
             }
             // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
             Order::Undo(..) if self.closing => return,
-            Order::Undo(fault, _) => return self.fleet.relieve(now, &fault.name),
+            Order::Undo(fault, _) => return self.fleet.clear(now, &fault.name),
         };
         let cluster = match &hit {
-            Hit::Cluster(name) => self.score.scenario.clusters.iter().position(|c| c.name == *name),
+            ResolvedTarget::Cluster(name) => self.score.scenario.clusters.iter().position(|c| c.name == *name),
             _ => None,
         };
         let doing = doing(&fault, &WhoIsWho { conductor: self, cluster });
@@ -638,39 +638,46 @@ impl Conductor {
             }
         };
         match (hit, doing) {
-            (Hit::Hosts(names), doing) => {
+            (ResolvedTarget::Hosts(names), doing) => {
                 for position in self.positions(&names) {
                     match &doing {
-                        Doing::Host(ill) => self.fleet.afflict(now, position, &name, ill.clone()),
+                        Doing::Host(ill) => self.fleet.inject(now, position, &name, ill.clone()),
                         Doing::Reboot => self.fleet.reboot(now, position, &name),
                         Doing::RestartAgent => self.fleet.restart_agent(now, position, &name),
                         Doing::Link(..) | Doing::Cluster(_) | Doing::Outside(_) => false,
                     };
                 }
             }
-            (Hit::Link { from, to }, Doing::Link(how, one_way)) => {
+            (ResolvedTarget::Link { from, to }, Doing::Link(how, one_way)) => {
                 let (from, to) = (self.positions(&from), self.positions(&to));
                 for &a in &from {
                     for &b in to.iter().filter(|b| **b != a) {
-                        self.fleet.afflict_link(a, b, &name, how);
+                        self.fleet.inject_link(a, b, &name, how);
                         if !one_way {
-                            self.fleet.afflict_link(b, a, &name, how);
+                            self.fleet.inject_link(b, a, &name, how);
                         }
                     }
                 }
             }
-            (Hit::Cluster(_), Doing::Cluster(ills)) => {
+            (ResolvedTarget::Cluster(_), Doing::Cluster(ills)) => {
                 if let Some(position) = cluster.and_then(|c| self.fleet_cluster.get(&c)).copied() {
                     for ill in ills {
-                        self.fleet.afflict_cluster(now, position, &name, ill);
+                        self.fleet.inject_cluster(now, position, &name, ill);
                     }
                 }
             }
-            (Hit::Service | Hit::Postgres | Hit::Gateway, Doing::Outside(what)) => {
+            (ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, Doing::Outside(what)) => {
                 self.tasks.push(Task::Do(name, what));
             }
             // The checker lets no fault hit what it cannot.
-            (Hit::Link { .. } | Hit::Cluster(_) | Hit::Service | Hit::Postgres | Hit::Gateway, _) => {}
+            (
+                ResolvedTarget::Link { .. }
+                | ResolvedTarget::Cluster(_)
+                | ResolvedTarget::Service
+                | ResolvedTarget::Postgres
+                | ResolvedTarget::Gateway,
+                _,
+            ) => {}
         }
     }
 
@@ -682,29 +689,27 @@ impl Conductor {
             Order::Undo(fault, hit) => (fault, hit, true),
         };
         let (on, to) = match hit {
-            Hit::Hosts(names) => (names.clone(), Vec::new()),
-            Hit::Link { from, to } => (from.clone(), to.clone()),
-            Hit::Cluster(name) => (vec![name.clone()], Vec::new()),
+            ResolvedTarget::Hosts(names) => (names.clone(), Vec::new()),
+            ResolvedTarget::Link { from, to } => (from.clone(), to.clone()),
+            ResolvedTarget::Cluster(name) => (vec![name.clone()], Vec::new()),
             _ => return None,
         };
         let scenario = &self.score.scenario;
         let is_machine = |name: &String| match hit {
-            Hit::Cluster(_) => has_machines(scenario, name),
+            ResolvedTarget::Cluster(_) => has_machines(scenario, name),
             _ => scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm),
         };
-        on.iter().any(is_machine).then(|| deed(fault, scenario).ok()).flatten().map(|deed| MachineOrder::Fault {
-            name: fault.name.clone(),
-            deed,
-            on,
-            to,
-            undo,
-        })
+        on.iter()
+            .any(is_machine)
+            .then(|| machine_fault(fault, scenario).ok())
+            .flatten()
+            .map(|what| MachineOrder::Fault { name: fault.name.clone(), what, on, to, undo })
     }
 
     /// Passes an order on, but for disks that are to fail later: these wait in [`Conductor::wrote`].
     fn order_machines(&mut self, mut order: MachineOrder) {
-        if let MachineOrder::Fault { name, deed, on, undo, .. } = &mut order
-            && let deed @ Deed::DiskFails { percent } = *deed
+        if let MachineOrder::Fault { name, what, on, undo, .. } = &mut order
+            && let what @ MachineFault::DiskFails { percent } = *what
         {
             if *undo {
                 // What has not failed yet does not any more, and needs no help.
@@ -718,7 +723,7 @@ impl Conductor {
                 let (now, later): (Vec<_>, Vec<_>) =
                     on.drain(..).partition(|host| so_far(host).unwrap_or(0) >= percent);
                 *on = now;
-                let armed = |host| Armed { fault: name.clone(), deed, host, percent };
+                let armed = |host| Armed { fault: name.clone(), what, host, percent };
                 self.armed.extend(later.into_iter().map(armed));
             }
             if on.is_empty() {
@@ -740,7 +745,7 @@ impl Conductor {
         self.armed = waiting;
         self.machine_orders.extend(due.into_iter().map(|armed| MachineOrder::Fault {
             name: armed.fault,
-            deed: armed.deed,
+            what: armed.what,
             on: vec![armed.host],
             to: Vec::new(),
             undo: false,
@@ -950,7 +955,7 @@ mod tests {
         conductor.start(now);
         let host = conductor.host_ids[0];
         let fault = conductor.score.scenario.faults[0].clone();
-        let hit = || Hit::Hosts(vec!["n-0".to_owned()]);
+        let hit = || ResolvedTarget::Hosts(vec!["n-0".to_owned()]);
         let writes = |conductor: &mut Conductor, info: &str| {
             let what = What::HostStage {
                 host,

@@ -18,7 +18,7 @@ use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Lasting, Subject
 
 /// What a fault hits, now that it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hit {
+pub enum ResolvedTarget {
     /// Hosts, by name, in order.
     Hosts(Vec<String>),
     /// The way between the first and the second.
@@ -42,14 +42,14 @@ pub enum Hit {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Put the fault on.
-    Inject(Fault, Hit),
+    Inject(Fault, ResolvedTarget),
     /// Take it off.
-    Undo(Fault, Hit),
+    Undo(Fault, ResolvedTarget),
 }
 
 /// What is there to be hit: hosts that are switched on or will be, and clusters that exist. By name.
 #[derive(Clone, Debug, Default)]
-pub struct Stage {
+pub struct Present {
     /// Hosts.
     pub hosts: BTreeSet<String>,
     /// Clusters.
@@ -61,7 +61,7 @@ enum State {
     /// It waits for its time, or for what it hits to be there.
     Waiting { tracker: Option<Tracker>, due: Option<Timestamp> },
     /// It is on.
-    On { hit: Hit, ends: Option<Timestamp>, until: Option<Tracker> },
+    On { hit: ResolvedTarget, ends: Option<Timestamp>, until: Option<Tracker> },
     /// It was.
     Over,
 }
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// Time has come to `now`, and all that was seen until then was told: begins and ends what is due.
-    pub fn wake(&mut self, now: Timestamp, cast: &Cast, stage: &Stage) {
+    pub fn wake(&mut self, now: Timestamp, cast: &Cast, present: &Present) {
         for i in 0..self.faults.len() {
             let live = &mut self.faults[i];
             match &mut live.state {
@@ -134,7 +134,7 @@ impl Engine {
                         *due = tracker.complete(cast).map(|_| now + then.under(self.clock_scale));
                     }
                     if due.is_some_and(|due| due <= now)
-                        && let Some(hit) = resolve(&live.fault, cast, stage, self.seed, live.stream)
+                        && let Some(hit) = resolve(&live.fault, cast, present, self.seed, live.stream)
                     {
                         self.begin(i, now, cast, hit);
                     }
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, i: usize, now: Timestamp, cast: &Cast, hit: Hit) {
+    fn begin(&mut self, i: usize, now: Timestamp, cast: &Cast, hit: ResolvedTarget) {
         let live = &mut self.faults[i];
         let fault = live.fault.clone();
         self.notes.extend(began(&fault, cast, &hit));
@@ -162,7 +162,10 @@ impl Engine {
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
         live.state = State::On { hit, ends, until: fault.until.map(Tracker::new) };
         // What happens to a program takes its time: whoever does it says when it is done.
-        let elsewhere = matches!(live.state, State::On { hit: Hit::Service | Hit::Postgres | Hit::Gateway, .. });
+        let elsewhere = matches!(
+            live.state,
+            State::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
+        );
         if fault_row(fault.kind).lasts == Lasting::Moment && !elsewhere {
             self.end(i, cast, "it happens in a moment");
         }
@@ -214,8 +217,8 @@ impl Engine {
 }
 
 /// What the fault hits; `None` while that is not there.
-fn resolve(fault: &Fault, cast: &Cast, stage: &Stage, seed: u64, stream: u64) -> Option<Hit> {
-    let there = |names: &[String]| names.iter().all(|n| stage.hosts.contains(n));
+fn resolve(fault: &Fault, cast: &Cast, present: &Present, seed: u64, stream: u64) -> Option<ResolvedTarget> {
+    let there = |names: &[String]| names.iter().all(|n| present.hosts.contains(n));
     match &fault.target {
         FaultTarget::Hosts { of, choose } => {
             let mut names: Vec<String> = match of {
@@ -240,15 +243,15 @@ fn resolve(fault: &Fault, cast: &Cast, stage: &Stage, seed: u64, stream: u64) ->
                 names.truncate(wanted);
                 names.sort();
             }
-            Some(Hit::Hosts(names))
+            Some(ResolvedTarget::Hosts(names))
         }
         FaultTarget::Link { from, to } => {
-            (there(from) && there(to)).then(|| Hit::Link { from: from.clone(), to: to.clone() })
+            (there(from) && there(to)).then(|| ResolvedTarget::Link { from: from.clone(), to: to.clone() })
         }
-        FaultTarget::Cluster(name) => stage.clusters.contains(name).then(|| Hit::Cluster(name.clone())),
-        FaultTarget::Service => Some(Hit::Service),
-        FaultTarget::Postgres => Some(Hit::Postgres),
-        FaultTarget::Gateway => Some(Hit::Gateway),
+        FaultTarget::Cluster(name) => present.clusters.contains(name).then(|| ResolvedTarget::Cluster(name.clone())),
+        FaultTarget::Service => Some(ResolvedTarget::Service),
+        FaultTarget::Postgres => Some(ResolvedTarget::Postgres),
+        FaultTarget::Gateway => Some(ResolvedTarget::Gateway),
     }
 }
 
@@ -264,7 +267,7 @@ fn note(name: &str, phase: FaultPhase, detail: impl Into<String>) -> What {
 }
 
 /// One line for each host that is hit, else one.
-fn began(fault: &Fault, cast: &Cast, hit: &Hit) -> Vec<What> {
+fn began(fault: &Fault, cast: &Cast, hit: &ResolvedTarget) -> Vec<What> {
     let line = |on: Option<&String>, in_cluster: Option<&String>, text: String| What::Fault {
         name: fault.name.clone(),
         phase: FaultPhase::Begin.as_str().to_owned(),
@@ -274,13 +277,17 @@ fn began(fault: &Fault, cast: &Cast, hit: &Hit) -> Vec<What> {
         detail: text,
     };
     match hit {
-        Hit::Hosts(names) => names.iter().map(|n| line(Some(n), None, format!("{} of {n}", fault.kind))).collect(),
-        Hit::Link { from, to } => {
+        ResolvedTarget::Hosts(names) => {
+            names.iter().map(|n| line(Some(n), None, format!("{} of {n}", fault.kind))).collect()
+        }
+        ResolvedTarget::Link { from, to } => {
             let text = format!("{} between {} and {}", fault.kind, from.join(", "), to.join(", "));
             vec![line(None, None, text)]
         }
-        Hit::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.kind))],
-        Hit::Service | Hit::Postgres | Hit::Gateway => vec![line(None, None, fault.kind.to_string())],
+        ResolvedTarget::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.kind))],
+        ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway => {
+            vec![line(None, None, fault.kind.to_string())]
+        }
     }
 }
 

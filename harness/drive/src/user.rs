@@ -81,7 +81,7 @@ pub struct Ready {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Deed {
+enum UserTask {
     CreateCluster(usize),
     CreateInfraEnv(usize),
     FetchImage(usize),
@@ -165,12 +165,12 @@ pub struct User {
     host_index: BTreeMap<Uuid, usize>,
     cluster_index: BTreeMap<Uuid, usize>,
     actions: Vec<PendingAction>,
-    todo: VecDeque<Deed>,
-    acting: Option<Deed>,
+    todo: VecDeque<UserTask>,
+    acting: Option<UserTask>,
     looking: Option<Look>,
     look_queue: VecDeque<Look>,
     next_look: Option<Timestamp>,
-    retry: Option<(Timestamp, Deed)>,
+    retry: Option<(Timestamp, UserTask)>,
     started: Option<Timestamp>,
     sends: Vec<Send>,
     seen: Vec<Seen>,
@@ -186,11 +186,11 @@ impl User {
     pub fn new(scenario: std::sync::Arc<Scenario>, config: UserConfig, host_ids: &[Uuid]) -> Self {
         let mut todo = VecDeque::new();
         for index in 0..scenario.clusters.len() {
-            todo.push_back(Deed::CreateCluster(index));
-            todo.push_back(Deed::CreateInfraEnv(index));
+            todo.push_back(UserTask::CreateCluster(index));
+            todo.push_back(UserTask::CreateInfraEnv(index));
         }
         if scenario.hosts.iter().any(|h| h.cluster.is_none()) {
-            todo.push_back(Deed::CreateInfraEnv(POOL));
+            todo.push_back(UserTask::CreateInfraEnv(POOL));
         }
         let hosts: Vec<HostState> = host_ids.iter().map(|id| HostState { id: *id, ..HostState::default() }).collect();
         let actions = scenario
@@ -327,7 +327,7 @@ impl User {
             return;
         }
         host.role_set = true;
-        self.todo.push_back(Deed::SetRole { host: index });
+        self.todo.push_back(UserTask::SetRole { host: index });
     }
 
     /// Installs a cluster that is ready and of which all hosts are known: a user waits for all hosts, not for enough.
@@ -347,7 +347,7 @@ impl User {
             .all(|h| self.hosts[h.index].known && self.hosts[h.index].cluster == self.clusters[index].id);
         if all_known {
             self.clusters[index].asked_to_install = true;
-            self.todo.push_back(Deed::Install(index));
+            self.todo.push_back(UserTask::Install(index));
         }
     }
 
@@ -364,11 +364,11 @@ impl User {
                 let index = pending.index;
                 let hosts = self.scenario.actions[index].hosts.clone();
                 if hosts.is_empty() {
-                    self.todo.push_back(Deed::Action(index, None));
+                    self.todo.push_back(UserTask::Action(index, None));
                 } else {
                     for name in hosts {
                         if let Some(host) = self.scenario.host(&name) {
-                            self.todo.push_back(Deed::Action(index, Some(host.index)));
+                            self.todo.push_back(UserTask::Action(index, Some(host.index)));
                         }
                     }
                 }
@@ -376,14 +376,14 @@ impl User {
         }
         if let Some((at, _)) = &self.retry
             && *at <= now
-            && let Some((_, deed)) = self.retry.take()
+            && let Some((_, task)) = self.retry.take()
         {
-            self.todo.push_front(deed);
+            self.todo.push_front(task);
         }
         while self.acting.is_none()
-            && let Some(deed) = self.todo.pop_front()
+            && let Some(task) = self.todo.pop_front()
         {
-            self.perform(deed);
+            self.perform(task);
         }
         if self.looking.is_none() && self.next_look.is_some_and(|at| at <= now) {
             if self.look_queue.is_empty() && !self.final_look {
@@ -429,9 +429,9 @@ impl User {
         }
     }
 
-    fn perform(&mut self, deed: Deed) {
+    fn perform(&mut self, task: UserTask) {
         let scenario = self.scenario.clone();
-        if let Deed::Action(index, Some(host)) = &deed
+        if let UserTask::Action(index, Some(host)) = &task
             && scenario.actions[*index].kind == ActionKind::BootDiscovery
         {
             // Done to the machine: nobody is asked.
@@ -442,30 +442,30 @@ impl User {
             self.seen.push(Seen { source: Source::Harness, service_time: None, what });
             return;
         }
-        let request = match &deed {
-            Deed::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
-            Deed::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
-            Deed::FetchImage(index) => self.infra_env(*index).map(|id| match scenario.infra_env.image_type {
+        let request = match &task {
+            UserTask::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
+            UserTask::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
+            UserTask::FetchImage(index) => self.infra_env(*index).map(|id| match scenario.infra_env.image_type {
                 ImageType::FullIso => ops::download_infra_env_file(id, "discovery.ign").request,
                 _ => ops::download_minimal_initrd(id).request,
             }),
-            Deed::SetRole { host } => self.host_address(*host).map(|(infra_env, id)| {
+            UserTask::SetRole { host } => self.host_address(*host).map(|(infra_env, id)| {
                 let params = HostUpdateParams {
                     host_role: Some(scenario.hosts[*host].role.as_str().to_owned()),
                     ..HostUpdateParams::default()
                 };
                 ops::update_host(infra_env, id, &params).request
             }),
-            Deed::Install(index) => self.clusters[*index].id.map(|id| ops::install_cluster(id).request),
-            Deed::Action(index, host) => self.action_request(*index, *host),
+            UserTask::Install(index) => self.clusters[*index].id.map(|id| ops::install_cluster(id).request),
+            UserTask::Action(index, host) => self.action_request(*index, *host),
         };
         match request {
             Some(request) => {
-                self.acting = Some(deed);
+                self.acting = Some(task);
                 self.sends.push(Send { connection: ACT, tag: 0, request });
             }
             None => {
-                let (action, subject, _) = self.describe(&deed);
+                let (action, subject, _) = self.describe(&task);
                 self.seen.push(Seen {
                     source: Source::Harness,
                     service_time: None,
@@ -647,19 +647,19 @@ impl User {
         }
     }
 
-    /// Name of the deed in the history, what it is done to, and the status with which it may be refused.
-    fn describe(&self, deed: &Deed) -> (String, Option<Uuid>, Option<u16>) {
-        match deed {
-            Deed::CreateCluster(index) => ("create-cluster".to_owned(), self.clusters[*index].id, None),
-            Deed::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, self.scenario.infra_env.refused),
-            Deed::CreateInfraEnv(index) => {
+    /// Name of the task in the history, what it is done to, and the status with which it may be refused.
+    fn describe(&self, task: &UserTask) -> (String, Option<Uuid>, Option<u16>) {
+        match task {
+            UserTask::CreateCluster(index) => ("create-cluster".to_owned(), self.clusters[*index].id, None),
+            UserTask::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, self.scenario.infra_env.refused),
+            UserTask::CreateInfraEnv(index) => {
                 ("create-infra-env".to_owned(), self.clusters[*index].id, self.scenario.infra_env.refused)
             }
-            Deed::FetchImage(POOL) => ("fetch-image".to_owned(), None, None),
-            Deed::FetchImage(index) => ("fetch-image".to_owned(), self.clusters[*index].id, None),
-            Deed::SetRole { host } => ("set-role".to_owned(), Some(self.hosts[*host].id), None),
-            Deed::Install(index) => ("install".to_owned(), self.clusters[*index].id, None),
-            Deed::Action(index, host) => {
+            UserTask::FetchImage(POOL) => ("fetch-image".to_owned(), None, None),
+            UserTask::FetchImage(index) => ("fetch-image".to_owned(), self.clusters[*index].id, None),
+            UserTask::SetRole { host } => ("set-role".to_owned(), Some(self.hosts[*host].id), None),
+            UserTask::Install(index) => ("install".to_owned(), self.clusters[*index].id, None),
+            UserTask::Action(index, host) => {
                 let action = &self.scenario.actions[*index];
                 let cluster = action
                     .cluster
@@ -672,9 +672,9 @@ impl User {
         }
     }
 
-    fn acted(&mut self, now: Timestamp, deed: Deed, reply: Reply) {
-        let mut outcome: Result<(), Failure> = match &deed {
-            Deed::CreateCluster(index) => {
+    fn acted(&mut self, now: Timestamp, task: UserTask, reply: Reply) {
+        let mut outcome: Result<(), Failure> = match &task {
+            UserTask::CreateCluster(index) => {
                 read(ops::create_cluster(&ClusterCreateParams::default()), reply).map(|cluster| {
                     let of_scenario = &self.scenario.clusters[*index];
                     let (name, vip_dhcp) = (of_scenario.name.clone(), of_scenario.vip_dhcp_allocation);
@@ -688,7 +688,7 @@ impl User {
                     self.saw_cluster(*index, &cluster);
                 })
             }
-            Deed::CreateInfraEnv(index) => {
+            UserTask::CreateInfraEnv(index) => {
                 read(ops::create_infra_env(&InfraEnvCreateParams::default()), reply).map(|infra_env| {
                     let state = if *index == POOL { &mut self.pool } else { &mut self.clusters[*index] };
                     state.infra_env = Some(infra_env.id);
@@ -698,11 +698,13 @@ impl User {
                     if self.networks(*index).is_empty() {
                         self.bootable(*index, None);
                     } else {
-                        self.todo.push_front(Deed::FetchImage(*index));
+                        self.todo.push_front(UserTask::FetchImage(*index));
                     }
                 })
             }
-            Deed::FetchImage(index) => self.image_of(reply).map(|image| self.bootable(*index, Some(Arc::new(image)))),
+            UserTask::FetchImage(index) => {
+                self.image_of(reply).map(|image| self.bootable(*index, Some(Arc::new(image))))
+            }
             _ => match reply.result {
                 Ok(response) if response.is_success() => Ok(()),
                 Ok(response) => {
@@ -711,13 +713,13 @@ impl User {
                 Err(error) => Err(Failure::NoAnswer { operation: "", error }),
             },
         };
-        let (action, subject, may_be_refused) = self.describe(&deed);
+        let (action, subject, may_be_refused) = self.describe(&task);
         let (mut status, mut reason) = match &outcome {
             Ok(()) => (OK, String::new()),
             Err(Failure::Refused { status, reason, .. }) => (*status, reason.clone()),
             Err(other) => (other.status().unwrap_or(0), other.to_string()),
         };
-        if let Deed::Install(index) = deed {
+        if let UserTask::Install(index) = task {
             let cluster = &mut self.clusters[index];
             if cluster.unanswered && took_effect(status, cluster.status) {
                 reason = format!("the answer was lost; asked again, the service says {status}: {reason}");
@@ -727,23 +729,23 @@ impl User {
             cluster.unanswered = status == 0 || (cluster.unanswered && status >= 500);
         }
         let transient = outcome.is_err() && (status == 0 || status >= 500) && may_be_refused != Some(status);
-        if transient && deed_is_safe_to_repeat(&deed) {
+        if transient && is_safe_to_repeat(&task) {
             // The service is away for a while (it restarts, its database restarts): a user tries again.
             self.seen.push(Seen {
                 source: Source::Harness,
                 service_time: None,
                 what: What::Note { text: format!("{action}: {reason}; the user tries again") },
             });
-            self.retry = Some((now + Duration::from_millis(500), deed));
+            self.retry = Some((now + Duration::from_millis(500), task));
             return;
         }
-        if let (Err(failure), Deed::CreateCluster(_) | Deed::CreateInfraEnv(_) | Deed::FetchImage(_)) =
-            (&outcome, &deed)
+        if let (Err(failure), UserTask::CreateCluster(_) | UserTask::CreateInfraEnv(_) | UserTask::FetchImage(_)) =
+            (&outcome, &task)
             && may_be_refused != Some(status)
         {
             self.fatal.get_or_insert_with(|| format!("{action}: {failure}"));
         }
-        if let (Ok(()), Deed::Action(index, None)) = (&outcome, &deed)
+        if let (Ok(()), UserTask::Action(index, None)) = (&outcome, &task)
             && self.scenario.actions[*index].kind == ActionKind::Reset
             && let Some(cluster) = self.scenario.actions[*index].cluster.as_deref()
             && let Some(position) = self.scenario.clusters.iter().position(|c| c.name == cluster)
@@ -751,10 +753,10 @@ impl User {
             // Who resets a cluster wants it installed after all.
             self.clusters[position].asked_to_install = false;
         }
-        if let (Err(_), Deed::Install(index)) = (&outcome, &deed)
+        if let (Err(_), UserTask::Install(index)) = (&outcome, &task)
             && status == 409
         {
-            // Something changed between the look and the deed; the next change of the cluster is the next occasion.
+            // Something changed between the look and the task; the next change of the cluster is the next occasion.
             self.clusters[*index].asked_to_install = false;
         }
         self.seen.push(Seen {
@@ -994,8 +996,8 @@ fn took_effect(status: u16, cluster: ClusterStatus) -> bool {
 }
 
 /// Creating twice makes two; everything else the user does is the same when it is done again.
-fn deed_is_safe_to_repeat(deed: &Deed) -> bool {
-    matches!(deed, Deed::SetRole { .. } | Deed::Install(_))
+fn is_safe_to_repeat(task: &UserTask) -> bool {
+    matches!(task, UserTask::SetRole { .. } | UserTask::Install(_))
 }
 
 fn read<T>(call: Call<T>, reply: Reply) -> Result<T, Failure> {
@@ -1045,8 +1047,8 @@ impl Actor for User {
     fn deliver(&mut self, now: Timestamp, reply: Reply) {
         match reply.connection {
             ACT => {
-                if let Some(deed) = self.acting.take() {
-                    self.acted(now, deed, reply);
+                if let Some(task) = self.acting.take() {
+                    self.acted(now, task, reply);
                 }
             }
             _ => {

@@ -46,8 +46,8 @@ struct Bench {
     network: Network,
     cluster: ClusterPlan,
     api: Option<bool>,
-    ills: Ills<Ill>,
-    struck: Vec<(Arc<str>, &'static str)>,
+    faults: ActiveFaults<HostFault>,
+    effects: Vec<(Arc<str>, &'static str)>,
 }
 
 impl Bench {
@@ -67,7 +67,7 @@ impl Bench {
             ingress_vips: vip(201),
             dns: DnsView::for_cluster("sno", "example.com", &vip(200), &vip(201)),
         };
-        Self { plan: plan(0), network, cluster, api: None, ills: Ills::default(), struck: vec![] }
+        Self { plan: plan(0), network, cluster, api: None, faults: ActiveFaults::default(), effects: vec![] }
     }
 
     fn ask(&mut self, step_type: &str, args: &[String]) -> Answer {
@@ -78,19 +78,19 @@ impl Bench {
             position: 0,
             plan: &self.plan,
             dns: &self.cluster.dns,
-            ills: &self.ills,
-            dns_ills: &Ills::default(),
-            struck: RefCell::default(),
+            faults: &self.faults,
+            dns_faults: &ActiveFaults::default(),
+            effects: RefCell::default(),
             network: &mut self.network,
             api_answers: &|_| api,
         };
         let answer = (row.answer)(&mut site, args);
-        self.struck = site.struck.into_inner();
+        self.effects = site.effects.into_inner();
         answer
     }
 
-    fn ill(&mut self, ill: Ill) {
-        self.ills.add(&"it".into(), ill);
+    fn inject(&mut self, fault: HostFault) {
+        self.faults.add(&"it".into(), fault);
     }
 
     fn ask_json(&mut self, step_type: &str, argument: Value) -> (Answer, Value) {
@@ -275,10 +275,10 @@ fn connectivity_sees_who_is_there() {
             .collect::<Vec<_>>()
     );
     let mut bench = Bench::new();
-    bench.network.afflict_link(0, 2, &"cut".into(), Reachability::Cut);
-    bench.network.afflict_link(3, 0, &"other direction".into(), Reachability::Cut);
+    bench.network.inject_link(0, 2, &"cut".into(), Reachability::Cut);
+    bench.network.inject_link(3, 0, &"other direction".into(), Reachability::Cut);
     let poor = Reachability::Poor { rtt_ms: 150.0, loss_percent: 7.5, mtu: 1400 };
-    bench.network.afflict_link(0, 3, &"poor".into(), poor);
+    bench.network.inject_link(0, 3, &"poor".into(), poor);
     let (_, out) = bench.ask_json("connectivity-check", argument.clone());
     let remote = |i: usize| out["remote_hosts"][i - 1].clone();
     assert_eq!(remote(1)["l2_connectivity"][0]["successful"], true);
@@ -291,8 +291,8 @@ fn connectivity_sees_who_is_there() {
     assert_eq!(remote(3)["l3_connectivity"][0]["average_rtt_ms"], 150.0);
     assert_eq!(remote(3)["l3_connectivity"][0]["packet_loss_percentage"], 7.5);
     assert_eq!(remote(3)["mtu_report"][0]["mtu_successful"], false);
-    let struck: Vec<_> = bench.struck.iter().map(|(fault, _)| &**fault).collect();
-    assert_eq!(struck, ["cut", "poor"]);
+    let effects: Vec<_> = bench.effects.iter().map(|(fault, _)| &**fault).collect();
+    assert_eq!(effects, ["cut", "poor"]);
     // The same question has the same answer: that is what the reply cache lives from.
     assert_eq!(bench.ask_json("connectivity-check", argument.clone()).1, out);
     bench.network.set_up(1, false);
@@ -387,14 +387,14 @@ fn ntp_sources_that_are_down_are_unreachable() {
         bench.ask_json("ntp-synchronizer", json!({"ntp_source": ""})).1["ntp_sources"][0]["source_name"],
         DEFAULT_NTP_SOURCE
     );
-    bench.ill(Ill::NoNtp);
+    bench.inject(HostFault::NoNtp);
     assert_eq!(states(&bench.ask_json("ntp-synchronizer", argument).1), ["unreachable"; 3]);
 }
 
 #[test]
 fn images_that_cannot_be_pulled_are_named() {
     let mut bench = Bench::new();
-    bench.ill(Ill::NoImage("c/d".into()));
+    bench.inject(HostFault::NoImage("c/d".into()));
     let answer = bench.ask("container-image-availability", &example("container-image-availability"));
     assert_eq!(answer.exit_code, 2);
     let out: ContainerImageAvailabilityResponse = serde_json::from_str(&answer.output).unwrap();
@@ -413,7 +413,7 @@ fn a_disk_that_is_not_there_fails_with_an_output() {
     assert_ne!(answer.exit_code, 0);
     assert_eq!(out["path"], "/dev/sdz");
     let mut bench = Bench::new();
-    bench.ill(Ill::FsyncMs(40));
+    bench.inject(HostFault::FsyncMs(40));
     assert_eq!(bench.ask_json("installation-disk-speed-check", json!({"path": "/dev/vda"})).1["io_sync_duration"], 40);
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use uuid::Uuid;
-use vlab_agents::{ClusterIll, Garble, Ill, Reachability};
+use vlab_agents::{ClusterFault, Garble, HostFault, Reachability};
 use vlab_api::http::Method;
 use vlab_api::types::{FinalizingStage, HostStage};
 use vlab_scenario::{Cluster, Fault, FaultKind, ParamValue, Span};
@@ -16,7 +16,7 @@ use crate::requests::{Point, Rule, Select, Side, Wrong};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Doing {
     /// Something is wrong with each host.
-    Host(Ill),
+    Host(HostFault),
     /// Each host restarts.
     Reboot,
     /// The agent of each host restarts.
@@ -24,7 +24,7 @@ pub enum Doing {
     /// The way between hosts is like that; in one direction only?
     Link(Reachability, bool),
     /// Something is wrong with the cluster.
-    Cluster(Vec<ClusterIll>),
+    Cluster(Vec<ClusterFault>),
     /// Something is done to the service, to its database, or to the way there: nothing that hosts know of.
     Outside(Outside),
 }
@@ -168,50 +168,50 @@ pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
     let poor = |rtt_ms: f64, loss_percent: f64, mtu: i64| Reachability::Poor { rtt_ms, loss_percent, mtu };
     // Of a good link, as the simulated network has them.
     const GOOD_RTT_MS: f64 = 0.4;
-    let host = |ill: Ill| Ok(Doing::Host(ill));
-    let cluster = |ill: ClusterIll| Ok(Doing::Cluster(vec![ill]));
+    let host = |fault: HostFault| Ok(Doing::Host(fault));
+    let cluster = |fault: ClusterFault| Ok(Doing::Cluster(vec![fault]));
     let stage = || with.stage().ok_or_else(|| "the stage is not known".to_owned());
     let restart = |program: Program, kill: bool| {
         Ok(Doing::Outside(Outside::Restart { who: program, kill, down: who.span(with.span("down")) }))
     };
     match fault.kind {
-        FaultKind::Crash => host(Ill::NoPower),
+        FaultKind::Crash => host(HostFault::NoPower),
         FaultKind::Reboot => Ok(Doing::Reboot),
         FaultKind::AgentRestart => Ok(Doing::RestartAgent),
-        FaultKind::SlowPolls => host(Ill::SlowPolls(who.span(with.span("every")))),
-        FaultKind::SilentAgent => host(Ill::SilentAgent),
-        FaultKind::Disconnect => host(Ill::Offline),
+        FaultKind::SlowPolls => host(HostFault::SlowPolls(who.span(with.span("every")))),
+        FaultKind::SilentAgent => host(HostFault::SilentAgent),
+        FaultKind::Disconnect => host(HostFault::Offline),
         FaultKind::DuplicateId => {
             let name = with.text("of");
-            host(Ill::IdOf(who.id(name).ok_or_else(|| other(name))?))
+            host(HostFault::IdOf(who.id(name).ok_or_else(|| other(name))?))
         }
         FaultKind::ClockSkew => {
             let seconds = i64::try_from(with.number("seconds")).unwrap_or(i64::MAX);
-            host(Ill::Clock(if with.text("direction") == "behind" { -seconds } else { seconds }))
+            host(HostFault::Clock(if with.text("direction") == "behind" { -seconds } else { seconds }))
         }
-        FaultKind::NtpUnreachable => host(Ill::NoNtp),
-        FaultKind::FewCores => host(Ill::Cores(with.small("cores"))),
-        FaultKind::LittleMemory => host(Ill::MemoryBytes(with.number("mib") << 20)),
-        FaultKind::SmallDisks => host(Ill::DiskBytes(with.number("gb") * 1_000_000_000)),
-        FaultKind::SlowDisk => host(Ill::FsyncMs(with.small("fsync_ms"))),
-        FaultKind::DiskFails => host(Ill::DiskFailsAt(with.small("percent"))),
-        FaultKind::ImageUnavailable => host(Ill::NoImage(with.text("image").to_owned())),
-        FaultKind::WrongHostname => host(Ill::Hostname(with.text("name").to_owned())),
-        FaultKind::WrongBootOrder => host(Ill::BootsDiscovery),
-        FaultKind::StuckStage => host(Ill::StuckAt(stage()?)),
-        FaultKind::InstallerFails => host(Ill::FailsAt(stage()?, with.text("text").to_owned())),
-        FaultKind::LogsLost => host(Ill::NoLogs),
-        FaultKind::BadInventory => host(Ill::Inventory(match with.text("form") {
+        FaultKind::NtpUnreachable => host(HostFault::NoNtp),
+        FaultKind::FewCores => host(HostFault::Cores(with.small("cores"))),
+        FaultKind::LittleMemory => host(HostFault::MemoryBytes(with.number("mib") << 20)),
+        FaultKind::SmallDisks => host(HostFault::DiskBytes(with.number("gb") * 1_000_000_000)),
+        FaultKind::SlowDisk => host(HostFault::FsyncMs(with.small("fsync_ms"))),
+        FaultKind::DiskFails => host(HostFault::DiskFailsAt(with.small("percent"))),
+        FaultKind::ImageUnavailable => host(HostFault::NoImage(with.text("image").to_owned())),
+        FaultKind::WrongHostname => host(HostFault::Hostname(with.text("name").to_owned())),
+        FaultKind::WrongBootOrder => host(HostFault::BootsDiscovery),
+        FaultKind::StuckStage => host(HostFault::StuckAt(stage()?)),
+        FaultKind::InstallerFails => host(HostFault::FailsAt(stage()?, with.text("text").to_owned())),
+        FaultKind::LogsLost => host(HostFault::NoLogs),
+        FaultKind::BadInventory => host(HostFault::Inventory(match with.text("form") {
             "malformed" => Garble::Malformed,
             "truncated" => Garble::Truncated,
             _ => Garble::Huge(usize::try_from(with.number("mib") << 20).unwrap_or(usize::MAX)),
         })),
-        FaultKind::MediaLost => host(Ill::NoMedia),
-        FaultKind::UplinkCut => host(Ill::NoUplink),
-        FaultKind::NoAddress => host(Ill::NoAddress),
+        FaultKind::MediaLost => host(HostFault::NoMedia),
+        FaultKind::UplinkCut => host(HostFault::NoUplink),
+        FaultKind::NoAddress => host(HostFault::NoAddress),
         FaultKind::DuplicateAddress => {
             let name = with.text("of");
-            host(Ill::Address(who.address(name).ok_or_else(|| format!("the host {name} has no address"))?))
+            host(HostFault::Address(who.address(name).ok_or_else(|| format!("the host {name} has no address"))?))
         }
         FaultKind::Partition => Ok(Doing::Link(Reachability::Cut, with.one_way())),
         FaultKind::Latency => Ok(Doing::Link(poor(with.number("rtt_ms") as f64, 0.0, i64::MAX), with.one_way())),
@@ -229,27 +229,27 @@ pub fn doing(fault: &Fault, who: &dyn Lookup) -> Result<Doing, String> {
                 _ => (&plan.api_vips, "API"),
             };
             let vip = vips.first().ok_or_else(|| format!("the cluster {} has no {what} address", plan.name))?;
-            cluster(ClusterIll::AddressTaken(*vip))
+            cluster(ClusterFault::AddressTaken(*vip))
         }
         FaultKind::DnsMissing => names(who, with.text("name"), None),
         FaultKind::DnsWrong => names(who, with.text("name"), Some(with.address()?)),
         FaultKind::DnsWildcard => {
             let plan = who.cluster().ok_or("there is no such cluster")?;
             let domain = format!("*.{}.{}", plan.name, plan.base_domain);
-            cluster(ClusterIll::Dns(domain.to_ascii_lowercase(), Some(with.address()?)))
+            cluster(ClusterFault::Dns(domain.to_ascii_lowercase(), Some(with.address()?)))
         }
-        FaultKind::ApiUnreachable => cluster(ClusterIll::NoApi),
-        FaultKind::IgnitionUnreachable => cluster(ClusterIll::NoMachineConfigServer),
-        FaultKind::NeverJoins => host(Ill::NeverJoins),
-        FaultKind::CsrNotApproved => host(Ill::NoCertificate),
-        FaultKind::BootkubeFails => cluster(ClusterIll::BootkubeFails),
-        FaultKind::BootkubeHangs => cluster(ClusterIll::BootkubeHangs),
-        FaultKind::EtcdStuck => cluster(ClusterIll::EtcdStays),
-        FaultKind::QuorumLost => cluster(ClusterIll::QuorumLost),
-        FaultKind::OperatorDegraded => cluster(ClusterIll::OperatorDegraded(with.text("operator").to_owned())),
+        FaultKind::ApiUnreachable => cluster(ClusterFault::NoApi),
+        FaultKind::IgnitionUnreachable => cluster(ClusterFault::NoMachineConfigServer),
+        FaultKind::NeverJoins => host(HostFault::NeverJoins),
+        FaultKind::CsrNotApproved => host(HostFault::NoCertificate),
+        FaultKind::BootkubeFails => cluster(ClusterFault::BootkubeFails),
+        FaultKind::BootkubeHangs => cluster(ClusterFault::BootkubeHangs),
+        FaultKind::EtcdStuck => cluster(ClusterFault::EtcdStays),
+        FaultKind::QuorumLost => cluster(ClusterFault::QuorumLost),
+        FaultKind::OperatorDegraded => cluster(ClusterFault::OperatorDegraded(with.text("operator").to_owned())),
         FaultKind::FinalizingStuck => {
             let stage = with.finalizing_stage().ok_or("the stage is not known")?;
-            cluster(ClusterIll::FinalizingStuck(stage))
+            cluster(ClusterFault::FinalizingStuck(stage))
         }
         FaultKind::ServiceRestart => restart(Program::Service, false),
         FaultKind::ServiceKill => restart(Program::Service, true),
@@ -277,5 +277,5 @@ fn names(who: &dyn Lookup, name: &str, answer: Option<IpAddr>) -> Result<Doing, 
         "apps" => format!("console-openshift-console.apps.{domain}"),
         other => format!("{other}.{domain}"),
     };
-    Ok(Doing::Cluster(vec![ClusterIll::Dns(full, answer)]))
+    Ok(Doing::Cluster(vec![ClusterFault::Dns(full, answer)]))
 }

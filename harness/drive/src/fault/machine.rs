@@ -17,7 +17,7 @@ const MACHINE_CONFIG: &[u16] = &[22623];
 
 /// What a kind does to each machine that it hits, or to the network that those of a cluster are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum MachineFault {
     /// The plug is pulled; put in again at the end.
     PowerCut,
     /// The reset button.
@@ -64,41 +64,41 @@ pub enum Deed {
     Closed(&'static [u16]),
 }
 
-impl Deed {
+impl MachineFault {
     /// Is it done to the machine itself (which has to be on for that), and not to what is around it?
     pub const fn is_of_the_machine(self) -> bool {
         !matches!(
             self,
-            Deed::GatewayCut
-                | Deed::Unheard(_)
-                | Deed::Loss { .. }
-                | Deed::Delay { .. }
-                | Deed::WrongName(_)
-                | Deed::TakeAddress(_)
-                | Deed::Closed(_)
+            MachineFault::GatewayCut
+                | MachineFault::Unheard(_)
+                | MachineFault::Loss { .. }
+                | MachineFault::Delay { .. }
+                | MachineFault::WrongName(_)
+                | MachineFault::TakeAddress(_)
+                | MachineFault::Closed(_)
         )
     }
 
     /// What was done, in words.
     pub const fn done(self) -> &'static str {
         match self {
-            Deed::PowerCut => "the power was cut",
-            Deed::Reset => "the machine was reset",
-            Deed::CableOut => "the cable was pulled",
-            Deed::GatewayCut => "the way to the gateway was cut",
-            Deed::Unheard(Frames::Dhcp) => "DHCP does not hear it",
-            Deed::Unheard(_) => "NTP does not hear it",
-            Deed::Eject => "the medium was taken out",
-            Deed::DiskFails { .. } => "its disk fails",
-            Deed::SlowDisk { .. } => "its disk writes slowly",
-            Deed::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
-            Deed::Loss { percent: 100, .. } => "the way was cut",
-            Deed::Loss { .. } => "frames are lost",
-            Deed::Delay { .. } => "frames take long",
-            Deed::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
-            Deed::WrongName(_) => "DNS answers wrongly",
-            Deed::TakeAddress(_) => "the address is somebody else's",
-            Deed::Closed(_) => "nothing gets to those ports",
+            MachineFault::PowerCut => "the power was cut",
+            MachineFault::Reset => "the machine was reset",
+            MachineFault::CableOut => "the cable was pulled",
+            MachineFault::GatewayCut => "the way to the gateway was cut",
+            MachineFault::Unheard(Frames::Dhcp) => "DHCP does not hear it",
+            MachineFault::Unheard(_) => "NTP does not hear it",
+            MachineFault::Eject => "the medium was taken out",
+            MachineFault::DiskFails { .. } => "its disk fails",
+            MachineFault::SlowDisk { .. } => "its disk writes slowly",
+            MachineFault::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
+            MachineFault::Loss { percent: 100, .. } => "the way was cut",
+            MachineFault::Loss { .. } => "frames are lost",
+            MachineFault::Delay { .. } => "frames take long",
+            MachineFault::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
+            MachineFault::WrongName(_) => "DNS answers wrongly",
+            MachineFault::TakeAddress(_) => "the address is somebody else's",
+            MachineFault::Closed(_) => "nothing gets to those ports",
         }
     }
 }
@@ -107,7 +107,7 @@ impl Deed {
 ///
 /// # Errors
 /// Why it cannot be done to machines.
-pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
+pub fn machine_fault(fault: &Fault, scenario: &Scenario) -> Result<MachineFault, String> {
     let number = |name: &str| match fault.with.get(name) {
         Some(ParamValue::Number(n)) => *n,
         _ => 0,
@@ -119,14 +119,14 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
     let one_way = word("direction") == "one-way";
     let between = |frames: Frames, percent: u64| {
         let percent = u8::try_from(percent).unwrap_or(100);
-        Ok(Deed::Loss { frames, percent, one_way })
+        Ok(MachineFault::Loss { frames, percent, one_way })
     };
     let address = match fault.with.get("address") {
         Some(ParamValue::Address(address)) => Some(*address),
         _ => None,
     };
     let wrong = |name: ClusterName, answer: Option<IpAddr>| {
-        cluster_of(fault, scenario).map(|_| Deed::WrongName(WrongName { name, answer }))
+        cluster_of(fault, scenario).map(|_| MachineFault::WrongName(WrongName { name, answer }))
     };
     let name = match word("name") {
         "apps" => ClusterName::Apps,
@@ -138,26 +138,28 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
         match scenario.hosts_of(Some(&cluster.name)).count() {
             // What it says to itself does not go over the network.
             1 => Err("a single node reaches itself whatever becomes of the network".to_owned()),
-            _ => Ok(Deed::Closed(ports)),
+            _ => Ok(MachineFault::Closed(ports)),
         }
     };
     match fault.kind {
-        FaultKind::Crash => Ok(Deed::PowerCut),
-        FaultKind::Reboot => Ok(Deed::Reset),
-        FaultKind::UplinkCut => Ok(Deed::CableOut),
-        FaultKind::Disconnect => Ok(Deed::GatewayCut),
-        FaultKind::NoAddress => Ok(Deed::Unheard(Frames::Dhcp)),
-        FaultKind::NtpUnreachable => Ok(Deed::Unheard(Frames::Ntp)),
+        FaultKind::Crash => Ok(MachineFault::PowerCut),
+        FaultKind::Reboot => Ok(MachineFault::Reset),
+        FaultKind::UplinkCut => Ok(MachineFault::CableOut),
+        FaultKind::Disconnect => Ok(MachineFault::GatewayCut),
+        FaultKind::NoAddress => Ok(MachineFault::Unheard(Frames::Dhcp)),
+        FaultKind::NtpUnreachable => Ok(MachineFault::Unheard(Frames::Ntp)),
         FaultKind::MediaLost
             if scenario.infra_env.image_type == ImageType::FullIso || scenario.infra_env.iso.is_some() =>
         {
-            Ok(Deed::Eject)
+            Ok(MachineFault::Eject)
         }
         FaultKind::MediaLost => {
             Err("a minimal ISO is not read any more once its machine is up; write `infra_env: {image_type: full-iso}`"
                 .to_owned())
         }
-        FaultKind::DiskFails => Ok(Deed::DiskFails { percent: u32::try_from(number("percent")).unwrap_or(100) }),
+        FaultKind::DiskFails => {
+            Ok(MachineFault::DiskFails { percent: u32::try_from(number("percent")).unwrap_or(100) })
+        }
         FaultKind::SlowDisk => {
             // A whole number of writes a second, and at least one.
             const SLOWEST: u64 = 1000;
@@ -165,11 +167,11 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
             if ms > SLOWEST {
                 return Err(format!("the disk of a machine can be made as slow as {SLOWEST} ms, and not {ms} ms"));
             }
-            Ok(Deed::SlowDisk { writes: u32::try_from(1000 / ms.max(1)).unwrap_or(1) })
+            Ok(MachineFault::SlowDisk { writes: u32::try_from(1000 / ms.max(1)).unwrap_or(1) })
         }
         FaultKind::Partition => between(Frames::All, 100),
         FaultKind::Latency => match scenario.infra_env.static_networks.is_empty() {
-            true => Ok(Deed::Delay { rtt_ms: u32::try_from(number("rtt_ms")).unwrap_or(u32::MAX), one_way }),
+            true => Ok(MachineFault::Delay { rtt_ms: u32::try_from(number("rtt_ms")).unwrap_or(u32::MAX), one_way }),
             // Frames with a tag would lose it on the way.
             false => Err("frames of static networks, which may have VLANs, cannot be delayed".to_owned()),
         },
@@ -185,7 +187,7 @@ pub fn deed(fault: &Fault, scenario: &Scenario) -> Result<Deed, String> {
                 _ => (&cluster.api_vips, "API"),
             };
             let vip = vips.first().ok_or_else(|| format!("the cluster {} has no {what} address", cluster.name))?;
-            Ok(Deed::TakeAddress(*vip))
+            Ok(MachineFault::TakeAddress(*vip))
         }
         FaultKind::ApiUnreachable => closed(API),
         FaultKind::IgnitionUnreachable => closed(MACHINE_CONFIG),
@@ -228,7 +230,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
         _ => false,
     };
     let mut faults = scenario.faults.iter().filter(|fault| !outside(fault));
-    let undone = faults.find_map(|fault| Some((fault, deed(fault, scenario).err()?)));
+    let undone = faults.find_map(|fault| Some((fault, machine_fault(fault, scenario).err()?)));
     if let Some((fault, why)) = undone {
         return Some(format!(
             "line {}: the fault {} ({}) cannot be done to virtual machines yet: {why}; `--hosts sim` runs it",
@@ -337,26 +339,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case("{at: 1m, target: m-0, inject: disk-fails}", Deed::DiskFails { percent: 50 })]
-    #[case("{at: 1m, target: m-0, inject: disk-fails, with: {percent: 0}}", Deed::DiskFails { percent: 0 })]
-    #[case("{at: 1m, target: m-0, inject: slow-disk}", Deed::SlowDisk { writes: 25 })]
-    #[case("{at: 1m, target: m-0, inject: slow-disk, with: {fsync_ms: 300}}", Deed::SlowDisk { writes: 3 })]
-    #[case("{at: 1m, target: m-0, inject: ntp-unreachable}", Deed::Unheard(Frames::Ntp))]
+    #[case("{at: 1m, target: m-0, inject: disk-fails}", MachineFault::DiskFails { percent: 50 })]
+    #[case("{at: 1m, target: m-0, inject: disk-fails, with: {percent: 0}}", MachineFault::DiskFails { percent: 0 })]
+    #[case("{at: 1m, target: m-0, inject: slow-disk}", MachineFault::SlowDisk { writes: 25 })]
+    #[case("{at: 1m, target: m-0, inject: slow-disk, with: {fsync_ms: 300}}", MachineFault::SlowDisk { writes: 3 })]
+    #[case("{at: 1m, target: m-0, inject: ntp-unreachable}", MachineFault::Unheard(Frames::Ntp))]
     #[case("{at: 1m, target: control-plane, inject: dns-missing, with: {name: apps}}",
-        Deed::WrongName(WrongName { name: ClusterName::Apps, answer: None }))]
+        MachineFault::WrongName(WrongName { name: ClusterName::Apps, answer: None }))]
     #[case("{at: 1m, target: control-plane, inject: dns-wildcard}",
-        Deed::WrongName(WrongName { name: ClusterName::Unknown, answer: Some([198, 51, 100, 66].into()) }))]
+        MachineFault::WrongName(WrongName { name: ClusterName::Unknown, answer: Some([198, 51, 100, 66].into()) }))]
     #[case("{at: 1m, target: control-plane, inject: vip-taken, with: {vip: ingress}}",
-        Deed::TakeAddress([192, 168, 126, 6].into()))]
-    #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", Deed::Closed(&[22623]))]
+        MachineFault::TakeAddress([192, 168, 126, 6].into()))]
+    #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", MachineFault::Closed(&[22623]))]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: packet-loss, with: {direction: one-way}}",
-        Deed::Loss { frames: Frames::All, percent: 20, one_way: true })]
+        MachineFault::Loss { frames: Frames::All, percent: 20, one_way: true })]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: mtu-black-hole}",
-        Deed::Loss { frames: Frames::LongerThan(1400), percent: 100, one_way: false })]
-    fn what_is_said_is_done(#[case] fault: &str, #[case] expected: Deed) {
+        MachineFault::Loss { frames: Frames::LongerThan(1400), percent: 100, one_way: false })]
+    fn what_is_said_is_done(#[case] fault: &str, #[case] expected: MachineFault) {
         let fault = fault.replacen('{', "{name: it, ", 1);
         let scenario = scenario(&fault);
-        assert_eq!(deed(&scenario.faults[0], &scenario), Ok(expected));
+        assert_eq!(machine_fault(&scenario.faults[0], &scenario), Ok(expected));
     }
 
     #[test]

@@ -41,7 +41,7 @@ struct Bench {
     recorder: Recorder,
     cast: Cast,
     engine: Engine,
-    stage: Stage,
+    present: Present,
 }
 
 impl Bench {
@@ -50,11 +50,11 @@ impl Bench {
             recorder: Recorder::new(None),
             cast: Cast::new(Source::Database),
             engine: Engine::new(&[fault], seed, 10.0),
-            stage: Stage::default(),
+            present: Present::default(),
         };
         for i in 0..5u128 {
             let name = format!("h-{i}");
-            bench.stage.hosts.insert(name.clone());
+            bench.present.hosts.insert(name.clone());
             bench.see(0, What::HostNamed { host: Uuid::from_u128(i), name, kind: "simulated".into() });
         }
         bench.see(0, What::ClusterNamed { cluster: Uuid::from_u128(99), name: "c".into(), vip_dhcp: false });
@@ -75,8 +75,10 @@ impl Bench {
 
     /// Words for what the engine orders at that time.
     fn orders(&mut self, when: i64) -> Vec<String> {
-        self.engine.wake(at(when), &self.cast, &self.stage);
-        let hit = |hit: Hit| if let Hit::Hosts(names) = hit { names.join(" ") } else { format!("{hit:?}") };
+        self.engine.wake(at(when), &self.cast, &self.present);
+        let hit = |hit: ResolvedTarget| {
+            if let ResolvedTarget::Hosts(names) = hit { names.join(" ") } else { format!("{hit:?}") }
+        };
         let (notes, orders) = self.engine.take();
         for what in notes {
             self.see(when, what);
@@ -169,9 +171,9 @@ fn it_waits_for_what_it_hits() {
     assert_eq!(bench.engine.next_wake(at(20)), None, "only something that is seen can bring it on");
     bench.status(30, 4, HostStatus::Installing);
     bench.see(30, What::HostRole { host: Uuid::from_u128(4), role: HostRole::Master, bootstrap: true });
-    bench.stage.hosts.remove("h-4");
+    bench.present.hosts.remove("h-4");
     assert_eq!(bench.orders(30), [""; 0]);
-    bench.stage.hosts.insert("h-4".into());
+    bench.present.hosts.insert("h-4".into());
     assert_eq!(bench.orders(31), ["+ h-4"]);
 }
 

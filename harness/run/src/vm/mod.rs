@@ -20,7 +20,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_client::{Endpoint, download};
 use vlab_drive::conductor::MachineOrder;
-use vlab_drive::fault::machine::Deed;
+use vlab_drive::fault::machine::MachineFault;
 use vlab_drive::prepare::Prepared;
 use vlab_image_service::catalog::OsImage;
 use vlab_image_service::iso::Iso;
@@ -331,7 +331,7 @@ impl VirtualLab {
                     all.join_all().await;
                 });
             }
-            MachineOrder::Fault { name, deed, on, to, undo } => {
+            MachineOrder::Fault { name, what: fault, on, to, undo } => {
                 let made = Arc::clone(&self.made);
                 let (network, news) = (Arc::clone(&self.network), self.news.clone());
                 // Of a link nobody is hit in particular.
@@ -345,13 +345,13 @@ impl VirtualLab {
                 self.doing.spawn(async move {
                     for (machine, host) in on {
                         let there = || made.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&machine);
-                        if !undo && deed.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
+                        if !undo && fault.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
                             return;
                         }
                         if !undo && over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
                             return;
                         }
-                        let done = injure(&made, &network, deed, &machine, &to, undo, medium.as_deref()).await;
+                        let done = apply(&made, &network, fault, &machine, &to, undo, medium.as_deref()).await;
                         let what = match (done, undo) {
                             (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off {machine}") },
                             (Ok(()), false) => What::Fault {
@@ -360,7 +360,7 @@ impl VirtualLab {
                                 inject: String::new(),
                                 host,
                                 cluster: None,
-                                detail: deed.done().to_owned(),
+                                detail: fault.done().to_owned(),
                             },
                             (Err(why), _) => {
                                 What::Note { text: format!("the fault {name} could not be done to {machine}: {why}") }
@@ -662,11 +662,11 @@ async fn tell_events(
     }
 }
 
-/// Does a deed to a machine, or undoes it.
-async fn injure(
+/// Applies a fault to a machine, or undoes it.
+async fn apply(
     made: &Made,
     network: &Network,
-    deed: Deed,
+    fault: MachineFault,
     name: &str,
     to: &[String],
     undo: bool,
@@ -678,34 +678,34 @@ async fn injure(
         let made = made.lock().unwrap_or_else(PoisonError::into_inner);
         made.get(name).cloned().ok_or_else(|| format!("{name} was not switched on yet"))
     };
-    match deed {
-        Deed::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e)),
-        Deed::PowerCut => machine()?.power_off().await.map_err(|e| text(&e)),
-        Deed::Reset => machine()?.reset().await.map_err(|e| text(&e)),
-        Deed::CableOut => {
+    match fault {
+        MachineFault::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e)),
+        MachineFault::PowerCut => machine()?.power_off().await.map_err(|e| text(&e)),
+        MachineFault::Reset => machine()?.reset().await.map_err(|e| text(&e)),
+        MachineFault::CableOut => {
             let machine = machine()?;
             for nic in &machine.spec().nics {
                 machine.set_link(&nic.mac, undo).await.map_err(|e| text(&e))?;
             }
             Ok(())
         }
-        Deed::Eject if undo => machine()?.set_medium(medium).await.map_err(|e| text(&e)),
-        Deed::Eject => machine()?.eject().await.map_err(|e| text(&e)),
-        Deed::DiskFails { .. } if undo => machine()?.heal_disk(DISK).await.map_err(|e| text(&e)),
-        Deed::DiskFails { .. } => machine()?.fail_disk(DISK, DiskFault::All).await.map_err(|e| text(&e)),
-        Deed::SlowDisk { writes } => {
+        MachineFault::Eject if undo => machine()?.set_medium(medium).await.map_err(|e| text(&e)),
+        MachineFault::Eject => machine()?.eject().await.map_err(|e| text(&e)),
+        MachineFault::DiskFails { .. } if undo => machine()?.heal_disk(DISK).await.map_err(|e| text(&e)),
+        MachineFault::DiskFails { .. } => machine()?.fail_disk(DISK, DiskFault::All).await.map_err(|e| text(&e)),
+        MachineFault::SlowDisk { writes } => {
             machine()?.limit_writes(DISK, (!undo).then_some(writes)).await.map_err(|e| text(&e))
         }
-        Deed::GatewayCut => {
+        MachineFault::GatewayCut => {
             let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
             network.set_loss(host, gateway, loss(100)).await.map_err(|e| text(&e))?;
             network.set_loss(gateway, host, loss(100)).await.map_err(|e| text(&e))
         }
-        Deed::Unheard(frames) => {
+        MachineFault::Unheard(frames) => {
             let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);
             network.set_loss_of(host, gateway, frames, loss(100)).await.map_err(|e| text(&e))
         }
-        Deed::Loss { frames, percent, one_way } => {
+        MachineFault::Loss { frames, percent, one_way } => {
             for other in to.iter().filter(|other| *other != name) {
                 let (a, b) = (peer(network, name)?, peer(network, other)?);
                 network.set_loss_of(a, b, frames, loss(percent)).await.map_err(|e| text(&e))?;
@@ -715,7 +715,7 @@ async fn injure(
             }
             Ok(())
         }
-        Deed::Delay { rtt_ms, one_way } => {
+        MachineFault::Delay { rtt_ms, one_way } => {
             let rtt = Duration::from_millis(if undo { 0 } else { rtt_ms.into() });
             for other in to.iter().filter(|other| *other != name) {
                 let (a, b) = (peer(network, name)?, peer(network, other)?);
@@ -726,9 +726,9 @@ async fn injure(
             }
             Ok(())
         }
-        Deed::WrongName(wrong) => network.answer_wrongly(wrong, !undo).await.map_err(|e| text(&e)),
-        Deed::TakeAddress(address) => network.take_address(address, !undo).await.map_err(|e| text(&e)),
-        Deed::Closed(ports) => {
+        MachineFault::WrongName(wrong) => network.answer_wrongly(wrong, !undo).await.map_err(|e| text(&e)),
+        MachineFault::TakeAddress(address) => network.take_address(address, !undo).await.map_err(|e| text(&e)),
+        MachineFault::Closed(ports) => {
             let (all, frames) = (Peer::Everybody, Frames::Tcp(ports));
             network.set_loss_of(all, all, frames, loss(100)).await.map_err(|e| text(&e))
         }
