@@ -16,7 +16,7 @@ use vlab_model::validation::ValidationStatus;
 
 use crate::faults::{FAULTS, OWN_STAGES, ParamForm, operation_ids};
 use crate::spanned::{
-    AnyStatus, AnyValidation, At, Deed, EventName, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
+    AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
     Version, words_schema,
 };
 use crate::time::Span;
@@ -81,7 +81,7 @@ pub(crate) struct ScenarioFile {
 }
 
 /// The service under test.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Service")]
 pub(crate) struct ServiceFile {
@@ -540,7 +540,7 @@ pub(crate) struct ObservationFile {
     /// For `fault`: `begin` (without it), `effect` or `end`.
     pub(crate) phase: Option<Text<FaultPhase>>,
     /// A host does this by itself, or it happens inside the cluster, where the service does not see it.
-    pub(crate) did: Option<Text<Deed>>,
+    pub(crate) did: Option<Text<Happening>>,
     /// The serial console of a machine shows a line that has this in it.
     pub(crate) console: Option<Text<Plain>>,
     /// So many hosts are enough; all without it.

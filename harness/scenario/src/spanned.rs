@@ -318,14 +318,14 @@ impl Scalar for EventName {
 
 /// Something that happens on a host, or inside a cluster, and that the service does not see.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deed {
+pub(crate) struct Happening {
     /// It happens to a cluster.
     pub(crate) of_cluster: bool,
     /// It is one host's.
     pub(crate) of_host: bool,
 }
 
-const DEEDS_OF_HOSTS: &[&str] = &[
+const HAPPENINGS_OF_HOSTS: &[&str] = &[
     "powered-on",
     "powered-off",
     "booted-discovery",
@@ -348,7 +348,7 @@ const DEEDS_OF_HOSTS: &[&str] = &[
     "booted-installed-os",
     "node-ready",
 ];
-const DEEDS_OF_CLUSTERS: &[&str] = &[
+const HAPPENINGS_OF_CLUSTERS: &[&str] = &[
     "bootkube-started",
     "temporary-control-plane-up",
     "bootkube-done",
@@ -361,19 +361,23 @@ const DEEDS_OF_CLUSTERS: &[&str] = &[
 ];
 
 /// What happens to a cluster and names the host on which it does.
-const DEEDS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-member-added", "etcd-quorum-lost"];
+const HAPPENINGS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-member-added", "etcd-quorum-lost"];
 
-impl Scalar for Deed {
+impl Scalar for Happening {
     fn read(text: &str) -> Result<Self, Complaint> {
-        let of_cluster = DEEDS_OF_CLUSTERS.contains(&text);
-        let of_host = DEEDS_OF_HOSTS.contains(&text) || DEEDS_IN_A_CLUSTER.contains(&text);
+        let of_cluster = HAPPENINGS_OF_CLUSTERS.contains(&text);
+        let of_host = HAPPENINGS_OF_HOSTS.contains(&text) || HAPPENINGS_IN_A_CLUSTER.contains(&text);
         if of_cluster || of_host {
-            return Ok(Deed { of_cluster, of_host });
+            return Ok(Happening { of_cluster, of_host });
         }
-        Err(unknown_word("thing that hosts or clusters do", text, &[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS].concat()))
+        Err(unknown_word(
+            "thing that hosts or clusters do",
+            text,
+            &[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS].concat(),
+        ))
     }
     fn schema() -> Schema {
-        words_schema(&[DEEDS_OF_HOSTS, DEEDS_OF_CLUSTERS])
+        words_schema(&[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS])
     }
 }
 

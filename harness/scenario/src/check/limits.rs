@@ -1,0 +1,142 @@
+//! When a run ends, and what it may take.
+
+use std::collections::BTreeMap;
+
+use vlab_model::pivot::{PivotMoment, SINGLE_NODE};
+
+use super::{Checker, Known};
+use crate::diagnostic::quoted;
+use crate::file::{BudgetsFile, LoadFile, PivotFile, ReportFile, ScenarioFile, UntilFile};
+use crate::spanned::{At, Text};
+use crate::time::Span;
+use crate::types::{Action, Budgets, Cluster, Load, Moment, Pivot, ReportOptions, Until};
+use crate::words::PivotOrder;
+
+impl Checker<'_> {
+    pub(super) fn budgets(&mut self, file: Option<&BudgetsFile>) -> Budgets {
+        let none = BudgetsFile::default();
+        let file = file.unwrap_or(&none);
+        let positive = |c: &mut Self, text: &Option<Text<Span>>, what: &str| {
+            let span = c.read_option(text)?;
+            if span.as_written().is_zero() {
+                let place = text.as_ref().map_or(0..0, |t| t.span.clone());
+                c.refuse(&place, format!("the budget `{what}` is zero"), "cannot be kept", "write a time above zero");
+            }
+            Some(span)
+        };
+        Budgets {
+            first_registration: positive(self, &file.first_registration, "first_registration"),
+            known: positive(self, &file.known, "known"),
+            ready: positive(self, &file.ready, "ready"),
+            install: positive(self, &file.install, "install"),
+            total: positive(self, &file.total, "total")
+                .unwrap_or(Span::Service(std::time::Duration::from_secs(3 * 3600))),
+        }
+    }
+
+    pub(super) fn pivot(&mut self, file: &At<PivotFile>, clusters: &[Cluster], actions: &[Action]) -> Option<Pivot> {
+        let order = self.read_option(&file.order).unwrap_or(PivotOrder::Strict);
+        let positive = |c: &mut Self, text: &Option<Text<Span>>| {
+            let span = c.read_option(text)?;
+            if span.as_written().is_zero() {
+                let place = text.as_ref().map_or(0..0, |t| t.span.clone());
+                c.refuse(&place, "a budget of the pivot is zero", "cannot be kept", "write a time above zero");
+            }
+            Some(span)
+        };
+        let within = positive(self, &file.within);
+        let of = &file.stages;
+        let written = [
+            (PivotMoment::TemporaryControlPlaneUp, &of.temporary_control_plane_up),
+            (PivotMoment::FirstMasterJoined, &of.first_master_joined),
+            (PivotMoment::SecondMasterJoined, &of.second_master_joined),
+            (PivotMoment::BootkubeDone, &of.bootkube_done),
+            (PivotMoment::EtcdQuorum, &of.etcd_quorum),
+            (PivotMoment::BootstrapReboot, &of.bootstrap_reboot),
+            (PivotMoment::Rejoined, &of.rejoined),
+        ];
+        let installs: Vec<&Cluster> = clusters.iter().filter(|c| c.is_installed_by(actions)).collect();
+        if installs.is_empty() {
+            self.refuse(&file.span, "no cluster is installed here", "no pivot without it", "remove `pivot`");
+        }
+        let mut stages = BTreeMap::new();
+        for (moment, text) in written {
+            let Some(span) = positive(self, text) else { continue };
+            let has = |c: &&Cluster| PivotMoment::of(c.control_plane_count == 1).contains(&moment);
+            if !installs.is_empty() && !installs.iter().any(has) {
+                let place = text.as_ref().map_or(0..0, |t| t.span.clone());
+                let words: Vec<&str> = SINGLE_NODE.iter().skip(1).map(|m| m.as_str()).collect();
+                self.refuse(
+                    &place,
+                    format!("the pivot of a single node has no `{moment}`"),
+                    "nobody joins",
+                    format!("remove it; there are {}", quoted(&words, "and")),
+                );
+            }
+            stages.insert(moment, span);
+        }
+        Some(Pivot { order, within, stages, line: self.line(&file.span) })
+    }
+
+    pub(super) fn until(&mut self, file: &ScenarioFile, known: &Known<'_>, installs: bool) -> Option<Until> {
+        let none = UntilFile::default();
+        let until = file.until.as_ref().map_or(&none, |u| &u.value);
+        let seen: Vec<Option<Moment>> = until.seen.iter().map(|m| self.observation(m, known)).collect();
+        let at = self.read_option(&until.at);
+        let then = self.read_option(&until.then).unwrap_or(Span::ZERO);
+        let idle_polls = until
+            .idle_polls
+            .as_ref()
+            .and_then(|n| self.number(n, "the number of poll intervals", 0, 10_000))
+            .unwrap_or(0);
+        let says = !until.seen.is_empty() || until.at.is_some();
+        if !says && !installs {
+            let place = file.until.as_ref().map_or(file.name.span.clone(), |u| u.span.clone());
+            self.refuse(
+                &place,
+                "nothing says when the run ends: no cluster is installed",
+                "no end",
+                "add `until:` with `seen` (something that is observed) or `at` (a time)",
+            );
+            return None;
+        }
+        Some(Until {
+            seen: seen.into_iter().collect::<Option<_>>()?,
+            clusters_ended: !says,
+            at,
+            idle_polls: u32::try_from(idle_polls).unwrap_or(0),
+            then,
+        })
+    }
+
+    pub(super) fn load(&mut self, file: Option<&LoadFile>) -> Option<Load> {
+        let file = file?;
+        let ramp = file.ramp_per_second.as_ref().filter(|r| {
+            let good = r.is_finite() && ***r > 0.0;
+            if !good {
+                self.refuse(
+                    &r.span,
+                    format!("a ramp of {} hosts in a second brings none", r.value),
+                    "must be above zero",
+                    "write a number above zero, or leave it out",
+                );
+            }
+            good
+        });
+        Some(Load {
+            ramp_per_second: ramp.map(|r| r.value),
+            measure: file.measure.unwrap_or(true),
+            max_errors: self.positive_u64(&file.max_errors, "the number of failed requests", 0),
+            latency_p99_at_most: self.read_option(&file.latency_p99_at_most),
+        })
+    }
+
+    pub(super) fn report(&mut self, file: Option<&ReportFile>, hosts: usize) -> ReportOptions {
+        let lanes =
+            file.and_then(|f| f.max_lanes.as_ref()).and_then(|n| self.number(n, "the number of lanes", 1, 10_000));
+        ReportOptions {
+            max_lanes: lanes.and_then(|n| usize::try_from(n).ok()).unwrap_or(50),
+            steps: file.and_then(|f| f.steps).unwrap_or(hosts <= 100),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The service under test, and the infra-env.
+
+use std::collections::BTreeMap;
+
+use vlab_api::types::ImageType;
+use vlab_model::settings::{SettingError, Settings};
+
+use super::{Checker, Place};
+use crate::file::{InfraEnvFile, ServiceFile};
+use crate::types::{InfraEnv, Service};
+use crate::words::ServiceKind;
+
+const ARCHITECTURES: &[&str] = &["x86_64", "aarch64", "arm64", "ppc64le", "s390x"];
+
+impl Checker<'_> {
+    pub(super) fn service(&mut self, file: Option<&ServiceFile>) -> Service {
+        let none = ServiceFile::default();
+        let file = file.unwrap_or(&none);
+        let kind = self.read_option(&file.kind).unwrap_or(ServiceKind::Simulated);
+        self.images(file, kind);
+        self.program(file, kind);
+        self.url(file, kind);
+        Service {
+            kind,
+            settings: self.settings(file, kind),
+            time_profile: self.time_profile(file),
+            url: file.url.as_ref().map(|u| u.text.clone()),
+            program: file.program.as_ref().map(|p| p.text.clone()),
+            image: file.image.as_ref().map(|i| i.text.clone()),
+            postgres_image: file.postgres_image.as_ref().map(|i| i.text.clone()),
+        }
+    }
+
+    fn images(&mut self, file: &ServiceFile, kind: ServiceKind) {
+        let no_name = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
+        match (&file.image, kind) {
+            (None, ServiceKind::Container) => self.refuse(
+                &kind_place(file),
+                "a service of kind container needs its image",
+                "`image` is missing",
+                "add `image: vlab-service`, or `image: quay.io/edge-infrastructure/assisted-service:latest`",
+            ),
+            (Some(image), ServiceKind::Container) if no_name(&image.text) => self.refuse(
+                &image.span,
+                "the service's image has no name",
+                "no name of an image",
+                "write `image: name` or `image: name:tag`",
+            ),
+            _ => {}
+        }
+        for (name, text) in [("image", &file.image), ("postgres_image", &file.postgres_image)] {
+            let Some(text) = text else { continue };
+            if kind != ServiceKind::Container {
+                self.refuse(
+                    &text.span,
+                    format!("only a service of kind container has `{name}`"),
+                    "of no use here",
+                    "remove it, or write `kind: container`",
+                );
+            } else if name == "postgres_image" && no_name(&text.text) {
+                self.refuse(&text.span, "PostgreSQL's image has no name", "no name of an image", "write `name:tag`");
+            }
+        }
+    }
+
+    fn program(&mut self, file: &ServiceFile, kind: ServiceKind) {
+        match (&file.program, kind) {
+            (None, ServiceKind::Process) => self.refuse(
+                &kind_place(file),
+                "a service of kind process needs its program",
+                "`program` is missing",
+                "add `program: /path/to/assisted-service`",
+            ),
+            (Some(program), ServiceKind::Process) if program.text.is_empty() => self.refuse(
+                &program.span,
+                "the service's program has no name",
+                "empty",
+                "write `program: /path/to/assisted-service`",
+            ),
+            (Some(program), other) if other != ServiceKind::Process => self.refuse(
+                &program.span,
+                "only a service of kind process has a `program`",
+                "of no use here",
+                "remove it, or write `kind: process`",
+            ),
+            _ => {}
+        }
+    }
+
+    fn url(&mut self, file: &ServiceFile, kind: ServiceKind) {
+        match (&file.url, kind) {
+            (None, ServiceKind::Remote) => self.refuse(
+                &kind_place(file),
+                "a remote service needs its address",
+                "`url` is missing",
+                "add `url: http://...`",
+            ),
+            (Some(url), ServiceKind::Remote) => {
+                if !url.text.starts_with("http://") && !url.text.starts_with("https://") {
+                    self.refuse(
+                        &url.span,
+                        format!("`{}` is no address of a service", url.text),
+                        "not a URL",
+                        "it begins with `http://` or `https://`",
+                    );
+                }
+            }
+            (Some(url), _) => self.refuse(
+                &url.span,
+                "only a remote service has a `url`",
+                "of no use here",
+                "remove it, or write `kind: remote`",
+            ),
+            (None, _) => {}
+        }
+    }
+
+    fn settings(&mut self, file: &ServiceFile, kind: ServiceKind) -> BTreeMap<String, String> {
+        if kind == ServiceKind::Remote
+            && let Some((_, value)) = file.settings.first_key_value()
+        {
+            self.refuse(
+                &value.span,
+                "a remote service is not set up by the run",
+                "cannot be set",
+                "remove `settings`, and set them where the service is started",
+            );
+        }
+        let mut settings = BTreeMap::new();
+        for (name, value) in &file.settings {
+            let text = match &value.value {
+                serde_json::Value::String(s) => s.clone(),
+                serde_json::Value::Null => {
+                    self.refuse(
+                        &value.span,
+                        format!("the setting {name} has no value"),
+                        "nothing here",
+                        "write a value; `\"\"` is the empty one",
+                    );
+                    continue;
+                }
+                other => other.to_string(),
+            };
+            match Settings::default().apply_in_profile(name, &text, 1.0) {
+                Ok(()) => {}
+                // Only the simulated service lacks what the real one has.
+                Err(SettingError::NotSimulated { .. }) if kind != ServiceKind::Simulated => {}
+                Err(SettingError::Unknown { name, .. }) => {
+                    self.unknown(&value.span, "service setting", &name, Settings::NAMES.iter().copied());
+                }
+                Err(error) => self.refuse(&value.span, error.to_string(), "cannot be taken", ""),
+            }
+            settings.insert(name.clone(), text);
+        }
+        settings
+    }
+
+    fn time_profile(&mut self, file: &ServiceFile) -> String {
+        let Some(text) = &file.time_profile else { return "fast".to_owned() };
+        let known = self.catalogue.time_profile_names();
+        if !known.contains(&text.text) {
+            self.unknown(&text.span, "time profile", &text.text, known.iter().map(String::as_str));
+        } else if let Err(error) = self.catalogue.time_profile(&text.text) {
+            self.refuse(
+                &text.span,
+                format!("the time profile `{}` cannot be used: {error}", text.text),
+                "this one",
+                "",
+            );
+        }
+        text.text.clone()
+    }
+
+    pub(super) fn infra_env(&mut self, file: Option<&InfraEnvFile>) -> InfraEnv {
+        let none = InfraEnvFile::default();
+        let file = file.unwrap_or(&none);
+        if let Some(text) = &file.cpu_architecture
+            && !ARCHITECTURES.contains(&text.text.as_str())
+        {
+            self.unknown(&text.span, "processor architecture", &text.text, ARCHITECTURES.iter().copied());
+        }
+        InfraEnv {
+            cpu_architecture: file.cpu_architecture.as_ref().map_or("x86_64", |t| t.text.as_str()).to_owned(),
+            image_type: self.read_option(&file.image_type).unwrap_or(ImageType::MinimalIso),
+            additional_ntp_sources: file.additional_ntp_sources.clone(),
+            kernel_arguments: file.kernel_arguments.clone(),
+            iso: file.iso.as_ref().map(|path| path.text.clone().into()),
+            static_networks: vec![],
+            resources: BTreeMap::new(),
+            mistakes: vec![],
+            refused: file
+                .refused
+                .as_ref()
+                .and_then(|n| self.number(n, "the status of a refusal", 400, 599))
+                .and_then(|n| u16::try_from(n).ok()),
+        }
+    }
+}
+
+/// Where the file says how the service is started.
+fn kind_place(file: &ServiceFile) -> Place {
+    file.kind.as_ref().map_or(0..0, |k| k.span.clone())
+}
