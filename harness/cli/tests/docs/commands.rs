@@ -111,7 +111,7 @@ fn run(page: &Page) -> Vec<String> {
         });
         for shown in commands(block) {
             let (code, said) = place.run(&shown.command);
-            let lines: Vec<&str> = said.lines().collect();
+            let lines: Vec<&str> = said.trim_end().lines().collect();
             let right =
                 code == Some(expected.unwrap_or(0)) && (shown.output.is_empty() || is_output(&shown.output, &lines));
             if !right {
