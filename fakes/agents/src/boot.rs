@@ -331,100 +331,149 @@ pub fn configured(
     leased: &HostAddresses,
 ) -> (HardwareProfile, HostAddresses) {
     let connections: Vec<Connection> = connections.values().map(|text| Connection::parse(text)).collect();
-    let mut profile = profile.clone();
-    let own = profile.nics.len();
-    let macs: Vec<Mac> = (0..own).map(|i| profile.mac(index, i)).collect();
-    let mut addresses = HostAddresses { nics: vec![NicAddresses::default(); own], ..HostAddresses::default() };
-    // Which lease an interface gets: that of the interface below it.
-    let mut lease_of: Vec<Option<usize>> = (0..own).map(Some).collect();
-    let mut dns = Vec::new();
+    let mut machine = Machine::new(profile, index, leased);
+    machine.add_interfaces(&connections);
+    for connection in connections.iter().filter(|c| c.controller().is_none()) {
+        machine.apply(connection);
+    }
+    machine.addresses.dns = Some(machine.dns);
+    (machine.profile, machine.addresses)
+}
 
-    let name_of = |c: &Connection, profile: &HardwareProfile| {
-        let named = c.get("connection", "interface-name").map(str::to_owned);
-        let mac = || c.get("ethernet", "mac-address").or_else(|| c.get("802-3-ethernet", "mac-address"));
-        named.or_else(|| {
-            let mac = mac()?;
-            let at = macs.iter().position(|own| own.to_string().eq_ignore_ascii_case(mac))?;
-            profile.nics.get(at).map(|n| n.name.clone())
-        })
-    };
-    // Bonds before VLANs: a VLAN can be on a bond.
-    for kind in ["bond", "vlan"] {
-        for c in connections.iter().filter(|c| c.get("connection", "type") == Some(kind)) {
-            let Some(name) = name_of(c, &profile) else { continue };
-            let below = match kind {
-                "bond" => connections.iter().filter(|port| port.controller() == Some(name.as_str())).find_map(|port| {
-                    let port = name_of(port, &profile)?;
-                    profile.nics.iter().position(|n| n.name == port)
-                }),
-                _ => c.get("vlan", "parent").and_then(|parent| profile.nics.iter().position(|n| n.name == parent)),
-            };
-            // Without what is below it there is no such interface.
-            let Some(below) = below else { continue };
-            let mac = addresses.nics[below].mac.or_else(|| macs.get(below).copied());
-            let model = profile.nics[below].clone();
-            profile.nics.push(NicProfile { name, kind: kind.to_owned(), vendor: None, product: None, ..model });
-            addresses.nics.push(NicAddresses { mac, ..NicAddresses::default() });
-            lease_of.push(if kind == "bond" { lease_of[below] } else { None });
+/// A machine while its network is being configured.
+struct Machine<'a> {
+    profile: HardwareProfile,
+    /// MACs of its own interfaces.
+    macs: Vec<Mac>,
+    addresses: HostAddresses,
+    leased: &'a HostAddresses,
+    /// Which lease an interface gets: that of the interface below it.
+    lease_of: Vec<Option<usize>>,
+    dns: Vec<IpAddr>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(profile: &HardwareProfile, index: u32, leased: &'a HostAddresses) -> Self {
+        let own = profile.nics.len();
+        Self {
+            profile: profile.clone(),
+            macs: (0..own).map(|i| profile.mac(index, i)).collect(),
+            addresses: HostAddresses { nics: vec![NicAddresses::default(); own], ..HostAddresses::default() },
+            leased,
+            lease_of: (0..own).map(Some).collect(),
+            dns: Vec::new(),
         }
     }
-    for c in connections.iter().filter(|c| c.controller().is_none()) {
-        let Some(name) = name_of(c, &profile) else { continue };
-        let Some(at) = profile.nics.iter().position(|n| n.name == name) else { continue };
-        let lease = lease_of[at].and_then(|i| leased.nics.get(i));
+
+    /// The interface that a connection is for: by name, else by MAC.
+    fn interface_of(&self, connection: &Connection) -> Option<String> {
+        if let Some(name) = connection.get("connection", "interface-name") {
+            return Some(name.to_owned());
+        }
+        let mac =
+            connection.get("ethernet", "mac-address").or_else(|| connection.get("802-3-ethernet", "mac-address"))?;
+        let at = self.macs.iter().position(|own| own.to_string().eq_ignore_ascii_case(mac))?;
+        self.profile.nics.get(at).map(|nic| nic.name.clone())
+    }
+
+    fn position(&self, interface: &str) -> Option<usize> {
+        self.profile.nics.iter().position(|nic| nic.name == interface)
+    }
+
+    /// Bonds before VLANs: a VLAN can be on a bond.
+    fn add_interfaces(&mut self, connections: &[Connection]) {
+        for kind in ["bond", "vlan"] {
+            for connection in connections.iter().filter(|c| c.get("connection", "type") == Some(kind)) {
+                let Some(name) = self.interface_of(connection) else { continue };
+                let below = match kind {
+                    "bond" => connections
+                        .iter()
+                        .filter(|port| port.controller() == Some(name.as_str()))
+                        .find_map(|port| self.position(&self.interface_of(port)?)),
+                    _ => connection.get("vlan", "parent").and_then(|parent| self.position(parent)),
+                };
+                // Without what is below it there is no such interface.
+                let Some(below) = below else { continue };
+                let mac = self.addresses.nics[below].mac.or_else(|| self.macs.get(below).copied());
+                let model = self.profile.nics[below].clone();
+                self.profile.nics.push(NicProfile {
+                    name,
+                    kind: kind.to_owned(),
+                    vendor: None,
+                    product: None,
+                    ..model
+                });
+                self.addresses.nics.push(NicAddresses { mac, ..NicAddresses::default() });
+                self.lease_of.push(if kind == "bond" { self.lease_of[below] } else { None });
+            }
+        }
+    }
+
+    /// Addresses, gateways, name servers and routes of a connection.
+    fn apply(&mut self, connection: &Connection) {
+        let Some(name) = self.interface_of(connection) else { return };
+        let Some(at) = self.position(&name) else { return };
         for family in ["ipv4", "ipv6"] {
-            let v4 = family == "ipv4";
-            match c.get(family, "method") {
-                Some("manual") => {
-                    for text in c.numbered(family, "address") {
-                        let (net, gateway) = text.split_once(',').map_or((text, None), |(n, g)| (n, Some(g)));
-                        match net.parse::<IpNet>() {
-                            Ok(IpNet::V4(net)) => addresses.nics[at].ipv4.push(net),
-                            Ok(IpNet::V6(net)) => addresses.nics[at].ipv6.push(net),
-                            Err(_) => {}
-                        }
-                        addresses.default_gateway(gateway.and_then(|g| g.parse().ok()), false);
-                    }
-                }
-                Some("auto" | "dhcp") => {
-                    if let Some(lease) = lease {
-                        let (has, gateway) = match v4 {
-                            true => (!lease.ipv4.is_empty(), leased.gateway_v4.map(IpAddr::V4)),
-                            false => (!lease.ipv6.is_empty(), leased.gateway_v6.map(IpAddr::V6)),
-                        };
-                        match v4 {
-                            true => addresses.nics[at].ipv4.extend(&lease.ipv4),
-                            false => addresses.nics[at].ipv6.extend(&lease.ipv6),
-                        }
-                        if has && c.get(family, "never-default") != Some("true") {
-                            addresses.default_gateway(gateway, false);
-                        }
-                        if has && c.get(family, "ignore-auto-dns") != Some("true") {
-                            dns.extend(gateway);
-                        }
-                    }
-                }
+            match connection.get(family, "method") {
+                Some("manual") => self.apply_addresses(connection, family, at),
+                Some("auto" | "dhcp") => self.apply_lease(connection, family, at),
                 _ => {}
             }
-            addresses.default_gateway(c.get(family, "gateway").and_then(|g| g.parse().ok()), true);
-            dns.extend(c.get(family, "dns").into_iter().flat_map(|list| {
-                list.split([';', ',']).filter_map(|s| s.trim().parse::<IpAddr>().ok()).collect::<Vec<_>>()
-            }));
-            for text in c.numbered(family, "route") {
-                let mut parts = text.split(',').map(str::trim);
-                let Some(destination) = parts.next().and_then(|d| d.parse::<IpNet>().ok()) else { continue };
-                let gateway = parts.next().and_then(|g| g.parse::<IpAddr>().ok()).filter(|g| !g.is_unspecified());
-                let metric = parts.next().and_then(|m| m.parse().ok()).filter(|m| *m > 0).unwrap_or(100);
-                if destination.prefix_len() == 0 {
-                    addresses.default_gateway(gateway, true);
-                } else {
-                    addresses.routes.push(StaticRoute { interface: name.clone(), destination, gateway, metric });
-                }
+            self.addresses.default_gateway(connection.get(family, "gateway").and_then(|g| g.parse().ok()), true);
+            let servers = connection.get(family, "dns").into_iter().flat_map(|list| list.split([';', ',']));
+            self.dns.extend(servers.filter_map(|server| server.trim().parse::<IpAddr>().ok()));
+            self.apply_routes(connection, family, &name);
+        }
+    }
+
+    fn apply_addresses(&mut self, connection: &Connection, family: &str, at: usize) {
+        for text in connection.numbered(family, "address") {
+            let (net, gateway) = text.split_once(',').map_or((text, None), |(n, g)| (n, Some(g)));
+            match net.parse::<IpNet>() {
+                Ok(IpNet::V4(net)) => self.addresses.nics[at].ipv4.push(net),
+                Ok(IpNet::V6(net)) => self.addresses.nics[at].ipv6.push(net),
+                Err(_) => {}
+            }
+            self.addresses.default_gateway(gateway.and_then(|g| g.parse().ok()), false);
+        }
+    }
+
+    fn apply_lease(&mut self, connection: &Connection, family: &str, at: usize) {
+        let leased = self.leased;
+        let Some(lease) = self.lease_of[at].and_then(|i| leased.nics.get(i)) else { return };
+        let nic = &mut self.addresses.nics[at];
+        let (has, gateway) = match family {
+            "ipv4" => {
+                nic.ipv4.extend(&lease.ipv4);
+                (!lease.ipv4.is_empty(), leased.gateway_v4.map(IpAddr::V4))
+            }
+            _ => {
+                nic.ipv6.extend(&lease.ipv6);
+                (!lease.ipv6.is_empty(), leased.gateway_v6.map(IpAddr::V6))
+            }
+        };
+        if has && connection.get(family, "never-default") != Some("true") {
+            self.addresses.default_gateway(gateway, false);
+        }
+        if has && connection.get(family, "ignore-auto-dns") != Some("true") {
+            self.dns.extend(gateway);
+        }
+    }
+
+    fn apply_routes(&mut self, connection: &Connection, family: &str, interface: &str) {
+        for text in connection.numbered(family, "route") {
+            let mut parts = text.split(',').map(str::trim);
+            let Some(destination) = parts.next().and_then(|d| d.parse::<IpNet>().ok()) else { continue };
+            let gateway = parts.next().and_then(|g| g.parse::<IpAddr>().ok()).filter(|g| !g.is_unspecified());
+            let metric = parts.next().and_then(|m| m.parse().ok()).filter(|m| *m > 0).unwrap_or(100);
+            if destination.prefix_len() == 0 {
+                self.addresses.default_gateway(gateway, true);
+            } else {
+                let interface = interface.to_owned();
+                self.addresses.routes.push(StaticRoute { interface, destination, gateway, metric });
             }
         }
     }
-    addresses.dns = Some(dns);
-    (profile, addresses)
 }
 
 #[cfg(test)]

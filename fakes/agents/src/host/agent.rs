@@ -1,0 +1,374 @@
+//! The agent on a host: it registers, asks for steps and answers them.
+
+use super::*;
+
+/// Factor between two waits of the back-off.
+pub const BACKOFF_FACTOR: f64 = 1.5;
+
+#[derive(Deserialize)]
+struct Registered {
+    next_step_runner_command: Option<RunnerCommand>,
+}
+
+#[derive(Deserialize)]
+struct RunnerCommand {
+    #[serde(default)]
+    args: Option<Vec<String>>,
+    #[serde(default)]
+    retry_seconds: Option<i64>,
+}
+
+impl Host {
+    // --- registration ------------------------------------------------------------------------------------------------
+
+    pub(super) fn register(&mut self, now: Timestamp, w: &mut World) {
+        if self.calls.any(|p| matches!(p, Purpose::Register)) {
+            return;
+        }
+        self.agent = Agent::Registering;
+        self.runner = None;
+        self.is_active(now, w, |fault| matches!(fault, HostFault::IdOf(_)), "it registered under the other host's id");
+        let params =
+            HostCreateParams { host_id: self.plan.host_id, discovery_agent_version: Some(self.version.to_string()) };
+        let request = ops::register_host(self.plan.infra_env_id, &params).request;
+        self.call(now, w, Purpose::Register, request, &AGENT);
+    }
+
+    pub(super) fn registered(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+        let response = match outcome {
+            Ok(response) if response.status == 201 => response,
+            Ok(response) if REGISTRATION_FREEZES.contains(&response.status) => {
+                w.host_did(now, self.own_id, format!("registration-refused:{}", response.status));
+                return self.freeze(now, w);
+            }
+            _ => {
+                let at = now + w.config.timing.registration_retry;
+                return w.at(at, self.me(), self.epoch, Timer::Register);
+            }
+        };
+        #[derive(Deserialize)]
+        struct RunnerArgs {
+            infra_env_id: Uuid,
+            host_id: Uuid,
+            #[serde(default)]
+            agent_version: Option<String>,
+        }
+        let command = response.decode::<Registered>().ok().and_then(|r| r.next_step_runner_command);
+        let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
+        let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
+        let (Some(command), Some(args)) = (command, args) else {
+            w.host_did(now, self.own_id, "registered-without-command");
+            let at = now + w.config.timing.runner_failure_wait;
+            return w.at(at, self.me(), self.epoch, Timer::Register);
+        };
+        if let Some(version) = args.agent_version.filter(|v| !v.is_empty() && **v != *self.version) {
+            self.version = version.into();
+        }
+        let seconds = u64::try_from(command.retry_seconds.unwrap_or(0)).unwrap_or(0);
+        let retry = match seconds {
+            0 => w.config.timing.runner_failure_wait,
+            s => Duration::from_secs(s).div_f64(w.config.timing.retry_divisor),
+        };
+        self.runner = Some(Box::new(Runner {
+            infra_env: args.infra_env_id,
+            host: args.host_id,
+            retry,
+            failing_since: None,
+            backoff: w.config.timing.backoff_initial,
+        }));
+        self.agent = Agent::Running;
+        self.cache = Vec::new();
+        w.host_did(now, self.own_id, "registered");
+        self.poll(now, w);
+    }
+
+    pub(super) fn freeze(&mut self, now: Timestamp, w: &mut World) {
+        self.agent = Agent::Frozen;
+        self.runner = None;
+        w.host_did(now, self.own_id, "frozen");
+    }
+
+    /// The runner ended; the agent registers again after that time.
+    pub(super) fn runner_ended(&mut self, now: Timestamp, w: &mut World, wait: Duration) {
+        self.agent = Agent::Registering;
+        self.runner = None;
+        w.at(now + wait, self.me(), self.epoch, Timer::Register);
+    }
+
+    // --- polling -----------------------------------------------------------------------------------------------------
+
+    pub(super) fn poll(&mut self, now: Timestamp, w: &mut World) {
+        let Some(runner) = self.runner.as_ref().filter(|_| self.agent == Agent::Running) else { return };
+        if self.calls.any(|p| matches!(p, Purpose::Poll)) {
+            return;
+        }
+        let (infra_env, host) = (runner.infra_env, runner.host);
+        if self.is_active(now, w, |fault| *fault == HostFault::SilentAgent, "it did not ask for instructions") {
+            return;
+        }
+        let skew = |fault: &HostFault| if let HostFault::Clock(by) = fault { Some(*by) } else { None };
+        let clock = now.as_secs() + self.active(now, w, skew, "it told the wrong time").unwrap_or(0);
+        let request = ops::get_next_steps(infra_env, host, clock).request;
+        self.call(now, w, Purpose::Poll, request, &AGENT);
+    }
+
+    pub(super) fn polled(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+        let Some(runner) = self.runner.as_mut().filter(|_| self.agent == Agent::Running) else { return };
+        let steps = match outcome {
+            Ok(response) if response.status == 404 => return self.freeze(now, w),
+            Ok(response) if response.is_success() => response.decode::<Steps>().ok(),
+            _ => None,
+        };
+        let Some(steps) = steps else {
+            self.cache = Vec::new();
+            let t = &w.config.timing;
+            let since = *runner.failing_since.get_or_insert(now);
+            if now.since(since) >= t.backoff_give_up {
+                let wait = runner.retry;
+                w.host_did(now, self.own_id, "gave-up-polling");
+                return self.runner_ended(now, w, wait);
+            }
+            let wait = runner.backoff.min(t.backoff_max);
+            runner.backoff = wait.mul_f64(BACKOFF_FACTOR).min(t.backoff_max);
+            return w.at(now + wait, self.me(), self.epoch, Timer::Poll);
+        };
+        runner.failing_since = None;
+        runner.backoff = w.config.timing.backoff_initial;
+        let wait = w.config.timing.next_instruction(steps.next_instruction_seconds.unwrap_or(0)).max(SHORTEST_POLL);
+        for step in steps.instructions.into_iter().flatten() {
+            self.step_given(now, w, step);
+        }
+        if steps.post_step_action.as_deref() == Some("exit") {
+            w.host_did(now, self.own_id, "agent-exited");
+            let restart = w.config.timing.agent_restart.at(self.durations.unit());
+            return self.runner_ended(now, w, restart);
+        }
+        let slow = |fault: &HostFault| {
+            if let HostFault::SlowPolls(every) = fault { Some(*every).filter(|e| *e > wait) } else { None }
+        };
+        let wait = self.active(now, w, slow, "it waited longer before it asked again").unwrap_or(wait);
+        w.at(now + wait, self.me(), self.epoch, Timer::Poll);
+    }
+
+    // --- steps -------------------------------------------------------------------------------------------------------
+
+    pub(super) fn saw_step(
+        &self,
+        now: Timestamp,
+        w: &mut World,
+        step: (&str, &str),
+        answered: Option<i64>,
+        cached: bool,
+    ) {
+        if w.config.observe_steps {
+            let (step_type, step_id) = (step.0.to_owned(), step.1.to_owned());
+            w.saw(now, What::Step { host: self.own_id, step_type, step_id, answered, cached });
+        }
+    }
+
+    pub(super) fn step_given(&mut self, now: Timestamp, w: &mut World, step: Step) {
+        let step_type = step.step_type.unwrap_or_default();
+        let step_id = step.step_id.unwrap_or_default();
+        self.saw_step(now, w, (&step_type, &step_id), None, false);
+        let kind = steps::find(&step_type);
+        self.next_step = self.next_step.wrapping_add(1);
+        let serial = self.next_step;
+        let takes: fn(&HostTiming) -> Span = match kind {
+            Some(kind) => STEPS[kind].takes,
+            None => |t| t.step_unknown,
+        };
+        let running = Running {
+            serial,
+            kind,
+            step_type: step_type.into(),
+            step_id: step_id.into(),
+            args: step.args.unwrap_or_default(),
+        };
+        let gathers = kind.is_some_and(|k| STEPS[k].effect == Effect::GatherLogs);
+        if gathers && logs_cluster(&running).is_some() {
+            self.logs_progress(now, w, LogsStage::Requested, LogsFor::Step(serial));
+        }
+        if w.has_real_hands() {
+            let (step_type, args) = (running.step_type.to_string(), running.args.clone());
+            self.steps.push(running);
+            return self.work(w, Work::Step { serial, step_type, args });
+        }
+        self.steps.push(running);
+        let at = now + takes(&w.config.timing).at(self.durations.unit());
+        w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
+    }
+
+    pub(super) fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> Answer {
+        if self.is_active(now, w, |fault| *fault == HostFault::NoMedia, "it cannot read the discovery medium") {
+            return steps::media_disconnected();
+        }
+        let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
+        let World { network, clusters, open_dns, config, .. } = w;
+        let of = self.plan.cluster.and_then(|c| clusters.get(c));
+        let dns = self.plan.names(of.map_or(&*open_dns, |c| &c.plan.dns));
+        let healthy = ActiveFaults::default();
+        let api_answers = |address| {
+            let site = clusters.iter().find(|c| c.plan.api_vips.contains(&address));
+            site.map(|c| c.plane.api_is_up())
+        };
+        let mut site = Site {
+            seed: config.seed,
+            position: self.position as usize,
+            plan: &self.plan,
+            dns: &dns,
+            faults: &self.faults,
+            dns_faults: of.map_or(&healthy, |c| &c.faults),
+            effects: RefCell::default(),
+            network,
+            api_answers: &api_answers,
+        };
+        let mut answer = (STEPS[kind].answer)(&mut site, &running.args);
+        if STEPS[kind].step_type == "inventory" {
+            garble(&site, &mut answer);
+        }
+        for (fault, detail) in site.effects.into_inner() {
+            w.note_effect(now, &fault, Some(self.own_id), None, detail);
+        }
+        answer
+    }
+
+    pub(super) fn step_done(&mut self, now: Timestamp, w: &mut World, serial: u32) {
+        let Some(at) = self.steps.iter().position(|s| s.serial == serial) else { return };
+        let answer = self.answer_of(now, w, &self.steps[at]);
+        let effect = self.steps[at].kind.map_or(Effect::None, |k| STEPS[k].effect);
+        if effect == Effect::GatherLogs
+            && answer.exit_code == 0
+            && let Some(cluster) = logs_cluster(&self.steps[at])
+        {
+            // The step ends when the logs are there.
+            return self.upload_logs(now, w, cluster, LogsFor::Step(serial));
+        }
+        let running = self.take_step(at);
+        self.finish_step(now, w, running, answer, effect);
+    }
+
+    pub(super) fn take_step(&mut self, at: usize) -> Running {
+        let running = self.steps.remove(at);
+        if self.steps.is_empty() {
+            self.steps = Vec::new();
+        }
+        running
+    }
+
+    pub(super) fn finish_step(
+        &mut self,
+        now: Timestamp,
+        w: &mut World,
+        running: Running,
+        mut answer: Answer,
+        effect: Effect,
+    ) {
+        let succeeded = answer.exit_code == 0;
+        // With real hands the installer is a program of its own, and whoever ran the step started it.
+        if effect == Effect::StartInstaller && succeeded && self.installer.is_none() && !w.has_real_hands() {
+            match self.prepare_installer(w, &running) {
+                Ok(installer) => self.take_up(installer),
+                Err(problem) => {
+                    answer = Answer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
+                }
+            }
+            if self.installer.is_some() {
+                w.host_did(now, self.own_id, "installer-started");
+                let token = self.installer_token();
+                w.at(now, self.me(), self.epoch, Timer::Installer(token));
+            }
+        }
+        if effect == Effect::StopInstaller && succeeded && self.installer.take().is_some() {
+            self.calls.forget(|p| matches!(p, Purpose::Installer(_) | Purpose::Logs(_, LogsFor::Installer)));
+            w.host_did(now, self.own_id, "installer-stopped");
+        }
+        let then_reboot = effect == Effect::RebootDiscovery && succeeded;
+        let step = (&*running.step_type, &*running.step_id);
+        let hash = hash_of(&answer.output);
+        let known = succeeded
+            && w.config.reply_cache
+            && self.cache.iter().any(|c| Some(c.kind) == running.kind && c.hash == hash && c.until > now);
+        self.saw_step(now, w, step, Some(answer.exit_code), known);
+        let upgraded = (effect == Effect::RestartUpgraded && succeeded).then(|| upgraded_to(&answer.output)).flatten();
+        if known {
+            if then_reboot {
+                self.reboot_into_discovery(now, w);
+            }
+        } else if let Some(runner) = &self.runner {
+            // As in the real agent's JSON, a zero and an empty text are left out.
+            let reply = StepReply {
+                step_type: Some(running.step_type.into()),
+                step_id: Some(running.step_id.into()),
+                exit_code: Some(answer.exit_code).filter(|c| *c != 0),
+                output: Some(answer.output),
+                error: Some(answer.error).filter(|e| !e.is_empty()),
+            };
+            let request = ops::post_step_reply(runner.infra_env, runner.host, &reply).request;
+            let purpose = Purpose::Answer { kind: running.kind, hash, exit_code: answer.exit_code, then_reboot };
+            self.call(now, w, purpose, request, &AGENT);
+        } else if then_reboot {
+            // The poll that brought this step told the agent to exit: nobody is left to answer.
+            self.reboot_into_discovery(now, w);
+        }
+        if let Some(image) = upgraded {
+            self.version = image.into();
+            w.host_did(now, self.own_id, "agent-upgraded");
+            self.calls.forget(|p| matches!(p, Purpose::Poll));
+            let restart = w.config.timing.agent_upgrade.at(self.durations.unit());
+            self.runner_ended(now, w, restart);
+        }
+    }
+
+    pub(super) fn remember(&mut self, now: Timestamp, w: &World, kind: usize, hash: u64) {
+        let until = now + w.config.timing.reply_cache_life;
+        self.cache.retain(|c| c.kind != kind);
+        if self.agent == Agent::Running && w.config.reply_cache {
+            self.cache.push(Cached { kind, hash, until });
+        }
+    }
+
+    pub(super) fn reboot_into_discovery(&mut self, now: Timestamp, w: &mut World) {
+        self.disk_boots = false;
+        self.reboot(now, w);
+    }
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What is wrong with the way in which a host tells its inventory.
+fn garble(site: &Site<'_>, answer: &mut Answer) {
+    let garbled = site.active(
+        |fault| if let HostFault::Inventory(how) = fault { Some(*how) } else { None },
+        "it sent a wrong inventory",
+    );
+    match garbled {
+        None => {}
+        Some(Garble::Malformed) => answer.output = "inventory of the machine: not available".to_owned(),
+        Some(Garble::Truncated) => {
+            // Everything in it is ASCII; a cut inside of a character would be no text at all.
+            let mut half = answer.output.len() / 2;
+            while !answer.output.is_char_boundary(half) {
+                half -= 1;
+            }
+            answer.output.truncate(half);
+        }
+        Some(Garble::Huge(bytes)) => {
+            let Ok(mut inventory) = serde_json::from_str::<Inventory>(&answer.output) else { return };
+            let missing = bytes.saturating_sub(answer.output.len());
+            if let Some(cpu) = inventory.cpu.as_mut() {
+                cpu.flags.get_or_insert_default().push("x".repeat(missing));
+            }
+            answer.output = serde_json::to_string(&inventory).unwrap_or_default();
+        }
+    }
+}
+
+/// The image of an upgrade that worked.
+fn upgraded_to(output: &str) -> Option<String> {
+    let response: UpgradeAgentResponse = serde_json::from_str(output).ok()?;
+    response.agent_image.filter(|_| response.result.as_deref() == Some("success"))
+}
