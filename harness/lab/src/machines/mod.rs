@@ -29,6 +29,8 @@
 
 pub mod console;
 pub mod domain;
+mod helper;
+mod machine;
 pub mod memory;
 pub mod probe;
 pub mod protocol;
@@ -36,35 +38,30 @@ pub mod tiny;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::cleanup;
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Snapshot, Token};
 use crate::network::Namespace;
-use crate::proc::{self, ProcessId, Stat};
-use crate::process::{Child, ProcessError, Program};
+use crate::proc::ProcessId;
+use crate::process::{Child, ProcessError};
 use crate::ssh::Access;
-use crate::try_out::{TryError, in_path, try_out};
 use crate::wait;
 
 pub use domain::{Accel, BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Placement, Plug, SpecError, Vendor};
+pub use helper::{HELPER, Versions, find_helper};
+pub use machine::{DiskFault, Machine, find_ovmf};
 pub use memory::{MemoryError, Reservation};
 pub use protocol::{DomainEvent, DomainUsage};
 
-use protocol::{Call, Done, Line, PROTOCOL, Request};
-
-/// Name of the helper's program. It lies beside `vlab`; `VLAB_LIBVIRT_HELPER` names another place.
-pub const HELPER: &str = "vlab-libvirt-helper";
-
-/// How long the helper may take to open its connection: the first time, libvirt asks QEMU what it can do.
-const OPEN: Duration = Duration::from_secs(60);
+use helper::Shared;
+use protocol::{Call, Done, PROTOCOL, Request};
 
 /// How long a request may take. libvirt itself waits 30 s for a machine that is busy.
 const CALL: Duration = Duration::from_secs(120);
@@ -202,17 +199,6 @@ pub enum MachineError {
     Ledger(#[from] LedgerError),
 }
 
-/// Where the helper is: `VLAB_LIBVIRT_HELPER`, or beside this program.
-///
-/// # Errors
-/// It is not there.
-pub fn find_helper() -> Result<PathBuf, MachineError> {
-    let named = std::env::var_os("VLAB_LIBVIRT_HELPER").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let beside = || std::env::current_exe().unwrap_or_default().with_file_name(HELPER);
-    let path = named.unwrap_or_else(beside);
-    if path.is_file() { Ok(path) } else { Err(MachineError::NoHelper(path)) }
-}
-
 /// Something happened to a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineEvent {
@@ -257,17 +243,6 @@ impl MachineEvent {
     }
 }
 
-/// What the helper said about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versions {
-    /// As libvirt reports it.
-    pub uri: String,
-    /// Version of libvirt.
-    pub libvirt: String,
-    /// Version of QEMU.
-    pub qemu: String,
-}
-
 /// The machines of a run. Dropping the last of it (and of its [`Machine`]s) removes everything; [`Machines::stop`] does it
 /// without blocking.
 #[derive(Debug, Clone)]
@@ -305,19 +280,6 @@ struct Entry {
     _memory: Arc<Reservation>,
 }
 
-/// Who waits for an answer.
-type Waiter = oneshot::Sender<Result<Done, String>>;
-
-/// What the thread that reads the helper's lines shares with the others.
-#[derive(Debug)]
-struct Shared {
-    /// By the id of their request; `None` when the helper has ended.
-    waiting: Mutex<Option<BTreeMap<u64, Waiter>>>,
-    /// Name of the domain to name of the host.
-    names: Mutex<BTreeMap<String, String>>,
-    events: broadcast::Sender<MachineEvent>,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -349,7 +311,7 @@ impl Machines {
             }
             error
         };
-        let connected = connect(&options, &executable, &folder).map_err(give_up)?;
+        let connected = helper::connect(&options, &executable, &folder).map_err(give_up)?;
         let (helper, versions, requests, lines) = connected;
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Some(BTreeMap::new())),
@@ -474,145 +436,6 @@ fn make_folder(options: &MachinesOptions) -> Result<(PathBuf, Token), MachineErr
     Ok((folder, token))
 }
 
-/// libvirt's configuration for the embedded driver: no other user, no security driver, no cgroups, no namespaces, no
-/// helper daemons. With the defaults libvirt asks QEMU for its abilities again and again where `/dev/kvm` is root's (10 s a
-/// machine), and wants a daemon for logs.
-fn qemu_conf(root: bool) -> String {
-    // An ordinary user cannot change owners, and must not be told to.
-    let user = if root { "user = \"root\"\ngroup = \"root\"\n" } else { "" };
-    format!(
-        "{user}dynamic_ownership = 0\nremember_owner = 0\nsecurity_driver = \"none\"\nstdio_handler = \"file\"\n\
-         cgroup_controllers = []\nnamespaces = []\n"
-    )
-}
-
-type Connected = (Child, Versions, mpsc::Sender<String>, BufReader<PipeReader>);
-
-fn connect(options: &MachinesOptions, executable: &Path, folder: &Path) -> Result<Connected, MachineError> {
-    let uri = match &options.uri {
-        Uri::Embedded => {
-            let root = folder.join("libvirt");
-            let etc = root.join("etc");
-            fs::create_dir_all(&etc).map_err(io_at(&etc))?;
-            let conf = etc.join("qemu.conf");
-            fs::write(&conf, qemu_conf(nix::unistd::geteuid().is_root())).map_err(io_at(&conf))?;
-            abilities(&root, Direction::In);
-            format!("qemu:///embed?root={}", root.display())
-        }
-        Uri::Of(uri) => uri.clone(),
-    };
-    let pipe = || io::pipe().map_err(io_at(executable));
-    let ((stdin, to_helper), (from_helper, stdout)) = (pipe()?, pipe()?);
-    let log = options.consoles.join("machines.log");
-    let mut program =
-        Program::new("machines", executable, &log).args(["serve", &uri]).ledger(Some(options.ledger.clone()));
-    program.namespace.clone_from(&options.namespace);
-    program.stdin = Some(stdin.into());
-    program.stdout = Some(stdout.into());
-    // libvirt makes its files in places that follow from these when they are set; QEMU gets a clean environment anyway.
-    program.env_remove = ["LIBVIRT_DEFAULT_URI", "LIBVIRT_DEBUG"].map(Into::into).to_vec();
-    let helper = Child::spawn(program)?;
-    let mut lines = BufReader::new(from_helper);
-    let hello = first_line(&mut lines, &helper);
-    let versions = match hello.as_deref().map(serde_json::from_str) {
-        Some(Ok(Line::Hello { protocol: PROTOCOL, uri, libvirt, qemu })) => Versions { uri, libvirt, qemu },
-        Some(Ok(Line::Hello { protocol, .. })) => return Err(MachineError::Protocol { theirs: protocol }),
-        Some(Ok(Line::Refused { why })) => return Err(MachineError::Refused { uri, why }),
-        _ => {
-            let why = helper.last_lines(2).join(" ");
-            let why = if why.is_empty() { format!("`{}` says nothing", executable.display()) } else { why };
-            return Err(MachineError::NoLibvirt { why });
-        }
-    };
-    if options.uri == Uri::Embedded {
-        abilities(&folder.join("libvirt"), Direction::Out);
-    }
-    let (requests, from_us) = mpsc::channel();
-    let writer = std::thread::Builder::new().name("machines-writer".into()).spawn(move || write(from_us, to_helper));
-    writer.map_err(io_at(executable))?;
-    Ok((helper, versions, requests, lines))
-}
-
-/// The helper's first line; `None` when it ended without one or says nothing for [`OPEN`]. A reader cannot be told to give
-/// up, so in that case the helper is killed, which ends its output.
-fn first_line(lines: &mut BufReader<PipeReader>, helper: &Child) -> Option<String> {
-    std::thread::scope(|scope| {
-        let (done, waiter) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            if waiter.recv_timeout(OPEN) == Err(mpsc::RecvTimeoutError::Timeout) {
-                helper.signal_group(nix::sys::signal::Signal::SIGKILL);
-            }
-        });
-        let mut line = String::new();
-        let read = lines.read_line(&mut line);
-        drop(done);
-        read.ok().filter(|count| *count > 0).map(|_| line)
-    })
-}
-
-fn write(requests: mpsc::Receiver<String>, mut to_helper: PipeWriter) {
-    for line in requests {
-        if to_helper.write_all(line.as_bytes()).is_err() {
-            break;
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    In,
-    Out,
-}
-
-/// What libvirt has found out about QEMU takes it a second to find out again. It checks itself whether it still holds (time
-/// stamps and versions of QEMU, libvirt and kernel), so its files are kept between runs. Without them everything works.
-fn abilities(root: &Path, direction: Direction) {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let Some(cache) = cache.filter(|cache| cache.is_absolute()) else { return };
-    let (kept, used) = (cache.join("vlab/libvirt-capabilities"), root.join("cache/qemu/capabilities"));
-    let (from, to) = if direction == Direction::In { (kept, used) } else { (used, kept) };
-    let entries = fs::read_dir(&from).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "xml"))
-    {
-        let Some(name) = path.file_name() else { continue };
-        let target = to.join(name);
-        if fs::read(&path).ok() == fs::read(&target).ok() || fs::create_dir_all(&to).is_err() {
-            continue;
-        }
-        // Two runs may do this at the same time: whole files only.
-        let half = to.join(format!(".{}-{}", std::process::id(), name.to_string_lossy()));
-        let _ = fs::copy(&path, &half).and_then(|_| fs::rename(&half, &target));
-        let _ = fs::remove_file(&half);
-    }
-}
-
-impl Shared {
-    fn read(&self, lines: BufReader<PipeReader>) {
-        for line in lines.lines().map_while(Result::ok) {
-            match serde_json::from_str(&line) {
-                Ok(Line::Answer { id, result }) => {
-                    let waiting = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                    if let Some(waiting) = waiting {
-                        let _ = waiting.send(result);
-                    }
-                }
-                Ok(Line::Event { at_ms, domain, event }) => {
-                    let machine = lock(&self.names).get(&domain).cloned().unwrap_or(domain);
-                    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms);
-                    // Nobody listens: nobody needs to know.
-                    let _ = self.events.send(MachineEvent { machine, at, event });
-                }
-                Ok(Line::Hello { .. } | Line::Refused { .. }) => {}
-                Err(error) => tracing::warn!(%error, line, "a line of the helper that is not understood"),
-            }
-        }
-        // Dropping the senders tells everybody who waits, and nobody waits after that.
-        *lock(&self.waiting) = None;
-    }
-}
-
 impl Inner {
     async fn call(&self, machine: &str, what: &str, call: Call) -> Result<Done, MachineError> {
         let failed = |why: String| MachineError::Call { machine: machine.to_owned(), what: what.to_owned(), why };
@@ -680,7 +503,7 @@ impl Inner {
         let made = domain::domain_xml(&spec, &placement).map_err(MachineError::from).and_then(|xml| {
             fs::create_dir(&directory).map_err(io_at(&directory))?;
             for disk in &spec.disks {
-                make_disk(disk, &placement.disk(disk))?;
+                machine::make_disk(disk, &placement.disk(disk))?;
             }
             for (place, (_, content)) in spec.firmware_files.iter().enumerate() {
                 let file = placement.firmware_file(place);
@@ -807,371 +630,9 @@ pub fn known(registry: &Path) -> Vec<Known> {
     known
 }
 
-/// OVMF's code and the template of its variables, in the places of Debian, Ubuntu and Fedora.
-#[must_use]
-pub fn find_ovmf() -> Option<(PathBuf, PathBuf)> {
-    const PLACES: [(&str, &str); 3] = [
-        ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
-        ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-        ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-    ];
-    let places = PLACES.into_iter().map(|(code, variables)| (PathBuf::from(code), PathBuf::from(variables)));
-    places.into_iter().find(|(code, variables)| code.is_file() && variables.is_file())
-}
-
-fn make_disk(disk: &DiskSpec, path: &Path) -> Result<(), MachineError> {
-    let mut args: Vec<std::ffi::OsString> = ["create", "-q", "-f", "qcow2"].map(Into::into).to_vec();
-    if let Some(base) = &disk.base {
-        let base = fs::canonicalize(base).map_err(io_at(base))?;
-        let mut magic = [0; 4];
-        let format = match File::open(&base).and_then(|mut file| file.read_exact(&mut magic)) {
-            Ok(()) if magic == *b"QFI\xfb" => "qcow2",
-            Ok(()) => "raw",
-            Err(error) => return Err(MachineError::Io { path: base, error }),
-        };
-        args.extend(["-F", format, "-b"].map(Into::into));
-        args.push(base.into());
-    }
-    args.push(path.into());
-    args.extend(disk.size_bytes.map(|size| size.to_string().into()));
-    match try_out("qemu-img", &args, Duration::from_secs(20)) {
-        Ok(tried) if tried.status.success() => Ok(()),
-        Ok(tried) => Err(io_at(path)(io::Error::other(tried.last_words()))),
-        Err(TryError::Missing(_)) => Err(MachineError::Missing { program: "qemu-img", package: "qemu-utils" }),
-        Err(TryError::Failed(why)) => Err(io_at(path)(io::Error::other(why))),
-    }
-}
-
-/// Which requests of a disk fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskFault {
-    /// Reads.
-    Reads,
-    /// Writes and flushes.
-    Writes,
-    /// All.
-    All,
-}
-
-/// A machine. It goes on when this is dropped; [`Machines`] ends it.
-#[derive(Debug)]
-pub struct Machine {
-    inner: Arc<Inner>,
-    spec: MachineSpec,
-    placement: Placement,
-    xml: String,
-}
-
-impl Machine {
-    /// Name of the host.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.spec.name
-    }
-
-    /// What it was made from.
-    #[must_use]
-    pub fn spec(&self) -> &MachineSpec {
-        &self.spec
-    }
-
-    /// Its QEMU; `None` while it is off, or when it is not ours to see.
-    #[must_use]
-    pub fn process(&self) -> Option<ProcessId> {
-        let process = lock(&self.inner.state).machines.get(&self.spec.name).and_then(|entry| entry.process);
-        process.filter(|process| process.is_alive())
-    }
-
-    /// All that its first serial port has said, in all its lives.
-    #[must_use]
-    pub fn console_log(&self) -> PathBuf {
-        self.placement.console_log.clone()
-    }
-
-    /// Its first serial port, for one person at a time, while it is on.
-    #[must_use]
-    pub fn console_socket(&self) -> PathBuf {
-        self.placement.console_socket()
-    }
-
-    /// Its console from the beginning, line by line as it grows.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn console(&self) -> io::Result<console::Follow> {
-        console::Follow::open(&self.placement.console_log)
-    }
-
-    /// Switches it on: after [`Machine::power_off`], or after it has switched itself off.
-    ///
-    /// # Errors
-    /// It is on, or libvirt refuses.
-    pub async fn power_on(&self) -> Result<(), MachineError> {
-        if self.spec.tpm {
-            self.start_tpm().await?;
-        }
-        let done = self.call("start", Call::Create { xml: self.xml.clone() }).await?;
-        if let Done::Started { took_us } = done {
-            tracing::debug!(machine = self.name(), took_us, "started");
-        }
-        self.identify()
-    }
-
-    /// Writes down which QEMU it is. The ledger finds it without this, too.
-    fn identify(&self) -> Result<(), MachineError> {
-        let ledger = &self.inner.options.ledger;
-        let mut state = lock(&self.inner.state);
-        let Some(entry) = state.machines.get_mut(&self.spec.name) else { return Ok(()) };
-        let noted = self.inner.folder.join("libvirt/run/qemu").join(format!("{}.pid", self.placement.domain));
-        let noted = fs::read_to_string(noted).ok().and_then(|pid| pid.trim().parse().ok()).and_then(ProcessId::of);
-        let process = noted.or_else(|| proc::with_environment(MARK, &ledger.mark(entry.token)).first().copied());
-        // A machine that has switched itself off at once is no error.
-        if let Some(process) = process {
-            entry.process = Some(process);
-            let pgid = Stat::read(process.pid).map_or(process.pid, |stat| stat.pgid);
-            ledger.identify(entry.token, process, pgid)?;
-        }
-        Ok(())
-    }
-
-    async fn start_tpm(&self) -> Result<(), MachineError> {
-        let swtpm = in_path("swtpm").ok_or(MachineError::Missing { program: "swtpm", package: "swtpm" })?;
-        let name = &self.spec.name;
-        if lock(&self.inner.state)
-            .machines
-            .get(name)
-            .and_then(|entry| entry.tpm.as_ref())
-            .is_some_and(|tpm| tpm.ended().is_none())
-        {
-            return Ok(());
-        }
-        let (state, socket) = (self.placement.directory.join("tpm"), self.placement.tpm_socket());
-        fs::create_dir_all(&state).map_err(io_at(&state))?;
-        let log = self.inner.options.consoles.join(format!("{name}.tpm.log"));
-        let args = ["socket".to_owned(), "--tpm2".to_owned(), "--tpmstate".to_owned()];
-        let program = Program::new("swtpm", swtpm, log)
-            .args(args)
-            .args([
-                format!("dir={}", state.display()),
-                "--ctrl".into(),
-                format!("type=unixio,path={}", socket.display()),
-            ])
-            .ledger(Some(self.inner.options.ledger.clone()));
-        let tpm = Child::spawn(program)?;
-        let there = || std::future::ready(Ok(socket.exists().then_some(())));
-        tpm.wait_ready("its socket is there", Duration::from_secs(10), Duration::from_millis(2), there).await?;
-        if let Some(entry) = lock(&self.inner.state).machines.get_mut(name) {
-            entry.tpm = Some(tpm);
-        }
-        Ok(())
-    }
-
-    /// Pulls the plug.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn power_off(&self) -> Result<(), MachineError> {
-        let domain = self.domain();
-        self.call("power off", Call::Destroy { domain }).await.map(drop)
-    }
-
-    /// Presses the power button once; the guest does with it what it likes.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn shutdown(&self) -> Result<(), MachineError> {
-        let domain = self.domain();
-        self.call("press the power button", Call::Shutdown { domain }).await.map(drop)
-    }
-
-    /// Presses the reset button.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn reset(&self) -> Result<(), MachineError> {
-        let domain = self.domain();
-        self.call("reset", Call::Reset { domain }).await.map(drop)
-    }
-
-    /// Its processors stand still; time goes on outside.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn pause(&self) -> Result<(), MachineError> {
-        let domain = self.domain();
-        self.call("pause", Call::Pause { domain }).await.map(drop)
-    }
-
-    /// Its processors go on.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn resume(&self) -> Result<(), MachineError> {
-        let domain = self.domain();
-        self.call("resume", Call::Resume { domain }).await.map(drop)
-    }
-
-    /// The cable of a NIC, as the guest sees it: out or in.
-    ///
-    /// # Errors
-    /// It is off or has no such NIC.
-    pub async fn set_link(&self, mac: &str, up: bool) -> Result<(), MachineError> {
-        let nic = self.spec.nics.iter().find(|nic| nic.mac.eq_ignore_ascii_case(mac));
-        let nic = nic.ok_or_else(|| self.wrong("change a link", format!("it has no NIC {mac}")))?;
-        let (domain, xml) = (self.domain(), domain::nic_xml(nic, up));
-        self.call("change a link", Call::UpdateDevice { domain, xml, force: false }).await.map(drop)
-    }
-
-    /// Takes the medium out of the CD drive, whether the guest has locked it or not.
-    ///
-    /// # Errors
-    /// It is off or has no drive.
-    pub async fn eject(&self) -> Result<(), MachineError> {
-        self.set_medium(None).await
-    }
-
-    /// Puts a medium into the CD drive, or takes it out.
-    ///
-    /// # Errors
-    /// It is off or has no drive.
-    pub async fn set_medium(&self, medium: Option<&Path>) -> Result<(), MachineError> {
-        if self.spec.cdrom.is_none() {
-            return Err(self.wrong("change the medium", "it has no CD drive".to_owned()));
-        }
-        let (domain, xml) = (self.domain(), domain::cdrom_xml(medium, None));
-        self.call("change the medium", Call::UpdateDevice { domain, xml, force: true }).await.map(drop)
-    }
-
-    /// From now on requests of a disk end with an I/O error, which the guest sees. Works while it runs, by putting QEMU's
-    /// `blkdebug` between the device and its image.
-    ///
-    /// # Errors
-    /// It is off, has no such disk, or the disk is failing already.
-    pub async fn fail_disk(&self, disk: &str, fault: DiskFault) -> Result<(), MachineError> {
-        let (device, image) = self.disk_node(disk).await?;
-        let kinds: &[&str] = match fault {
-            DiskFault::Reads => &["read"],
-            DiskFault::Writes => &["write", "write-zeroes", "flush"],
-            DiskFault::All => &["read", "write", "write-zeroes", "discard", "flush"],
-        };
-        const EIO: i32 = 5;
-        let rules: Vec<Value> =
-            kinds.iter().map(|kind| json!({"event": "none", "iotype": kind, "errno": EIO, "once": false})).collect();
-        let node = fault_node(disk);
-        let add = json!({"driver": "blkdebug", "node-name": node, "image": image, "inject-error": rules});
-        self.monitor("blockdev-add", add).await?;
-        self.monitor("qom-set", json!({"path": device, "property": "drive", "value": node})).await.map(drop)
-    }
-
-    /// Ends [`Machine::fail_disk`].
-    ///
-    /// # Errors
-    /// It is off, or the disk is not failing.
-    pub async fn heal_disk(&self, disk: &str) -> Result<(), MachineError> {
-        let (device, image) = self.disk_node(disk).await?;
-        self.monitor("qom-set", json!({"path": device, "property": "drive", "value": image})).await?;
-        self.monitor("blockdev-del", json!({"node-name": fault_node(disk)})).await.map(drop)
-    }
-
-    /// From now on a disk takes so many writes a second and no more; `None` takes the limit away. A write that is waited for
-    /// takes that long then, which is how a slow disk looks to the guest.
-    ///
-    /// # Errors
-    /// It is off, or has no such disk.
-    pub async fn limit_writes(&self, disk: &str, a_second: Option<u32>) -> Result<(), MachineError> {
-        let (device, _) = self.disk_node(disk).await?;
-        let limits = json!({
-            "id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": a_second.unwrap_or(0),
-        });
-        self.monitor("block_set_io_throttle", limits).await.map(drop)
-    }
-
-    /// QEMU's path of a disk's device, and the name of the node with its image.
-    async fn disk_node(&self, disk: &str) -> Result<(String, String), MachineError> {
-        let what = "find the disk";
-        let place = self.spec.disks.iter().find(|known| known.name == disk);
-        let place = place.ok_or_else(|| self.wrong(what, format!("it has no disk {disk}")))?;
-        let file = self.placement.disk(place).display().to_string();
-        let nodes = self.monitor("query-named-block-nodes", Value::Null).await?;
-        let is_image = |node: &&Value| node["file"] == file && node["drv"] == "qcow2";
-        let image = nodes.as_array().into_iter().flatten().find(is_image).and_then(|node| node["node-name"].as_str());
-        let image = image.ok_or_else(|| self.wrong(what, format!("QEMU has no image {file}")))?.to_owned();
-        let alias = domain::disk_alias(disk);
-        let device = match place.bus {
-            Bus::Virtio => format!("/machine/peripheral/{alias}/virtio-backend"),
-            Bus::Sata => format!("/machine/peripheral/{alias}"),
-        };
-        Ok((device, image))
-    }
-
-    /// What its screen shows, as a PNG file at `path`, which QEMU must be able to write.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn screenshot(&self, path: &Path) -> Result<(), MachineError> {
-        let path = std::path::absolute(path).map_err(io_at(path))?;
-        self.monitor("screendump", json!({"filename": path.display().to_string(), "format": "png"})).await.map(drop)
-    }
-
-    /// What it has and has used.
-    ///
-    /// # Errors
-    /// It is off.
-    pub async fn usage(&self) -> Result<DomainUsage, MachineError> {
-        let domain = self.domain();
-        match self.call("ask what it uses", Call::Usage { domain }).await? {
-            Done::Usage(usage) => Ok(usage),
-            other => Err(self.wrong("ask what it uses", format!("a strange answer: {other:?}"))),
-        }
-    }
-
-    /// A command of QEMU's own monitor.
-    ///
-    /// # Errors
-    /// It is off, or QEMU refuses.
-    pub async fn monitor(&self, command: &str, arguments: Value) -> Result<Value, MachineError> {
-        let mut line = json!({"execute": command});
-        if !arguments.is_null() {
-            line["arguments"] = arguments;
-        }
-        let domain = self.domain();
-        let done = self.call(command, Call::Monitor { domain, command: line }).await?;
-        let Done::Monitor { mut answer } = done else {
-            return Err(self.wrong(command, format!("a strange answer: {done:?}")));
-        };
-        match answer.get("error").and_then(|error| error["desc"].as_str()) {
-            Some(why) => Err(self.wrong(command, why.to_owned())),
-            None => Ok(answer["return"].take()),
-        }
-    }
-
-    fn domain(&self) -> String {
-        self.placement.domain.clone()
-    }
-
-    fn wrong(&self, what: &str, why: String) -> MachineError {
-        MachineError::Call { machine: self.spec.name.clone(), what: what.to_owned(), why }
-    }
-
-    async fn call(&self, what: &str, call: Call) -> Result<Done, MachineError> {
-        self.inner.call(&self.spec.name, what, call).await
-    }
-}
-
-fn fault_node(disk: &str) -> String {
-    format!("vlab-fault-{disk}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_root_names_a_user_for_qemu() {
-        assert!(qemu_conf(true).starts_with("user = \"root\"\n"));
-        assert!(!qemu_conf(false).contains("user"));
-        assert!(qemu_conf(false).contains("stdio_handler = \"file\"\n"));
-    }
 
     #[test]
     fn events_have_words_for_the_history() {
