@@ -12,7 +12,7 @@ use vlab_api::Timestamp;
 use crate::machine::{NodeConfig, Root};
 use crate::net::link;
 use crate::nmstate::CONNECTIONS;
-use crate::shell::{Event, drive, find_service, in_background};
+use crate::shell::{Event, Shell, drive, find_service, in_background};
 use crate::steps::{self, Site};
 use crate::{inventory, medium, say};
 
@@ -103,7 +103,7 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
         Work::Reboot => reboot(&site.config, "agent"),
         Work::Got(..) | Work::Job { .. } | Work::Failed(_) => {}
     };
-    drive("agent", fleet, service, events, incoming, request_timeout, work).await;
+    drive(Shell { part: "agent", service, events, incoming, request_timeout }, fleet, work).await;
     Ok(())
 }
 

@@ -21,7 +21,8 @@ use vlab_client::Client;
 use crate::agent::reboot;
 use crate::cluster::watch;
 use crate::machine::{NodeConfig, Root, config_path};
-use crate::shell::{Event, Events, drive, find_service, in_background};
+use crate::offer::{self, DiskImage, WallClock};
+use crate::shell::{Event, Events, Shell, drive, find_service, in_background};
 use crate::steps::{self, Site};
 use crate::{ignition, machine, say};
 
@@ -202,7 +203,7 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
         files: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
-    let timeout = config.timing.request_timeout;
+    let request_timeout = config.timing.request_timeout;
     let stop = events.clone();
     let work = move |position: usize, work: Work, events: &Events| match work {
         Work::Got(file, bytes) => {
@@ -229,7 +230,7 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
         Work::Failed(problem) => say::moment("installer", "failed", &json!({ "problem": problem })),
         Work::Step { .. } => {}
     };
-    drive("installer", fleet, service, events, incoming, timeout, work).await;
+    drive(Shell { part: "installer", service, events, incoming, request_timeout }, fleet, work).await;
     Ok(())
 }
 
@@ -404,9 +405,13 @@ impl Hand {
         let ignition = self.root.path(&self.host_ignition_path()).display().to_string();
         let mut args: Vec<String> = ["install", "--insecure", "-i"].map(str::to_owned).to_vec();
         args.push(ignition);
-        if let Some(image) = &self.config.os_image {
-            let option = if image.contains("://") { "--image-url" } else { "--image-file" };
-            args.extend([option.to_owned(), image.clone()]);
+        match &self.config.os_image {
+            Some(image) => {
+                let option = if image.contains("://") { "--image-url" } else { "--image-file" };
+                args.extend([option.to_owned(), image.clone()]);
+            }
+            // Without it coreos-installer asks the internet for an image when the live system offers none.
+            None => args.push("--offline".to_owned()),
         }
         args.extend(self.config.coreos_installer_args.iter().cloned());
         args.extend(asked);
@@ -414,9 +419,27 @@ impl Hand {
         Ok(args)
     }
 
+    /// Waits for the disk image of the live system, unless another one is to be written.
+    fn wait_for_image(&self, args: &[String]) -> Result<(), String> {
+        let named = |arg: &String| {
+            ["--image-url", "--image-file", "-u", "-f"].iter().any(|option| arg.split('=').next() == Some(option))
+        };
+        if args.iter().any(named) {
+            return Ok(());
+        }
+        let image = DiskImage { root: &self.root, systemctl: &self.config.program("systemctl") };
+        offer::wait(&image, self.config.timing.disk_image_wait, &WallClock::new()).map_err(|e| {
+            say::moment("installer", "lab-not-ready", &json!({ "problem": e.to_string() }));
+            format!("the lab was not ready: {e}")
+        })
+    }
+
     fn write_image(&self, told: &dyn Fn(u32)) -> Result<Vec<u8>, String> {
         const TRIES: u32 = 3;
         let args = self.coreos_installer_args()?;
+        self.wait_for_image(&args)?;
+        // It waits for udev, two minutes at most, and udev could wait so far.
+        offer::raise(&self.root, "systemd-udevd.service");
         let mut problem = String::new();
         for tried in 1..=TRIES {
             match self.write_once(&args, told) {

@@ -2,11 +2,11 @@
 //! [`crate::net::link::addresses`]; everything else from files below a [`Root`], so that a machine in a test is a folder.
 
 use ipnet::IpNet;
+use md5::{Digest, Md5};
 use uuid::Uuid;
 use vlab_api::types::*;
 
 use crate::machine::{Overlay, Root};
-use crate::md5::md5;
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -492,12 +492,17 @@ const NO_UUIDS: &[&str] =
 /// The id of a machine that has nothing to derive one from.
 pub const NO_ID: Uuid = Uuid::from_u128(0xdeaddead_dead_dead_dead_deaddeaddead);
 
+/// The id that is derived from something about the machine: its MD5 digest, as real agents derive it.
+pub fn id_of(bytes: &[u8]) -> Uuid {
+    Uuid::from_bytes(Md5::digest(bytes).into())
+}
+
 /// The id under which this machine registers: from the board's serial number, else the system's own id, else the lowest MAC.
 pub fn host_id(root: &Root) -> Uuid {
     let dmi = |file: &str| root.text(&format!("/sys/class/dmi/id/{file}")).unwrap_or_default();
     let serial = dmi("board_serial");
     if !NO_SERIALS.contains(&serial.to_lowercase().as_str()) {
-        return Uuid::from_bytes(md5(serial.as_bytes()));
+        return id_of(serial.as_bytes());
     }
     let own = dmi("product_uuid").to_lowercase();
     if !NO_UUIDS.contains(&own.as_str())
@@ -512,7 +517,7 @@ pub fn host_id(root: &Root) -> Uuid {
         .filter_map(|n| root.some_text(&format!("/sys/class/net/{n}/address")))
         .collect();
     macs.sort();
-    macs.first().map_or(NO_ID, |mac| Uuid::from_bytes(md5(mac.as_bytes())))
+    macs.first().map_or(NO_ID, |mac| id_of(mac.as_bytes()))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@
 //!
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
 //! * [`steps`] does what the service asks, as long as [`medium`] is there. [`shell`] drives the core. [`agent`] puts them together.
-//! * [`install`] is the installer, [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
+//! * [`install`] is the installer, which waits for what the live system offers (`offer`), [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
 //! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls, [`nmstate`] for one of RHCOS. [`say`] is how all of them speak to the harness.
 
 pub mod agent;
@@ -35,10 +35,10 @@ pub mod ignition;
 pub mod install;
 pub mod inventory;
 pub mod machine;
-pub mod md5;
 pub mod medium;
 pub mod net;
 pub mod nmstate;
+mod offer;
 pub mod podman;
 pub mod say;
 pub mod shell;

@@ -87,7 +87,10 @@ fn main() -> ExitCode {
     }
     let said = match &arguments.verb {
         Verb::Tool { name, words } => Some(tools::run(name, words)),
-        Verb::Nmstatectl { words } => Some(nmstate::nmstatectl(&Root::of_this_machine(), words, nmstate::call)),
+        Verb::Nmstatectl { words } => Some(NodeConfig::load().map_err(|e| e.to_string()).and_then(|config| {
+            let call = |program: &str, words: &[&str]| nmstate::call(&config.program(program), words);
+            nmstate::nmstatectl(&Root::of_this_machine(), words, call)
+        })),
         _ => None,
     };
     if let Some(said) = said {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use vlab_agents::boot;
@@ -47,10 +48,13 @@ pub fn nmstatectl(
 ///
 /// # Errors
 /// What it says when it fails.
-pub fn call(program: &str, words: &[&str]) -> Result<(), String> {
-    let ran = Command::new(program).args(words).output().map_err(|e| format!("{program}: {e}"))?;
+pub fn call(program: &Path, words: &[&str]) -> Result<(), String> {
+    let ran = Command::new(program).args(words).output().map_err(|e| format!("{}: {e}", program.display()))?;
     let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-    ran.status.success().then_some(()).ok_or_else(|| format!("{program} {}: {said} ({})", words.join(" "), ran.status))
+    ran.status
+        .success()
+        .then_some(())
+        .ok_or_else(|| format!("{} {}: {said} ({})", program.display(), words.join(" "), ran.status))
 }
 
 /// The connections, by file name, that nmstate makes of a state.
@@ -225,7 +229,7 @@ desiredState:
     #[test]
     fn other_verbs_are_refused() {
         let (_folder, root) = machine(&[]);
-        let refused = nmstatectl(&root, &["apply".to_owned(), "x.yml".to_owned()], call).unwrap_err();
+        let refused = nmstatectl(&root, &["apply".to_owned(), "x.yml".to_owned()], |_, _| Ok(())).unwrap_err();
         assert!(refused.contains("\"apply x.yml\""), "{refused}");
     }
 }

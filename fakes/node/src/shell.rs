@@ -57,16 +57,24 @@ pub async fn find_service(part: &str, url: &str) -> Result<Endpoint, EndpointErr
     }
 }
 
+/// What a fleet is driven with.
+#[derive(Debug)]
+pub struct Shell {
+    /// The program, as it calls itself in what it says.
+    pub part: &'static str,
+    /// The service that requests go to.
+    pub service: Endpoint,
+    /// For whoever has something to tell.
+    pub events: Events,
+    /// Where it arrives.
+    pub incoming: mpsc::UnboundedReceiver<Event>,
+    /// How long an answer may take.
+    pub request_timeout: Duration,
+}
+
 /// Runs the fleet until it is told to stop. `work` is called for everything that is to be done; results come back as events.
-pub async fn drive(
-    part: &'static str,
-    mut fleet: Fleet,
-    service: Endpoint,
-    events: Events,
-    mut incoming: mpsc::UnboundedReceiver<Event>,
-    request_timeout: Duration,
-    mut work: impl FnMut(usize, Work, &Events),
-) {
+pub async fn drive(shell: Shell, mut fleet: Fleet, mut work: impl FnMut(usize, Work, &Events)) {
+    let Shell { part, service, events, mut incoming, request_timeout } = shell;
     let budget = request_timeout.max(SHORTEST_REQUEST_BUDGET);
     let mut connections: BTreeMap<u32, mpsc::UnboundedSender<(u64, Request)>> = BTreeMap::new();
     loop {

@@ -21,7 +21,7 @@ use vlab_api::types::*;
 
 use crate::inventory;
 use crate::machine::{NodeConfig, Root};
-use crate::net::http::{self, Credentials};
+use crate::net::http::{self, Credentials, Question};
 use crate::net::link::{self, Link};
 use crate::net::{dns, echo, ntp};
 use crate::say;
@@ -383,7 +383,11 @@ fn api_vip(site: &Site, args: &[String]) -> Outcome {
         decoded.and_then(|d| String::from_utf8(d).ok()).unwrap_or_else(|| text.to_owned())
     });
     let credentials = Credentials { ca, own: None };
-    let asked = http::send("GET", &request.url, &headers, Vec::new(), &credentials, Duration::from_secs(20));
+    let asked = http::send(
+        Question { headers: &headers, ..Question::get(&request.url) },
+        &credentials,
+        Duration::from_secs(20),
+    );
     let (ignition, problem) = match site.runtime.block_on(asked) {
         Ok(answer) if !answer.is_success() => (None, Some(format!("{} answers {}", request.url, answer.status))),
         Ok(answer) => match serde_json::from_slice::<serde_json::Value>(&answer.body) {

@@ -281,7 +281,7 @@ fn heavy_three_agents_become_known() {
             let mut ids: Vec<Uuid> = hosts.iter().map(|h| h.id).collect();
             ids.sort();
             let mut expected: Vec<Uuid> = [10, 11, 12]
-                .map(|n| Uuid::from_bytes(vlab_node::md5::md5(format!("board-{n}").as_bytes())))
+                .map(|n| vlab_node::inventory::id_of(format!("board-{n}").as_bytes()))
                 .to_vec();
             expected.sort();
             assert_eq!(ids, expected);

@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, Step};
-use vlab_model::console;
+use vlab_model::console::{self, Blame};
 use vlab_model::history::{Observation, Source, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
@@ -726,8 +726,8 @@ impl Judge<'_> {
         self.scenario.faults.iter().map(check).collect()
     }
 
-    /// What the consoles of virtual machines must not say: one check for each machine. What a fault makes them say, they may say
-    /// once it began.
+    /// What the consoles of virtual machines must not say: one check for each machine, and one more for a machine that tells of a
+    /// problem of the lab. What a fault makes them say, they may say once it began.
     fn consoles(&self) -> Vec<CheckResult> {
         let mut found: BTreeMap<&str, Vec<(&str, &str, At)>> = BTreeMap::new();
         let mut by_fault: BTreeSet<(Uuid, &str)> = BTreeSet::new();
@@ -751,21 +751,35 @@ impl Judge<'_> {
             }
         }
         let check = |(machine, lines): (&str, Vec<(&str, &str, At)>)| {
+            let row = |id: &str| console::CHECKS.iter().find(|check| check.id == id);
+            let is_lab = |id: &str| row(id).is_some_and(|check| check.blames == Blame::Lab);
+            let (lab, product): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(id, ..)| is_lab(id));
+            let found = |check: &mut CheckResult, lines: &[(&str, &str, At)]| {
+                let Some((id, line, at)) = lines.first() else { return };
+                let means = row(id).map_or("", |check| check.description);
+                check.verdict = CheckVerdict::Failed;
+                check.subject = Some(machine.to_owned());
+                check.seen = format!("{id} at {}: {line}", self.since_start(at.time));
+                check.message = format!("{id} ({means}) at {}: {line}", self.since_start(at.time));
+                check.last_things =
+                    lines.iter().take(LAST_THINGS).map(|(id, line, _)| format!("{id}: {line}")).collect();
+                (check.at, check.seq) = (Some(at.time), Some(at.seq));
+            };
             let name = format!("the console of {machine} has nothing bad to say");
-            let mut check = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
-            check.expected =
+            let mut of_product = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
+            of_product.expected =
                 "no kernel panic, emergency shell, failed unit or other line of the console checks".to_owned();
-            let Some((id, line, at)) = lines.first() else { return check };
-            let means = console::CHECKS.iter().find(|c| c.id == *id).map_or("", |c| c.description);
-            check.verdict = CheckVerdict::Failed;
-            check.subject = Some(machine.to_owned());
-            check.seen = format!("{id} at {}: {line}", self.since_start(at.time));
-            check.message = format!("{id} ({means}) at {}: {line}", self.since_start(at.time));
-            check.last_things = lines.iter().take(LAST_THINGS).map(|(id, line, _)| format!("{id}: {line}")).collect();
-            (check.at, check.seq) = (Some(at.time), Some(at.seq));
-            check
+            found(&mut of_product, &product);
+            let of_lab = (!lab.is_empty()).then(|| {
+                let mut check =
+                    CheckResult::new(CheckKind::Lab, format!("the lab was ready for {machine}"), CheckVerdict::Failed);
+                check.expected = "the lab has what its machines need when they need it".to_owned();
+                found(&mut check, &lab);
+                check
+            });
+            std::iter::once(of_product).chain(of_lab)
         };
-        found.into_iter().map(check).collect()
+        found.into_iter().flat_map(check).collect()
     }
 
     fn budgets(&self, judgement: &mut Judgement) {
@@ -1059,5 +1073,35 @@ mod tests {
             of.next().unwrap_or_else(|| panic!("{machine} was not judged")).verdict == CheckVerdict::Passed
         };
         assert_eq!((of("m-0"), of("m-1")), (passes, true));
+    }
+
+    /// A lab that had not prepared what a machine needs proves nothing about the product.
+    #[test]
+    fn a_lab_that_was_not_ready_is_inconclusive() {
+        let text = "version: 1\nname: t\nneeds: [real-time]\ncluster: {topology: sno, user_managed_networking: true}\n\
+                    hosts: [{name: m, kind: vm}]\nexpect: [{never: {hosts: all, status: error}}]\n";
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+        let mut recorder = Recorder::new(None);
+        let host = Uuid::from_u128(1);
+        recorder.record(
+            Source::Harness,
+            None,
+            Timestamp::from_secs(1),
+            What::HostNamed { host, name: "m".into(), kind: "vm".into() },
+        );
+        let line = "vlab-node: installer lab-not-ready {\"what\":\"the disk image\"}".to_owned();
+        let says = What::Console { machine: "m".into(), line, finding: Some("lab-not-ready".into()) };
+        recorder.record(Source::Console, None, Timestamp::from_secs(2), says);
+        let checks = judge(&scenario, 1.0, recorder.observations()).checks;
+        let lab: Vec<_> = checks.iter().filter(|c| c.kind == CheckKind::Lab).collect();
+        assert_eq!(lab.len(), 1, "{checks:#?}");
+        assert_eq!((lab[0].name.as_str(), &lab[0].verdict), ("the lab was ready for m", &CheckVerdict::Failed));
+        assert!(lab[0].message.contains("the disk image"), "{}", lab[0].message);
+        let console = checks.iter().find(|c| c.name.starts_with("the console of m ")).unwrap();
+        assert_eq!(console.verdict, CheckVerdict::Passed, "the product has not said it");
+        assert_eq!(crate::result::decide(&checks).0, crate::result::Verdict::Inconclusive);
+        let again = in_order(checks.clone(), checks.clone());
+        assert_eq!(again.iter().filter(|c| c.kind == CheckKind::Lab).count(), 1, "judged again it is there once");
     }
 }

@@ -18,69 +18,104 @@ pub struct ConsoleCheck {
     pub pattern: &'static str,
     /// The machine does nothing any more after it: there is nothing left to wait for.
     pub ends: bool,
+    /// Who is to blame.
+    pub blames: Blame,
+}
+
+/// Whose fault a line of a console is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// What is under test: the run has failed.
+    Product,
+    /// The lab, which was not ready or has a defect of its own: the run is inconclusive.
+    Lab,
 }
 
 /// The table. The first row that matches a line names it, so the special stands before the general.
 pub const CHECKS: &[ConsoleCheck] = &[
     ConsoleCheck {
+        id: "lab-not-ready",
+        description: "the lab had not prepared in time what a program of the machine needs",
+        pattern: r"vlab-node: \S+ lab-not-ready\b",
+        ends: true,
+        blames: Blame::Lab,
+    },
+    ConsoleCheck {
+        id: "lab-unit-failed",
+        description: "a systemd unit of the lab's own operating system failed",
+        pattern: r"(\[\s*FAILED\s*\]|systemd\[1\]:) Failed to start (coreos-osmet|vlab-[\w-]+)\.service|(coreos-osmet|vlab-[\w-]+)\.service: Failed with result ",
+        ends: false,
+        blames: Blame::Lab,
+    },
+    ConsoleCheck {
         id: "kernel-panic",
         description: "the kernel has stopped for good",
         pattern: r"Kernel panic - not syncing",
         ends: true,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "kernel-bug",
         description: "the kernel ran into an error of its own (oops, bug, lockup)",
         pattern: r"BUG: |Oops: |general protection fault|kernel BUG at |blocked for more than \d+ seconds",
         ends: false,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "out-of-memory",
         description: "the kernel killed a process because memory ran out",
         pattern: r"Out of memory: Kill|invoked oom-killer|oom-kill:",
         ends: false,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "emergency-shell",
         description: "the boot was given up and waits for somebody at the keyboard",
         pattern: r"(?i)(you are in|entering|started|welcome to) emergency (mode|shell)|^\(initramfs\) |^dracut:/# |^:/# ",
         ends: true,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "ignition-failure",
         description: "Ignition could not apply the host's configuration",
         pattern: r"(?i)ignition failed|failed to start ignition|ignition\[\d+\]: crit|^crit\w* *: .*(config|stage|ignition)|ignition-\w[\w-]*\.service: failed",
         ends: true,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "initrd-failure",
         description: "the lab's own initrd gave the boot up and switched the machine off",
         pattern: r"vlab-initrd(\[[\d.]+\])?: FAILED: ",
         ends: true,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "disk-error",
         description: "a disk reported an error",
         pattern: r"I/O error, dev |Buffer I/O error on dev|(EXT4-fs|XFS) .*(error|[Cc]orruption|shut ?down)",
         ends: false,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "disk-full",
         description: "a program found no space left on a file system",
         pattern: r"No space left on device",
         ends: false,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "no-boot-device",
         description: "the firmware or the boot loader found nothing to boot",
         pattern: r"No bootable (device|option)|Boot failed: not a bootable disk|error: no such (device|partition)|grub rescue>",
         ends: false,
+        blames: Blame::Product,
     },
     ConsoleCheck {
         id: "unit-failed",
         description: "a systemd unit failed",
         pattern: r"\[\s*FAILED\s*\]|\.(service|mount|socket|target|swap|timer): Failed with result |systemd\[1\]: Failed to start ",
         ends: false,
+        blames: Blame::Product,
     },
 ];
 
@@ -188,6 +223,16 @@ mod tests {
     #[case("ignition-files.service: Failed with result 'exit-code'.", Some("ignition-failure"))]
     #[case("[\u{1b}[0;1;31mFAILED\u{1b}[0m] Failed to start agent.service.\r", Some("unit-failed"))]
     #[case("systemd[1]: Failed to start agent.service - Agent.", Some("unit-failed"))]
+    #[case(
+        "[   99.1] vlab-node: installer lab-not-ready {\"what\":\"the disk image\",\"last\":\"nothing\"}",
+        Some("lab-not-ready")
+    )]
+    #[case("vlab-node: installer note \"the lab-not-ready case\"", None)]
+    #[case(
+        "[\u{1b}[0;1;31mFAILED\u{1b}[0m] Failed to start coreos-osmet.service - Offer the disk image.\r",
+        Some("lab-unit-failed")
+    )]
+    #[case("systemd[1]: vlab-modules.service: Failed with result 'exit-code'.", Some("lab-unit-failed"))]
     #[case("[    9.6] vlab-initrd[9.59]: FAILED: no root file system", Some("initrd-failure"))]
     #[case("[    9.0] I/O error, dev vda, sector 2048 op 0x1:(WRITE) flags 0x800", Some("disk-error"))]
     #[case("etcd: create wal error: write: No space left on device", Some("disk-full"))]

@@ -1207,6 +1207,8 @@ timing! {
         work bootstrap_preparation: Span = s(60, 120);
         /// The host's ignition is downloaded.
         work ignition_download: Span = s(1, 3);
+        /// A machine's installer waits so long for the disk image that its live system prepares: less than the stage may take.
+        clock disk_image_wait: Duration = mins(20);
         /// The whole of the image is written to the disk.
         work write_image: Span = s(150, 240);
         /// Percentage points between two reports while the image is written. Real installers report from 5 points on.

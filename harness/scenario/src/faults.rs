@@ -705,7 +705,7 @@ impl FaultRow {
         match self.kind {
             K::DiskFails => &["disk-error"],
             // What was not read yet cannot be started.
-            K::MediaLost => &["disk-error", "unit-failed"],
+            K::MediaLost => &["disk-error", "unit-failed", "lab-unit-failed"],
             _ => &[],
         }
     }

@@ -18,7 +18,7 @@ use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
 use crate::install::{NEVER, plan};
 use crate::machine::NodeConfig;
 use crate::say;
-use crate::shell::{Event, Events, drive, find_service};
+use crate::shell::{Event, Events, Shell, drive, find_service};
 
 /// How long a lease is good without being renewed, and how often it is renewed.
 const LEASE: Duration = Duration::from_secs(20);
@@ -109,7 +109,8 @@ async fn run(facts: Facts, config: NodeConfig, client: Client) {
     let available_after = timing.operators_available.at(0.5);
     let looking = Looking { client, hosts, facts, events: events.clone(), available_after, pem };
     tokio::spawn(looking.run(timing.controller_loop.clamp(SHORTEST_LOOK, LONGEST_LOOK)));
-    drive("controller", fleet, service, events, incoming, timing.request_timeout, |_, _, _| {}).await;
+    let request_timeout = timing.request_timeout;
+    drive(Shell { part: "controller", service, events, incoming, request_timeout }, fleet, |_, _, _| {}).await;
 }
 
 struct Looking {

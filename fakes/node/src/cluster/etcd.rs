@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::machine::NodeConfig;
-use crate::net::http::{self, Credentials};
+use crate::net::http::{self, Credentials, Question};
 
 /// Ports of clients and of other members.
 const CLIENT_PORT: u16 = 2379;
@@ -95,7 +95,15 @@ impl Etcd {
             let headers = [("content-type", "application/json")];
             let url = format!("{endpoint}{path}");
             let body = body.to_string().into_bytes();
-            match self.kept.send("POST", &url, &headers, body, &Credentials::default(), PATIENCE).await {
+            match self
+                .kept
+                .send(
+                    Question { method: "POST", url: &url, headers: &headers, body },
+                    &Credentials::default(),
+                    PATIENCE,
+                )
+                .await
+            {
                 Ok(answer) if answer.is_success() => {
                     return serde_json::from_slice(&answer.body).map_err(io::Error::other);
                 }

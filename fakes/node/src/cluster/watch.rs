@@ -16,7 +16,7 @@ use super::mcs;
 use super::pki::Pki;
 use crate::install::ASSETS;
 use crate::machine::Root;
-use crate::net::http::{Answer, Credentials, Kept};
+use crate::net::http::{Answer, Credentials, Kept, Question};
 use crate::say;
 use crate::shell::{Event, Events};
 
@@ -49,7 +49,11 @@ impl Client {
         for server in &self.servers {
             let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
             let url = format!("{server}{path}");
-            match self.kept.send(method, &url, &headers, bytes, &self.credentials, PATIENCE).await {
+            match self
+                .kept
+                .send(Question { method, url: &url, headers: &headers, body: bytes }, &self.credentials, PATIENCE)
+                .await
+            {
                 // A server whose etcd is gone is as good as none.
                 Ok(answer) if answer.status >= 500 => {
                     problem = io::Error::other(format!("{server}{path}: {}", answer.text()))

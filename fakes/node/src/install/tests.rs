@@ -157,6 +157,60 @@ fn the_disk_is_written_by_coreos_installer_and_its_progress_told() {
     assert_eq!(fs::read_to_string(calls).unwrap(), expected);
 }
 
+/// A machine without an image of its own: coreos-installer takes what the live system offers, and never asks the internet.
+#[test]
+fn an_installation_that_comes_before_the_image_is_offered_waits() {
+    let mut machine = machine(HostRole::Master, 3);
+    machine.hand.config.os_image = None;
+    machine.got("host.ign", EMPTY);
+    machine.job(Job::PrepareIgnition).unwrap();
+    let root = machine.folder.path().to_owned();
+    fs::create_dir_all(root.join("run/vlab")).unwrap();
+    fs::write(root.join("run/vlab/rootfs.img"), "").unwrap();
+    let (calls, osmet) = (root.join("calls"), root.join("run/coreos-installer/osmet"));
+    // It says whether the image was there when it was called.
+    machine.program("coreos-installer", &format!("echo $@ > {}; ls {} >> {0}", calls.display(), osmet.display()));
+    let written = std::thread::scope(|scope| {
+        let offering = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!calls.exists(), "it was called before the image was there");
+            fs::create_dir_all(&osmet).unwrap();
+            fs::write(root.join("run/coreos-installer/part"), "image").unwrap();
+            fs::rename(root.join("run/coreos-installer/part"), osmet.join("vlab-metal.x86_64.osmet")).unwrap();
+        });
+        let written = machine.job(Job::WriteImage);
+        offering.join().unwrap();
+        written
+    });
+    written.unwrap();
+    let said = fs::read_to_string(&calls).unwrap();
+    let (words, there) = said.split_once('\n').unwrap();
+    assert!(words.contains(" --offline "), "{words}");
+    assert_eq!(there, "vlab-metal.x86_64.osmet\n");
+}
+
+#[test]
+fn an_image_that_is_never_offered_is_the_lab_s_fault() {
+    let mut machine = machine(HostRole::Master, 3);
+    machine.hand.config.os_image = None;
+    machine.got("host.ign", EMPTY);
+    machine.job(Job::PrepareIgnition).unwrap();
+    machine.program("coreos-installer", "exit 1");
+    machine.program("systemctl", "printf 'ActiveState=activating\\nSubState=start\\n'");
+    assert_eq!(
+        machine.job(Job::WriteImage).unwrap_err(),
+        "the lab was not ready: the live system offers no disk image: there is no /run/vlab/rootfs.img, which would have it"
+    );
+    fs::create_dir_all(machine.folder.path().join("run/vlab")).unwrap();
+    fs::write(machine.folder.path().join("run/vlab/rootfs.img"), "").unwrap();
+    machine.hand.config.timing.disk_image_wait = Duration::from_millis(30);
+    assert_eq!(
+        machine.job(Job::WriteImage).unwrap_err(),
+        "the lab was not ready: the live system did not offer its disk image within 30ms; last seen: nothing of it \
+         was copied; coreos-osmet.service: ActiveState=activating, SubState=start"
+    );
+}
+
 #[test]
 fn three_tries_and_the_writer_s_last_words() {
     let mut machine = machine(HostRole::Master, 3);

@@ -196,10 +196,10 @@ fn memory_without_a_table_is_that_of_the_blocks_and_then_that_of_the_kernel() {
 }
 
 #[rstest]
-#[case::board(&[("board_serial", "ABC")], md5(b"ABC"))]
+#[case::board(&[("board_serial", "ABC")], *id_of(b"ABC").as_bytes())]
 #[case::no_serial(&[("board_serial", "None"), ("product_uuid", "6F1B0A5C-0000-4000-8000-000000000001")],
     *"6f1b0a5c-0000-4000-8000-000000000001".parse::<Uuid>().unwrap().as_bytes())]
-#[case::shared_id(&[("product_uuid", "03000200-0400-0500-0006-000700080009")], md5(b"52:54:00:00:00:01"))]
+#[case::shared_id(&[("product_uuid", "03000200-0400-0500-0006-000700080009")], *id_of(b"52:54:00:00:00:01").as_bytes())]
 fn who_a_machine_is(#[case] files: &[(&str, &str)], #[case] expected: [u8; 16]) {
     let machine = Machine::new();
     machine.file("/sys/class/net/b/address", "52:54:00:00:00:02").file("/sys/class/net/a/address", "52:54:00:00:00:01");
@@ -233,4 +233,12 @@ fn an_overlay_changes_what_is_less_and_says_what() {
     assert_eq!(lay_over(&mut taken, &overlay), Vec::<String>::new(), "nothing is left to change");
     assert_eq!(lay_over(&mut taken, &Overlay::default()), Vec::<String>::new());
     let _ = json!(taken);
+}
+
+/// Digests of RFC 1321.
+#[rstest]
+#[case("", "d41d8cd9-8f00-b204-e980-0998ecf8427e")]
+#[case("abc", "90015098-3cd2-4fb0-d696-3f7d28e17f72")]
+fn ids_are_digests(#[case] text: &str, #[case] expected: Uuid) {
+    assert_eq!(id_of(text.as_bytes()), expected);
 }

@@ -28,6 +28,26 @@ pub struct Credentials {
     pub own: Option<(String, String)>,
 }
 
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// `GET`, `POST`, ...
+    pub method: &'a str,
+    /// Where to.
+    pub url: &'a str,
+    /// Headers but for the host's.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl<'a> Question<'a> {
+    /// A `GET` without anything more.
+    pub fn get(url: &'a str) -> Self {
+        Self { method: "GET", url, headers: &[], body: Vec::new() }
+    }
+}
+
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -112,13 +132,11 @@ impl Kept {
     /// With words for people: what was asked, and what went wrong.
     pub async fn send(
         &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-        body: Vec<u8>,
+        question: Question<'_>,
         credentials: &Credentials,
         budget: Duration,
     ) -> io::Result<Answer> {
+        let Question { method, url, headers, body } = question;
         let problem = |e: io::Error| io::Error::new(e.kind(), format!("{method} {url}: {e}"));
         let parts = Url::parse(url).ok_or_else(|| problem(io::Error::other("this is no http or https URL")))?;
         let body = Bytes::from(body);
@@ -157,15 +175,8 @@ impl Kept {
 ///
 /// # Errors
 /// As there.
-pub async fn send(
-    method: &str,
-    url: &str,
-    headers: &[(&str, &str)],
-    body: Vec<u8>,
-    credentials: &Credentials,
-    budget: Duration,
-) -> io::Result<Answer> {
-    Kept::default().send(method, url, headers, body, credentials, budget).await
+pub async fn send(question: Question<'_>, credentials: &Credentials, budget: Duration) -> io::Result<Answer> {
+    Kept::default().send(question, credentials, budget).await
 }
 
 /// The simplest case.
@@ -173,7 +184,7 @@ pub async fn send(
 /// # Errors
 /// As [`send`].
 pub async fn get(url: &str, credentials: &Credentials, budget: Duration) -> io::Result<Answer> {
-    send("GET", url, &[], Vec::new(), credentials, budget).await
+    send(Question::get(url), credentials, budget).await
 }
 
 async fn connect(url: &Url) -> io::Result<TcpStream> {

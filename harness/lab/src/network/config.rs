@@ -218,12 +218,15 @@ pub fn foreign_address(address: IpAddr, on: bool) -> String {
     }
 }
 
-/// dnsmasq's configuration. It answers DNS and DHCP on the bridge and asks nobody else.
+/// dnsmasq's configuration. It answers DNS and DHCP on the bridge and asks nobody else. It logs queries: who asks for names outside
+/// of the lab is told from its log.
 #[must_use]
 pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String {
     let mut text = String::new();
     let file = |name: &str| directory.join(name).display().to_string();
-    for line in ["keep-in-foreground", "log-facility=-", "no-resolv", "no-hosts", "no-poll", "bind-interfaces"] {
+    for line in
+        ["keep-in-foreground", "log-facility=-", "log-queries", "no-resolv", "no-hosts", "no-poll", "bind-interfaces"]
+    {
         let _ = writeln!(text, "{line}");
     }
     let _ = writeln!(text, "user={user}");

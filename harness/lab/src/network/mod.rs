@@ -17,6 +17,7 @@ pub mod clock;
 pub mod config;
 mod delay;
 pub mod namespace;
+mod queries;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +35,10 @@ use delay::{Plug, Relay, Way};
 
 pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer};
 pub use namespace::{Form, Namespace, NetworkError, Place};
+pub use queries::ForeignQuery;
 
+/// dnsmasq's log in the network's folder.
+const LOG: &str = "dnsmasq.log";
 /// How long dnsmasq may take until it answers.
 const READY: Duration = Duration::from_secs(10);
 
@@ -117,7 +121,7 @@ impl Server {
         let conf = folder.join("dnsmasq.conf");
         std::fs::write(&conf, config::dnsmasq_conf(spec, folder, &user))
             .map_err(|error| NetworkError::Io { path: conf.clone(), error })?;
-        let log = folder.join("dnsmasq.log");
+        let log = folder.join(LOG);
         // One before it has written into the same file.
         let before = std::fs::metadata(&log).map_or(0, |log| log.len());
         let program = Program::new("dnsmasq", &self.executable, &log)
@@ -469,6 +473,13 @@ impl Network {
             Some(((*fields.get(1)?).to_owned(), fields.get(2)?.parse().ok()?, (*fields.get(3)?).to_owned()))
         };
         text.lines().filter_map(lease).collect()
+    }
+
+    /// Names outside of the lab that somebody asked for so far: a lab has no way to them.
+    #[must_use]
+    pub fn foreign_queries(&self) -> Vec<ForeignQuery> {
+        let log = std::fs::read(self.folder.join(LOG)).unwrap_or_default();
+        queries::foreign_queries(&String::from_utf8_lossy(&log), &self.spec, &self.leases())
     }
 
     /// Ends dnsmasq and removes the namespace.

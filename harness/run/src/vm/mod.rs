@@ -31,7 +31,7 @@ use vlab_lab::machines::probe::{self, Acceleration};
 use vlab_lab::machines::{
     Accel, DiskFault, DomainEvent, Machine, MachineEvent, MachineSpec, Machines, MachinesOptions, memory,
 };
-use vlab_lab::network::{Forward, Network, NetworkOptions, Peer};
+use vlab_lab::network::{ForeignQuery, Forward, Network, NetworkOptions, Peer};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
 use vlab_model::disturbance::Frames;
@@ -436,6 +436,12 @@ impl VirtualLab {
         let mut reading = std::mem::take(&mut *self.reading.lock().unwrap_or_else(PoisonError::into_inner));
         let _ = tokio::time::timeout(DRAIN, async { while reading.join_next().await.is_some() {} }).await;
         self.reachable.clear();
+        for ForeignQuery { from, name, times } in self.network.foreign_queries() {
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let text =
+                format!("{from} asked DNS for {name}, a name outside of the lab, {times}: there is no way to it");
+            let _ = self.news.send(News::Seen(Source::Harness, What::Note { text }));
+        }
         // Nobody else has it any more; if somebody had, it would be removed with the last one.
         if let Some(network) = Arc::into_inner(self.network)
             && let Err(error) = network.stop().await
