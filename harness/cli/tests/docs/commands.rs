@@ -2,7 +2,7 @@
 //! exist.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rstest::rstest;
 
@@ -84,7 +84,50 @@ fn is_output(shown: &[String], lines: &[&str]) -> bool {
 }
 
 fn not_run(block: &Block) -> bool {
-    block.notes.iter().any(|note| matches!(note, Note::NotRun(_)))
+    block.notes.iter().any(|note| matches!(note, Note::NotRun(_) | Note::RunIn(_)))
+}
+
+/// A command without its comment.
+fn bare(shown: &Shown) -> &str {
+    shown.command.split(" #").next().unwrap_or_default().trim_end()
+}
+
+/// Commands that are said to be run in another page and are not.
+fn run_nowhere(pages: &[Page]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for page in pages {
+        for block in &page.blocks {
+            let elsewhere = block.notes.iter().find_map(|note| match note {
+                Note::RunIn(page) => Some(page),
+                _ => None,
+            });
+            let Some(elsewhere) = elsewhere else { continue };
+            let other = pages.iter().find(|page| page.path == Path::new(elsewhere));
+            let blocks = other.map_or(&[][..], |page| &page.blocks);
+            let run = blocks.iter().filter(|block| block.language == "console" && !not_run(block));
+            let run: Vec<Shown> = run.flat_map(commands).collect();
+            let is_run = |shown: &Shown| run.iter().any(|o| bare(o) == bare(shown) && o.output == shown.output);
+            let missing = commands(block).into_iter().filter(|shown| !is_run(shown));
+            let at = |shown: Shown| format!("{}:{}: $ {}", page.path.display(), block.line, shown.command);
+            wrong.extend(missing.map(at));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn what_is_run_in_another_page_is_in_it() {
+    let wrong = run_nowhere(&pages());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_command_that_no_page_runs_is_noticed() {
+    let page = |path: &str, text: &str| Page::read(Path::new(path), text).unwrap();
+    let a = page("a.md", "```console\n$ x # why\n1\n```\n<!-- not run: no -->\n```console\n$ y\n```\n");
+    let b =
+        "<!-- run in: a.md -->\n```console\n$ x\n1\n$ x\n2\n$ y\n```\n<!-- run in: c.md -->\n```console\n$ x\n1\n```\n";
+    assert_eq!(run_nowhere(&[a, page("b.md", b)]), ["b.md:2: $ x", "b.md:2: $ y", "b.md:10: $ x"]);
 }
 
 /// Runs the blocks of a page in their order, in one folder.
@@ -227,7 +270,7 @@ fn an_ellipsis_stands_for_any_lines_and_nothing_else_does() {
 
 #[test]
 fn a_page_with_a_wrong_command_is_noticed() {
-    let page = |text: &str| Page::read(&PathBuf::from("x.md"), text).unwrap();
+    let page = |text: &str| Page::read(Path::new("x.md"), text).unwrap();
     let good = "<!-- file: a.txt -->\n```text\nhello\n```\n<!-- before: echo world >> a.txt -->\n```console\n$ cat a.txt   # both\nhello\nworld\n$ true\n```\n\
                 <!-- exit: 2 -->\n```console\n$ cargo xtask validate no-such.yaml\n…\n```\n<!-- not run: it would fail -->\n```console\n$ false\n```\n";
     assert_eq!(run(&page(good)), Vec::<String>::new());

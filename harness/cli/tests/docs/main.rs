@@ -6,6 +6,7 @@
 //! | comment | meaning |
 //! | --- | --- |
 //! | `<!-- not run: REASON -->` | the commands need something that CI lacks; their verbs and options must still exist |
+//! | `<!-- run in: PAGE -->` | the same commands, with the same output, are run in that page |
 //! | `<!-- exit: CODE -->` | the commands end with this code instead of 0 |
 //! | `<!-- before: COMMAND -->` | is run before the block, to make what it needs |
 //! | `<!-- file: NAME -->` | the block is written to this file, for the commands that follow |
@@ -16,6 +17,7 @@
 
 mod architecture;
 mod commands;
+mod invariants;
 mod links;
 mod markdown;
 mod place;

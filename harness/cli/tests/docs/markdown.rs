@@ -30,6 +30,7 @@ pub(crate) struct Block {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     NotRun(String),
+    RunIn(String),
     NotChecked(String),
     Exit(i32),
     Before(String),
@@ -50,6 +51,7 @@ impl Note {
         }
         Ok(match word.trim() {
             "not run" => Self::NotRun(text),
+            "run in" => Self::RunIn(text),
             "not checked" => Self::NotChecked(text),
             "exit" => Self::Exit(text.parse().map_err(|_| format!("not an exit code: {line}"))?),
             "before" => Self::Before(text),
