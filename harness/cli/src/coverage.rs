@@ -9,14 +9,15 @@ use vlab_judge::result::exit;
 use vlab_model::settings::Settings;
 use vlab_reports::coverage::Coverage;
 use vlab_reports::session::{SESSION, Session};
+use vlab_run::again::OldRun;
 use vlab_run::real::find_run;
 use vlab_run::rundir::STARTED;
+use vlab_run::session::find_session;
 
-use crate::again::{Old, open};
+use crate::again::open;
 use crate::args::runs_folder;
 use crate::error::{CliError, Ended, OrExit as _};
 use crate::say;
-use crate::session::find_session;
 use crate::tools::{catalogue, print};
 
 #[derive(clap::Args)]
@@ -118,7 +119,7 @@ fn folders(runs: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-fn add(gatherer: &mut Gatherer, old: &Old) {
+fn add(gatherer: &mut Gatherer, old: &OldRun) {
     let service = old.result.as_ref().and_then(|r| r.run.versions.get("service"));
     // A container may have the built-in service in it.
     let built_in = old.prepared.target == Target::Simulated || service.is_some_and(|v| v.starts_with("simulated"));

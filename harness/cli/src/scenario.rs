@@ -4,13 +4,14 @@ use tokio_util::sync::CancellationToken;
 use vlab_drive::prepare::{Choices, PrepareError, Prepared};
 use vlab_drive::target::Target;
 use vlab_run::prepare::prepare;
+use vlab_run::session::{Order, Partition};
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
 use crate::error::{CliError, Ended};
 use crate::say;
-use crate::session::{self, How, Order, Partition};
+use crate::session::{How, Running, run_orders};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged};
 
 const TARGETS: &str = "\
@@ -142,7 +143,7 @@ impl SessionArgs {
                 orders.push(Order { prepared, text: text.clone(), repetition });
             }
         }
-        let ended = session::run_orders(catalogue, orders, options, &self.how, ability, interrupted).await?;
+        let ended = run_orders(catalogue, orders, Running { options, how: &self.how, ability, interrupted }).await?;
         self.series.show_each(&ended.results, compared.as_ref())?;
         Ok(ended.code)
     }

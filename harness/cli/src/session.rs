@@ -1,22 +1,18 @@
-//! Several runs of one command: which, how many at once, again when they fail, and what they say together. And `rerun`, which
-//! takes up what a session has left.
+//! What several runs of one command look like on a terminal. And `rerun`, which takes up what a session has left.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
-use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::prepare::Choices;
 use vlab_drive::target::Target;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::console::{self, Style};
-use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION_VERSION, Session};
+use vlab_reports::session::{Item, Outcome, Session};
 use vlab_run::live::{Screen, Show};
-use vlab_run::real::{self, RealOptions};
-use vlab_run::rundir::session_id;
+use vlab_run::real::RealOptions;
+use vlab_run::session::{self, Front, LATEST, Order, Plan, Tried, find_session};
 use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind};
 
@@ -25,11 +21,6 @@ use crate::error::{CliError, Ended as Exit};
 use crate::say;
 use crate::scenario::{machines, prepare_hosts};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print};
-
-/// Folder of the sessions below the folder of the runs.
-pub(crate) const SESSIONS: &str = "sessions";
-/// Name of the link to the newest session.
-const LATEST: &str = "latest";
 
 /// How the runs of a command are carried out.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -61,42 +52,16 @@ enum FlakyResult {
     Pass,
 }
 
-/// A part of the selected scenarios, for machines that share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Partition {
-    number: u64,
-    of: u64,
-}
-
-impl std::str::FromStr for Partition {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no part: write 1/3 for the first of three");
-        let (number, of) = text.split_once('/').ok_or_else(wrong)?;
-        let (number, of) = (number.parse().map_err(|_| wrong())?, of.parse().map_err(|_| wrong())?);
-        if (1..=of).contains(&number) { Ok(Self { number, of }) } else { Err(wrong()) }
-    }
-}
-
-impl Partition {
-    /// Is the scenario of that name in it? By the name alone: a new scenario moves no other one.
-    pub(crate) fn has(self, name: &str) -> bool {
-        // FNV-1a: the same on every machine and in every version.
-        let hash =
-            name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        hash % self.of == self.number - 1
-    }
-}
-
-/// Something to run.
-pub(crate) struct Order {
-    /// What is run.
-    pub(crate) prepared: Prepared,
-    /// The scenario's text.
-    pub(crate) text: Vec<u8>,
-    /// Which repetition, from 1.
-    pub(crate) repetition: u32,
+/// How the runs of a command are carried out.
+pub(crate) struct Running<'a> {
+    /// The lab of each.
+    pub(crate) options: &'a Options,
+    /// How many at once, and how often.
+    pub(crate) how: &'a How,
+    /// What is known of this computer's virtual machines.
+    pub(crate) ability: Option<Ability>,
+    /// Cancelled by Ctrl-C.
+    pub(crate) interrupted: CancellationToken,
 }
 
 /// What the runs of a command have come to.
@@ -107,15 +72,13 @@ pub(crate) struct Ended {
     pub(crate) results: Vec<RunResult>,
 }
 
-/// Runs all of them, as `how` says.
+/// Runs all of them.
 pub(crate) async fn run_orders(
     catalogue: &Catalogue,
     orders: Vec<Order>,
-    options: &Options,
-    how: &How,
-    ability: Option<Ability>,
-    interrupted: CancellationToken,
+    running: Running<'_>,
 ) -> Result<Ended, CliError> {
+    let Running { options, how, ability, interrupted } = running;
     let quarantine = catalogue.quarantine(Timestamp::now()).map_err(CliError::rendered)?;
     if how.pause_on_failure {
         let (stdin, stderr) = (std::io::stdin().is_terminal(), std::io::stderr().is_terminal());
@@ -132,216 +95,100 @@ pub(crate) async fn run_orders(
         ensure_set_up(Setup::Run, !options.lab.no_setup)?;
     }
     let _ = vlab_lab::doctor::raise_open_files();
-    let runs = options.lab.runs();
-    let begun = Timestamp::now();
-    let session = Session {
-        version: SESSION_VERSION,
-        id: session_id(begun),
-        started_at: begun,
-        finished_at: None,
-        interrupted: false,
-        flaky_passes: how.flaky_result == FlakyResult::Pass,
-        jobs: usize::from(how.jobs),
-        items: orders.iter().map(|order| item(order, &quarantine)).collect(),
+    let all = orders.len();
+    let terminal = Terminal {
+        all,
+        looked_at: !options.quiet && std::io::stderr().is_terminal(),
+        screen: Screen::default(),
+        options: options.clone(),
+        how: how.clone(),
+        ability,
+        interrupted: interrupted.clone(),
     };
-    let folder = runs.join(SESSIONS).join(&session.id);
-    let all = session.items.len();
-    let results = Mutex::new(vec![None; all]);
-    let book = Arc::new(Book { folder, session: Mutex::new(session), results });
-    let unwritten = |error| CliError::inconclusive(format!("inconclusive: the session's folder: {error}"));
-    book.write().map_err(unwritten)?;
-    point_latest(&book.folder);
-    let screen = Screen::default();
-    let slots = Arc::new(Semaphore::new(usize::from(how.jobs)));
-    let mut tasks = JoinSet::new();
-    for (index, order) in orders.into_iter().enumerate() {
-        // Who measures load measures the others as well, when they run beside it.
-        // Virtual machines want all of the machine, too.
-        let alone = order.prepared.scenario.load.is_some() || order.prepared.has(HostKind::Vm);
-        let weight = if alone { u32::from(how.jobs) } else { 1 };
-        let permit = tokio::select! {
-            permit = slots.clone().acquire_many_owned(weight) => permit,
-            () = interrupted.cancelled() => break,
-        };
-        let task = Task {
-            order: Arc::new(order),
-            index,
-            all,
-            book: book.clone(),
-            screen: screen.clone(),
-            interrupted: interrupted.clone(),
-            options: options.clone(),
-            how: how.clone(),
-            ability: ability.clone(),
-        };
-        tasks.spawn(async move {
-            let _permit = permit;
-            task.run().await;
-        });
-        while let Some(joined) = tasks.try_join_next() {
-            told(joined);
-        }
-    }
-    while let Some(joined) = tasks.join_next().await {
-        told(joined);
-    }
-    let session = book.close(interrupted.is_cancelled());
+    let plan = Plan {
+        orders,
+        quarantine,
+        runs: options.lab.runs(),
+        jobs: how.jobs,
+        retries: how.retries,
+        flaky_passes: how.flaky_result == FlakyResult::Pass,
+        interrupted,
+    };
+    let ended = session::run(plan, Arc::new(terminal)).await;
+    let ended = ended.map_err(|e| CliError::inconclusive(format!("inconclusive: the session's folder: {e}")))?;
     if all > 1 {
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        print(&format!("\n{}session: {}\n", session.table(color), book.folder.display()));
+        print(&format!("\n{}session: {}\n", ended.session.table(color), ended.folder.display()));
     }
-    book.write().map_err(unwritten)?;
-    let results = std::mem::take(&mut *book.results.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Ended { code: session.exit_code(), results: results.into_iter().flatten().collect() })
+    Ok(Ended { code: ended.session.exit_code(), results: ended.results })
 }
 
-/// A run that broke has no attempt in the book: it counts as not run. That it broke is said.
-fn told(joined: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = joined {
-        say(&format!("a run broke: {error}"));
-    }
-}
-
-fn item(order: &Order, quarantine: &[vlab_scenario::Quarantined]) -> Item {
-    let prepared = &order.prepared;
-    let known = quarantine.iter().find(|q| q.scenario == prepared.scenario.name);
-    Item {
-        scenario: prepared.scenario.name.clone(),
-        called: prepared.called.clone(),
-        repetition: order.repetition,
-        seed: prepared.seed,
-        time_profile: prepared.time_profile.clone(),
-        service: prepared.target.to_string(),
-        quarantine: known.map(|q| Quarantine {
-            reason: q.reason.clone(),
-            link: q.link.clone(),
-            until: q.until.clone(),
-        }),
-        attempts: Vec::new(),
-    }
-}
-
-/// The session, and where it is written.
-struct Book {
-    folder: PathBuf,
-    session: Mutex<Session>,
-    /// What the last attempt of each item took.
-    results: Mutex<Vec<Option<RunResult>>>,
-}
-
-impl Book {
-    fn write(&self) -> std::io::Result<()> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).write(&self.folder)
-    }
-
-    /// Takes in what came of an attempt; what the item has come to, and how many items are through.
-    fn enter(&self, index: usize, result: &RunResult, last: bool) -> (Outcome, usize) {
-        let took = RunResult {
-            run: result.run.clone(),
-            pivots: result.pivots.clone(),
-            durations: result.durations.clone(),
-            ..RunResult::default()
-        };
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(took);
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.items[index].attempts.push(Attempt::from(result));
-        if let Err(error) = session.write(&self.folder) {
-            say(&error.to_string());
-        }
-        let through = session.items.iter().filter(|i| !i.attempts.is_empty()).count();
-        let outcome = session.items[index].outcome();
-        (outcome, if last { through } else { 0 })
-    }
-
-    fn close(&self, interrupted: bool) -> Session {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.finished_at = Some(Timestamp::now());
-        session.interrupted = interrupted;
-        session.clone()
-    }
-}
-
-/// The link is made beside and renamed, so that it is never missing. Without it only the word `latest` does not work.
-fn point_latest(folder: &Path) {
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return };
-    let beside = parent.join(format!(".{LATEST}-{}", std::process::id()));
-    let _ = std::fs::remove_file(&beside);
-    let done = std::os::unix::fs::symlink(name, &beside).and_then(|()| std::fs::rename(&beside, parent.join(LATEST)));
-    if let Err(error) = done {
-        say(&format!("cannot point {} at this session: {error}", parent.join(LATEST).display()));
-    }
-}
-
-/// One item of a session on its way.
-struct Task {
-    order: Arc<Order>,
-    index: usize,
+/// The terminal on which a session is shown.
+struct Terminal {
+    /// How many runs there are.
     all: usize,
-    book: Arc<Book>,
+    /// Somebody looks at it: what goes on is drawn.
+    looked_at: bool,
     screen: Screen,
-    interrupted: CancellationToken,
     options: Options,
     how: How,
     ability: Option<Ability>,
+    interrupted: CancellationToken,
 }
 
-impl Task {
-    async fn run(&self) {
-        let name = &self.order.prepared.scenario.name;
-        let looked_at = !self.options.quiet && std::io::stderr().is_terminal();
-        if self.all > 1 && !looked_at && !self.options.quiet {
-            eprintln!("{name} begins");
-        }
-        if let Some(why) = &self.order.prepared.hosts_why {
-            let hosts = if self.order.prepared.has(HostKind::Vm) { "virtual machines" } else { "SIMULATED" };
-            self.screen.suspend(|| say(&format!("{name}: its hosts are {hosts}: {why}")));
-        }
-        for attempt in 0..=self.how.retries {
-            let outcome = Box::pin(real::run(&self.order.prepared, self.real_options(looked_at))).await;
-            let result = &outcome.result;
-            let last = attempt == self.how.retries
-                || result.verdict == Verdict::Passed
-                // What the place does not offer it will not offer the next time.
-                || result.reason.as_deref().is_some_and(|reason| reason.starts_with("skipped: "))
-                || self.interrupted.is_cancelled();
-            let (came_to, through) = self.book.enter(self.index, result, last);
-            let mut text = match (self.all, result.verdict) {
-                (1, _) | (_, Verdict::Failed | Verdict::Inconclusive) => console::render(result, style()),
-                (_, Verdict::Passed) => console::closing_line(result, style()),
-            };
-            if !last {
-                text.push_str("it is tried again\n");
-            } else if matches!(came_to, Outcome::Flaky | Outcome::Quarantined) {
-                text.push_str(&format!("{name} is {}\n", came_to.as_str()));
-            }
-            if let Some(dir) = outcome.dir.as_deref().filter(|_| self.all == 1 || result.verdict != Verdict::Passed) {
-                text.push_str(&format!("report: {}\n", dir.join("report.html").display()));
-            }
-            if !outcome.kept.is_empty() {
-                text.push_str("the lab is kept; `vlab gc` removes it:\n");
-                outcome.kept.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-            }
-            if last && self.all > 1 {
-                text = format!("[{through}/{}] {text}", self.all);
-            }
-            self.screen.suspend(|| print(&text));
-            if last {
-                return;
-            }
-        }
-    }
-
-    fn real_options(&self, looked_at: bool) -> RealOptions {
-        let live = match (looked_at, self.how.jobs) {
+impl Front for Terminal {
+    fn options(&self, order: &Order) -> RealOptions {
+        let live = match (self.looked_at, self.how.jobs) {
             (false, _) => Show::Nothing,
             (true, 1) => Show::Hosts(self.screen.clone()),
             (true, _) => Show::Line(self.screen.clone()),
         };
-        let mut options = self.options.lab.options(self.order.text.clone(), self.interrupted.clone(), live);
+        let mut options = self.options.lab.options(order.text.clone(), self.interrupted.clone(), live);
         options.ability.clone_from(&self.ability);
         options.keep = self.how.keep;
         options.pause_on_failure = self.how.pause_on_failure;
         options
+    }
+
+    fn begins(&self, order: &Order) {
+        let name = &order.prepared.scenario.name;
+        if self.all > 1 && !self.looked_at && !self.options.quiet {
+            eprintln!("{name} begins");
+        }
+        if let Some(why) = &order.prepared.hosts_why {
+            let hosts = if order.prepared.has(HostKind::Vm) { "virtual machines" } else { "SIMULATED" };
+            self.screen.suspend(|| say(&format!("{name}: its hosts are {hosts}: {why}")));
+        }
+    }
+
+    fn tried(&self, order: &Order, tried: &Tried<'_>) {
+        let name = &order.prepared.scenario.name;
+        let (result, last) = (&tried.outcome.result, tried.last);
+        let mut text = match (self.all, result.verdict) {
+            (1, _) | (_, Verdict::Failed | Verdict::Inconclusive) => console::render(result, style()),
+            (_, Verdict::Passed) => console::closing_line(result, style()),
+        };
+        if !last {
+            text.push_str("it is tried again\n");
+        } else if matches!(tried.came_to, Outcome::Flaky | Outcome::Quarantined) {
+            text.push_str(&format!("{name} is {}\n", tried.came_to.as_str()));
+        }
+        let dir = tried.outcome.dir.as_deref();
+        if let Some(dir) = dir.filter(|_| self.all == 1 || result.verdict != Verdict::Passed) {
+            text.push_str(&format!("report: {}\n", dir.join("report.html").display()));
+        }
+        if !tried.outcome.kept.is_empty() {
+            text.push_str("the lab is kept; `vlab gc` removes it:\n");
+            tried.outcome.kept.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        }
+        if last && self.all > 1 {
+            text = format!("[{}/{}] {text}", tried.through, self.all);
+        }
+        self.screen.suspend(|| print(&text));
+    }
+
+    fn warn(&self, problem: &str) {
+        self.screen.suspend(|| say(problem));
     }
 }
 
@@ -366,12 +213,6 @@ pub(crate) struct RerunArgs {
     how: How,
     #[command(flatten)]
     options: Options,
-}
-
-/// The folder of a session, as people give it.
-pub(crate) fn find_session(runs: &Path, name: &str) -> PathBuf {
-    let direct = PathBuf::from(name);
-    if direct.join(vlab_reports::session::SESSION).exists() { direct } else { runs.join(SESSIONS).join(name) }
 }
 
 pub(crate) async fn rerun(args: RerunArgs) -> Exit {
@@ -411,44 +252,9 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;
         orders.push(Order { prepared, text, repetition: item.repetition });
     }
-    let ended = run_orders(&catalogue, orders, &args.options, &args.how, ability, interrupted).await?;
+    let ended =
+        run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted })
+            .await?;
     SeriesArgs::default().show_each(&ended.results, None)?;
     Ok(ended.code)
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("0/3")]
-    #[case("4/3")]
-    #[case("1")]
-    #[case("a/b")]
-    #[case("1/0")]
-    fn no_part(#[case] text: &str) {
-        assert!(text.parse::<Partition>().unwrap_err().contains("is no part"));
-    }
-
-    #[test]
-    fn parts_are_disjoint_complete_and_known_forever() {
-        let names: Vec<String> = (0..200).map(|n| format!("scenario-{n}")).collect();
-        let mut sizes = [0; 3];
-        for name in &names {
-            let parts: Vec<usize> =
-                (1..=3).filter(|n| format!("{n}/3").parse::<Partition>().unwrap().has(name)).collect();
-            assert_eq!(parts.len(), 1, "{name}");
-            sizes[parts[0] - 1] += 1;
-        }
-        assert!(sizes.iter().all(|size| *size > 40), "{sizes:?}");
-        assert!(names.iter().all(|name| "1/1".parse::<Partition>().unwrap().has(name)));
-        // A constant of the tool: who changes it moves scenarios between the machines of everybody.
-        assert!(
-            "2/4".parse::<Partition>().unwrap().has("sno"),
-            "{:?}",
-            (1..=4).find(|n| format!("{n}/4").parse::<Partition>().unwrap().has("sno"))
-        );
-    }
 }

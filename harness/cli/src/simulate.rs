@@ -1,20 +1,16 @@
 //! The verb `simulate`: a scenario in virtual time.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vlab_drive::conductor::Ending;
-use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::prepare::Choices;
 use vlab_drive::simulate::{self as virtual_time, as_lines};
 use vlab_drive::target::Target;
-use vlab_history::Recorder;
-use vlab_judge::result::{RESULT_VERSION, RunResult, exit};
-use vlab_judge::verdict;
+use vlab_judge::result::exit;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::rundir::{self, RunDir};
 use vlab_scenario::{Catalogue, HostKind, Need, fault_row};
 
-use crate::again::{judge_into, show};
+use crate::again::show;
 use crate::args::{SeriesArgs, runs_folder};
 use crate::error::{CliError, Ended};
 use crate::scenario::read;
@@ -66,7 +62,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> End
             ..Choices::default()
         };
         let (prepared, _) = read(catalogue, &args.scenario, &choices)?;
-        let (result, _) = in_virtual_time(&prepared);
+        let (result, _) = virtual_time::run(&prepared);
         if result.exit_code != exit::PASSED {
             show(&result, None);
         }
@@ -97,7 +93,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
             "skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"
         )));
     }
-    let (mut result, history) = in_virtual_time(&prepared);
+    let (mut result, history) = virtual_time::run(&prepared);
     let redactor = Redactor::new(prepared.secrets());
     if args.history {
         print(&redactor.redact(&as_lines(&history)));
@@ -124,32 +120,4 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
             Ok(result.exit_code)
         }
     }
-}
-
-/// One run in virtual time: its result and its history.
-fn in_virtual_time(prepared: &Prepared) -> (RunResult, Vec<vlab_model::history::Observation>) {
-    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
-    let mut versions = BTreeMap::new();
-    versions.insert("service".to_owned(), format!("simulated {}", vlab_drive::prepare::VERSION));
-    let info = prepared.info(&run_id, true, versions);
-    let started_at = virtual_time::BEGINNING;
-    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
-    let simulated = virtual_time::simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let ending = simulated.ending.clone();
-    let history =
-        simulated.conductor.finish(simulated.now, if ending == Ending::Complete { "ended" } else { "cut short" });
-    let mut result = RunResult {
-        version: RESULT_VERSION,
-        run: info,
-        started_at,
-        finished_at: simulated.now,
-        how_to_repeat: prepared.how_to_repeat("simulate"),
-        ..RunResult::default()
-    };
-    virtual_time::ending_check(&mut result, &ending);
-    let found = std::mem::take(&mut result.checks);
-    judge_into(&mut result, prepared, &history);
-    result.checks = verdict::in_order(std::mem::take(&mut result.checks), found);
-    result.conclude();
-    (result, history)
 }

@@ -17,14 +17,14 @@ use vlab_api::http::{Method, Response, TransportError};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::rules::RuleId;
-use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
 use vlab_model::history::{Observation, Source, What};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};
 use crate::fault::hit::{Outside, Program};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, VERSION};
 use crate::requests::{Facts, Point, Rules, Side, Wrong};
 use crate::requests::{answer, words};
 
@@ -119,6 +119,29 @@ pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated
     world.note_fired();
     let World { conductor, requests, fired, .. } = world;
     Simulated { ending, conductor, ended_at, now, requests, fired }
+}
+
+/// A whole run in virtual time, without a folder: its result and its history.
+pub fn run(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
+    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
+    let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
+    let info = prepared.info(&run_id, true, versions);
+    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+    let ending = simulated.ending.clone();
+    let how = if ending == Ending::Complete { "ended" } else { "cut short" };
+    let history = simulated.conductor.finish(simulated.now, how);
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: info,
+        started_at: BEGINNING,
+        finished_at: simulated.now,
+        how_to_repeat: prepared.how_to_repeat("simulate"),
+        ..RunResult::default()
+    };
+    ending_check(&mut result, &ending);
+    verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
+    (result, history)
 }
 
 /// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.

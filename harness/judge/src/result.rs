@@ -308,6 +308,24 @@ pub struct Quantiles {
     pub max: f64,
 }
 
+impl Quantiles {
+    /// Of these durations; `None`: there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
+        Some(Self {
+            count: sorted.len() as u64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: sorted[last],
+        })
+    }
+}
+
 /// From the start of programs or containers until they were of use, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Startup {
@@ -531,6 +549,15 @@ mod tests {
 
     fn open() -> CheckVerdict {
         CheckVerdict::Inconclusive { reason: "out of memory".into() }
+    }
+
+    #[rstest]
+    #[case(&[1.0], 1.0, 1.0)]
+    #[case(&[4.0, 1.0, 2.0, 3.0], 2.0, 4.0)]
+    fn quantiles_of_few_values(#[case] values: &[f64], #[case] p50: f64, #[case] p99: f64) {
+        let q = Quantiles::of(values).unwrap();
+        assert_eq!((q.p50, q.p99, q.count), (p50, p99, values.len() as u64));
+        assert_eq!(Quantiles::of(&[]), None);
     }
 
     use CheckKind::{Budget, Expectation, Invariant, Lab, Leak};

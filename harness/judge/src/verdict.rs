@@ -21,7 +21,7 @@ use crate::invariant::{self, InvariantVerdict};
 use crate::lives;
 use crate::moment::{At, Cast, Tracker};
 use crate::pivot;
-use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult};
+use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult, Quantiles, RunResult};
 
 /// Name of the check that fails when the service under test ends by itself.
 pub const STAYS_UP: &str = "the service stays up";
@@ -32,9 +32,23 @@ pub const CAN_GO_ON: &str = "the user can go on";
 /// Checks that are made while a run goes on: its history alone does not say them again.
 pub const MADE_WHILE_RUNNING: [&str; 3] = [STAYS_UP, COMES_TO_ITS_END, CAN_GO_ON];
 
+/// Puts all that a history says into the result of a run: what things took, and the checks beside those that were made while it
+/// went on. Verdict and exit code follow. Without a history nothing was run: a list of all that was not seen would only hide why.
+pub fn put_together(result: &mut RunResult, scenario: &Scenario, clock_scale: f64, history: &[Observation]) {
+    let judgement = match history.is_empty() {
+        true => Judgement::default(),
+        false => judge(scenario, clock_scale, history),
+    };
+    result.durations = judgement.durations;
+    result.pivots = judgement.pivots;
+    result.checks = in_order(judgement.checks, std::mem::take(&mut result.checks));
+    result.detection_latency_ms = Quantiles::of(&detection_latencies(history));
+    result.conclude();
+}
+
 /// What follows from the history and what was found while running, in the order in which it is told: why a run was cut
 /// short comes before all that could not be seen any more because of that.
-pub fn in_order(judged: Vec<CheckResult>, found: Vec<CheckResult>) -> Vec<CheckResult> {
+fn in_order(judged: Vec<CheckResult>, found: Vec<CheckResult>) -> Vec<CheckResult> {
     let (mut checks, rest): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|c| c.kind == CheckKind::Lab || MADE_WHILE_RUNNING.contains(&c.name.as_str()));
     checks.extend(judged);
@@ -1009,7 +1023,7 @@ fn word(value: &impl serde::Serialize) -> String {
 }
 
 /// How long after the database's time the harness knew of a change: milliseconds, in order of the history.
-pub fn detection_latencies(history: &[Observation]) -> Vec<f64> {
+fn detection_latencies(history: &[Observation]) -> Vec<f64> {
     history
         .iter()
         .filter(|o| o.source == Source::Database)

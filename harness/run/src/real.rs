@@ -37,7 +37,7 @@ use crate::live::{Live, Show};
 use crate::rundir::{self, RunDir, Started};
 use crate::service::watch::{self, Change};
 use crate::target::{self, Ground, Inside, Running, Scratch};
-use crate::traffic::{Traffic, quantiles};
+use crate::traffic::Traffic;
 use crate::vm::plan::{PlannedMachine, base_url, images_url, plan};
 use crate::vm::{self, News, VirtualLab, VmError};
 
@@ -211,17 +211,8 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
     bench.clean_up(&mut result).await;
     let redactor = Redactor::new(std::mem::take(&mut bench.secrets));
     let interrupted = options.interrupted.is_cancelled();
-    // Without a lab nothing was run: a list of all that was not seen would only hide why.
-    let judgement = match history.is_empty() {
-        true => verdict::Judgement::default(),
-        false => verdict::judge(&prepared.scenario, prepared.clock_scale, &history),
-    };
-    result.durations = judgement.durations;
-    result.pivots = judgement.pivots;
-    result.checks = verdict::in_order(judgement.checks, std::mem::take(&mut result.checks));
-    result.detection_latency_ms = quantiles(&verdict::detection_latencies(&history));
     result.finished_at = clock.now();
-    result.conclude();
+    verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
     if interrupted {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
     }
@@ -993,10 +984,8 @@ impl Bench<'_> {
     /// Waits for the Enter key when the run has not passed so far. Hosts and user rest meanwhile; service and database go on.
     async fn pause(&self, result: &RunResult, history: &[Observation], lab: &Lab) {
         let mut so_far = result.clone();
-        let judged = verdict::judge(&self.prepared.scenario, self.prepared.clock_scale, history);
-        so_far.checks = verdict::in_order(judged.checks, std::mem::take(&mut so_far.checks));
         so_far.finished_at = self.clock.now();
-        so_far.conclude();
+        verdict::put_together(&mut so_far, &self.prepared.scenario, self.prepared.clock_scale, history);
         if so_far.verdict == Verdict::Passed || self.options.interrupted.is_cancelled() {
             return;
         }

@@ -147,22 +147,6 @@ impl Tally {
     }
 }
 
-/// Quantiles of milliseconds.
-pub fn quantiles(values: &[f64]) -> Option<Quantiles> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let at = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
-    Some(Quantiles {
-        count: sorted.len() as u64,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: sorted[last],
-    })
-}
-
 fn line(endpoint: Endpoint, answers: mpsc::UnboundedSender<Answer>) -> mpsc::UnboundedSender<Job> {
     let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
     tokio::spawn(async move {
@@ -204,7 +188,6 @@ fn operation(request: &Request) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
     use uuid::Uuid;
     use vlab_api::ops;
 
@@ -216,14 +199,5 @@ mod tests {
         assert_eq!(operation(&ops::get_next_steps(id, id, 1).request), "v2GetNextSteps");
         assert_eq!(operation(&ops::list_cluster_hosts(id).request), "ListClusterHosts");
         assert_eq!(operation(&ops::get_cluster(id).request), "other GET");
-    }
-
-    #[rstest]
-    #[case(&[1.0], 1.0, 1.0)]
-    #[case(&[4.0, 1.0, 2.0, 3.0], 2.0, 4.0)]
-    fn quantiles_of_few_values(#[case] values: &[f64], #[case] p50: f64, #[case] p99: f64) {
-        let q = quantiles(values).unwrap();
-        assert_eq!((q.p50, q.p99, q.count), (p50, p99, values.len() as u64));
-        assert_eq!(quantiles(&[]), None);
     }
 }
