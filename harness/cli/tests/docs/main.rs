@@ -17,8 +17,8 @@
 
 mod architecture;
 mod commands;
-mod invariants;
 mod links;
 mod markdown;
 mod place;
 mod scenarios;
+mod tables;
