@@ -11,7 +11,8 @@ const TOP: &str = "\
 # The command line of vlab
 
 This page is generated from the definitions that `vlab` reads its command line with; `VLAB_UPDATE_DOCS=1 cargo nextest run -p \
-vlab-cli reference` writes it again. `cargo xtask <verb>` builds `vlab` and takes the same options.
+vlab-cli reference` writes it again. `cargo xtask vlab <verb>` builds `vlab` and runs it; most verbs also work as \
+`cargo xtask <verb>` (`cargo xtask --help` lists those).
 
 ";
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rstest::rstest;
 
 use crate::markdown::{Block, Note, Page};
-use crate::place::{Place, pages, root, text_of};
+use crate::place::{Place, pages, root, text_of, xtask_verbs};
 
 /// A command of a block, and the lines that are shown after it.
 #[derive(Debug, PartialEq, Eq)]
@@ -212,7 +212,8 @@ const OF_XTASK: &[(&str, &[&str])] = &[
 /// Also in sentences, and in blocks that cannot be run here.
 #[test]
 fn verbs_and_options_exist() {
-    let place = Place::new();
+    let (place, of_xtask) = (Place::new(), xtask_verbs());
+    assert!(of_xtask.len() > 10, "{of_xtask:?}");
     let mut help: BTreeMap<String, String> = BTreeMap::new();
     let mut wrong = Vec::new();
     for page in pages() {
@@ -223,6 +224,9 @@ fn verbs_and_options_exist() {
         for (number, line) in shown.chain(page.code.iter().cloned()) {
             let Some((xtask, verb, options)) = parts(&line) else { continue };
             let at = format!("{}:{number}: {line}", page.path.display());
+            if xtask && !of_xtask.contains(&verb) {
+                wrong.push(format!("{at}: no such verb of cargo xtask"));
+            }
             if xtask && let Some((_, known)) = OF_XTASK.iter().find(|(name, _)| *name == verb) {
                 wrong.extend(options.iter().filter(|o| !known.contains(&o.as_str())).map(|o| format!("{at}: no {o}")));
                 continue;
@@ -281,6 +285,7 @@ fn a_page_with_a_wrong_command_is_noticed() {
         "```console\n$ echo a; echo b\na\n```\n",
         "```console\n$ cargo build\n```\n",
         "```console\n$ cargo xtask test\n```\n",
+        "```console\n$ cargo xtask machines\n```\n",
         "```console\n$ cargo xtask simulate no-such-scenario\n```\n",
     ] {
         assert_eq!(run(&page(bad)).len(), 1, "{bad}");

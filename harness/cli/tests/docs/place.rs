@@ -42,15 +42,31 @@ pub(crate) struct Place {
     root: tempfile::TempDir,
 }
 
-const CARGO: &str = r#"#!/bin/sh
-[ "$1" = xtask ] || { echo "only 'cargo xtask' can be run here"; exit 97; }
-shift
-case $1 in
-    vlab) shift ;;
-    test | setup | images) echo "'cargo xtask $1' cannot be run by a test"; exit 97 ;;
-esac
-exec vlab "$@"
-"#;
+/// Verbs of `cargo xtask` that are not those of `vlab`.
+const OWN_VERBS: &[&str] = &["test", "setup", "images", "vlab"];
+
+/// The verbs of `cargo xtask`, from its table. The program itself is built with a profile of its own, which tests do not wait for.
+pub(crate) fn xtask_verbs() -> Vec<String> {
+    let text = text_of("xtask/src/args.rs");
+    let (_, table) = text.split_once("VERBS: &[Verb] = &[").expect("a table of verbs");
+    let (table, _) = table.split_once("\n];").expect("the end of the table");
+    table.split("name: \"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// A `cargo` that knows `xtask` and the verbs that are passed on to `vlab`.
+fn cargo() -> String {
+    let verbs = xtask_verbs();
+    let passed: Vec<&str> = verbs.iter().map(String::as_str).filter(|verb| !OWN_VERBS.contains(verb)).collect();
+    format!(
+        "#!/bin/sh\n\
+         [ \"$1\" = xtask ] || {{ echo \"only 'cargo xtask' can be run here\"; exit 97; }}\n\
+         shift\n\
+         case $1 in\n    vlab) shift ;;\n    {}) ;;\n    \
+         *) echo \"'cargo xtask $1' cannot be run by a test\"; exit 97 ;;\nesac\n\
+         exec vlab \"$@\"\n",
+        passed.join(" | ")
+    )
+}
 
 impl Place {
     pub(crate) fn new() -> Self {
@@ -63,7 +79,7 @@ impl Place {
             fs::create_dir_all(place.path(folder)).unwrap();
             fs::set_permissions(place.path(folder), fs::Permissions::from_mode(mode)).unwrap();
         }
-        fs::write(place.path("bin/cargo"), CARGO).unwrap();
+        fs::write(place.path("bin/cargo"), cargo()).unwrap();
         fs::set_permissions(place.path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vlab"), place.path("bin/vlab")).unwrap();
         place
