@@ -34,13 +34,13 @@ pub mod cluster;
 pub mod ignition;
 pub mod install;
 pub mod inventory;
-pub mod machine;
 pub mod medium;
 pub mod net;
 pub mod nmstate;
 mod offer;
 pub mod podman;
-pub mod say;
 pub mod shell;
 pub mod steps;
 pub mod tools;
+
+pub use vlab_node_config::{machine, say};

@@ -38,7 +38,7 @@ use vlab_model::disturbance::Frames;
 use vlab_model::history::{Source, What};
 use vlab_model::pivot::NODE_READY;
 use vlab_model::pivot::{self, Told};
-use vlab_node::say;
+use vlab_node_config::say;
 use vlab_scenario::{FaultPhase, Need};
 use vlab_service_server::serve_images;
 

@@ -10,7 +10,7 @@ use vlab_drive::conductor::{address_of, declared_hardware, gateway, gateway_of, 
 use vlab_drive::prepare::Prepared;
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
 use vlab_lab::network::{NetworkHost, NetworkSpec, config};
-use vlab_node::machine::{NodeConfig, Overlay};
+use vlab_node_config::machine::{NodeConfig, Overlay};
 use vlab_scenario::{Host, HostKind, Scenario};
 
 /// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
@@ -22,7 +22,7 @@ pub const IMAGES_PORT: u16 = 8888;
 /// Port on which machines fetch programs that the run gives them.
 pub const PROGRAMS_PORT: u16 = 8091;
 
-/// Where a machine finds its configuration; see `vlab_node::machine::CONFIG_FILE`.
+/// Where a machine finds its configuration; see `vlab_node_config::machine::CONFIG_FILE`.
 const NODE_CONFIG: &str = "opt/vlab/node.json";
 
 /// Name of the only disk.
