@@ -50,7 +50,7 @@ pub struct Boot {
 
 /// What an image does to a machine's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ImageNetwork {
     /// No folder of it names a MAC of the machine.
     Nothing,
     /// It cannot be applied, with the reason.
@@ -71,7 +71,7 @@ impl DiscoveryImage {
         for file in ignition.pointer("/storage/files").and_then(Value::as_array).into_iter().flatten() {
             let Some(path) = file["path"].as_str() else { return Err(bad("a file has no path".to_owned())) };
             let source = file.pointer("/contents/source").and_then(Value::as_str).unwrap_or("data:,");
-            let content = data_of(source).ok_or_else(|| bad(format!("the source of {path} is no data URL")))?;
+            let content = data_of(source).ok_or_else(|| bad(format!("the source of {path} is not a data URL")))?;
             files.insert(path.to_owned(), content);
         }
         Ok(Self { files })
@@ -90,7 +90,7 @@ impl DiscoveryImage {
         flate2::read::GzDecoder::new(bytes)
             .read_to_end(&mut archive)
             .map_err(|e| ImageError::RamDisk(e.to_string()))?;
-        let bad = || ImageError::RamDisk("it is no cpio archive in the new form".to_owned());
+        let bad = || ImageError::RamDisk("it is not a cpio archive in the new ASCII format".to_owned());
         let mut at = 0;
         loop {
             let header = archive.get(at..at + 110).filter(|h| h.starts_with(b"070701")).ok_or_else(bad)?;
@@ -115,7 +115,7 @@ impl DiscoveryImage {
     }
 
     /// What it does to the network of a machine with these interfaces.
-    pub fn network_of(&self, nics: &[(String, Mac)]) -> Found {
+    pub fn network_of(&self, nics: &[(String, Mac)]) -> ImageNetwork {
         let folders = self.folders();
         let ours: BTreeMap<String, &str> =
             nics.iter().map(|(name, mac)| (mac.to_string().to_uppercase(), name.as_str())).collect();
@@ -137,9 +137,9 @@ impl DiscoveryImage {
             }
         }
         match (found, connections.is_empty(), failed) {
-            (false, ..) => Found::Nothing,
-            (true, true, Some(why)) => Found::Failed(why),
-            _ => Found::Connections(connections),
+            (false, ..) => ImageNetwork::Nothing,
+            (true, true, Some(why)) => ImageNetwork::Failed(why),
+            _ => ImageNetwork::Connections(connections),
         }
     }
 

@@ -69,11 +69,11 @@ fn installer_retries(timing: &HostTiming) -> u32 {
 }
 
 /// What a request gave.
-pub type Outcome = Result<Response, TransportError>;
+pub type HttpResult = Result<Response, TransportError>;
 
 impl RetryPolicy {
     /// Is that outcome, the `tried`-th in a row (from 1), to be tried again?
-    pub fn again(&self, timing: &HostTiming, tried: u32, outcome: &Outcome) -> bool {
+    pub fn again(&self, timing: &HostTiming, tried: u32, outcome: &HttpResult) -> bool {
         let fits = |on: &On| match (on, outcome) {
             (On::Status(codes), Ok(r)) => codes.contains(&r.status),
             (On::ServerError, Ok(r)) => r.status >= 500,
@@ -101,11 +101,11 @@ struct Pending<P> {
 }
 
 /// What to do about an answer.
-pub(crate) enum Verdict<P> {
+pub(crate) enum RetryDecision<P> {
     /// Ask again after that time.
     Again(Duration),
     /// That is the answer.
-    Final(P, Outcome),
+    Final(P, HttpResult),
     /// Nobody waits for it any more.
     Stale,
 }
@@ -130,20 +130,26 @@ impl<P> Calls<P> {
     }
 
     /// An answer arrived.
-    pub(crate) fn answered(&mut self, id: u32, outcome: Outcome, timing: &HostTiming, dice: &mut Stream) -> Verdict<P> {
+    pub(crate) fn answered(
+        &mut self,
+        id: u32,
+        outcome: HttpResult,
+        timing: &HostTiming,
+        dice: &mut Stream,
+    ) -> RetryDecision<P> {
         let Some(at) = self.pending.iter().position(|c| c.id == id) else {
-            return Verdict::Stale;
+            return RetryDecision::Stale;
         };
         let call = &self.pending[at];
         if call.policy.again(timing, call.tried, &outcome) {
-            return Verdict::Again((call.policy.delay)(timing).at(dice.unit()));
+            return RetryDecision::Again((call.policy.delay)(timing).at(dice.unit()));
         }
         let call = self.pending.remove(at);
         // An idle host has no request on its way: give the memory back.
         if self.pending.is_empty() {
             self.pending = Vec::new();
         }
-        Verdict::Final(call.purpose, outcome)
+        RetryDecision::Final(call.purpose, outcome)
     }
 
     pub(crate) fn any(&self, test: impl Fn(&P) -> bool) -> bool {
@@ -192,12 +198,12 @@ mod tests {
             calls.request(id).unwrap();
             tried += 1;
             match calls.answered(id, outcome(), &timing, &mut dice) {
-                Verdict::Again(wait) => assert!((2.0..=10.0).contains(&wait.as_secs_f64()), "{wait:?}"),
-                Verdict::Final((), _) => break,
-                Verdict::Stale => panic!("the call was forgotten"),
+                RetryDecision::Again(wait) => assert!((2.0..=10.0).contains(&wait.as_secs_f64()), "{wait:?}"),
+                RetryDecision::Final((), _) => break,
+                RetryDecision::Stale => panic!("the call was forgotten"),
             }
         }
         assert_eq!(tried, expected);
-        assert!(matches!(calls.answered(id, outcome(), &timing, &mut dice), Verdict::Stale));
+        assert!(matches!(calls.answered(id, outcome(), &timing, &mut dice), RetryDecision::Stale));
     }
 }

@@ -11,7 +11,7 @@ use vlab_api::ops;
 use vlab_api::types::*;
 
 use crate::archive::tar_gz;
-use crate::calls::{CONTROLLER, Calls, Outcome, Verdict};
+use crate::calls::{CONTROLLER, Calls, HttpResult, RetryDecision};
 use crate::cluster::{Happening, LogReader, NodeState};
 use crate::fault::ClusterFault;
 use crate::installer::{ClusterBrief, HostBrief, ON_ITS_WAY};
@@ -53,7 +53,7 @@ pub const POST_INSTALL: &[(PostInstall, Option<FinalizingStage>)] = &[
 
 /// How far the controller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ControllerState {
     /// The cluster has not started it.
     NotStarted,
     /// It waits for the service.
@@ -103,7 +103,7 @@ pub(crate) struct Controller {
     cluster: u32,
     connection: u32,
     epoch: u32,
-    state: State,
+    state: ControllerState,
     calls: Calls<Purpose>,
     dice: Stream,
     nodes_done: bool,
@@ -124,7 +124,7 @@ impl Controller {
             cluster,
             connection,
             epoch: 0,
-            state: State::NotStarted,
+            state: ControllerState::NotStarted,
             calls: Calls::new(),
             dice: Stream::new(seed, cluster, Dice::Controller),
             nodes_done: false,
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ControllerState {
         self.state
     }
 
@@ -176,9 +176,9 @@ impl Controller {
                 return;
             }
             Timer::ControllerStart => {
-                if self.state == State::NotStarted {
+                if self.state == ControllerState::NotStarted {
                     self.epoch = self.epoch.wrapping_add(1);
-                    self.state = State::Starting;
+                    self.state = ControllerState::Starting;
                     self.ask_ready(w);
                 }
                 return;
@@ -191,41 +191,41 @@ impl Controller {
         let id = self.id(w);
         match (timer, self.state) {
             (Timer::Again(call), _) => self.dispatch(w, call),
-            (Timer::ReadyLoop, State::Starting) => self.ask_ready(w),
-            (Timer::NodesLoop, State::Running) => {
+            (Timer::ReadyLoop, ControllerState::Starting) => self.ask_ready(w),
+            (Timer::NodesLoop, ControllerState::Running) => {
                 let plane = &mut w.clusters[self.cluster as usize].plane;
                 plane.log_is_read(LogReader::Controller);
                 plane.log_is_followed(LogReader::Controller, now + w.config.timing.request_timeout);
                 self.call(w, Purpose::Hosts, ops::get_cluster(id).request);
             }
-            (Timer::FinalizingLoop, State::Running) => self.post_install(now, w),
-            (Timer::WatchLoop, State::Running) => {
+            (Timer::FinalizingLoop, ControllerState::Running) => self.post_install(now, w),
+            (Timer::WatchLoop, ControllerState::Running) => {
                 self.call(w, Purpose::Watch, ops::get_cluster_without_hosts(id).request);
             }
-            (Timer::LogsLoop, State::Running) => self.upload_logs(now, w, Purpose::Logs),
-            (Timer::FinalLogs, State::Leaving) => {
+            (Timer::LogsLoop, ControllerState::Running) => self.upload_logs(now, w, Purpose::Logs),
+            (Timer::FinalLogs, ControllerState::Leaving) => {
                 self.upload_logs(now, w, Purpose::LastLogs(LogsState::Collecting));
             }
             _ => {}
         }
     }
 
-    pub(crate) fn on_reply(&mut self, now: Timestamp, w: &mut World, tag: u64, outcome: Outcome) {
+    pub(crate) fn on_reply(&mut self, now: Timestamp, w: &mut World, tag: u64, outcome: HttpResult) {
         if (tag >> 32) as u32 != self.epoch {
             return;
         }
         match self.calls.answered(tag as u32, outcome, &w.config.timing, &mut self.dice) {
-            Verdict::Stale => {}
-            Verdict::Again(wait) => {
+            RetryDecision::Stale => {}
+            RetryDecision::Again(wait) => {
                 // The service does not listen.
                 w.clusters[self.cluster as usize].plane.log_was_told(LogReader::Controller);
                 self.again(now, w, wait, Timer::Again(tag as u32));
             }
-            Verdict::Final(purpose, outcome) => self.heard(now, w, purpose, outcome),
+            RetryDecision::Final(purpose, outcome) => self.heard(now, w, purpose, outcome),
         }
     }
 
-    fn heard(&mut self, now: Timestamp, w: &mut World, purpose: Purpose, outcome: Outcome) {
+    fn heard(&mut self, now: Timestamp, w: &mut World, purpose: Purpose, outcome: HttpResult) {
         let status = outcome.as_ref().map_or(0, |r| r.status);
         let ok = (200..300).contains(&status);
         let brief = || outcome.as_ref().ok().filter(|_| ok).and_then(|r| r.decode::<ClusterBrief>().ok());
@@ -288,7 +288,7 @@ impl Controller {
                 self.again(now, w, wait, Timer::FinalLogs);
             }
             Purpose::LastLogs(LogsState::Collecting) => self.logs_state(w, LogsState::Completed),
-            Purpose::LastLogs(_) => self.state = State::Ended,
+            Purpose::LastLogs(_) => self.state = ControllerState::Ended,
         }
     }
 
@@ -299,7 +299,7 @@ impl Controller {
     }
 
     fn ready(&mut self, now: Timestamp, w: &mut World) {
-        self.state = State::Running;
+        self.state = ControllerState::Running;
         w.plane(now, self.cluster as usize, |p| p.controller_is_ready());
         let t = w.config.timing.clone();
         self.again(now, w, std::time::Duration::ZERO, Timer::NodesLoop);
@@ -398,7 +398,7 @@ impl Controller {
         if status == 404 || self.unauthorized >= UNAUTHORIZED_LIMIT {
             // The cluster is gone, or it is not ours any more: nobody wants logs either.
             self.calls.clear();
-            self.state = State::Ended;
+            self.state = ControllerState::Ended;
             return;
         }
         match cluster.map(|c| c.status).as_deref() {
@@ -581,8 +581,8 @@ impl Controller {
     }
 
     fn leave(&mut self, _now: Timestamp, w: &mut World) {
-        if self.state == State::Running {
-            self.state = State::Leaving;
+        if self.state == ControllerState::Running {
+            self.state = ControllerState::Leaving;
             self.calls.clear();
             self.logs_state(w, LogsState::Requested);
         }

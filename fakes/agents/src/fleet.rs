@@ -9,7 +9,7 @@ use vlab_api::types::InstallCmdRequest;
 use vlab_model::history::What;
 
 use crate::cluster::ControlPlane;
-use crate::controller::{Controller, State};
+use crate::controller::{Controller, ControllerState};
 use crate::fault::{ClusterFault, HostFault};
 use crate::hands::{Observed, Ran, Work};
 use crate::host::{Agent, Host};
@@ -117,7 +117,7 @@ impl Fleet {
     }
 
     /// How far the controller of the cluster at that position is.
-    pub fn controller_state(&self, cluster: usize) -> Option<State> {
+    pub fn controller_state(&self, cluster: usize) -> Option<ControllerState> {
         self.controllers.get(cluster).map(Controller::state)
     }
 
@@ -302,8 +302,8 @@ impl Actor for Fleet {
         // A controller that was not started may still be: something is due inside its cluster.
         let quiet =
             self.world.clusters.iter().zip(&self.controllers).all(|(site, controller)| match controller.state() {
-                State::NotStarted => site.plane.next_due().is_none(),
-                state => state == State::Ended,
+                ControllerState::NotStarted => site.plane.next_due().is_none(),
+                state => state == ControllerState::Ended,
             });
         quiet && self.hosts.iter().all(Host::is_settled)
     }

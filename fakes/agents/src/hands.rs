@@ -11,7 +11,7 @@ use crate::cluster::NodeState;
 use crate::installer::{File, Job};
 use crate::plan::HostPlan;
 use crate::profile::{BootProfile, CpuProfile, HardwareProfile, HostAddresses, MemoryProfile, VendorProfile};
-use crate::steps::Answer;
+use crate::steps::StepAnswer;
 
 /// Who does the work of a fleet's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ pub enum Work {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// The answer for the service.
-    pub answer: Answer,
+    pub answer: StepAnswer,
     /// What `logs-gather` gathered: sent before the answer.
     pub archive: Vec<u8>,
 }

@@ -25,7 +25,7 @@ pub const DEFAULT_NTP_SOURCE: &str = "ntp.lab.test";
 
 /// What came of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct StepAnswer {
     /// Exit code; 0 is success.
     pub exit_code: i64,
     /// Text that the service reads, JSON for most types.
@@ -34,7 +34,7 @@ pub struct Answer {
     pub error: String,
 }
 
-impl Answer {
+impl StepAnswer {
     fn json(value: &impl Serialize) -> Self {
         // Wire types are plain data with string keys: serialising them cannot fail.
         Self { output: serde_json::to_string(value).unwrap_or_default(), ..Self::default() }
@@ -132,7 +132,7 @@ pub struct StepRow {
     pub step_type: &'static str,
     /// How long it takes.
     pub takes: fn(&HostTiming) -> Span,
-    pub(crate) answer: fn(&mut Site<'_>, &[String]) -> Answer,
+    pub(crate) answer: fn(&mut Site<'_>, &[String]) -> StepAnswer,
     /// What happens besides.
     pub effect: Effect,
 }
@@ -165,7 +165,7 @@ pub const STEPS: &[StepRow] = steps! {
     "verify-vips", step_verify_vips, verify_vips, None;
     "install", step_install, install, StartInstaller;
     "logs-gather", step_logs_gather, logs_gather, GatherLogs;
-    "stop-installation", step_stop_installation, |_, _| Answer::default(), StopInstaller;
+    "stop-installation", step_stop_installation, |_, _| StepAnswer::default(), StopInstaller;
     "upgrade-agent", step_upgrade_agent, upgrade_agent, RestartUpgraded;
     "download-boot-artifacts", step_download_boot_artifacts, download_boot_artifacts, None;
     "reboot-for-reclaim", step_reboot_for_reclaim, reboot_for_reclaim, RebootDiscovery;
@@ -177,22 +177,23 @@ pub fn find(step_type: &str) -> Option<usize> {
 }
 
 /// The agent's answer to a step type that it does not know.
-pub fn unknown(step_type: &str) -> Answer {
-    Answer::failed(AGENT_FAILURE, format!("failed to find action for step type {step_type}"))
+pub fn unknown(step_type: &str) -> StepAnswer {
+    StepAnswer::failed(AGENT_FAILURE, format!("failed to find action for step type {step_type}"))
 }
 
 /// The agent's answer to everything once the discovery medium is gone.
-pub fn media_disconnected() -> Answer {
-    Answer::failed(MEDIA_DISCONNECTED, "cannot read from the discovery medium")
+pub fn media_disconnected() -> StepAnswer {
+    StepAnswer::failed(MEDIA_DISCONNECTED, "cannot read from the discovery medium")
 }
 
 /// The step's argument as a typed object.
-fn argument<T: DeserializeOwned>(step_type: &str, args: &[String]) -> Result<T, Answer> {
+fn argument<T: DeserializeOwned>(step_type: &str, args: &[String]) -> Result<T, StepAnswer> {
     let [text, ..] = args else {
-        return Err(Answer::failed(AGENT_FAILURE, format!("{step_type}: no argument was given")));
+        return Err(StepAnswer::failed(AGENT_FAILURE, format!("{step_type}: no argument was given")));
     };
-    serde_json::from_str(text)
-        .map_err(|e| Answer::failed(AGENT_FAILURE, format!("{step_type}: the argument is not what was expected: {e}")))
+    serde_json::from_str(text).map_err(|e| {
+        StepAnswer::failed(AGENT_FAILURE, format!("{step_type}: the argument is not what was expected: {e}"))
+    })
 }
 
 /// Unwraps an argument or answers with what is wrong with it.
@@ -205,9 +206,9 @@ macro_rules! take {
     };
 }
 
-fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn inventory(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     if args.len() != 1 {
-        return Answer::failed(AGENT_FAILURE, format!("inventory: expected one argument and got {}", args.len()));
+        return StepAnswer::failed(AGENT_FAILURE, format!("inventory: expected one argument and got {}", args.len()));
     }
     let plan = site.plan;
     let called = |fault: &HostFault| if let HostFault::Hostname(name) = fault { Some(name.clone()) } else { None };
@@ -228,7 +229,7 @@ fn inventory(site: &mut Site<'_>, args: &[String]) -> Answer {
     if let Some(bytes) = site.active(bytes, "it told smaller disks") {
         inventory.disks.iter_mut().flatten().for_each(|disk| disk.size_bytes = Some(bytes));
     }
-    Answer::json(&inventory)
+    StepAnswer::json(&inventory)
 }
 
 /// The NIC from which an address is reached: the one in its network, else that of the default gateway.
@@ -252,10 +253,10 @@ fn outgoing(plan: &HostPlan, to: IpAddr) -> Option<(usize, Option<IpAddr>)> {
     gateway.and_then(on_link).map(|(i, _)| (i, None))
 }
 
-fn connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn connectivity_check(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let others: Vec<ConnectivityCheckHost> = take!("connectivity-check", args);
     let remote_hosts = others.iter().map(|other| connectivity_to(site, other)).collect();
-    Answer::json(&ConnectivityReport { remote_hosts: Some(remote_hosts) })
+    StepAnswer::json(&ConnectivityReport { remote_hosts: Some(remote_hosts) })
 }
 
 fn connectivity_to(site: &Site<'_>, other: &ConnectivityCheckHost) -> ConnectivityRemoteHost {
@@ -303,45 +304,45 @@ fn connectivity_to(site: &Site<'_>, other: &ConnectivityCheckHost) -> Connectivi
     }
 }
 
-fn free_network_addresses(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn free_network_addresses(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let networks: Vec<String> = take!("free-network-addresses", args);
     let mut entries = Vec::new();
     for text in &networks {
         match text.parse::<Ipv4Net>() {
             Ok(network) => entries.push(site.network.free_addresses(site.position, network)),
             Err(_) => {
-                return Answer::failed(
+                return StepAnswer::failed(
                     AGENT_FAILURE,
-                    format!("free-network-addresses: {text:?} is no IPv4 network in CIDR form"),
+                    format!("free-network-addresses: {text:?} is not an IPv4 network in CIDR notation"),
                 );
             }
         }
     }
-    Answer { output: format!("[{}]", entries.join(",")), ..Answer::default() }
+    StepAnswer { output: format!("[{}]", entries.join(",")), ..StepAnswer::default() }
 }
 
-fn dhcp_lease_allocate(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn dhcp_lease_allocate(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: DhcpAllocationRequest = take!("dhcp-lease-allocate", args);
     let nics = site.plan.profile.nics.iter().zip(&site.plan.addresses.nics);
     let network =
         nics.filter(|(nic, _)| nic.name == request.interface).find_map(|(_, own)| own.ipv4.first().map(Ipv4Net::trunc));
     let Some(network) = network else {
-        return Answer::failed(
+        return StepAnswer::failed(
             AGENT_FAILURE,
             format!("dhcp-lease-allocate: interface {:?} has no IPv4 network", request.interface),
         );
     };
     let (api, ingress) = (&request.api_vip_mac, &request.ingress_vip_mac);
     let Some(api_vip) = lease(site, network, api, None) else {
-        return Answer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no free address in {network}"));
+        return StepAnswer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no free address in {network}"));
     };
     let Some(ingress_vip) = lease(site, network, ingress, Some(api_vip)) else {
-        return Answer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no second free address in {network}"));
+        return StepAnswer::failed(AGENT_FAILURE, format!("dhcp-lease-allocate: no second free address in {network}"));
     };
     let text = |address: IpAddr| {
         Some(format!("lease {{\n  interface \"{}\";\n  fixed-address {address};\n}}\n", request.interface))
     };
-    Answer::json(&DhcpAllocationResponse {
+    StepAnswer::json(&DhcpAllocationResponse {
         api_vip_address: api_vip.to_string(),
         ingress_vip_address: ingress_vip.to_string(),
         api_vip_lease: text(api_vip),
@@ -374,7 +375,7 @@ fn url_host(url: &str) -> Option<&str> {
     (!host.is_empty()).then_some(host)
 }
 
-fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: ApiVipConnectivityRequest = take!("api-vip-connectivity-check", args);
     let problem = match url_host(&request.url) {
         None => Some("the URL has no host".to_owned()),
@@ -391,7 +392,7 @@ fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
         }
     };
     // The agent exits 0 also when the download failed.
-    Answer::json(&ApiVipConnectivityResponse {
+    StepAnswer::json(&ApiVipConnectivityResponse {
         is_success: Some(problem.is_none()),
         url: Some(request.url.clone()),
         ignition: problem.is_none().then(|| r#"{"ignition":{"version":"3.2.0"}}"#.to_owned()),
@@ -399,7 +400,7 @@ fn api_vip_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
     })
 }
 
-fn tang_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn tang_connectivity_check(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     #[derive(serde::Deserialize)]
     struct Server {
         url: String,
@@ -408,7 +409,10 @@ fn tang_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
     let servers: Vec<Server> = match serde_json::from_str(&request.tang_servers) {
         Ok(servers) => servers,
         Err(e) => {
-            return Answer::failed(AGENT_FAILURE, format!("tang-connectivity-check: the list is not readable: {e}"));
+            return StepAnswer::failed(
+                AGENT_FAILURE,
+                format!("tang-connectivity-check: the list is not readable: {e}"),
+            );
         }
     };
     let mut answers = Vec::new();
@@ -424,14 +428,14 @@ fn tang_connectivity_check(site: &mut Site<'_>, args: &[String]) -> Answer {
             }),
             _ => {
                 let report = TangConnectivityResponse { is_success: Some(false), tang_server_response: Some(answers) };
-                return Answer::json(&report).with_exit(1, format!("tang server {} does not answer", server.url));
+                return StepAnswer::json(&report).with_exit(1, format!("tang server {} does not answer", server.url));
             }
         }
     }
-    Answer::json(&TangConnectivityResponse { is_success: Some(true), tang_server_response: Some(answers) })
+    StepAnswer::json(&TangConnectivityResponse { is_success: Some(true), tang_server_response: Some(answers) })
 }
 
-fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: NtpSynchronizationRequest = take!("ntp-synchronizer", args);
     let mut names: Vec<&str> = request.ntp_source.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
     if names.is_empty() {
@@ -454,10 +458,10 @@ fn ntp_synchronizer(site: &mut Site<'_>, args: &[String]) -> Answer {
             NtpSource { source_name: Some(name.to_owned()), source_state: Some(state) }
         })
         .collect();
-    Answer::json(&NtpSynchronizationResponse { ntp_sources: Some(ntp_sources) })
+    StepAnswer::json(&NtpSynchronizationResponse { ntp_sources: Some(ntp_sources) })
 }
 
-fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: DiskSpeedCheckRequest = take!("installation-disk-speed-check", args);
     let disk = site.plan.disk(&request.path);
     let answer =
@@ -465,13 +469,13 @@ fn installation_disk_speed_check(site: &mut Site<'_>, args: &[String]) -> Answer
     let broken = |fault: &HostFault| (*fault == HostFault::DiskFailsAt(0)).then_some(());
     match disk {
         Some(_) if site.active(broken, "the speed of its disk could not be measured").is_some() => {
-            Answer::json(&answer(0)).with_exit(1, format!("{} cannot be written to", request.path))
+            StepAnswer::json(&answer(0)).with_exit(1, format!("{} cannot be written to", request.path))
         }
         Some(disk) => {
             let slow = |fault: &HostFault| if let HostFault::FsyncMs(ms) = fault { Some(*ms) } else { None };
-            Answer::json(&answer(site.active(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))
+            StepAnswer::json(&answer(site.active(slow, "the speed check found a slow disk").unwrap_or(disk.fsync_ms)))
         }
-        None => Answer::json(&answer(0)).with_exit(1, format!("there is no disk {}", request.path)),
+        None => StepAnswer::json(&answer(0)).with_exit(1, format!("there is no disk {}", request.path)),
     }
 }
 
@@ -491,12 +495,12 @@ fn can_pull(site: &Site<'_>, image: &str) -> bool {
     site.dns.answers(registry(image)) && site.active(missing, "an image could not be pulled").is_none()
 }
 
-fn container_image_availability(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn container_image_availability(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: ContainerImageAvailabilityRequest = take!("container-image-availability", args);
     let images: Vec<_> = request.images.iter().map(|image| pull(site, image)).collect();
     let failed: Vec<_> =
         images.iter().filter(|i| i.result.as_deref() != Some("success")).filter_map(|i| i.name.clone()).collect();
-    let answer = Answer::json(&ContainerImageAvailabilityResponse { images });
+    let answer = StepAnswer::json(&ContainerImageAvailabilityResponse { images });
     if failed.is_empty() { answer } else { answer.with_exit(2, format!("cannot pull {}", failed.join(", "))) }
 }
 
@@ -524,7 +528,7 @@ fn pull(site: &Site<'_>, image: &str) -> ContainerImageAvailability {
     }
 }
 
-fn domain_resolution(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn domain_resolution(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     #[derive(serde::Deserialize)]
     struct Domain {
         domain_name: String,
@@ -548,10 +552,10 @@ fn domain_resolution(site: &mut Site<'_>, args: &[String]) -> Answer {
             }
         })
         .collect();
-    Answer::json(&DomainResolutionResponse { resolutions })
+    StepAnswer::json(&DomainResolutionResponse { resolutions })
 }
 
-fn verify_vips(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn verify_vips(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let vips: Vec<VerifyVip> = take!("verify-vips", args);
     let verified: Vec<VerifiedVip> = vips
         .into_iter()
@@ -573,51 +577,51 @@ fn verify_vips(site: &mut Site<'_>, args: &[String]) -> Answer {
             VerifiedVip { vip: v.vip, vip_type: v.vip_type, verification: Some(verification) }
         })
         .collect();
-    Answer::json(&verified)
+    StepAnswer::json(&verified)
 }
 
-fn install(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn install(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: InstallCmdRequest = take!("install", args);
     let disks = std::iter::once(&request.boot_device).chain(request.disks_to_format.iter().flatten());
     for path in disks {
         if site.plan.disk(path).is_none() {
-            return Answer::failed(AGENT_FAILURE, format!("install: there is no disk {path}"));
+            return StepAnswer::failed(AGENT_FAILURE, format!("install: there is no disk {path}"));
         }
     }
     if !can_pull(site, &request.installer_image) {
-        return Answer::failed(125, format!("cannot pull the installer image {}", request.installer_image));
+        return StepAnswer::failed(125, format!("cannot pull the installer image {}", request.installer_image));
     }
-    Answer::default()
+    StepAnswer::default()
 }
 
-fn logs_gather(_: &mut Site<'_>, args: &[String]) -> Answer {
+fn logs_gather(_: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let _: LogsGatherCmdRequest = take!("logs-gather", args);
-    Answer::default()
+    StepAnswer::default()
 }
 
-fn upgrade_agent(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn upgrade_agent(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: UpgradeAgentRequest = take!("upgrade-agent", args);
     let ok = request.agent_image.as_deref().is_some_and(|image| can_pull(site, image));
     // Exit code 0 both ways: the result is in the text.
-    Answer::json(&UpgradeAgentResponse {
+    StepAnswer::json(&UpgradeAgentResponse {
         agent_image: request.agent_image,
         result: Some(if ok { "success" } else { "failure" }.into()),
     })
 }
 
-fn download_boot_artifacts(site: &mut Site<'_>, args: &[String]) -> Answer {
+fn download_boot_artifacts(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: DownloadBootArtifactsRequest = take!("download-boot-artifacts", args);
     for url in [&request.kernel_url, &request.initrd_url, &request.rootfs_url] {
         if !url_host(url).is_some_and(|host| site.dns.answers(host)) {
-            return Answer::failed(AGENT_FAILURE, format!("download-boot-artifacts: cannot download {url}"));
+            return StepAnswer::failed(AGENT_FAILURE, format!("download-boot-artifacts: cannot download {url}"));
         }
     }
-    Answer::default()
+    StepAnswer::default()
 }
 
-fn reboot_for_reclaim(_: &mut Site<'_>, args: &[String]) -> Answer {
+fn reboot_for_reclaim(_: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let _: RebootForReclaimRequest = take!("reboot-for-reclaim", args);
-    Answer::default()
+    StepAnswer::default()
 }
 
 impl HostPlan {

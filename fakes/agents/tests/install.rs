@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use scripted::*;
-use vlab_agents::controller::State;
+use vlab_agents::controller::ControllerState;
 use vlab_agents::*;
 use vlab_api::actor::Actor;
 use vlab_api::types::HostStage;
@@ -42,7 +42,7 @@ fn an_installation_ends(#[case] masters: usize, #[case] workers: usize) {
     assert_eq!(lab.service.cluster_status, "installed");
     assert_eq!(lab.service.ingress.as_deref(), Some(ingress::LAB_INGRESS_PEM));
     assert_eq!(lab.service.completed.as_ref().unwrap()["is_success"], true);
-    assert_eq!(lab.fleet.controller_state(0), Some(State::Ended));
+    assert_eq!(lab.fleet.controller_state(0), Some(ControllerState::Ended));
     for host in &lab.service.hosts {
         // All legal stages but the one of the disconnected appliance.
         let mut seen = host.stages.clone();

@@ -52,9 +52,9 @@ pub struct Layout {
 /// # Errors
 /// Words for people, with the path of the file that cannot be read.
 pub fn layout(config: &[u8]) -> Result<Layout, String> {
-    let config: Value = serde_json::from_slice(config).map_err(|e| format!("this is no Ignition config: {e}"))?;
+    let config: Value = serde_json::from_slice(config).map_err(|e| format!("this is not an Ignition config: {e}"))?;
     if config.pointer("/ignition/version").and_then(Value::as_str).is_none() {
-        return Err("this is no Ignition config: it has no ignition.version".into());
+        return Err("this is not an Ignition config: it has no ignition.version".into());
     }
     let list = |pointer: &str| config.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -66,7 +66,7 @@ pub fn layout(config: &[u8]) -> Result<Layout, String> {
         let sources = |name: &str| file.get(name).cloned().unwrap_or_default();
         let mut add = |resource: &Value, append: bool| -> Result<(), String> {
             let source = resource.get("source").and_then(Value::as_str).unwrap_or("data:,");
-            let mut bytes = data_url(source).ok_or_else(|| format!("{path}: the source is no data URL"))?;
+            let mut bytes = data_url(source).ok_or_else(|| format!("{path}: the source is not a data URL"))?;
             if resource.get("compression").and_then(Value::as_str) == Some("gzip") {
                 let mut plain = Vec::new();
                 flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(|e| format!("{path}: {e}"))?;
@@ -239,9 +239,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::dummy(b"data".as_slice(), "this is no Ignition config")]
+    #[case::dummy(b"data".as_slice(), "this is not an Ignition config")]
     #[case::no_version(b"{}".as_slice(), "it has no ignition.version")]
-    #[case::remote(br#"{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/x","contents":{"source":"http://x"}}]}}"#.as_slice(), "/x: the source is no data URL")]
+    #[case::remote(br#"{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/x","contents":{"source":"http://x"}}]}}"#.as_slice(), "/x: the source is not a data URL")]
     fn what_cannot_be_laid_out(#[case] config: &[u8], #[case] expected: &str) {
         let error = layout(config).unwrap_err();
         assert!(error.contains(expected), "{error}");

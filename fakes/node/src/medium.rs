@@ -66,7 +66,7 @@ pub fn keep_program_in_memory(root: &Root) {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_agents::steps::Answer;
+    use vlab_agents::steps::StepAnswer;
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn ran(exit_code: i64) -> Ran {
-        Ran { answer: Answer { exit_code, output: "o".into(), error: "e".into() }, archive: b"logs".to_vec() }
+        Ran { answer: StepAnswer { exit_code, output: "o".into(), error: "e".into() }, archive: b"logs".to_vec() }
     }
 
     #[rstest]

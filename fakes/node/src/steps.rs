@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use vlab_agents::Ran;
 use vlab_agents::archive::tar_gz;
-use vlab_agents::steps::{AGENT_FAILURE, Answer};
+use vlab_agents::steps::{AGENT_FAILURE, StepAnswer};
 use vlab_api::types::*;
 
 use crate::inventory;
 use crate::machine::{NodeConfig, Root};
-use crate::net::http::{self, Credentials, Question};
+use crate::net::http::{self, Credentials, HttpQuestion};
 use crate::net::link::{self, Link};
 use crate::net::{dns, echo, ntp};
 use crate::say;
@@ -91,14 +91,14 @@ pub fn run(site: &Site, step: &str, args: &[String]) -> Ran {
         None => return Ran { answer: vlab_agents::steps::unknown(step), archive: Vec::new() },
     };
     outcome.unwrap_or_else(|(exit_code, error)| Ran {
-        answer: Answer { exit_code, output: String::new(), error: format!("{step}: {error}") },
+        answer: StepAnswer { exit_code, output: String::new(), error: format!("{step}: {error}") },
         archive: Vec::new(),
     })
 }
 
 fn json_answer(value: &impl Serialize) -> Outcome {
     let output = serde_json::to_string(value).map_err(|e| (AGENT_FAILURE, e.to_string()))?;
-    Ok(Ran { answer: Answer { exit_code: 0, output, error: String::new() }, archive: Vec::new() })
+    Ok(Ran { answer: StepAnswer { exit_code: 0, output, error: String::new() }, archive: Vec::new() })
 }
 
 fn argument<T: DeserializeOwned>(args: &[String]) -> Result<T, (i64, String)> {
@@ -268,7 +268,7 @@ fn free_addresses(_: &Site, args: &[String]) -> Outcome {
     let mut answer = Vec::new();
     for text in &networks {
         let network: Ipv4Net =
-            text.parse().map_err(|_| (AGENT_FAILURE, format!("{text:?} is no IPv4 network in CIDR form")))?;
+            text.parse().map_err(|_| (AGENT_FAILURE, format!("{text:?} is not an IPv4 network in CIDR notation")))?;
         let Some(link) = links.iter().find(|l| l.nets.iter().any(|n| network.contains(&n.addr_v4()))) else {
             return Err((AGENT_FAILURE, format!("no interface of this host is in {network}")));
         };
@@ -345,7 +345,7 @@ fn domains(site: &Site, args: &[String]) -> Outcome {
         // A name server that does not answer is, for the service, a name without addresses.
         let found = resolver.lookup(&domain.domain_name).unwrap_or_else(|e| {
             say::note("agent", &format!("domain-resolution {}: {e}", domain.domain_name));
-            dns::Found::default()
+            dns::DnsAnswer::default()
         });
         let family = |v4: bool| found.addresses.iter().filter(|a| a.is_ipv4() == v4).map(ToString::to_string).collect();
         DomainResolutionResponseResolutions {
@@ -384,7 +384,7 @@ fn api_vip(site: &Site, args: &[String]) -> Outcome {
     });
     let credentials = Credentials { ca, own: None };
     let asked = http::send(
-        Question { headers: &headers, ..Question::get(&request.url) },
+        HttpQuestion { headers: &headers, ..HttpQuestion::get(&request.url) },
         &credentials,
         Duration::from_secs(20),
     );
@@ -392,7 +392,7 @@ fn api_vip(site: &Site, args: &[String]) -> Outcome {
         Ok(answer) if !answer.is_success() => (None, Some(format!("{} answers {}", request.url, answer.status))),
         Ok(answer) => match serde_json::from_slice::<serde_json::Value>(&answer.body) {
             Ok(value) if value.get("ignition").is_some() => (Some(answer.text()), None),
-            _ => (None, Some(format!("{} answers something that is no Ignition config", request.url))),
+            _ => (None, Some(format!("{} answered with something that is not an Ignition config", request.url))),
         },
         Err(e) => (None, Some(e.to_string())),
     };
@@ -641,7 +641,7 @@ pub const LOG_FOLDER: &str = "/var/log/vlab";
 
 fn gather_logs(site: &Site, args: &[String]) -> Outcome {
     let _: LogsGatherCmdRequest = argument(args)?;
-    Ok(Ran { answer: Answer::default(), archive: collect_logs(site) })
+    Ok(Ran { answer: StepAnswer::default(), archive: collect_logs(site) })
 }
 
 fn boot_artifacts(_: &Site, args: &[String]) -> Outcome {

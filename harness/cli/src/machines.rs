@@ -13,7 +13,8 @@ use uuid::Uuid;
 use vlab_judge::result::exit;
 use vlab_lab::ledger::{self, Ledger};
 use vlab_lab::machines::{
-    BootOrder, Bus, DiskSpec, Firmware, Known, MachineSpec, Machines, MachinesOptions, NicSpec, Plug, known, probe,
+    BootOrder, Bus, DiskSpec, Firmware, KnownMachine, MachineSpec, Machines, MachinesOptions, NicSpec, Plug, known,
+    probe,
 };
 use vlab_lab::process::last_lines;
 use vlab_lab::supervisor::Supervisor;
@@ -161,7 +162,7 @@ fn spec(args: SpawnArgs) -> Result<MachineSpec, Fault> {
 }
 
 /// The machine of that name, in that run where one is named; else why there is none.
-fn choose(host: &str, run: Option<&str>) -> Result<Known, String> {
+fn choose(host: &str, run: Option<&str>) -> Result<KnownMachine, String> {
     let all = known(&ledger::registry());
     if all.is_empty() {
         return Err(format!("there is no virtual machine `{host}`: none runs"));
@@ -171,7 +172,7 @@ fn choose(host: &str, run: Option<&str>) -> Result<Known, String> {
         return Err(format!("there is no run `{run}` with virtual machines; {}", suggestion(run, runs())));
     }
     let of_run = || all.iter().filter(|known| run.is_none_or(|run| run == known.run));
-    let found: Vec<&Known> = of_run().filter(|known| known.name == host).collect();
+    let found: Vec<&KnownMachine> = of_run().filter(|known| known.name == host).collect();
     match found[..] {
         [machine] => Ok(machine.clone()),
         [] => {
@@ -245,7 +246,7 @@ pub(crate) async fn console(args: ConsoleArgs) -> Ended {
 /// The key that leaves, as `virsh console` and telnet have it: Ctrl-].
 const LEAVE: u8 = 0x1d;
 
-async fn attach(machine: &Known) -> std::io::Result<()> {
+async fn attach(machine: &KnownMachine) -> std::io::Result<()> {
     let stream = tokio::net::UnixStream::connect(&machine.console_socket).await?;
     let (mut from_guest, mut to_guest) = stream.into_split();
     let _raw = Raw::enter();

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use vlab_judge::result::exit;
-use vlab_lab::doctor::{Context, Needed, State, examine};
+use vlab_lab::doctor::{Context, FindingState, Needed, examine};
 use vlab_lab::{gc as leftovers, ledger};
 use vlab_scenario::{Catalogue, CatalogueError};
 use vlab_setup as setup;
@@ -143,9 +143,9 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Ended {
         let width = examination.findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
         for f in &examination.findings {
             let state = match f.state {
-                State::Found => "found",
-                State::Missing => "missing",
-                State::Unusable => "unusable",
+                FindingState::Found => "found",
+                FindingState::Missing => "missing",
+                FindingState::Unusable => "unusable",
             };
             let later = match f.needed {
                 Needed::ToRun => "",

@@ -77,14 +77,14 @@ impl std::str::FromStr for Address {
 
 /// Which engine it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EngineKind {
     /// Docker Engine.
     Docker,
     /// Podman's service for Docker's clients.
     Podman,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Docker => "Docker",
@@ -99,7 +99,7 @@ pub struct Engine {
     /// Where it is.
     pub address: Address,
     /// Which one.
-    pub kind: Kind,
+    pub kind: EngineKind,
     /// Its version.
     pub version: String,
     /// The newest version of the language that it speaks, `1.41`.
@@ -129,7 +129,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSocket => f.write_str("there is no such socket"),
-            Self::NotRunning => f.write_str("nobody listens: the engine is not running"),
+            Self::NotRunning => f.write_str("nothing is listening: the engine is not running"),
             Self::NoPermission => f.write_str("this user may not use the socket"),
             Self::Other(text) => f.write_str(text),
         }
@@ -259,7 +259,7 @@ pub fn hello(address: &Address) -> Result<Engine, Refusal> {
     let podman = value["Components"]
         .as_array()
         .is_some_and(|all| all.iter().any(|c| c["Name"].as_str().is_some_and(|name| name.contains("Podman"))));
-    let kind = if podman { Kind::Podman } else { Kind::Docker };
+    let kind = if podman { EngineKind::Podman } else { EngineKind::Docker };
     Ok(Engine { address: address.clone(), kind, version, api })
 }
 
@@ -421,7 +421,7 @@ impl Engine {
     /// The engine at an address that was found earlier, without asking it.
     #[must_use]
     pub fn at(address: Address) -> Self {
-        Self { address, kind: Kind::Docker, version: String::new(), api: String::new() }
+        Self { address, kind: EngineKind::Docker, version: String::new(), api: String::new() }
     }
 
     fn ask(
@@ -716,7 +716,7 @@ mod tests {
             "HTTP/1.0 200 OK\r\n\r\n{\"Version\":\"4.3.1\",\"ApiVersion\":\"1.41\",\"Components\":[{\"Name\":\"Podman Engine\"}]}",
         );
         let engine = find_with(&with(dir.path())).unwrap();
-        assert_eq!((engine.kind, engine.version.as_str(), engine.api.as_str()), (Kind::Podman, "4.3.1", "1.41"));
+        assert_eq!((engine.kind, engine.version.as_str(), engine.api.as_str()), (EngineKind::Podman, "4.3.1", "1.41"));
     }
 
     #[test]

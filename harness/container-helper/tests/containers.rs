@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vlab_lab::containers::{Pod, PodOptions, Spec};
+use vlab_lab::containers::{ContainerSpec, Pod, PodOptions};
 
 /// What came of a container on this port, and whether anything of it is left.
 async fn start(port: u16) -> Option<String> {
@@ -28,7 +28,7 @@ async fn start(port: u16) -> Option<String> {
         helper_log: folder.path().join("container-helper.log"),
     });
     let pod = pod.await.unwrap();
-    let spec = Spec {
+    let spec = ContainerSpec {
         what: "test".to_owned(),
         image: IMAGE.to_owned(),
         // Without a password the image's program ends at once, and an ended container has no port.

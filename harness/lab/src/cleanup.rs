@@ -21,7 +21,7 @@ use crate::wait;
 /// What became of one entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum RemovalOutcome {
     /// It was there and is gone now; what was done.
     Removed(String),
     /// It was gone already.
@@ -37,16 +37,16 @@ pub struct Settled {
     pub what: String,
     /// What became of it.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: RemovalOutcome,
 }
 
 impl std::fmt::Display for Settled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.outcome {
-            Outcome::Removed(how) if how.is_empty() => write!(f, "removed {}", self.what),
-            Outcome::Removed(how) => write!(f, "removed {}: {how}", self.what),
-            Outcome::Gone => write!(f, "already gone: {}", self.what),
-            Outcome::Kept(why) => write!(f, "NOT removed: {}: {why}", self.what),
+            RemovalOutcome::Removed(how) if how.is_empty() => write!(f, "removed {}", self.what),
+            RemovalOutcome::Removed(how) => write!(f, "removed {}: {how}", self.what),
+            RemovalOutcome::Gone => write!(f, "already gone: {}", self.what),
+            RemovalOutcome::Kept(why) => write!(f, "NOT removed: {}: {why}", self.what),
         }
     }
 }
@@ -73,9 +73,9 @@ pub(crate) fn settle_all(ledger: &Path, by: &str, budget: Duration) -> Result<Ve
     for (token, resource) in snapshot.open.iter().rev() {
         let outcome = remove(resource, &snapshot.mark(*token), same_boot, end);
         let note = match &outcome {
-            Outcome::Removed(how) => Ok(how.as_str()),
-            Outcome::Gone => Ok("already gone"),
-            Outcome::Kept(why) => Err(why.as_str()),
+            RemovalOutcome::Removed(how) => Ok(how.as_str()),
+            RemovalOutcome::Gone => Ok("already gone"),
+            RemovalOutcome::Kept(why) => Err(why.as_str()),
         };
         // A full disk must not stop the removing of what fills it; and removing twice harms nothing.
         let _ = snapshot.settle(*token, by, note);
@@ -83,15 +83,15 @@ pub(crate) fn settle_all(ledger: &Path, by: &str, budget: Duration) -> Result<Ve
     }
     if snapshot.strange_lines > 0 {
         let why = format!("{} lines of it were written by another version of vlab", snapshot.strange_lines);
-        settled.push(Settled { what: format!("ledger {}", ledger.display()), outcome: Outcome::Kept(why) });
+        settled.push(Settled { what: format!("ledger {}", ledger.display()), outcome: RemovalOutcome::Kept(why) });
     }
-    if !settled.iter().any(|entry| matches!(entry.outcome, Outcome::Kept(_))) {
+    if !settled.iter().any(|entry| matches!(entry.outcome, RemovalOutcome::Kept(_))) {
         fs::remove_file(ledger).map_err(|error| LedgerError::new(ledger, error))?;
     }
     Ok(settled)
 }
 
-fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Outcome {
+fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> RemovalOutcome {
     let result = match resource {
         Resource::Process { .. }
         | Resource::Machine { .. }
@@ -118,9 +118,9 @@ fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Out
         Resource::Unknown(_) => Err("written by another version of vlab; use that one's `vlab gc`".to_owned()),
     };
     match result {
-        Ok(Some(how)) => Outcome::Removed(how),
-        Ok(None) => Outcome::Gone,
-        Err(why) => Outcome::Kept(why),
+        Ok(Some(how)) => RemovalOutcome::Removed(how),
+        Ok(None) => RemovalOutcome::Gone,
+        Err(why) => RemovalOutcome::Kept(why),
     }
 }
 
@@ -129,11 +129,11 @@ fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Out
 const LATE: Duration = Duration::from_millis(700);
 
 /// Removes a thing that only its labels told of.
-pub(crate) fn remove_labelled(address: &str, thing: &str, name: &str) -> Outcome {
+pub(crate) fn remove_labelled(address: &str, thing: &str, name: &str) -> RemovalOutcome {
     match remove_from_engine(address, thing, name) {
-        Ok(Some(how)) => Outcome::Removed(how),
-        Ok(None) => Outcome::Gone,
-        Err(why) => Outcome::Kept(why),
+        Ok(Some(how)) => RemovalOutcome::Removed(how),
+        Ok(None) => RemovalOutcome::Gone,
+        Err(why) => RemovalOutcome::Kept(why),
     }
 }
 
@@ -289,17 +289,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let remove = |resource: &Resource| remove(resource, "no-such-run:1", true, soon());
-        assert_eq!(remove(&Resource::Socket { path: path.clone() }), Outcome::Gone);
+        assert_eq!(remove(&Resource::Socket { path: path.clone() }), RemovalOutcome::Gone);
         fs::write(&path, "not a socket").unwrap();
-        assert!(matches!(remove(&Resource::Socket { path: path.clone() }), Outcome::Kept(_)));
-        assert!(matches!(remove(&Resource::Directory { path: path.clone() }), Outcome::Kept(_)));
+        assert!(matches!(remove(&Resource::Socket { path: path.clone() }), RemovalOutcome::Kept(_)));
+        assert!(matches!(remove(&Resource::Directory { path: path.clone() }), RemovalOutcome::Kept(_)));
         assert!(path.exists());
-        assert!(matches!(remove(&Resource::File { path: path.clone() }), Outcome::Removed(_)));
+        assert!(matches!(remove(&Resource::File { path: path.clone() }), RemovalOutcome::Removed(_)));
         // A link instead of the directory: what it points to is not touched.
         let target = dir.path().join("target");
         fs::create_dir(&target).unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        assert!(matches!(remove(&Resource::Directory { path: path.clone() }), Outcome::Kept(_)));
+        assert!(matches!(remove(&Resource::Directory { path: path.clone() }), RemovalOutcome::Kept(_)));
         assert!(target.exists());
     }
 }

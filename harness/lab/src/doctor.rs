@@ -64,7 +64,7 @@ pub enum Needed {
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum FindingState {
     /// It is there and works.
     Found,
     /// It is not there.
@@ -83,7 +83,7 @@ pub struct Finding {
     /// For what it is needed.
     pub needed: Needed,
     /// What was found.
-    pub state: State,
+    pub state: FindingState,
     /// What was seen.
     pub detail: String,
     /// How to get it; only when it is not found.
@@ -107,7 +107,7 @@ impl Examination {
 
     /// What is not found of what is needed for that.
     pub fn lacking(&self, needed: Needed) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(move |finding| finding.needed == needed && finding.state != State::Found)
+        self.findings.iter().filter(move |finding| finding.needed == needed && finding.state != FindingState::Found)
     }
 }
 
@@ -115,9 +115,9 @@ impl fmt::Display for Examination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             let state = match finding.state {
-                State::Found => "found",
-                State::Missing => "MISSING",
-                State::Unusable => "UNUSABLE",
+                FindingState::Found => "found",
+                FindingState::Missing => "MISSING",
+                FindingState::Unusable => "UNUSABLE",
             };
             let later = match finding.needed {
                 Needed::ForMachines => " (for virtual machines)",
@@ -138,11 +138,11 @@ impl fmt::Display for Examination {
     }
 }
 
-type Verdict = (State, String);
+type StateAndDetail = (FindingState, String);
 
 #[derive(Clone, Copy)]
 enum Check {
-    Blocking(fn(&Context) -> Verdict),
+    Blocking(fn(&Context) -> StateAndDetail),
     Postgres,
     Machines,
 }
@@ -176,7 +176,7 @@ const NEEDS: &[Need] = &[
         why: "hosts, service and database side by side",
         needed: Needed::ToRun,
         check: Check::Blocking(memory),
-        fix: "end other programs, or run fewer hosts",
+        fix: "close other programs, or run fewer hosts",
     },
     Need {
         name: "open files",
@@ -263,7 +263,7 @@ const NEEDS: &[Need] = &[
         needed: Needed::ForSome,
         check: Check::Blocking(engine),
         fix: "`cargo xtask setup --containers` (Debian: apt-get install docker.io, and start it), or Podman with its socket; \
-              with one that this user may not use: usermod -aG docker USER, and log in again",
+              if this user may not use the engine: usermod -aG docker USER, and log in again",
     },
 ];
 
@@ -291,10 +291,10 @@ async fn look(need: &Need, context: &Context) -> Finding {
         Check::Blocking(check) => {
             let context = context.clone();
             let checked = tokio::task::spawn_blocking(move || check(&context)).await;
-            checked.unwrap_or_else(|panic| (State::Unusable, format!("the check itself failed: {panic}")))
+            checked.unwrap_or_else(|panic| (FindingState::Unusable, format!("the check itself failed: {panic}")))
         }
     };
-    let fix = (state != State::Found).then_some(need.fix);
+    let fix = (state != FindingState::Found).then_some(need.fix);
     Finding { name: need.name, why: need.why, needed: need.needed, state, detail, fix }
 }
 
@@ -316,17 +316,19 @@ pub fn hosts_for_open_files(files: u64) -> u64 {
     files.saturating_sub(FILES_OF_HARNESS) / FILES_PER_HOST
 }
 
-async fn postgres() -> Verdict {
+async fn postgres() -> StateAndDetail {
     let cluster = match PgCluster::start(PgOptions::from_env()).await {
         Ok(cluster) => cluster,
-        Err(error @ PgError::NotFound { .. }) => return (State::Missing, first_line(&error)),
-        Err(error) => return (State::Unusable, first_line(&error)),
+        Err(error @ PgError::NotFound { .. }) => return (FindingState::Missing, first_line(&error)),
+        Err(error) => return (FindingState::Unusable, first_line(&error)),
     };
     let (version, times) = (cluster.version().to_owned(), cluster.start_times());
     let whose = if cluster.is_ours() { "private server" } else { "server of DATABASE_URL" };
     match cluster.stop().await {
-        Ok(()) => (State::Found, format!("{version}: a {whose} answered a query in {} ms", times.total.as_millis())),
-        Err(error) => (State::Unusable, first_line(&error)),
+        Ok(()) => {
+            (FindingState::Found, format!("{version}: a {whose} answered a query in {} ms", times.total.as_millis()))
+        }
+        Err(error) => (FindingState::Unusable, first_line(&error)),
     }
 }
 
@@ -334,9 +336,9 @@ fn first_line(error: &dyn fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-fn disk(context: &Context) -> Verdict {
+fn disk(context: &Context) -> StateAndDetail {
     let mut details = Vec::new();
-    let mut state = State::Found;
+    let mut state = FindingState::Found;
     for (what, dir) in [("runs", context.run_dir.clone()), ("temporary files", std::env::temp_dir())] {
         let dir = nearest_existing(&dir);
         let free = nix::sys::statvfs::statvfs(&dir).map(|fs| fs.blocks_available() * fs.fragment_size());
@@ -345,22 +347,22 @@ fn disk(context: &Context) -> Verdict {
         match (free, written) {
             (Ok(free), Ok(())) => {
                 if free < DISK {
-                    state = State::Unusable;
+                    state = FindingState::Unusable;
                 }
                 details.push(format!("{} free for {what} in {}", bytes(free), dir.display()));
             }
             (Err(error), _) => {
-                state = State::Unusable;
+                state = FindingState::Unusable;
                 details.push(format!("{}: {error}", dir.display()));
             }
             (_, Err(error)) => {
-                state = State::Unusable;
+                state = FindingState::Unusable;
                 details.push(format!("cannot write into {}: {error}", dir.display()));
             }
         }
     }
-    if state == State::Unusable {
-        details.push(format!("needed are {}", bytes(DISK)));
+    if state == FindingState::Unusable {
+        details.push(format!("{} are needed", bytes(DISK)));
     }
     (state, details.join("; "))
 }
@@ -370,61 +372,63 @@ fn nearest_existing(dir: &Path) -> PathBuf {
     absolute.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
 }
 
-fn memory(context: &Context) -> Verdict {
+fn memory(context: &Context) -> StateAndDetail {
     let needed = BYTES_OF_HARNESS + u64::from(context.hosts) * BYTES_PER_HOST;
     let Some(available) = available() else {
-        return (State::Unusable, "/proc/meminfo does not say what is available".to_owned());
+        return (FindingState::Unusable, "/proc/meminfo does not say what is available".to_owned());
     };
     let detail = format!("{} available, {} needed for {} hosts", bytes(available), bytes(needed), context.hosts);
-    (if available >= needed { State::Found } else { State::Unusable }, detail)
+    (if available >= needed { FindingState::Found } else { FindingState::Unusable }, detail)
 }
 
-fn open_files(context: &Context) -> Verdict {
+fn open_files(context: &Context) -> StateAndDetail {
     let needed = FILES_OF_HARNESS + u64::from(context.hosts) * FILES_PER_HOST;
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((_, hard)) => {
             let most = hosts_for_open_files(hard);
             let detail = format!("{hard} allowed, {needed} needed for {} hosts (enough for {most})", context.hosts);
-            (if hard >= needed { State::Found } else { State::Unusable }, detail)
+            (if hard >= needed { FindingState::Found } else { FindingState::Unusable }, detail)
         }
-        Err(error) => (State::Unusable, error.to_string()),
+        Err(error) => (FindingState::Unusable, error.to_string()),
     }
 }
 
-fn ports(context: &Context) -> Verdict {
+fn ports(context: &Context) -> StateAndDetail {
     let spoken = || -> std::io::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let near = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(2))?;
         let (_, peer) = listener.accept()?;
-        if peer == near.local_addr()? { Ok(()) } else { Err(std::io::Error::other("somebody else answered")) }
+        if peer == near.local_addr()? { Ok(()) } else { Err(std::io::Error::other("something else answered")) }
     };
     if let Err(error) = spoken() {
-        return (State::Unusable, format!("no connection over 127.0.0.1: {error}"));
+        return (FindingState::Unusable, format!("no connection over 127.0.0.1: {error}"));
     }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let numbers: Vec<u64> = range.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [low, high] = numbers[..] else { return (State::Unusable, "the range of ports is not readable".to_owned()) };
+    let [low, high] = numbers[..] else {
+        return (FindingState::Unusable, "cannot read the range of local ports".to_owned());
+    };
     let (count, needed) = ((high + 1).saturating_sub(low), u64::from(context.hosts) + 64);
     let detail = format!("{count} ports, {needed} needed for {} hosts", context.hosts);
-    (if count >= needed { State::Found } else { State::Unusable }, detail)
+    (if count >= needed { FindingState::Found } else { FindingState::Unusable }, detail)
 }
 
-fn nextest(_: &Context) -> Verdict {
+fn nextest(_: &Context) -> StateAndDetail {
     try_it("cargo", ["nextest", "--version"], 20, |tried| match tried.status.success() {
         true => Ok(tried.stdout.lines().next().unwrap_or_default().to_owned()),
-        false => Err((State::Missing, "cargo knows no `nextest`".to_owned())),
+        false => Err((FindingState::Missing, "cargo has no subcommand `nextest`".to_owned())),
     })
 }
 
-fn chromium(_: &Context) -> Verdict {
+fn chromium(_: &Context) -> StateAndDetail {
     let Some(browser) =
         ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| in_path(name).is_some())
     else {
-        return (State::Missing, "neither chromium nor google-chrome is in PATH".to_owned());
+        return (FindingState::Missing, "neither chromium nor google-chrome is in PATH".to_owned());
     };
     let profile = match tempfile::tempdir() {
         Ok(profile) => profile,
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     // The script must have run: its words are not in the page as written.
     let page = "data:text/html,<body><script>document.body.innerText='drawn'.repeat(2)</script>";
@@ -434,63 +438,67 @@ fn chromium(_: &Context) -> Verdict {
         ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &profile_arg, "--dump-dom", page];
     try_it(browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
         true => Ok(format!("{browser} draws a page")),
-        false => Err((State::Unusable, format!("{browser} draws nothing ({}): {}", tried.status, tried.last_words()))),
+        false => {
+            Err((FindingState::Unusable, format!("{browser} draws nothing ({}): {}", tried.status, tried.last_words())))
+        }
     })
 }
 
 /// Which one machines get, and why not the better one.
-fn acceleration(_: &Context) -> Verdict {
+fn acceleration(_: &Context) -> StateAndDetail {
     match probe::probe() {
-        Ok(found) => (State::Found, found.why),
-        Err(error) if probe::qemu().is_none() => (State::Missing, error.to_string()),
-        Err(error) => (State::Unusable, error.to_string()),
+        Ok(found) => (FindingState::Found, found.why),
+        Err(error) if probe::qemu().is_none() => (FindingState::Missing, error.to_string()),
+        Err(error) => (FindingState::Unusable, error.to_string()),
     }
 }
 
 /// The helper connects to the embedded driver, which asks QEMU what it can do.
-async fn libvirt() -> Verdict {
+async fn libvirt() -> StateAndDetail {
     let (folder, id) = match (tempfile::tempdir(), format!("doctor-{}", std::process::id())) {
         (Ok(folder), id) => (folder, id),
-        (Err(error), _) => return (State::Unusable, error.to_string()),
+        (Err(error), _) => return (FindingState::Unusable, error.to_string()),
     };
     let ledger = match Ledger::create(&folder.path().join("ledgers"), &id) {
         Ok(ledger) => Arc::new(ledger),
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     let mut options = MachinesOptions::new(&ledger, Accel::Tcg, folder.path());
     options.scratch = folder.path().to_path_buf();
     let machines = match Machines::start(options).await {
         Ok(machines) => machines,
         Err(error @ (MachineError::NoHelper(_) | MachineError::NoLibvirt { .. })) => {
-            return (State::Missing, error.to_string());
+            return (FindingState::Missing, error.to_string());
         }
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     let versions = machines.versions().clone();
     match machines.stop().await {
-        Ok(()) => (State::Found, format!("libvirt {} (embedded driver) with QEMU {}", versions.libvirt, versions.qemu)),
-        Err(error) => (State::Unusable, error.to_string()),
+        Ok(()) => {
+            (FindingState::Found, format!("libvirt {} (embedded driver) with QEMU {}", versions.libvirt, versions.qemu))
+        }
+        Err(error) => (FindingState::Unusable, error.to_string()),
     }
 }
 
-fn ovmf(_: &Context) -> Verdict {
+fn ovmf(_: &Context) -> StateAndDetail {
     match find_ovmf() {
-        Some((code, _)) => (State::Found, code.display().to_string()),
-        None => (State::Missing, "no OVMF_CODE_4M.fd in its usual places".to_owned()),
+        Some((code, _)) => (FindingState::Found, code.display().to_string()),
+        None => (FindingState::Missing, "no OVMF_CODE_4M.fd in its usual places".to_owned()),
     }
 }
 
-fn swtpm(_: &Context) -> Verdict {
+fn swtpm(_: &Context) -> StateAndDetail {
     try_it("swtpm", ["socket", "--print-capabilities"], 5, |tried| match tried.status.success() {
-        true => Ok("tells what it can".to_owned()),
-        false => Err((State::Unusable, tried.last_words())),
+        true => Ok("works".to_owned()),
+        false => Err((FindingState::Unusable, tried.last_words())),
     })
 }
 
 /// Makes the network itself, in the form of this user; root is told about the other form, too.
-fn lab_network(_: &Context) -> Verdict {
+fn lab_network(_: &Context) -> StateAndDetail {
     if let Err(error) = namespace::find("dnsmasq") {
-        return (State::Missing, error.to_string());
+        return (FindingState::Missing, error.to_string());
     }
     let (mine, helper) = (Form::of_this_user(), Path::new("/proc/self/exe"));
     let said = |form| match permits(form, helper) {
@@ -503,51 +511,51 @@ fn lab_network(_: &Context) -> Verdict {
         Form::Named => said(Form::User).map_or_else(|error| format!("; {error}"), |works| format!("; {works}")),
     };
     match said(mine) {
-        Ok(works) => (State::Found, format!("{works}{other}")),
-        Err(error @ NetworkError::Missing { .. }) => (State::Missing, error.to_string()),
-        Err(error) => (State::Unusable, format!("{error}{other}")),
+        Ok(works) => (FindingState::Found, format!("{works}{other}")),
+        Err(error @ NetworkError::Missing { .. }) => (FindingState::Missing, error.to_string()),
+        Err(error) => (FindingState::Unusable, format!("{error}{other}")),
     }
 }
 
 /// Makes a key, and asks `ssh` for its version.
-fn ssh(_: &Context) -> Verdict {
+fn ssh(_: &Context) -> StateAndDetail {
     let dir = match tempfile::tempdir() {
         Ok(dir) => dir,
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     match ssh::generate(&dir.path().join("key"), "doctor") {
         Ok(()) => {}
-        Err(error @ SshError::Missing { .. }) => return (State::Missing, error.to_string()),
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error @ SshError::Missing { .. }) => return (FindingState::Missing, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     }
     try_it("ssh", ["-V"], 5, |tried| match tried.status.success() {
         true => Ok(tried.last_words()),
-        false => Err((State::Unusable, tried.last_words())),
+        false => Err((FindingState::Unusable, tried.last_words())),
     })
 }
 
-fn qemu_img(_: &Context) -> Verdict {
+fn qemu_img(_: &Context) -> StateAndDetail {
     let dir = match tempfile::tempdir() {
         Ok(dir) => dir,
-        Err(error) => return (State::Unusable, error.to_string()),
+        Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     let disk = dir.path().join("disk.qcow2");
     let args = ["create".as_ref(), "-q".as_ref(), "-f".as_ref(), "qcow2".as_ref(), disk.as_os_str(), "1G".as_ref()];
     try_it::<&OsStr>("qemu-img", args, 5, |tried| match tried.status.success() && disk.is_file() {
         true => Ok("makes a qcow2 disk".to_owned()),
-        false => Err((State::Unusable, tried.last_words())),
+        false => Err((FindingState::Unusable, tried.last_words())),
     })
 }
 
-fn engine(_: &Context) -> Verdict {
+fn engine(_: &Context) -> StateAndDetail {
     match vlab_container_engine::find() {
         Ok(engine) => match engine.images() {
-            Ok(images) => (State::Found, format!("{engine}, {} images", images.len())),
-            Err(error) => (State::Unusable, first_line(&error)),
+            Ok(images) => (FindingState::Found, format!("{engine}, {} images", images.len())),
+            Err(error) => (FindingState::Unusable, first_line(&error)),
         },
         Err(none) => {
             let looked: Vec<String> = none.looked.iter().map(|(place, why)| format!("{place}: {why}")).collect();
-            let state = if none.is_missing() { State::Missing } else { State::Unusable };
+            let state = if none.is_missing() { FindingState::Missing } else { FindingState::Unusable };
             (state, format!("{} ({})", none.cause(), looked.join(", ")))
         }
     }
@@ -558,12 +566,12 @@ fn try_it<A: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = A>,
     seconds: u64,
-    judge: impl Fn(&Tried) -> Result<String, Verdict>,
-) -> Verdict {
+    judge: impl Fn(&Tried) -> Result<String, StateAndDetail>,
+) -> StateAndDetail {
     match try_out(program, args, Duration::from_secs(seconds)) {
-        Ok(tried) => judge(&tried).map_or_else(|verdict| verdict, |detail| (State::Found, detail)),
-        Err(TryError::Missing(why)) => (State::Missing, why),
-        Err(TryError::Failed(why)) => (State::Unusable, why),
+        Ok(tried) => judge(&tried).map_or_else(|verdict| verdict, |detail| (FindingState::Found, detail)),
+        Err(TryError::Missing(why)) => (FindingState::Missing, why),
+        Err(TryError::Failed(why)) => (FindingState::Unusable, why),
     }
 }
 
@@ -595,29 +603,29 @@ mod tests {
 
     #[test]
     fn too_many_hosts_for_this_machine_are_unusable_and_say_how_many_fit() {
-        assert_eq!(open_files(&context(1)).0, State::Found);
+        assert_eq!(open_files(&context(1)).0, FindingState::Found);
         let (state, detail) = open_files(&context(u32::MAX));
-        assert_eq!(state, State::Unusable);
+        assert_eq!(state, FindingState::Unusable);
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         assert!(detail.contains(&format!("(enough for {})", hosts_for_open_files(hard))), "{detail}");
-        assert_eq!(ports(&context(1)).0, State::Found);
-        assert_eq!(ports(&context(100_000)).0, State::Unusable);
-        assert_eq!(memory(&context(u32::MAX)).0, State::Unusable);
+        assert_eq!(ports(&context(1)).0, FindingState::Found);
+        assert_eq!(ports(&context(100_000)).0, FindingState::Unusable);
+        assert_eq!(memory(&context(u32::MAX)).0, FindingState::Unusable);
     }
 
     #[test]
     fn programs_are_missing_broken_slow_or_found() {
         let judge = |tried: &Tried| match tried.status.success() {
             true => Ok(tried.stdout.trim().to_owned()),
-            false => Err((State::Unusable, tried.last_words())),
+            false => Err((FindingState::Unusable, tried.last_words())),
         };
-        assert_eq!(try_it("no-such-program", ["x"], 5, judge).0, State::Missing);
-        assert_eq!(try_it("sh", ["-c", "echo fine"], 5, judge), (State::Found, "fine".to_owned()));
+        assert_eq!(try_it("no-such-program", ["x"], 5, judge).0, FindingState::Missing);
+        assert_eq!(try_it("sh", ["-c", "echo fine"], 5, judge), (FindingState::Found, "fine".to_owned()));
         let broken = try_it("sh", ["-c", "echo why >&2; exit 3"], 5, judge);
-        assert_eq!(broken, (State::Unusable, "why".to_owned()));
+        assert_eq!(broken, (FindingState::Unusable, "why".to_owned()));
         let started = Instant::now();
         let slow = try_it("sh", ["-c", "sleep 60 & wait"], 1, judge);
-        assert_eq!(slow, (State::Unusable, "`sh` does not end within 1 s".to_owned()));
+        assert_eq!(slow, (FindingState::Unusable, "`sh` does not end within 1 s".to_owned()));
         assert!(started.elapsed() < Duration::from_secs(30));
     }
 
@@ -629,18 +637,18 @@ mod tests {
             needed,
             state,
             detail: "z".to_owned(),
-            fix: (state != State::Found).then_some("do it"),
+            fix: (state != FindingState::Found).then_some("do it"),
         };
         let last = |findings: Vec<Finding>| {
             let text = Examination { findings }.to_string();
             text.lines().last().unwrap().to_owned()
         };
-        assert_eq!(last(vec![finding(Needed::ToRun, State::Found)]), "ready for runs and for the tests");
-        assert_eq!(last(vec![finding(Needed::ForSome, State::Missing)]), "ready for runs and for the tests");
-        let tests = last(vec![finding(Needed::ToTest, State::Unusable)]);
+        assert_eq!(last(vec![finding(Needed::ToRun, FindingState::Found)]), "ready for runs and for the tests");
+        assert_eq!(last(vec![finding(Needed::ForSome, FindingState::Missing)]), "ready for runs and for the tests");
+        let tests = last(vec![finding(Needed::ToTest, FindingState::Unusable)]);
         assert_eq!(tests, "ready for runs; the project's own tests need more");
-        assert_eq!(last(vec![finding(Needed::ToRun, State::Unusable)]), "NOT ready: see above");
-        let text = Examination { findings: vec![finding(Needed::ForSome, State::Missing)] }.to_string();
+        assert_eq!(last(vec![finding(Needed::ToRun, FindingState::Unusable)]), "NOT ready: see above");
+        let text = Examination { findings: vec![finding(Needed::ForSome, FindingState::Missing)] }.to_string();
         assert!(text.contains("MISSING   x                z (for some runs)\n"), "{text}");
         assert!(text.contains("fix: do it"), "{text}");
     }
@@ -657,7 +665,7 @@ mod tests {
         let examination = examine(context(10)).await;
         assert_eq!(examination.findings.len(), NEEDS.len());
         for finding in &examination.findings {
-            assert_eq!(finding.fix.is_some(), finding.state != State::Found, "{finding:?}");
+            assert_eq!(finding.fix.is_some(), finding.state != FindingState::Found, "{finding:?}");
             assert!(!finding.detail.is_empty(), "{finding:?}");
         }
         println!("{examination}");

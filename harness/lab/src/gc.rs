@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use vlab_container_engine::Engine;
 
-use crate::cleanup::{self, Outcome, Settled};
+use crate::cleanup::{self, RemovalOutcome, Settled};
 use crate::containers::{self, Fate};
 use crate::ledger::{Resource, Snapshot, check_is_ours};
 use crate::postgres::{OWNER_FILE, PREFIX, remains};
@@ -96,7 +96,7 @@ impl Removal {
     /// How many things are still there.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.settled.iter().filter(|entry| matches!(entry.outcome, Outcome::Kept(_))).count() + self.failed.len()
+        self.settled.iter().filter(|entry| matches!(entry.outcome, RemovalOutcome::Kept(_))).count() + self.failed.len()
     }
 }
 
@@ -118,7 +118,7 @@ impl fmt::Display for Plan {
             writeln!(f, "in no ledger, its run is dead: {thing}")?;
         }
         for thing in &self.unknown {
-            writeln!(f, "not touched, nobody here knows whether its run lives: {thing}")?;
+            writeln!(f, "not touched, it cannot be told from here whether its run is still alive: {thing}")?;
         }
         for (path, why) in &self.unreadable {
             writeln!(f, "not touched, not readable: {} ({why})", path.display())?;
@@ -256,7 +256,7 @@ pub fn remove(plan: &Plan) -> Removal {
         match cleanup::settle_all(&run.ledger, "gc", EACH) {
             Ok(settled) if settled.is_empty() => {
                 let what = format!("ledger {}", run.ledger.display());
-                removal.settled.push(Settled { what, outcome: Outcome::Removed(String::new()) });
+                removal.settled.push(Settled { what, outcome: RemovalOutcome::Removed(String::new()) });
             }
             Ok(settled) => removal.settled.extend(settled),
             Err(error) => removal.failed.push(error.to_string()),
@@ -268,18 +268,18 @@ pub fn remove(plan: &Plan) -> Removal {
     }
     for stray in &plan.strays {
         let what = format!("PostgreSQL directory {}", stray.display());
-        let outcome = if is_stray(stray) { remove_stray(stray, Instant::now() + EACH) } else { Outcome::Gone };
+        let outcome = if is_stray(stray) { remove_stray(stray, Instant::now() + EACH) } else { RemovalOutcome::Gone };
         removal.settled.push(Settled { what, outcome });
     }
     removal
 }
 
-fn remove_stray(stray: &Path, end: Instant) -> Outcome {
+fn remove_stray(stray: &Path, end: Instant) -> RemovalOutcome {
     match remains::remove(&stray.join("data"), end) {
-        Err(why) => Outcome::Kept(why),
+        Err(why) => RemovalOutcome::Kept(why),
         Ok(server) => match fs::remove_dir_all(stray) {
-            Ok(()) => Outcome::Removed(server.unwrap_or_default()),
-            Err(error) => Outcome::Kept(error.to_string()),
+            Ok(()) => RemovalOutcome::Removed(server.unwrap_or_default()),
+            Err(error) => RemovalOutcome::Kept(error.to_string()),
         },
     }
 }

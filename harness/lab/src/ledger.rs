@@ -230,7 +230,7 @@ impl Ledger {
         let path = dir.join(format!("{run}.ledger"));
         let fail = |problem: &dyn std::fmt::Display| LedgerError::new(&path, problem);
         if run.is_empty() || run.contains(['/', '\0', ':']) || run.starts_with('.') {
-            return Err(fail(&format_args!("`{run}` is no id for a run")));
+            return Err(fail(&format_args!("`{run}` is not a valid id for a run")));
         }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| fail(&error))?;
         check_is_ours(dir).map_err(|problem| LedgerError::new(dir, problem))?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::cleanup::{self, Outcome};
+use crate::cleanup::{self, RemovalOutcome};
 use crate::ledger::Ledger;
 use crate::proc::ProcessId;
 use crate::spawn::{self, Birth};
@@ -153,7 +153,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
     let pid: u32 = harness
         .to_str()
         .and_then(|pid| pid.parse().ok())
-        .ok_or_else(|| io::Error::other(format!("{} is no process", harness.display())))?;
+        .ok_or_else(|| io::Error::other(format!("{} is not a process", harness.display())))?;
     // `None`: killed before this program was loaded. What it has written down until then goes all the same.
     let harness = ProcessId::of(pid);
     // Blocked here, in all threads to come, and waited for in one of them.
@@ -222,7 +222,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
     for entry in &settled {
         note.write(&entry.to_string());
     }
-    let kept = settled.iter().filter(|entry| matches!(entry.outcome, Outcome::Kept(_))).count();
+    let kept = settled.iter().filter(|entry| matches!(entry.outcome, RemovalOutcome::Kept(_))).count();
     note.write(&match kept {
         0 => "nothing is left".to_owned(),
         kept => format!("{kept} entries could not be removed; they are in {}", ledger.display()),

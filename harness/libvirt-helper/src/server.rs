@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::error::Error;
-use vlab_lab::machines::protocol::{Call, DomainUsage, Done, Line, PROTOCOL, Request};
+use vlab_lab::machines::protocol::{DomainUsage, HelperAnswer, HelperCall, HelperLine, HelperRequest, PROTOCOL};
 
 use crate::{account, events};
 
@@ -38,16 +38,16 @@ pub(crate) fn serve(uri: &str) -> ExitCode {
     let server = match open(uri) {
         Ok(server) => Arc::new(server),
         Err(error) => {
-            say(&Line::Refused { why: words(&error) });
+            say(&HelperLine::Refused { why: words(&error) });
             return ExitCode::from(REFUSED);
         }
     };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        let request: Request = match serde_json::from_str(&line) {
+        let request: HelperRequest = match serde_json::from_str(&line) {
             Ok(request) => request,
             Err(error) => {
-                eprintln!("vlab-libvirt-helper: a request that is not understood: {error}: {line}");
+                eprintln!("vlab-libvirt-helper: cannot understand a request: {error}: {line}");
                 continue;
             }
         };
@@ -55,10 +55,10 @@ pub(crate) fn serve(uri: &str) -> ExitCode {
         let id = request.id;
         let started = std::thread::Builder::new().name(format!("request-{id}")).spawn(move || {
             let result = theirs.call(&request.call);
-            say(&Line::Answer { id, result });
+            say(&HelperLine::Answer { id, result });
         });
         if let Err(error) = started {
-            say(&Line::Answer { id, result: Err(format!("no thread for the request: {error}")) });
+            say(&HelperLine::Answer { id, result: Err(format!("no thread for the request: {error}")) });
         }
     }
     let made = std::mem::take(&mut *server.made.lock().unwrap_or_else(PoisonError::into_inner));
@@ -84,7 +84,7 @@ fn open(uri: &str) -> Result<Server, Error> {
         std::process::exit(70);
     });
     let connection = ManuallyDrop::new(Connect::open(Some(uri))?);
-    let hello = Line::Hello {
+    let hello = HelperLine::Hello {
         protocol: PROTOCOL,
         uri: connection.get_uri()?,
         libvirt: version(connection.get_lib_version()?),
@@ -94,7 +94,7 @@ fn open(uri: &str) -> Result<Server, Error> {
         &connection,
         Box::new(|domain, event| {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            say(&Line::Event { at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), domain, event });
+            say(&HelperLine::Event { at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), domain, event });
         }),
     )?;
     say(&hello);
@@ -112,7 +112,7 @@ fn version(number: u32) -> String {
 }
 
 impl Server {
-    fn call(&self, call: &Call) -> Result<Done, String> {
+    fn call(&self, call: &HelperCall) -> Result<HelperAnswer, String> {
         self.try_call(call).map_err(|error| words(&error))
     }
 
@@ -120,51 +120,51 @@ impl Server {
         Domain::lookup_by_name(&self.connection, name)
     }
 
-    fn try_call(&self, call: &Call) -> Result<Done, Error> {
+    fn try_call(&self, call: &HelperCall) -> Result<HelperAnswer, Error> {
         match call {
-            Call::Create { xml } => {
+            HelperCall::Create { xml } => {
                 let started = Instant::now();
                 let domain = Domain::create_xml(&self.connection, xml, self.flags)?;
                 let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
                 self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(domain.get_name()?);
-                return Ok(Done::Started { took_us });
+                return Ok(HelperAnswer::Started { took_us });
             }
-            Call::Destroy { domain } => self.domain(domain)?.destroy()?,
-            Call::Shutdown { domain } => {
+            HelperCall::Destroy { domain } => self.domain(domain)?.destroy()?,
+            HelperCall::Shutdown { domain } => {
                 self.domain(domain)?.shutdown()?;
             }
-            Call::Reset { domain } => {
+            HelperCall::Reset { domain } => {
                 self.domain(domain)?.reset()?;
             }
-            Call::Pause { domain } => {
+            HelperCall::Pause { domain } => {
                 self.domain(domain)?.suspend()?;
             }
-            Call::Resume { domain } => {
+            HelperCall::Resume { domain } => {
                 self.domain(domain)?.resume()?;
             }
-            Call::UpdateDevice { domain, xml, force } => {
+            HelperCall::UpdateDevice { domain, xml, force } => {
                 let force = if *force { virt::sys::VIR_DOMAIN_DEVICE_MODIFY_FORCE } else { 0 };
                 self.domain(domain)?.update_device_flags(xml, virt::sys::VIR_DOMAIN_DEVICE_MODIFY_LIVE | force)?;
             }
-            Call::Monitor { domain, command } => {
+            HelperCall::Monitor { domain, command } => {
                 let text = self.domain(domain)?.qemu_monitor_command(&command.to_string(), 0)?;
                 let answer: serde_json::Value = serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
-                return Ok(Done::Monitor { answer });
+                return Ok(HelperAnswer::Monitor { answer });
             }
-            Call::Usage { domain } => {
+            HelperCall::Usage { domain } => {
                 let info = self.domain(domain)?.get_info()?;
-                return Ok(Done::Usage(DomainUsage {
+                return Ok(HelperAnswer::Usage(DomainUsage {
                     memory_kib: info.memory,
                     cpus: info.nr_virt_cpu,
                     cpu_ns: info.cpu_time,
                 }));
             }
-            Call::List => {
+            HelperCall::List => {
                 let domains = self.connection.list_all_domains(0)?;
-                return domains.iter().map(Domain::get_name).collect::<Result<_, _>>().map(Done::Domains);
+                return domains.iter().map(Domain::get_name).collect::<Result<_, _>>().map(HelperAnswer::Domains);
             }
         }
-        Ok(Done::Nothing)
+        Ok(HelperAnswer::Nothing)
     }
 }
 
@@ -173,7 +173,7 @@ fn words(error: &Error) -> String {
 }
 
 /// One line to `vlab`. When nobody reads any more, stdin ends too, and that is what ends this program.
-fn say(line: &Line) {
+fn say(line: &HelperLine) {
     if let Ok(mut text) = serde_json::to_string(line) {
         text.push('\n');
         let mut stdout = io::stdout().lock();

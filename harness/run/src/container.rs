@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
 use vlab_drive::prepare::Prepared;
-use vlab_lab::containers::{Container, ContainerError, Content, CopiedFile, Pod, PodOptions, Spec};
+use vlab_lab::containers::{Container, ContainerError, ContainerSpec, Content, CopiedFile, Pod, PodOptions};
 use vlab_lab::ledger::Ledger;
 
 use crate::target::{
@@ -308,7 +308,7 @@ async fn raise(rising: &mut Rising, order: &Order<'_>) -> Result<Up, Problem> {
     })
 }
 
-fn postgres_spec(order: &Order<'_>, image: String, database: &Database) -> Spec {
+fn postgres_spec(order: &Order<'_>, image: String, database: &Database) -> ContainerSpec {
     let env = [
         ("POSTGRES_USER", database.user.as_str()),
         ("POSTGRES_PASSWORD", &database.password),
@@ -317,7 +317,7 @@ fn postgres_spec(order: &Order<'_>, image: String, database: &Database) -> Spec 
     ];
     let mut args = vec!["postgres".to_owned()];
     args.extend(POSTGRES_SETTINGS.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
-    Spec {
+    ContainerSpec {
         what: "postgres".to_owned(),
         image,
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -356,7 +356,7 @@ async fn start_service(
         }
         None => Vec::new(),
     };
-    let spec = Spec {
+    let spec = ContainerSpec {
         what: "service".to_owned(),
         image: order.image.to_owned(),
         env,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vlab_lab::doctor::{Context, State, examine_one};
+use vlab_lab::doctor::{Context, FindingState, examine_one};
 use vlab_lab::machines::domain::Accel;
 use vlab_lab::machines::probe;
 use vlab_lab::postgres::{Binaries, PgOptions};
@@ -46,8 +46,8 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
         return Some(format!("nothing here can tell whether there is {name}"));
     };
     match finding.state {
-        State::Found => None,
-        State::Missing | State::Unusable => {
+        FindingState::Found => None,
+        FindingState::Missing | FindingState::Unusable => {
             let fix = finding.fix.map(|fix| format!("; {fix}")).unwrap_or_default();
             Some(format!("{}{fix}", finding.detail))
         }

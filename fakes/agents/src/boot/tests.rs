@@ -95,7 +95,7 @@ fn a_policy_is_applied_where_its_mac_is(#[case] mac: &str, #[case] extra: &str, 
     ]);
     let found = image.network_of(&[("enp1s0".to_owned(), "52:54:00:00:00:1a".parse().unwrap())]);
     assert!(format!("{found:?}").starts_with(expected), "{found:?}");
-    if let Found::Connections(made) = found {
+    if let ImageNetwork::Connections(made) = found {
         assert_eq!(made.keys().collect::<Vec<_>>(), ["enp1s0.nmconnection"]);
         assert!(made["enp1s0.nmconnection"].contains("192.168.126.30/24"));
     }
@@ -109,7 +109,7 @@ fn a_policy_that_needs_an_interface_which_is_not_there_fails() {
         ("host0/ymlFile0.yml", text),
     ]);
     let found = image.network_of(&[("enp1s0".to_owned(), "52:54:00:00:00:1a".parse().unwrap())]);
-    assert!(matches!(&found, Found::Failed(why) if why.contains("capture.iface0")), "{found:?}");
+    assert!(matches!(&found, ImageNetwork::Failed(why) if why.contains("capture.iface0")), "{found:?}");
 }
 
 #[rstest]

@@ -34,7 +34,7 @@ impl Host {
         self.call(now, w, Purpose::Register, request, &AGENT);
     }
 
-    pub(super) fn registered(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+    pub(super) fn registered(&mut self, now: Timestamp, w: &mut World, outcome: HttpResult) {
         let response = match outcome {
             Ok(response) if response.status == 201 => response,
             Ok(response) if REGISTRATION_FREEZES.contains(&response.status) => {
@@ -112,7 +112,7 @@ impl Host {
         self.call(now, w, Purpose::Poll, request, &AGENT);
     }
 
-    pub(super) fn polled(&mut self, now: Timestamp, w: &mut World, outcome: Outcome) {
+    pub(super) fn polled(&mut self, now: Timestamp, w: &mut World, outcome: HttpResult) {
         let Some(runner) = self.runner.as_mut().filter(|_| self.agent == Agent::Running) else { return };
         let steps = match outcome {
             Ok(response) if response.status == 404 => return self.freeze(now, w),
@@ -198,7 +198,7 @@ impl Host {
         w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
     }
 
-    pub(super) fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> Answer {
+    pub(super) fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> StepAnswer {
         if self.is_active(now, w, |fault| *fault == HostFault::NoMedia, "it cannot read the discovery medium") {
             return steps::media_disconnected();
         }
@@ -260,7 +260,7 @@ impl Host {
         now: Timestamp,
         w: &mut World,
         running: Running,
-        mut answer: Answer,
+        mut answer: StepAnswer,
         effect: Effect,
     ) {
         let succeeded = answer.exit_code == 0;
@@ -269,7 +269,7 @@ impl Host {
             match self.prepare_installer(w, &running) {
                 Ok(installer) => self.take_up(installer),
                 Err(problem) => {
-                    answer = Answer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
+                    answer = StepAnswer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
                 }
             }
             if self.installer.is_some() {
@@ -340,7 +340,7 @@ fn hash_of(text: &str) -> u64 {
 }
 
 /// What is wrong with the way in which a host tells its inventory.
-fn garble(site: &Site<'_>, answer: &mut Answer) {
+fn garble(site: &Site<'_>, answer: &mut StepAnswer) {
     let garbled = site.active(
         |fault| if let HostFault::Inventory(how) = fault { Some(*how) } else { None },
         "it sent a wrong inventory",

@@ -173,7 +173,7 @@ impl Host {
         }
     }
 
-    pub(super) fn installer_heard(&mut self, now: Timestamp, w: &mut World, asked: Asked, outcome: Outcome) {
+    pub(super) fn installer_heard(&mut self, now: Timestamp, w: &mut World, asked: Asked, outcome: HttpResult) {
         let Some(installer) = self.installer.as_mut().filter(|i| !i.dead) else { return };
         match asked {
             Asked::Told | Asked::Percentage => {

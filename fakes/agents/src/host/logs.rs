@@ -57,7 +57,7 @@ impl Host {
             (LogsStage::Completed, LogsFor::Step(serial)) => {
                 if let Some(at) = self.steps.iter().position(|s| s.serial == serial) {
                     let running = self.take_step(at);
-                    self.finish_step(now, w, running, Answer::default(), Effect::None);
+                    self.finish_step(now, w, running, StepAnswer::default(), Effect::None);
                 }
             }
             (LogsStage::Completed, LogsFor::Installer) => self.installer_next_line(now, w),

@@ -87,16 +87,16 @@ impl Host {
         let nics: Vec<_> =
             (0..nics.len()).map(|i| (nics[i].name.clone(), self.hardware.mac(self.plan.index, i))).collect();
         let found = match self.boots_disk() && !self.network_copied {
-            true => Found::Nothing,
+            true => ImageNetwork::Nothing,
             false => boot.image.network_of(&nics),
         };
         let (word, network) = match found {
-            Found::Connections(connections) => {
+            ImageNetwork::Connections(connections) => {
                 let made = boot::configured(&self.hardware, self.plan.index, &connections, &boot.leased);
                 ("static-network", Some(made))
             }
-            Found::Failed(_) => ("static-network-failed", None),
-            Found::Nothing => ("no-static-network", None),
+            ImageNetwork::Failed(_) => ("static-network-failed", None),
+            ImageNetwork::Nothing => ("no-static-network", None),
         };
         w.host_did(now, self.own_id, word);
         (self.plan.profile, self.plan.addresses) = match network {

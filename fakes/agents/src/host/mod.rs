@@ -24,8 +24,8 @@ use vlab_model::history::What;
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::archive::tar_gz;
-use crate::boot::{self, Found};
-use crate::calls::{AGENT, Calls, INSTALLER, Outcome, RetryPolicy, Verdict};
+use crate::boot::{self, ImageNetwork};
+use crate::calls::{AGENT, Calls, HttpResult, INSTALLER, RetryDecision, RetryPolicy};
 use crate::cluster::{LogReader, NodeRole, NodeState};
 use crate::fault::{ActiveFaults, Garble, HostFault};
 use crate::hands::{Ran, Work};
@@ -33,7 +33,7 @@ use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installe
 use crate::plan::HostPlan;
 use crate::profile::HardwareProfile;
 use crate::rng::{Purpose as Dice, Stream};
-use crate::steps::{self, Answer, Effect, STEPS, Site};
+use crate::steps::{self, Effect, STEPS, Site, StepAnswer};
 use crate::world::{Timer, Who, World};
 
 use logs::logs_cluster;
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    pub(crate) fn on_reply(&mut self, now: Timestamp, w: &mut World, tag: u64, outcome: Outcome) {
+    pub(crate) fn on_reply(&mut self, now: Timestamp, w: &mut World, tag: u64, outcome: HttpResult) {
         if (tag >> 32) as u32 != self.epoch {
             return;
         }
@@ -267,14 +267,14 @@ impl Host {
         }
     }
 
-    fn answered(&mut self, now: Timestamp, w: &mut World, call: u32, outcome: Outcome) {
+    fn answered(&mut self, now: Timestamp, w: &mut World, call: u32, outcome: HttpResult) {
         match self.calls.answered(call, outcome, &w.config.timing, &mut self.delays) {
-            Verdict::Stale => {}
-            Verdict::Again(wait) => {
+            RetryDecision::Stale => {}
+            RetryDecision::Again(wait) => {
                 self.nodes_were_told(w, true);
                 w.at(now + wait, self.me(), self.epoch, Timer::Again(call));
             }
-            Verdict::Final(purpose, outcome) => match purpose {
+            RetryDecision::Final(purpose, outcome) => match purpose {
                 Purpose::Register => self.registered(now, w, outcome),
                 Purpose::Poll => self.polled(now, w, outcome),
                 Purpose::Answer { kind, hash, exit_code, then_reboot } => {

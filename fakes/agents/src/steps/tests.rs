@@ -70,7 +70,7 @@ impl Bench {
         Self { plan: plan(0), network, cluster, api: None, faults: ActiveFaults::default(), effects: vec![] }
     }
 
-    fn ask(&mut self, step_type: &str, args: &[String]) -> Answer {
+    fn ask(&mut self, step_type: &str, args: &[String]) -> StepAnswer {
         let row = &STEPS[find(step_type).unwrap_or_else(|| panic!("{step_type} is in no row"))];
         let api = self.api;
         let mut site = Site {
@@ -93,7 +93,7 @@ impl Bench {
         self.faults.add(&"it".into(), fault);
     }
 
-    fn ask_json(&mut self, step_type: &str, argument: Value) -> (Answer, Value) {
+    fn ask_json(&mut self, step_type: &str, argument: Value) -> (StepAnswer, Value) {
         let answer = self.ask(step_type, &[argument.to_string()]);
         let output = serde_json::from_str(&answer.output).unwrap_or(Value::Null);
         (answer, output)
@@ -212,7 +212,7 @@ fn every_type_that_an_agent_runs_has_a_row() {
     assert_eq!(known.len(), STEPS.len(), "a type has two rows");
     let missing: Vec<_> = StepType::NAMES.iter().filter(|n| !known.contains(**n)).collect();
     assert_eq!(missing, [&"execute", &"next-step-runner"]);
-    assert_eq!(unknown("dance"), Answer::failed(-1, "failed to find action for step type dance"));
+    assert_eq!(unknown("dance"), StepAnswer::failed(-1, "failed to find action for step type dance"));
 }
 
 #[test]

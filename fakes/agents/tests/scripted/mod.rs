@@ -15,8 +15,8 @@ use vlab_api::http::{Method, Request, Response, TransportError};
 use vlab_model::history::What;
 use vlab_model::settings::HostTiming;
 
-pub type Outcome = Result<Response, TransportError>;
-pub type Misbehaviour = Box<dyn FnMut(Timestamp, &Request) -> Option<Outcome>>;
+pub type HttpResult = Result<Response, TransportError>;
+pub type Misbehaviour = Box<dyn FnMut(Timestamp, &Request) -> Option<HttpResult>>;
 
 /// One request as it went out.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,7 @@ impl Service {
         self.hosts.iter().filter(|h| h.role == "master").count()
     }
 
-    pub fn handle(&mut self, now: Timestamp, send: &Send) -> Outcome {
+    pub fn handle(&mut self, now: Timestamp, send: &Send) -> HttpResult {
         let request = &send.request;
         let outcome = match (self.misbehave)(now, request) {
             Some(outcome) => outcome,

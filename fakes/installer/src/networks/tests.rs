@@ -180,7 +180,7 @@ fn the_script_does_what_simulated_hosts_do(#[case] nics: &[(&str, &str)], #[valu
     let image = vlab_agents::DiscoveryImage::from_ram_disk(&vlab_image_service::cpio::gzip(&archive.finish()).unwrap())
         .unwrap();
     let nics: Vec<_> = nics.iter().map(|(name, mac)| ((*name).to_owned(), mac.parse().unwrap())).collect();
-    assert_eq!(image.network_of(&nics), vlab_agents::boot::Found::Connections(made), "{said}");
+    assert_eq!(image.network_of(&nics), vlab_agents::boot::ImageNetwork::Connections(made), "{said}");
 }
 
 #[rstest]

@@ -14,7 +14,7 @@ use super::store::{Store, merge, object};
 
 /// A kind of object.
 #[derive(Debug)]
-pub struct Kind {
+pub struct ResourceKind {
     /// API group; empty for the core.
     pub group: &'static str,
     /// Version.
@@ -31,12 +31,12 @@ pub struct Kind {
 
 macro_rules! kinds {
     ($($group:literal $version:literal $plural:literal $kind:literal $namespaced:literal $short:expr;)*) => {
-        &[$(Kind { group: $group, version: $version, plural: $plural, kind: $kind, short: $short, namespaced: $namespaced }),*]
+        &[$(ResourceKind { group: $group, version: $version, plural: $plural, kind: $kind, short: $short, namespaced: $namespaced }),*]
     };
 }
 
 /// Every kind that there is.
-pub const KINDS: &[Kind] = kinds! {
+pub const KINDS: &[ResourceKind] = kinds! {
     "" "v1" "nodes" "Node" false &["no"];
     "" "v1" "namespaces" "Namespace" false &["ns"];
     "" "v1" "configmaps" "ConfigMap" true &["cm"];
@@ -54,11 +54,11 @@ pub const KINDS: &[Kind] = kinds! {
 };
 
 /// The kind with that group and name.
-pub fn kind_of(api_version: &str, kind: &str) -> Option<&'static Kind> {
+pub fn kind_of(api_version: &str, kind: &str) -> Option<&'static ResourceKind> {
     KINDS.iter().find(|k| k.kind == kind && k.api_version() == api_version)
 }
 
-impl Kind {
+impl ResourceKind {
     /// `v1` or `group/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
@@ -92,7 +92,7 @@ pub enum User {
 
 /// A request.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct ApiRequest {
     /// Method.
     pub method: String,
     /// Path without the query.
@@ -108,9 +108,9 @@ pub struct Request {
 }
 
 /// An answer: status and JSON.
-pub type Answer = (u16, Value);
+pub type ApiAnswer = (u16, Value);
 
-fn status(code: u16, reason: &str, message: &str) -> Answer {
+fn status(code: u16, reason: &str, message: &str) -> ApiAnswer {
     let status = if code < 300 { "Success" } else { "Failure" };
     let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, "reason": reason, "message": message,
         "code": code });
@@ -119,7 +119,7 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
 
 /// A resource that a path names.
 struct Target {
-    kind: &'static Kind,
+    kind: &'static ResourceKind,
     namespace: Option<String>,
     name: Option<String>,
     sub: Option<String>,
@@ -159,14 +159,14 @@ pub struct Api {
 
 impl Api {
     /// Answers a request. `now` is the clock for the times in objects.
-    pub async fn handle(&self, request: &Request, now: Timestamp) -> Answer {
+    pub async fn handle(&self, request: &ApiRequest, now: Timestamp) -> ApiAnswer {
         match self.answer(request, now).await {
             Ok(answer) => answer,
             Err(e) => status(500, "InternalError", &format!("etcd: {e}")),
         }
     }
 
-    async fn answer(&self, request: &Request, now: Timestamp) -> io::Result<Answer> {
+    async fn answer(&self, request: &ApiRequest, now: Timestamp) -> io::Result<ApiAnswer> {
         if ["/healthz", "/readyz", "/livez"].contains(&request.path.as_str()) {
             // Alive is who reaches etcd's leader.
             self.store.get("vlab/alive").await?;
@@ -224,7 +224,7 @@ impl Api {
         }
     }
 
-    async fn list(&self, target: &Target, request: &Request) -> io::Result<Answer> {
+    async fn list(&self, target: &Target, request: &ApiRequest) -> io::Result<ApiAnswer> {
         let entries = self.store.list(&target.kind.prefix(target.namespace.as_deref())).await?;
         let objects: Vec<Value> = entries.iter().map(object).collect();
         if wants_table(request) {
@@ -237,7 +237,7 @@ impl Api {
         ))
     }
 
-    async fn get(&self, target: &Target, name: &str, request: &Request) -> io::Result<Answer> {
+    async fn get(&self, target: &Target, name: &str, request: &ApiRequest) -> io::Result<ApiAnswer> {
         let key = target.kind.key(target.namespace.as_deref().unwrap_or_default(), name);
         Ok(match self.store.get(&key).await? {
             None => not_found(target, name),
@@ -246,7 +246,13 @@ impl Api {
         })
     }
 
-    async fn create(&self, target: &Target, mut new: Value, request: &Request, now: Timestamp) -> io::Result<Answer> {
+    async fn create(
+        &self,
+        target: &Target,
+        mut new: Value,
+        request: &ApiRequest,
+        now: Timestamp,
+    ) -> io::Result<ApiAnswer> {
         let metadata = &new["metadata"];
         let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
         let id = Uuid::new_v5_like(&request.body, now);
@@ -273,7 +279,7 @@ impl Api {
         }
     }
 
-    async fn change(&self, target: &Target, name: &str, change: &Value, patch: bool) -> io::Result<Answer> {
+    async fn change(&self, target: &Target, name: &str, change: &Value, patch: bool) -> io::Result<ApiAnswer> {
         let key = target.kind.key(target.namespace.as_deref().unwrap_or_default(), name);
         for _ in 0..8 {
             let Some(entry) = self.store.get(&key).await? else { return Ok(not_found(target, name)) };
@@ -365,16 +371,16 @@ fn seconds(now: Timestamp) -> String {
     }
 }
 
-fn not_found(target: &Target, name: &str) -> Answer {
+fn not_found(target: &Target, name: &str) -> ApiAnswer {
     status(404, "NotFound", &format!("{} \"{name}\" not found", target.kind.plural))
 }
 
-fn conflict(target: &Target, name: &str) -> Answer {
-    status(409, "Conflict", &format!("{} \"{name}\" was changed by somebody else", target.kind.plural))
+fn conflict(target: &Target, name: &str) -> ApiAnswer {
+    status(409, "Conflict", &format!("{} \"{name}\" was changed by another client", target.kind.plural))
 }
 
 /// What exists here.
-fn discovery(path: &str) -> Answer {
+fn discovery(path: &str) -> ApiAnswer {
     let groups = || {
         let mut groups: Vec<&str> = KINDS.iter().map(|k| k.group).filter(|g| !g.is_empty()).collect();
         groups.dedup();
@@ -409,7 +415,7 @@ fn resources(group: &str, group_version: &str) -> Value {
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all })
 }
 
-fn wants_table(request: &Request) -> bool {
+fn wants_table(request: &ApiRequest) -> bool {
     request.accept.contains("as=Table")
 }
 
@@ -459,7 +465,7 @@ const VERSIONS: &[Column] =
 
 const EVENTS: &[Column] = &[("Reason", |o| text(o, "/reason")), ("Message", |o| text(o, "/message"))];
 
-fn columns(kind: &Kind) -> &'static [Column] {
+fn columns(kind: &ResourceKind) -> &'static [Column] {
     match kind.plural {
         "nodes" => NODES,
         "certificatesigningrequests" => REQUESTS,
@@ -471,7 +477,7 @@ fn columns(kind: &Kind) -> &'static [Column] {
 }
 
 /// Objects as `kubectl get` shows them.
-fn table(kind: &Kind, objects: &[Value]) -> Value {
+fn table(kind: &ResourceKind, objects: &[Value]) -> Value {
     let columns = columns(kind);
     let heading =
         |name: &str| json!({ "name": name, "type": "string", "format": "", "description": "", "priority": 0 });

@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
 
-use super::api::{Api, KINDS, Request, User, condition, kind_of};
+use super::api::{Api, ApiRequest, KINDS, User, condition, kind_of};
 use super::etcd::{self, Begin, Etcd, Member, client_url, peer_url};
-use super::facts::{FOLDER, Facts, listening, wait_for_address};
+use super::facts::{ClusterFacts, FOLDER, listening, wait_for_address};
 use super::mcs;
 use super::pki::Pki;
 use super::serve::serve_api;
@@ -76,7 +76,7 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     let own = wait_for_address(args.ip).await?;
     say::moment("pivot", "bootkube-started", &json!({ "address": own }));
     let file = |name: &str| args.assets.join(name);
-    let mut facts = Facts::read(&file("vlab-service.json"))?;
+    let mut facts = ClusterFacts::read(&file("vlab-service.json"))?;
     let mut names = vec![format!("api.{}", facts.domain), format!("api-int.{}", facts.domain), "localhost".to_owned()];
     names.extend([own.to_string(), "127.0.0.1".to_owned()]);
     names.extend(facts.api_vips.iter().map(ToString::to_string));
@@ -149,12 +149,12 @@ fn token(path: &Path, pki: &Pki) -> io::Result<String> {
 
 /// Asks the API as the administrator, without a socket between.
 async fn ask(api: &Api, method: &str, path: &str, body: &Value) -> io::Result<Value> {
-    let request = Request {
+    let request = ApiRequest {
         method: method.to_owned(),
         path: path.to_owned(),
         body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
         user: User::Somebody("system:admin".into()),
-        ..Request::default()
+        ..ApiRequest::default()
     };
     let (code, answer) = api.handle(&request, Timestamp::now()).await;
     if (200..300).contains(&code) {
@@ -235,7 +235,7 @@ pub fn may_leave(ready_masters: usize, members: &[Member], bootstrap: &str, need
 }
 
 /// Waits for the masters, and leaves etcd.
-async fn pivot(api: &Api, facts: &Facts, own: IpAddr, done: &Path, etcd_process: &mut Kept) -> io::Result<()> {
+async fn pivot(api: &Api, facts: &ClusterFacts, own: IpAddr, done: &Path, etcd_process: &mut Kept) -> io::Result<()> {
     let Store::Etcd(etcd) = &api.store else { return Err(io::Error::other("bootkube needs an etcd")) };
     let needed = facts.masters_needed();
     let mut known: Vec<String> = Vec::new();
@@ -301,7 +301,7 @@ async fn remove(etcd: &Etcd, id: &str) -> io::Result<()> {
 }
 
 /// Packs what the only node needs after its reboot into its ignition: facts, keys, and etcd's data as a snapshot.
-fn pack(config: &NodeConfig, args: &BootkubeArgs, facts: &Facts, pki: &Pki, own: IpAddr) -> io::Result<()> {
+fn pack(config: &NodeConfig, args: &BootkubeArgs, facts: &ClusterFacts, pki: &Pki, own: IpAddr) -> io::Result<()> {
     let snapshot = args.assets.join("etcd-snapshot.db");
     let status = Command::new(config.program("etcdctl"))
         .env("ETCDCTL_API", "3")

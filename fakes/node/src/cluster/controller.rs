@@ -12,7 +12,7 @@ use vlab_api::ops;
 use vlab_client::Client as Service;
 
 use super::api::condition;
-use super::facts::Facts;
+use super::facts::ClusterFacts;
 use super::mcs;
 use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
 use crate::install::{NEVER, plan};
@@ -33,7 +33,7 @@ const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
 const BUILTIN: [&str; 4] = ["authentication", "console", "etcd", "ingress"];
 
 /// Takes part in the question of who runs the controller, and runs it when it is us.
-pub async fn when_it_is_our_turn(facts: Facts, name: String, config: NodeConfig, client: Client) {
+pub async fn when_it_is_our_turn(facts: ClusterFacts, name: String, config: NodeConfig, client: Client) {
     let mut running: Option<tokio::task::JoinHandle<()>> = None;
     loop {
         match hold(&client, &name, Timestamp::now()).await {
@@ -77,7 +77,7 @@ pub async fn hold(client: &Client, name: &str, now: Timestamp) -> io::Result<boo
 }
 
 /// Runs the controller until it has told the service everything.
-async fn run(facts: Facts, config: NodeConfig, client: Client) {
+async fn run(facts: ClusterFacts, config: NodeConfig, client: Client) {
     let service = match find_service("controller", &facts.url).await {
         Ok(service) => service,
         Err(e) => return say::moment("controller", "failed", &json!({ "problem": e.to_string() })),
@@ -116,7 +116,7 @@ async fn run(facts: Facts, config: NodeConfig, client: Client) {
 struct Looking {
     client: Client,
     hosts: Vec<vlab_api::types::Host>,
-    facts: Facts,
+    facts: ClusterFacts,
     events: Events,
     available_after: Duration,
     pem: String,

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::machine::NodeConfig;
-use crate::net::http::{self, Credentials, Question};
+use crate::net::http::{self, Credentials, HttpQuestion};
 
 /// Ports of clients and of other members.
 const CLIENT_PORT: u16 = 2379;
@@ -57,7 +57,7 @@ impl Member {
 
 /// A value and its place in etcd's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct EtcdEntry {
     /// Key.
     pub key: String,
     /// Value.
@@ -98,7 +98,7 @@ impl Etcd {
             match self
                 .kept
                 .send(
-                    Question { method: "POST", url: &url, headers: &headers, body },
+                    HttpQuestion { method: "POST", url: &url, headers: &headers, body },
                     &Credentials::default(),
                     PATIENCE,
                 )
@@ -118,7 +118,7 @@ impl Etcd {
     ///
     /// # Errors
     /// When no member answers.
-    pub async fn list(&self, prefix: &str) -> io::Result<Vec<Entry>> {
+    pub async fn list(&self, prefix: &str) -> io::Result<Vec<EtcdEntry>> {
         let mut end = prefix.as_bytes().to_vec();
         if let Some(last) = end.last_mut() {
             *last += 1;
@@ -131,7 +131,7 @@ impl Etcd {
     ///
     /// # Errors
     /// When no member answers.
-    pub async fn get(&self, key: &str) -> io::Result<Option<Entry>> {
+    pub async fn get(&self, key: &str) -> io::Result<Option<EtcdEntry>> {
         let found = self.ask("/v3/kv/range", &json!({ "key": BASE64.encode(key) })).await?;
         Ok(entries(&found).into_iter().next())
     }
@@ -212,11 +212,11 @@ fn number(value: &Value) -> i64 {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
-fn entries(answer: &Value) -> Vec<Entry> {
+fn entries(answer: &Value) -> Vec<EtcdEntry> {
     let decode =
         |value: Option<&Value>| BASE64.decode(value.and_then(Value::as_str).unwrap_or_default()).unwrap_or_default();
     let all = answer.get("kvs").and_then(Value::as_array).into_iter().flatten();
-    all.map(|kv| Entry {
+    all.map(|kv| EtcdEntry {
         key: String::from_utf8_lossy(&decode(kv.get("key"))).into_owned(),
         value: decode(kv.get("value")),
         revision: kv.get("mod_revision").map_or(0, number),
@@ -305,7 +305,7 @@ mod tests {
     fn answers_of_the_gateway() {
         let answer =
             json!({ "header": { "revision": "7" }, "kvs": [{ "key": "L2E=", "mod_revision": "5", "value": "e30=" }] });
-        assert_eq!(entries(&answer), [Entry { key: "/a".into(), value: b"{}".to_vec(), revision: 5 }]);
+        assert_eq!(entries(&answer), [EtcdEntry { key: "/a".into(), value: b"{}".to_vec(), revision: 5 }]);
         let answer = json!({ "members": [{ "ID": "10276657743932975437", "name": "a", "peerURLs": ["http://p"], "clientURLs": ["http://c"] },
             { "ID": "2", "peerURLs": ["http://q"] }] });
         let members = members(&answer);

@@ -14,7 +14,7 @@ pub const FOLDER: &str = "/etc/vlab/cluster";
 
 /// The cluster, as its machines know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ClusterFacts {
     /// URL of the service.
     pub url: String,
     /// The service's id of the cluster.
@@ -55,7 +55,7 @@ pub struct Facts {
     pub users: Vec<Value>,
 }
 
-impl Facts {
+impl ClusterFacts {
     /// Reads them from a file.
     ///
     /// # Errors

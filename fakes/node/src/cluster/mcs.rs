@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use vlab_api::Timestamp;
 
-use super::api::{Api, Request, User};
-use super::facts::{FOLDER, Facts};
+use super::api::{Api, ApiRequest, User};
+use super::facts::{ClusterFacts, FOLDER};
 use super::pki::{Pair, Pki};
 use super::serve::{Outgoing, serve, tls};
 use super::store::Store;
@@ -37,8 +37,8 @@ WantedBy=multi-user.target
 ";
 
 /// The config of a pool: facts and users for all, the cluster's keys for masters only.
-pub fn config(pool: &str, facts: &Facts, pki: &Pki, more: Vec<Value>) -> Value {
-    let facts = Facts { pool: pool.to_owned(), ..facts.clone() };
+pub fn config(pool: &str, facts: &ClusterFacts, pki: &Pki, more: Vec<Value>) -> Value {
+    let facts = ClusterFacts { pool: pool.to_owned(), ..facts.clone() };
     let text = serde_json::to_string_pretty(&facts).unwrap_or_default();
     let mut files = vec![
         ignition::file(&format!("{FOLDER}/cluster.json"), 0o600, text.as_bytes()),
@@ -82,7 +82,7 @@ pub async fn serve_configs(
     address: SocketAddr,
     own: &Pair,
     api: Arc<Api>,
-    facts: Facts,
+    facts: ClusterFacts,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     serve(address, tls(own, None)?, move |incoming| {
         let (api, facts) = (Arc::clone(&api), facts.clone());
@@ -110,7 +110,7 @@ pub async fn serve_configs(
     .await
 }
 
-async fn answer(pool: &str, api: &Api, mut facts: Facts) -> Outgoing {
+async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Outgoing {
     if let Store::Etcd(etcd) = &api.store {
         match etcd.members().await {
             Ok(members) => {
@@ -130,12 +130,12 @@ async fn note(api: &Api, pool: &str, address: &str, now: Timestamp) -> Result<()
     let event = json!({ "metadata": { "name": format!("config-for-{}", address.replace([':', '.'], "-")) }, "type": "Normal",
         "reason": FETCHED, "message": format!("{address} fetched the config of the pool {pool}"), "eventTime": now,
         "source": { "component": "machine-config-server", "host": address } });
-    let request = Request {
+    let request = ApiRequest {
         method: "POST".into(),
         path: FETCHES.into(),
         body: event.to_string().into_bytes(),
         user: User::Somebody("machine-config-server".into()),
-        ..Request::default()
+        ..ApiRequest::default()
     };
     match api.handle(&request, now).await {
         (201 | 409, _) => Ok(()),
@@ -157,7 +157,7 @@ pub fn fetches(events: &[Value]) -> Vec<(String, Timestamp)> {
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
+    fn facts() -> ClusterFacts {
         serde_json::from_value(
             json!({ "url": "http://s", "cluster_id": uuid::Uuid::nil(), "infra_env_id": uuid::Uuid::nil(),
             "control_plane_count": 3, "bootstrap_token": "t" }),
@@ -176,7 +176,7 @@ mod tests {
         assert!(!paths("worker").iter().any(|p| p.ends_with(".key")));
         let config = config("worker", &facts(), &pki, vec![]).to_string();
         let layout = ignition::layout(config.as_bytes()).unwrap();
-        let read: Facts = serde_json::from_slice(&layout.files[0].bytes).unwrap();
+        let read: ClusterFacts = serde_json::from_slice(&layout.files[0].bytes).unwrap();
         assert_eq!(read.pool, "worker");
         assert_eq!(layout.units[0].name, "vlab-node.service");
     }
@@ -187,7 +187,7 @@ mod tests {
         let users = vec![json!({ "name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"] })];
         for pool in POOLS {
             assert!(config(pool, &facts(), &pki, vec![]).get("passwd").is_none(), "nobody was named");
-            let facts = Facts { users: users.clone(), ..facts() };
+            let facts = ClusterFacts { users: users.clone(), ..facts() };
             assert_eq!(config(pool, &facts, &pki, vec![])["passwd"]["users"], json!(users));
         }
     }
@@ -198,11 +198,11 @@ mod tests {
         for (at, address) in [(10, "192.0.2.1"), (11, "2001:db8::1"), (12, "192.0.2.1")] {
             note(&api, "master", address, Timestamp::from_secs(at)).await.unwrap();
         }
-        let request = Request {
+        let request = ApiRequest {
             method: "GET".into(),
             path: FETCHES.into(),
             user: User::Somebody("admin".into()),
-            ..Request::default()
+            ..ApiRequest::default()
         };
         let (status, list) = api.handle(&request, Timestamp::from_secs(20)).await;
         assert_eq!(status, 200);

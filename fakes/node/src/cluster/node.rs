@@ -16,7 +16,7 @@ use vlab_api::Timestamp;
 
 use super::api::Api;
 use super::etcd::{self, Begin, Etcd, client_url, peer_url};
-use super::facts::{FOLDER, Facts, Places, listening, own_address, wait_for_address};
+use super::facts::{ClusterFacts, FOLDER, Places, listening, own_address, wait_for_address};
 use super::pki::{Pki, node_request};
 use super::serve::serve_api;
 use super::store::Store;
@@ -58,7 +58,7 @@ const ETCD_BUDGET: Duration = Duration::from_secs(120);
 
 struct Node {
     config: NodeConfig,
-    facts: Facts,
+    facts: ClusterFacts,
     places: Places,
     own: IpAddr,
     listening: IpAddr,
@@ -78,7 +78,7 @@ async fn run(args: NodeArgs) -> io::Result<()> {
     let own = wait_for_address(args.ip).await?;
     let host_name = || Root::of_this_machine().some_text("/proc/sys/kernel/hostname");
     let name = args.name.clone().or_else(host_name).unwrap_or_else(|| own.to_string()).to_lowercase();
-    let facts = Facts::read(&args.cluster.join("cluster.json"))?;
+    let facts = ClusterFacts::read(&args.cluster.join("cluster.json"))?;
     let places = Places { cluster: args.cluster, etcd: args.data, logs: args.logs };
     fs::create_dir_all(&places.logs)?;
     let node = Node { config, facts, places, own, listening: listening(args.ip), name };

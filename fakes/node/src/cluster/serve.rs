@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
 
-use super::api::{Api, Request, User};
+use super::api::{Api, ApiRequest, User};
 use super::pki::{Pair, subject};
 use crate::net::http::{certificates, key};
 
@@ -49,7 +49,7 @@ pub fn tls(own: &Pair, clients_of: Option<&str>) -> io::Result<ServerConfig> {
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// Method, path, query, `Accept`, body, and whom the certificate names.
-    pub request: Request,
+    pub request: ApiRequest,
     /// Header `Authorization`.
     pub authorization: String,
     /// Header `User-Agent`.
@@ -120,7 +120,7 @@ where
     let (parts, body) = incoming.into_parts();
     let header = |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let body = body.collect().await?.to_bytes().to_vec();
-    let request = Request {
+    let request = ApiRequest {
         method: parts.method.as_str().to_owned(),
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().unwrap_or_default().to_owned(),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::etcd::{Entry, Etcd};
+use super::etcd::{Etcd, EtcdEntry};
 
 /// Where objects are kept.
 #[derive(Debug)]
@@ -34,12 +34,12 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not answer.
-    pub async fn list(&self, prefix: &str) -> io::Result<Vec<Entry>> {
+    pub async fn list(&self, prefix: &str) -> io::Result<Vec<EtcdEntry>> {
         match self {
             Self::Etcd(etcd) => etcd.list(prefix).await,
             Self::Memory(memory) => {
                 let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                let entry = |(key, (value, revision)): (&String, &(Vec<u8>, i64))| Entry {
+                let entry = |(key, (value, revision)): (&String, &(Vec<u8>, i64))| EtcdEntry {
                     key: key.clone(),
                     value: value.clone(),
                     revision: *revision,
@@ -53,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not answer.
-    pub async fn get(&self, key: &str) -> io::Result<Option<Entry>> {
+    pub async fn get(&self, key: &str) -> io::Result<Option<EtcdEntry>> {
         match self {
             Self::Etcd(etcd) => etcd.get(key).await,
             Self::Memory(_) => Ok(self.list(key).await?.into_iter().find(|e| e.key == key)),
@@ -87,7 +87,7 @@ impl Store {
 }
 
 /// An object with the version that it has in etcd.
-pub fn object(entry: &Entry) -> Value {
+pub fn object(entry: &EtcdEntry) -> Value {
     let mut object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     object["metadata"]["resourceVersion"] = json!(entry.revision.to_string());
     object

@@ -16,7 +16,7 @@ use super::mcs;
 use super::pki::Pki;
 use crate::install::ASSETS;
 use crate::machine::Root;
-use crate::net::http::{Answer, Credentials, Kept, Question};
+use crate::net::http::{Credentials, HttpAnswer, HttpQuestion, Kept};
 use crate::say;
 use crate::shell::{Event, Events};
 
@@ -40,7 +40,7 @@ impl Client {
     ///
     /// # Errors
     /// When none does.
-    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
+    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<HttpAnswer> {
         let bearer = self.token.as_deref().map(|t| format!("Bearer {t}"));
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let mut headers = vec![("content-type", kind), ("accept", "application/json")];
@@ -51,7 +51,7 @@ impl Client {
             let url = format!("{server}{path}");
             match self
                 .kept
-                .send(Question { method, url: &url, headers: &headers, body: bytes }, &self.credentials, PATIENCE)
+                .send(HttpQuestion { method, url: &url, headers: &headers, body: bytes }, &self.credentials, PATIENCE)
                 .await
             {
                 // A server whose etcd is gone is as good as none.
@@ -183,7 +183,7 @@ pub async fn for_installer(root: Root, hosts: Vec<Host>, every: Duration, events
             }
         }
         if events.send(Event::Observed(0, seen)).is_err() {
-            say::note("installer", "nobody listens any more");
+            say::note("installer", "nothing is listening any more");
             return;
         }
     }

@@ -92,13 +92,15 @@ fn the_bootstrap_is_laid_out_and_bootkube_started() {
     let mut machine = machine(HostRole::Bootstrap, 3);
     assert_eq!(machine.job(Job::PrepareBootstrap).unwrap_err(), "bootstrap.ign was not downloaded");
     machine.got("bootstrap.ign", b"data");
-    assert!(machine.job(Job::PrepareBootstrap).unwrap_err().starts_with("bootstrap.ign: this is no Ignition config"));
+    assert!(
+        machine.job(Job::PrepareBootstrap).unwrap_err().starts_with("bootstrap.ign: this is not an Ignition config")
+    );
     let users = r#""passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}"#;
     machine.got("bootstrap.ign", format!(r#"{{"ignition":{{"version":"3.2.0"}},{users}}}"#).as_bytes());
     machine.job(Job::PrepareBootstrap).unwrap();
     let root = Root::at(machine.folder.path());
     assert!(root.text("/etc/systemd/system/bootkube.service").unwrap().contains("vlab-bootstrap"), "the lab's own");
-    let facts = crate::cluster::facts::Facts::read(&root.path(SERVICE_FILE)).unwrap();
+    let facts = crate::cluster::facts::ClusterFacts::read(&root.path(SERVICE_FILE)).unwrap();
     assert_eq!((facts.domain.as_str(), facts.control_plane_count, facts.api_vips.len()), ("net.lab.test", 3, 1));
     assert_eq!(
         facts.users[0]["sshAuthorizedKeys"][0], "ssh-ed25519 AAAA",
@@ -135,7 +137,10 @@ fn a_host_ignition_that_is_none_is_not_written_to_a_disk() {
     let machine = machine(HostRole::Worker, 3);
     machine.got("host.ign", b"data");
     assert!(
-        machine.job(Job::PrepareIgnition).unwrap_err().starts_with("the host's ignition: this is no Ignition config")
+        machine
+            .job(Job::PrepareIgnition)
+            .unwrap_err()
+            .starts_with("the host's ignition: this is not an Ignition config")
     );
 }
 

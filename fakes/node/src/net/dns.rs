@@ -24,7 +24,7 @@ pub struct Resolver {
 
 /// What a name resolved to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct DnsAnswer {
     /// Addresses.
     pub addresses: Vec<IpAddr>,
     /// The canonical name, when it is another one.
@@ -82,14 +82,14 @@ impl Resolver {
     ///
     /// # Errors
     /// When no server answers.
-    pub fn lookup(&self, name: &str) -> io::Result<Found> {
+    pub fn lookup(&self, name: &str) -> io::Result<DnsAnswer> {
         let plain = name.trim_end_matches('.').to_ascii_lowercase();
         if let Ok(address) = plain.parse() {
-            return Ok(Found { addresses: vec![address], canonical: None });
+            return Ok(DnsAnswer { addresses: vec![address], canonical: None });
         }
         let from_hosts: Vec<IpAddr> = self.hosts.iter().filter(|(n, _)| *n == plain).map(|(_, a)| *a).collect();
         if !from_hosts.is_empty() {
-            return Ok(Found { addresses: from_hosts, canonical: None });
+            return Ok(DnsAnswer { addresses: from_hosts, canonical: None });
         }
         for candidate in self.candidates(name) {
             // A server that knows one family may refuse the question for the other: only two failures are one.
@@ -106,10 +106,10 @@ impl Resolver {
                 return Ok(found);
             }
         }
-        Ok(Found::default())
+        Ok(DnsAnswer::default())
     }
 
-    fn ask(&self, name: &str, kind: u16) -> io::Result<Found> {
+    fn ask(&self, name: &str, kind: u16) -> io::Result<DnsAnswer> {
         let mut problem = io::Error::other("no name server is configured");
         for round in 0..2u16 {
             for (at, server) in (0u16..).zip(&self.servers) {
@@ -123,7 +123,7 @@ impl Resolver {
         Err(problem)
     }
 
-    fn ask_server(&self, server: SocketAddr, query: &[u8], id: u16) -> io::Result<Found> {
+    fn ask_server(&self, server: SocketAddr, query: &[u8], id: u16) -> io::Result<DnsAnswer> {
         let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
         let socket = UdpSocket::bind(any)?;
         socket.connect(server)?;
@@ -159,7 +159,7 @@ pub fn query(id: u16, name: &str, kind: u16) -> Vec<u8> {
 
 /// Reads an answer: `Some(Ok)` with what was found (a name that does not exist has nothing), `Some(Err)` with the server's code,
 /// `None` when it is no answer to that question.
-pub fn read(bytes: &[u8], id: u16) -> Option<Result<Found, u8>> {
+pub fn read(bytes: &[u8], id: u16) -> Option<Result<DnsAnswer, u8>> {
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     if word(0)? != id || bytes.get(2)? & 0x80 == 0 {
         return None;
@@ -167,14 +167,14 @@ pub fn read(bytes: &[u8], id: u16) -> Option<Result<Found, u8>> {
     match bytes[3] & 0x0f {
         0 => {}
         // The name does not exist.
-        3 => return Some(Ok(Found::default())),
+        3 => return Some(Ok(DnsAnswer::default())),
         code => return Some(Err(code)),
     }
     let mut at = 12;
     for _ in 0..word(4)? {
         at = skip_name(bytes, at)? + 4;
     }
-    let mut found = Found::default();
+    let mut found = DnsAnswer::default();
     for _ in 0..word(6)? {
         at = skip_name(bytes, at)?;
         let (kind, length) = (word(at)?, usize::from(word(at + 8)?));
@@ -240,7 +240,10 @@ mod tests {
     #[test]
     fn an_alias_and_its_address() {
         let found = read(&answer(7), 7).unwrap().unwrap();
-        assert_eq!(found, Found { addresses: vec![[192, 0, 2, 80].into()], canonical: Some("web.lab.test".into()) });
+        assert_eq!(
+            found,
+            DnsAnswer { addresses: vec![[192, 0, 2, 80].into()], canonical: Some("web.lab.test".into()) }
+        );
         assert_eq!(read(&answer(7), 8), None, "somebody else's answer");
     }
 
@@ -248,7 +251,7 @@ mod tests {
     fn a_name_that_does_not_exist_is_no_error_and_a_failing_server_is() {
         let mut bytes = answer(7);
         bytes[3] = 3;
-        assert_eq!(read(&bytes, 7), Some(Ok(Found::default())));
+        assert_eq!(read(&bytes, 7), Some(Ok(DnsAnswer::default())));
         bytes[3] = 2;
         assert_eq!(read(&bytes, 7), Some(Err(2)));
     }

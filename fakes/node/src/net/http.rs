@@ -30,7 +30,7 @@ pub struct Credentials {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct HttpQuestion<'a> {
     /// `GET`, `POST`, ...
     pub method: &'a str,
     /// Where to.
@@ -41,7 +41,7 @@ pub struct Question<'a> {
     pub body: Vec<u8>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> HttpQuestion<'a> {
     /// A `GET` without anything more.
     pub fn get(url: &'a str) -> Self {
         Self { method: "GET", url, headers: &[], body: Vec::new() }
@@ -50,14 +50,14 @@ impl<'a> Question<'a> {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// Status code.
     pub status: u16,
     /// Body.
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Is it one of the successes?
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
@@ -132,13 +132,13 @@ impl Kept {
     /// With words for people: what was asked, and what went wrong.
     pub async fn send(
         &self,
-        question: Question<'_>,
+        question: HttpQuestion<'_>,
         credentials: &Credentials,
         budget: Duration,
-    ) -> io::Result<Answer> {
-        let Question { method, url, headers, body } = question;
+    ) -> io::Result<HttpAnswer> {
+        let HttpQuestion { method, url, headers, body } = question;
         let problem = |e: io::Error| io::Error::new(e.kind(), format!("{method} {url}: {e}"));
-        let parts = Url::parse(url).ok_or_else(|| problem(io::Error::other("this is no http or https URL")))?;
+        let parts = Url::parse(url).ok_or_else(|| problem(io::Error::other("this is not an http or https URL")))?;
         let body = Bytes::from(body);
         let work = async {
             let place = format!("{}{}", if parts.tls { "https://" } else { "http://" }, parts.authority());
@@ -175,7 +175,7 @@ impl Kept {
 ///
 /// # Errors
 /// As there.
-pub async fn send(question: Question<'_>, credentials: &Credentials, budget: Duration) -> io::Result<Answer> {
+pub async fn send(question: HttpQuestion<'_>, credentials: &Credentials, budget: Duration) -> io::Result<HttpAnswer> {
     Kept::default().send(question, credentials, budget).await
 }
 
@@ -183,8 +183,8 @@ pub async fn send(question: Question<'_>, credentials: &Credentials, budget: Dur
 ///
 /// # Errors
 /// As [`send`].
-pub async fn get(url: &str, credentials: &Credentials, budget: Duration) -> io::Result<Answer> {
-    send(Question::get(url), credentials, budget).await
+pub async fn get(url: &str, credentials: &Credentials, budget: Duration) -> io::Result<HttpAnswer> {
+    send(HttpQuestion::get(url), credentials, budget).await
 }
 
 async fn connect(url: &Url) -> io::Result<TcpStream> {
@@ -228,7 +228,7 @@ async fn exchange(
     url: &Url,
     headers: &[(&str, &str)],
     body: Bytes,
-) -> hyper::Result<Answer> {
+) -> hyper::Result<HttpAnswer> {
     let mut request = hyper::Request::new(Full::new(body));
     // What cannot be a method, a path or a header of ours would be a mistake in this crate, and the server says so.
     *request.method_mut() = method.parse().unwrap_or_default();
@@ -242,7 +242,7 @@ async fn exchange(
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await?.to_bytes().to_vec();
-    Ok(Answer { status, body })
+    Ok(HttpAnswer { status, body })
 }
 
 fn provider() -> Arc<CryptoProvider> {

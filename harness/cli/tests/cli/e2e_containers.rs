@@ -203,7 +203,10 @@ fn gc_finds_by_their_labels_what_dead_runs_left_and_only_that() {
         engine.remove(Thing::Volume, name).unwrap();
     }
     real.ends_with(0).says(&[&format!("removed network {dead}"), &format!("removed volume {dead}")]);
-    dry.says(&[&format!("its run is dead: network {dead}"), "nobody here knows whether its run lives"]);
+    dry.says(&[
+        &format!("its run is dead: network {dead}"),
+        "it cannot be told from here whether its run is still alive",
+    ]);
     assert_eq!(seen, [[false; 2], [true; 2], [true; 2]]);
 }
 

@@ -18,7 +18,7 @@ use nix::sys::resource::{Resource as Limit, getrlimit};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vlab_container_engine::helper::{Call, Order};
-use vlab_container_engine::{Engine, EngineError, ImageInfo, Kind, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
+use vlab_container_engine::{Engine, EngineError, EngineKind, ImageInfo, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Token};
 use crate::process::{ProcessError, last_lines};
@@ -131,7 +131,7 @@ pub enum ContainerError {
 
 /// A container to start.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct ContainerSpec {
     /// For people, and the end of its name: `service`, `postgres`.
     pub what: String,
     /// Its image.
@@ -292,11 +292,11 @@ impl Pod {
     ///
     /// # Errors
     /// See [`ContainerError`]; nothing of it is left then, or it is in the ledger.
-    pub async fn start(&self, spec: Spec) -> Result<Container, ContainerError> {
-        let Spec { what, image, env, args, port, host_port, volume, scratch, files, log_file } = spec;
+    pub async fn start(&self, spec: ContainerSpec) -> Result<Container, ContainerError> {
+        let ContainerSpec { what, image, env, args, port, host_port, volume, scratch, files, log_file } = spec;
         let name = format!("vlab-{}-{what}", self.run);
         let mut limits = Vec::new();
-        if self.engine.kind == Kind::Podman {
+        if self.engine.kind == EngineKind::Podman {
             // It asks for more open files and processes than a machine with limits gives it, and is refused even as root.
             // Its own service runs with at most 32768 processes.
             for (name, limit, most) in
@@ -518,8 +518,8 @@ impl Container {
     pub async fn ended(&self) -> Result<i64, String> {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
-            Ok(how) => how.clone().unwrap_or_else(|| Err("nobody knows".to_owned())),
-            Err(_) => Err("nobody looks after it any more".to_owned()),
+            Ok(how) => how.clone().unwrap_or_else(|| Err("it is not known how".to_owned())),
+            Err(_) => Err("it is no longer being watched".to_owned()),
         }
     }
 

@@ -6,9 +6,10 @@
 //! 230 MB: with 64 MiB everything is thrown away six times and translated again, and it takes 12 s of a processor, not 10.5); the console is a unix socket for people and at the same
 //! time a log file that never depends on a reader.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use quick_xml::Writer;
+use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -105,7 +106,7 @@ impl std::str::FromStr for Firmware {
         match word {
             "bios" => Ok(Self::Bios),
             "uefi" => Ok(Self::Uefi),
-            _ => Err(format!("`{word}` is no firmware: bios or uefi")),
+            _ => Err(format!("`{word}` is not a firmware: expected bios or uefi")),
         }
     }
 }
@@ -254,7 +255,7 @@ pub enum SpecError {
         what: String,
     },
     /// Not a MAC address of one interface.
-    #[error("machine `{name}`: `{mac}` is no MAC address of one interface")]
+    #[error("machine `{name}`: `{mac}` is not the MAC address of a single interface")]
     Mac {
         /// Which.
         name: String,
@@ -283,7 +284,10 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
     }
     for (place, disk) in spec.disks.iter().enumerate() {
         if !plain(&disk.name) || spec.disks[..place].iter().any(|other| other.name == disk.name) {
-            return Err(SpecError::Twice { name: name(), what: format!("disk `{}` (or it is no name)", disk.name) });
+            return Err(SpecError::Twice {
+                name: name(),
+                what: format!("disk `{}`, or its name is not valid", disk.name),
+            });
         }
         if disk.size_bytes.is_none() && disk.base.is_none() {
             let what = format!("disk `{}` has neither a size nor an image", disk.name);
@@ -293,7 +297,10 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
     for (place, (file, _)) in spec.firmware_files.iter().enumerate() {
         // What QEMU leaves to its users; it takes 55 characters.
         if !file.starts_with("opt/") || file.len() > 55 || spec.firmware_files[..place].iter().any(|(f, _)| f == file) {
-            return Err(SpecError::Twice { name: name(), what: format!("firmware file `{file}` (or it is no name)") });
+            return Err(SpecError::Twice {
+                name: name(),
+                what: format!("firmware file `{file}`, or its name is not valid"),
+            });
         }
     }
     for (place, nic) in spec.nics.iter().enumerate() {
@@ -316,144 +323,163 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
 /// See [`check`]; and UEFI without OVMF.
 pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, SpecError> {
     check(spec)?;
-    let mut xml = Xml::default();
+    let mut xml = Xml::new();
     let kind = match placement.accel {
         Accel::Kvm => "kvm",
         Accel::Tcg => "qemu",
     };
-    xml.open(&format!("domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'"));
-    xml.text("name", &placement.domain);
-    xml.text("uuid", &spec.uuid.to_string());
-    xml.line(&format!("<memory unit='MiB'>{}</memory>", spec.memory_mib));
-    xml.line(&format!("<vcpu>{}</vcpu>", spec.cpus));
-    xml.open("sysinfo type='smbios'");
-    xml.open("system");
+    xml.open("domain", &[("type", kind), ("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0")]);
+    xml.text("name", &[], &placement.domain);
+    xml.text("uuid", &[], &spec.uuid.to_string());
+    xml.text("memory", &[("unit", "MiB")], &spec.memory_mib.to_string());
+    xml.text("vcpu", &[], &spec.cpus.to_string());
+    sysinfo(&mut xml, spec, placement);
+    xml.open("os", &[]);
+    xml.text("type", &[("arch", "x86_64"), ("machine", "q35")], "hvm");
+    if spec.firmware == Firmware::Uefi {
+        let code = placement.ovmf_code.as_ref().ok_or_else(|| SpecError::NoOvmf(spec.name.clone()))?;
+        xml.text("loader", &[("readonly", "yes"), ("type", "pflash")], &code.to_string_lossy());
+        xml.text("nvram", &[], &placement.nvram().to_string_lossy());
+    }
+    xml.empty("smbios", &[("mode", "sysinfo")]);
+    xml.close("os");
+    processor(&mut xml, placement.accel);
+    xml.empty("clock", &[("offset", "utc")]);
+    xml.text("on_poweroff", &[], "destroy");
+    xml.text("on_reboot", &[], "restart");
+    xml.text("on_crash", &[], "destroy");
+    devices(&mut xml, spec, placement);
+    command_line(&mut xml, spec, placement);
+    // With it libvirt asks QEMU for each of four hundred features of the processor, one by one; without it for all at once.
+    xml.open("qemu:capabilities", &[]);
+    xml.empty("qemu:del", &[("capability", "cpu-unavailable-features")]);
+    xml.close("qemu:capabilities");
+    xml.close("domain");
+    Ok(xml.done())
+}
+
+/// What the firmware says of the machine, and files that it hands to the guest.
+fn sysinfo(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
+    xml.open("sysinfo", &[("type", "smbios")]);
+    xml.open("system", &[]);
     let vendor = &spec.vendor;
     let entries = [("manufacturer", &vendor.manufacturer), ("product", &vendor.product), ("serial", &vendor.serial)];
     for (entry, value) in entries.into_iter().filter(|(_, value)| !value.is_empty()) {
-        xml.line(&format!("<entry name='{entry}'>{}</entry>", escape(value)));
+        xml.text("entry", &[("name", entry)], value);
     }
-    xml.line(&format!("<entry name='uuid'>{}</entry>", spec.uuid));
+    xml.text("entry", &[("name", "uuid")], &spec.uuid.to_string());
     xml.close("system");
     xml.close("sysinfo");
     if !spec.firmware_files.is_empty() {
-        xml.open("sysinfo type='fwcfg'");
+        xml.open("sysinfo", &[("type", "fwcfg")]);
         for (place, (name, _)) in spec.firmware_files.iter().enumerate() {
-            let file = path(&placement.firmware_file(place));
-            xml.line(&format!("<entry name='{}' file='{file}'/>", escape(name)));
+            let file = placement.firmware_file(place);
+            xml.empty("entry", &[("name", name), ("file", &file.to_string_lossy())]);
         }
         xml.close("sysinfo");
     }
-    xml.open("os");
-    xml.line("<type arch='x86_64' machine='q35'>hvm</type>");
-    if spec.firmware == Firmware::Uefi {
-        let code = placement.ovmf_code.as_ref().ok_or_else(|| SpecError::NoOvmf(spec.name.clone()))?;
-        xml.line(&format!("<loader readonly='yes' type='pflash'>{}</loader>", path(code)));
-        xml.line(&format!("<nvram>{}</nvram>", path(&placement.nvram())));
-    }
-    xml.line("<smbios mode='sysinfo'/>");
-    xml.close("os");
-    xml.open("features");
-    xml.line("<acpi/>");
-    xml.line("<apic/>");
-    if placement.accel == Accel::Tcg {
-        xml.line(&format!("<tcg><tb-cache unit='MiB'>{TB_CACHE_MIB}</tb-cache></tcg>"));
+}
+
+fn processor(xml: &mut Xml, accel: Accel) {
+    xml.open("features", &[]);
+    xml.empty("acpi", &[]);
+    xml.empty("apic", &[]);
+    if accel == Accel::Tcg {
+        xml.open("tcg", &[]);
+        xml.text("tb-cache", &[("unit", "MiB")], &TB_CACHE_MIB.to_string());
+        xml.close("tcg");
     }
     xml.close("features");
-    match placement.accel {
-        Accel::Kvm => xml.line("<cpu mode='host-passthrough' migratable='off'/>"),
+    match accel {
+        Accel::Kvm => xml.empty("cpu", &[("mode", "host-passthrough"), ("migratable", "off")]),
         Accel::Tcg => {
-            xml.open("cpu mode='maximum'");
+            xml.open("cpu", &[("mode", "maximum")]);
             for feature in SLOW_UNDER_TCG {
-                xml.line(&format!("<feature policy='disable' name='{feature}'/>"));
+                xml.empty("feature", &[("policy", "disable"), ("name", feature)]);
             }
             xml.close("cpu");
         }
     }
-    xml.line("<clock offset='utc'/>");
-    xml.line("<on_poweroff>destroy</on_poweroff>");
-    xml.line("<on_reboot>restart</on_reboot>");
-    xml.line("<on_crash>destroy</on_crash>");
-    devices(&mut xml, spec, placement);
+}
+
+/// What libvirt has no words for.
+fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     // The chipset's SATA controller is there whether libvirt is asked for one or not, and takes every kernel a while.
     let no_sata = !spec.disks.iter().any(|disk| disk.bus == Bus::Sata);
-    if no_sata || spec.tpm || !placement.env.is_empty() {
-        xml.open("qemu:commandline");
-        if no_sata {
-            for argument in ["-machine", "sata=off"] {
-                xml.line(&format!("<qemu:arg value='{argument}'/>"));
-            }
-        }
-        if spec.tpm {
-            // Not libvirt's <tpm>: it would start a swtpm of its own, which no ledger knows.
-            let chardev = format!("socket,id=chrtpm,path={}", placement.tpm_socket().display());
-            for argument in
-                ["-chardev", &chardev, "-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
-            {
-                xml.line(&format!("<qemu:arg value='{}'/>", escape(argument)));
-            }
-        }
-        for (name, value) in &placement.env {
-            xml.line(&format!("<qemu:env name='{}' value='{}'/>", escape(name), escape(value)));
-        }
-        xml.close("qemu:commandline");
+    if !no_sata && !spec.tpm && placement.env.is_empty() {
+        return;
     }
-    // With it libvirt asks QEMU for each of four hundred features of the processor, one by one; without it for all at once.
-    xml.open("qemu:capabilities");
-    xml.line("<qemu:del capability='cpu-unavailable-features'/>");
-    xml.close("qemu:capabilities");
-    xml.close("domain");
-    Ok(xml.out)
+    xml.open("qemu:commandline", &[]);
+    if no_sata {
+        for argument in ["-machine", "sata=off"] {
+            xml.empty("qemu:arg", &[("value", argument)]);
+        }
+    }
+    if spec.tpm {
+        // Not libvirt's <tpm>: it would start a swtpm of its own, which no ledger knows.
+        let chardev = format!("socket,id=chrtpm,path={}", placement.tpm_socket().display());
+        for argument in
+            ["-chardev", &chardev, "-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
+        {
+            xml.empty("qemu:arg", &[("value", argument)]);
+        }
+    }
+    for (name, value) in &placement.env {
+        xml.empty("qemu:env", &[("name", name), ("value", value)]);
+    }
+    xml.close("qemu:commandline");
 }
 
 fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
-    xml.open("devices");
-    xml.line(&format!("<emulator>{}</emulator>", path(&placement.emulator)));
+    xml.open("devices", &[]);
+    xml.text("emulator", &[], &placement.emulator.to_string_lossy());
     let cd = usize::from(spec.cdrom.is_some());
     let (cd_order, first_disk) = match spec.boot {
         BootOrder::DiskFirst => (spec.disks.len() + 1, 1),
         BootOrder::CdFirst => (1, 1 + cd),
     };
     for (place, disk) in spec.disks.iter().enumerate() {
-        xml.open("disk type='file' device='disk'");
+        xml.open("disk", &[("type", "file"), ("device", "disk")]);
         // Errors are the guest's to see, as they are with a real disk; libvirt's default would stop the machine. But that this
         // computer's disk is full is none of the guest's errors: the machine stands still then, and QEMU says why.
-        xml.line("<driver name='qemu' type='qcow2' cache='unsafe' discard='unmap' error_policy='enospace' rerror_policy='report'/>");
-        xml.line(&format!("<source file='{}'/>", path(&placement.disk(disk))));
+        let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
+        let driver = [("name", "qemu"), ("type", "qcow2"), ("cache", "unsafe"), ("discard", "unmap")];
+        xml.empty("driver", &[&driver[..], &errors].concat());
+        xml.empty("source", &[("file", &placement.disk(disk).to_string_lossy())]);
         let bus = match disk.bus {
             Bus::Virtio => "virtio",
             Bus::Sata => "sata",
         };
-        xml.line(&format!("<target dev='{}' bus='{bus}'/>", escape(&disk.name)));
+        xml.empty("target", &[("dev", &disk.name), ("bus", bus)]);
         if !disk.serial.is_empty() {
-            xml.text("serial", &disk.serial);
+            xml.text("serial", &[], &disk.serial);
         }
-        xml.line(&format!("<boot order='{}'/>", first_disk + place));
-        xml.line(&format!("<alias name='{}'/>", escape(&disk_alias(&disk.name))));
+        xml.empty("boot", &[("order", &(first_disk + place).to_string())]);
+        xml.empty("alias", &[("name", &disk_alias(&disk.name))]);
         xml.close("disk");
     }
     if let Some(medium) = &spec.cdrom {
-        xml.line("<controller type='scsi' index='0' model='virtio-scsi'/>");
-        for line in cdrom_xml(Some(medium), Some(cd_order)).lines() {
-            xml.line(line);
-        }
+        xml.empty("controller", &[("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")]);
+        cdrom(xml, Some(medium), Some(cd_order));
     }
     // Without it libvirt adds a controller, which firmware and kernel then look behind.
-    xml.line("<controller type='usb' model='none'/>");
+    xml.empty("controller", &[("type", "usb"), ("model", "none")]);
     for nic in &spec.nics {
-        for line in nic_xml(nic, true).lines() {
-            xml.line(line);
-        }
+        interface(xml, nic, true);
     }
-    xml.open("serial type='unix'");
-    xml.line(&format!("<source mode='bind' path='{}'/>", path(&placement.console_socket())));
-    xml.line(&format!("<log file='{}' append='on'/>", path(&placement.console_log)));
-    xml.line("<target port='0'/>");
+    xml.open("serial", &[("type", "unix")]);
+    xml.empty("source", &[("mode", "bind"), ("path", &placement.console_socket().to_string_lossy())]);
+    xml.empty("log", &[("file", &placement.console_log.to_string_lossy()), ("append", "on")]);
+    xml.empty("target", &[("port", "0")]);
     xml.close("serial");
     // For screenshots, and because boot loaders want a screen.
-    xml.line("<video><model type='vga' vram='8192'/></video>");
-    xml.line("<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>");
-    xml.line("<memballoon model='none'/>");
+    xml.open("video", &[]);
+    xml.empty("model", &[("type", "vga"), ("vram", "8192")]);
+    xml.close("video");
+    xml.open("rng", &[("model", "virtio")]);
+    xml.text("backend", &[("model", "random")], "/dev/urandom");
+    xml.close("rng");
+    xml.empty("memballoon", &[("model", "none")]);
     xml.close("devices");
 }
 
@@ -463,87 +489,101 @@ pub fn disk_alias(disk: &str) -> String {
     format!("ua-{disk}")
 }
 
-/// The CD drive with a medium, or empty. On virtio-scsi: Linux waits half a second for what is connected to a SATA port.
+/// The CD drive with a medium, or empty.
 pub(crate) fn cdrom_xml(medium: Option<&Path>, order: Option<usize>) -> String {
-    let mut xml = Xml::default();
-    xml.open("disk type='file' device='cdrom'");
-    xml.line("<driver name='qemu' type='raw'/>");
+    let mut xml = Xml::new();
+    cdrom(&mut xml, medium, order);
+    xml.done()
+}
+
+/// On virtio-scsi: Linux waits half a second for what is connected to a SATA port.
+fn cdrom(xml: &mut Xml, medium: Option<&Path>, order: Option<usize>) {
+    xml.open("disk", &[("type", "file"), ("device", "cdrom")]);
+    xml.empty("driver", &[("name", "qemu"), ("type", "raw")]);
     if let Some(medium) = medium {
-        xml.line(&format!("<source file='{}'/>", path(medium)));
+        xml.empty("source", &[("file", &medium.to_string_lossy())]);
     }
-    xml.line("<target dev='sdz' bus='scsi'/>");
-    xml.line("<readonly/>");
+    xml.empty("target", &[("dev", "sdz"), ("bus", "scsi")]);
+    xml.empty("readonly", &[]);
     if let Some(order) = order {
-        xml.line(&format!("<boot order='{order}'/>"));
+        xml.empty("boot", &[("order", &order.to_string())]);
     }
-    xml.line("<alias name='ua-cdrom'/>");
-    xml.line("<address type='drive' controller='0' bus='0' target='0' unit='0'/>");
+    xml.empty("alias", &[("name", "ua-cdrom")]);
+    xml.empty("address", &[("type", "drive"), ("controller", "0"), ("bus", "0"), ("target", "0"), ("unit", "0")]);
     xml.close("disk");
-    xml.out
 }
 
 /// A NIC with its cable in or out.
 pub(crate) fn nic_xml(nic: &NicSpec, up: bool) -> String {
-    let mut xml = Xml::default();
+    let mut xml = Xml::new();
+    interface(&mut xml, nic, up);
+    xml.done()
+}
+
+fn interface(xml: &mut Xml, nic: &NicSpec, up: bool) {
     match &nic.plug {
         Plug::Tap(tap) => {
-            xml.open("interface type='ethernet'");
-            xml.line(&format!("<target dev='{}' managed='no'/>", escape(tap)));
+            xml.open("interface", &[("type", "ethernet")]);
+            xml.empty("target", &[("dev", tap), ("managed", "no")]);
         }
-        Plug::User => xml.open("interface type='user'"),
+        Plug::User => xml.open("interface", &[("type", "user")]),
     }
-    xml.line(&format!("<mac address='{}'/>", escape(&nic.mac.to_lowercase())));
-    xml.line("<model type='virtio'/>");
-    xml.line("<rom enabled='no'/>");
-    xml.line(if up { "<link state='up'/>" } else { "<link state='down'/>" });
+    xml.empty("mac", &[("address", &nic.mac.to_lowercase())]);
+    xml.empty("model", &[("type", "virtio")]);
+    xml.empty("rom", &[("enabled", "no")]);
+    xml.empty("link", &[("state", if up { "up" } else { "down" })]);
     xml.close("interface");
-    xml.out
 }
 
-#[derive(Default)]
-struct Xml {
-    out: String,
-    depth: usize,
-}
+/// Elements one after the other, in memory. What XML cannot hold at all becomes a blank.
+struct Xml(Writer<Vec<u8>>);
+
+/// Names and values.
+type Attributes<'a> = &'a [(&'a str, &'a str)];
 
 impl Xml {
-    fn line(&mut self, text: &str) {
-        let _ = writeln!(self.out, "{:width$}{text}", "", width = self.depth * 2);
+    fn new() -> Self {
+        Self(Writer::new_with_indent(Vec::new(), b' ', 2))
     }
 
-    fn open(&mut self, tag: &str) {
-        self.line(&format!("<{tag}>"));
-        self.depth += 1;
+    fn write(&mut self, event: Event<'_>) {
+        // Memory takes everything.
+        let _ = self.0.write_event(event);
     }
 
-    fn close(&mut self, tag: &str) {
-        self.depth -= 1;
-        self.line(&format!("</{tag}>"));
-    }
-
-    fn text(&mut self, tag: &str, text: &str) {
-        self.line(&format!("<{tag}>{}</{tag}>", escape(text)));
-    }
-}
-
-fn path(path: &Path) -> String {
-    escape(&path.to_string_lossy())
-}
-
-/// For text and for attributes in either quotes. What XML cannot hold at all becomes a blank.
-fn escape(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&apos;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
+    fn tag<'a>(name: &'a str, attributes: Attributes<'_>) -> BytesStart<'a> {
+        let mut tag = BytesStart::new(name);
+        for (name, value) in attributes {
+            tag.push_attribute((*name, without_controls(value).as_str()));
         }
-        out
-    })
+        tag
+    }
+
+    fn open(&mut self, name: &str, attributes: Attributes<'_>) {
+        self.write(Event::Start(Self::tag(name, attributes)));
+    }
+
+    fn close(&mut self, name: &str) {
+        self.write(Event::End(BytesEnd::new(name)));
+    }
+
+    fn empty(&mut self, name: &str, attributes: Attributes<'_>) {
+        self.write(Event::Empty(Self::tag(name, attributes)));
+    }
+
+    fn text(&mut self, name: &str, attributes: Attributes<'_>, text: &str) {
+        self.open(name, attributes);
+        self.write(Event::Text(BytesText::new(&without_controls(text))));
+        self.close(name);
+    }
+
+    fn done(self) -> String {
+        String::from_utf8(self.0.into_inner()).unwrap_or_default()
+    }
+}
+
+fn without_controls(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -608,8 +648,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case(BootOrder::DiskFirst, ["<boot order='1'/>", "<boot order='2'/>", "<boot order='3'/>"])]
-    #[case(BootOrder::CdFirst, ["<boot order='2'/>", "<boot order='3'/>", "<boot order='1'/>"])]
+    #[case(BootOrder::DiskFirst, ["<boot order=\"1\"/>", "<boot order=\"2\"/>", "<boot order=\"3\"/>"])]
+    #[case(BootOrder::CdFirst, ["<boot order=\"2\"/>", "<boot order=\"3\"/>", "<boot order=\"1\"/>"])]
     fn disks_come_before_the_cd_unless_the_order_is_wrong(#[case] boot: BootOrder, #[case] expected: [&str; 3]) {
         let xml = domain_xml(&MachineSpec { boot, ..full() }, &placement(Accel::Tcg)).unwrap();
         let orders: Vec<&str> = xml.lines().map(str::trim).filter(|line| line.starts_with("<boot order")).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::{broadcast, oneshot};
 
-use super::protocol::{Done, Line, PROTOCOL};
+use super::protocol::{HelperAnswer, HelperLine, PROTOCOL};
 use super::{MachineError, MachineEvent, MachinesOptions, Uri, io_at, lock};
 use crate::process::{Child, Program};
 
@@ -42,7 +42,7 @@ pub struct Versions {
 }
 
 /// Who waits for an answer.
-pub(super) type Waiter = oneshot::Sender<Result<Done, String>>;
+pub(super) type Waiter = oneshot::Sender<Result<HelperAnswer, String>>;
 
 /// What the thread that reads the helper's lines shares with the others.
 #[derive(Debug)]
@@ -97,9 +97,9 @@ pub(super) fn connect(options: &MachinesOptions, executable: &Path, folder: &Pat
     let mut lines = BufReader::new(from_helper);
     let hello = first_line(&mut lines, &helper);
     let versions = match hello.as_deref().map(serde_json::from_str) {
-        Some(Ok(Line::Hello { protocol: PROTOCOL, uri, libvirt, qemu })) => Versions { uri, libvirt, qemu },
-        Some(Ok(Line::Hello { protocol, .. })) => return Err(MachineError::Protocol { theirs: protocol }),
-        Some(Ok(Line::Refused { why })) => return Err(MachineError::Refused { uri, why }),
+        Some(Ok(HelperLine::Hello { protocol: PROTOCOL, uri, libvirt, qemu })) => Versions { uri, libvirt, qemu },
+        Some(Ok(HelperLine::Hello { protocol, .. })) => return Err(MachineError::Protocol { theirs: protocol }),
+        Some(Ok(HelperLine::Refused { why })) => return Err(MachineError::Refused { uri, why }),
         _ => {
             let why = helper.last_lines(2).join(" ");
             let why = if why.is_empty() { format!("`{}` says nothing", executable.display()) } else { why };
@@ -174,20 +174,20 @@ impl Shared {
     pub(super) fn read(&self, lines: BufReader<PipeReader>) {
         for line in lines.lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
-                Ok(Line::Answer { id, result }) => {
+                Ok(HelperLine::Answer { id, result }) => {
                     let waiting = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&id));
                     if let Some(waiting) = waiting {
                         let _ = waiting.send(result);
                     }
                 }
-                Ok(Line::Event { at_ms, domain, event }) => {
+                Ok(HelperLine::Event { at_ms, domain, event }) => {
                     let machine = lock(&self.names).get(&domain).cloned().unwrap_or(domain);
                     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms);
                     // Nobody listens: nobody needs to know.
                     let _ = self.events.send(MachineEvent { machine, at, event });
                 }
-                Ok(Line::Hello { .. } | Line::Refused { .. }) => {}
-                Err(error) => tracing::warn!(%error, line, "a line of the helper that is not understood"),
+                Ok(HelperLine::Hello { .. } | HelperLine::Refused { .. }) => {}
+                Err(error) => tracing::warn!(%error, line, "cannot understand a line of the helper"),
             }
         }
         // Dropping the senders tells everybody who waits, and nobody waits after that.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::domain::{self, Bus, DiskSpec, MachineSpec, Placement};
-use super::protocol::{Call, DomainUsage, Done};
+use super::protocol::{DomainUsage, HelperAnswer, HelperCall};
 use super::{Inner, MachineError, console, io_at, lock};
 use crate::ledger::MARK;
 use crate::proc::{self, ProcessId, Stat};
@@ -120,8 +120,8 @@ impl Machine {
         if self.spec.tpm {
             self.start_tpm().await?;
         }
-        let done = self.call("start", Call::Create { xml: self.xml.clone() }).await?;
-        if let Done::Started { took_us } = done {
+        let done = self.call("start", HelperCall::Create { xml: self.xml.clone() }).await?;
+        if let HelperAnswer::Started { took_us } = done {
             tracing::debug!(machine = self.name(), took_us, "started");
         }
         self.identify()
@@ -182,7 +182,7 @@ impl Machine {
     /// It is off.
     pub async fn power_off(&self) -> Result<(), MachineError> {
         let domain = self.domain();
-        self.call("power off", Call::Destroy { domain }).await.map(drop)
+        self.call("power off", HelperCall::Destroy { domain }).await.map(drop)
     }
 
     /// Presses the power button once; the guest does with it what it likes.
@@ -191,7 +191,7 @@ impl Machine {
     /// It is off.
     pub async fn shutdown(&self) -> Result<(), MachineError> {
         let domain = self.domain();
-        self.call("press the power button", Call::Shutdown { domain }).await.map(drop)
+        self.call("press the power button", HelperCall::Shutdown { domain }).await.map(drop)
     }
 
     /// Presses the reset button.
@@ -200,7 +200,7 @@ impl Machine {
     /// It is off.
     pub async fn reset(&self) -> Result<(), MachineError> {
         let domain = self.domain();
-        self.call("reset", Call::Reset { domain }).await.map(drop)
+        self.call("reset", HelperCall::Reset { domain }).await.map(drop)
     }
 
     /// Its processors stand still; time goes on outside.
@@ -209,7 +209,7 @@ impl Machine {
     /// It is off.
     pub async fn pause(&self) -> Result<(), MachineError> {
         let domain = self.domain();
-        self.call("pause", Call::Pause { domain }).await.map(drop)
+        self.call("pause", HelperCall::Pause { domain }).await.map(drop)
     }
 
     /// Its processors go on.
@@ -218,7 +218,7 @@ impl Machine {
     /// It is off.
     pub async fn resume(&self) -> Result<(), MachineError> {
         let domain = self.domain();
-        self.call("resume", Call::Resume { domain }).await.map(drop)
+        self.call("resume", HelperCall::Resume { domain }).await.map(drop)
     }
 
     /// The cable of a NIC, as the guest sees it: out or in.
@@ -229,7 +229,7 @@ impl Machine {
         let nic = self.spec.nics.iter().find(|nic| nic.mac.eq_ignore_ascii_case(mac));
         let nic = nic.ok_or_else(|| self.wrong("change a link", format!("it has no NIC {mac}")))?;
         let (domain, xml) = (self.domain(), domain::nic_xml(nic, up));
-        self.call("change a link", Call::UpdateDevice { domain, xml, force: false }).await.map(drop)
+        self.call("change a link", HelperCall::UpdateDevice { domain, xml, force: false }).await.map(drop)
     }
 
     /// Takes the medium out of the CD drive, whether the guest has locked it or not.
@@ -249,7 +249,7 @@ impl Machine {
             return Err(self.wrong("change the medium", "it has no CD drive".to_owned()));
         }
         let (domain, xml) = (self.domain(), domain::cdrom_xml(medium, None));
-        self.call("change the medium", Call::UpdateDevice { domain, xml, force: true }).await.map(drop)
+        self.call("change the medium", HelperCall::UpdateDevice { domain, xml, force: true }).await.map(drop)
     }
 
     /// From now on requests of a disk end with an I/O error, which the guest sees. Works while it runs, by putting QEMU's
@@ -329,9 +329,9 @@ impl Machine {
     /// It is off.
     pub async fn usage(&self) -> Result<DomainUsage, MachineError> {
         let domain = self.domain();
-        match self.call("ask what it uses", Call::Usage { domain }).await? {
-            Done::Usage(usage) => Ok(usage),
-            other => Err(self.wrong("ask what it uses", format!("a strange answer: {other:?}"))),
+        match self.call("ask what it uses", HelperCall::Usage { domain }).await? {
+            HelperAnswer::Usage(usage) => Ok(usage),
+            other => Err(self.wrong("ask what it uses", format!("an unexpected answer: {other:?}"))),
         }
     }
 
@@ -345,9 +345,9 @@ impl Machine {
             line["arguments"] = arguments;
         }
         let domain = self.domain();
-        let done = self.call(command, Call::Monitor { domain, command: line }).await?;
-        let Done::Monitor { mut answer } = done else {
-            return Err(self.wrong(command, format!("a strange answer: {done:?}")));
+        let done = self.call(command, HelperCall::Monitor { domain, command: line }).await?;
+        let HelperAnswer::Monitor { mut answer } = done else {
+            return Err(self.wrong(command, format!("an unexpected answer: {done:?}")));
         };
         match answer.get("error").and_then(|error| error["desc"].as_str()) {
             Some(why) => Err(self.wrong(command, why.to_owned())),
@@ -363,7 +363,7 @@ impl Machine {
         MachineError::Call { machine: self.spec.name.clone(), what: what.to_owned(), why }
     }
 
-    async fn call(&self, what: &str, call: Call) -> Result<Done, MachineError> {
+    async fn call(&self, what: &str, call: HelperCall) -> Result<HelperAnswer, MachineError> {
         self.inner.call(&self.spec.name, what, call).await
     }
 }

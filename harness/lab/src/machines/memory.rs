@@ -75,7 +75,7 @@ fn refusal(wanted: u64, available: u64, margin: u64, promised: &[Promise]) -> St
     let taken: u64 = promised.iter().map(|promise| promise.bytes).sum();
     let free = available.saturating_sub(margin).saturating_sub(taken);
     let mut text = format!(
-        "the machines need {} of memory and {} can be given to them: {} available, less {} for everything else",
+        "the machines need {} of memory, and {} can be given to them: {} available, less {} for everything else",
         mib(wanted),
         mib(free),
         mib(available),
@@ -226,7 +226,7 @@ mod tests {
         let error = fits(3 << 30, 5 << 30, 512 << 20, promised).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the machines need 3072 MiB of memory and 2560 MiB can be given to them: 5120 MiB available, less 512 MiB \
+            "the machines need 3072 MiB of memory, and 2560 MiB can be given to them: 5120 MiB available, less 512 MiB \
              for everything else, less 2048 MiB promised to run other"
         );
     }

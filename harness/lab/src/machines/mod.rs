@@ -61,7 +61,7 @@ pub use memory::{MemoryError, Reservation};
 pub use protocol::{DomainEvent, DomainUsage};
 
 use helper::Shared;
-use protocol::{Call, Done, PROTOCOL, Request};
+use protocol::{HelperAnswer, HelperCall, HelperRequest, PROTOCOL};
 
 /// How long a request may take. libvirt itself waits 30 s for a machine that is busy.
 const CALL: Duration = Duration::from_secs(120);
@@ -146,7 +146,7 @@ pub enum MachineError {
         theirs: u32,
     },
     /// The helper died.
-    #[error("the program that runs the machines has ended; the end of its log:\n{log}")]
+    #[error("the helper that runs the machines has exited; the end of its log:\n{log}")]
     HelperGone {
         /// The last lines of its log.
         log: String,
@@ -162,7 +162,7 @@ pub enum MachineError {
         why: String,
     },
     /// libvirt does not answer: it hangs, or this machine is far too busy.
-    #[error("machine {machine}: {what}: libvirt does not answer within {} s", CALL.as_secs())]
+    #[error("machine {machine}: {what}: libvirt did not answer within {} s", CALL.as_secs())]
     NoAnswer {
         /// Which.
         machine: String,
@@ -437,7 +437,7 @@ fn make_folder(options: &MachinesOptions) -> Result<(PathBuf, Token), MachineErr
 }
 
 impl Inner {
-    async fn call(&self, machine: &str, what: &str, call: Call) -> Result<Done, MachineError> {
+    async fn call(&self, machine: &str, what: &str, call: HelperCall) -> Result<HelperAnswer, MachineError> {
         let failed = |why: String| MachineError::Call { machine: machine.to_owned(), what: what.to_owned(), why };
         let gone = || MachineError::HelperGone { log: self.helper.last_lines(20).join("\n") };
         let id = {
@@ -450,7 +450,7 @@ impl Inner {
             Some(waiting) => waiting.insert(id, sender),
             None => return Err(gone()),
         };
-        let mut line = serde_json::to_string(&Request { id, call }).map_err(|error| failed(error.to_string()))?;
+        let mut line = serde_json::to_string(&HelperRequest { id, call }).map_err(|error| failed(error.to_string()))?;
         line.push('\n');
         let sent = lock(&self.requests).as_ref().is_some_and(|requests| requests.send(line).is_ok());
         if !sent {
@@ -590,7 +590,7 @@ impl Drop for Inner {
 
 /// A machine of a living run, as its ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownMachine {
     /// Id of the run.
     pub run: String,
     /// Name of the host.
@@ -605,17 +605,17 @@ pub struct Known {
 
 /// The machines of all living runs whose ledgers lie in `registry` (see [`crate::ledger::registry`]), by run and name.
 #[must_use]
-pub fn known(registry: &Path) -> Vec<Known> {
+pub fn known(registry: &Path) -> Vec<KnownMachine> {
     let entries = fs::read_dir(registry).into_iter().flatten().flatten();
     let paths =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "ledger"));
     let runs = paths.filter_map(|path| Snapshot::read(&path).ok()).filter(|run| run.header.is_alive());
-    let mut known: Vec<Known> = runs
+    let mut known: Vec<KnownMachine> = runs
         .flat_map(|run| {
             let access = Access::of_run(&run);
             let id = run.header.run;
             run.open.into_iter().filter_map(move |(_, resource)| match resource {
-                Resource::Machine { name, directory, console, .. } => Some(Known {
+                Resource::Machine { name, directory, console, .. } => Some(KnownMachine {
                     run: id.clone(),
                     name,
                     console_log: console,

@@ -8,18 +8,18 @@ pub const PROTOCOL: u32 = 1;
 
 /// A request. Answers carry the same `id` and may come in another order than the requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct HelperRequest {
     /// Chosen by `vlab`.
     pub id: u64,
     /// What shall be done.
-    pub call: Call,
+    pub call: HelperCall,
 }
 
 /// What can be done. `domain` is the name of the domain in libvirt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
-pub enum Call {
-    /// Defines a transient domain and starts it. Answer: [`Done::Started`].
+pub enum HelperCall {
+    /// Defines a transient domain and starts it. Answer: [`HelperAnswer::Started`].
     Create {
         /// The domain as libvirt wants it.
         xml: String,
@@ -58,26 +58,26 @@ pub enum Call {
         /// Even if the guest has locked it (a CD drive).
         force: bool,
     },
-    /// A command of QEMU's own monitor (QMP). Answer: [`Done::Monitor`].
+    /// A command of QEMU's own monitor (QMP). Answer: [`HelperAnswer::Monitor`].
     Monitor {
         /// Which.
         domain: String,
         /// `{"execute": ...}`.
         command: serde_json::Value,
     },
-    /// What it uses. Answer: [`Done::Usage`].
+    /// What it uses. Answer: [`HelperAnswer::Usage`].
     Usage {
         /// Which.
         domain: String,
     },
-    /// The domains that there are. Answer: [`Done::Domains`].
+    /// The domains that there are. Answer: [`HelperAnswer::Domains`].
     List,
 }
 
 /// A line of the helper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub enum HelperLine {
     /// The first one: the connection is open.
     Hello {
         /// [`PROTOCOL`] of the helper.
@@ -89,7 +89,7 @@ pub enum Line {
         /// Version of QEMU as libvirt reports it, for example `7.2.22`.
         qemu: String,
     },
-    /// Instead of [`Line::Hello`]: there is no connection.
+    /// Instead of [`HelperLine::Hello`]: there is no connection.
     Refused {
         /// libvirt's words.
         why: String,
@@ -99,7 +99,7 @@ pub enum Line {
         /// Of the request.
         id: u64,
         /// What came of it, or why not.
-        result: Result<Done, String>,
+        result: Result<HelperAnswer, String>,
     },
     /// Something happened to a domain.
     Event {
@@ -115,7 +115,7 @@ pub enum Line {
 /// What a request came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Done {
+pub enum HelperAnswer {
     /// It is done.
     Nothing,
     /// The domain runs.
@@ -209,14 +209,14 @@ mod tests {
     /// The form is a contract between two programs: it must not change without [`PROTOCOL`].
     #[test]
     fn lines_have_this_form() {
-        let request = Request { id: 7, call: Call::Reset { domain: "a".into() } };
+        let request = HelperRequest { id: 7, call: HelperCall::Reset { domain: "a".into() } };
         assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"id":7,"call":{"do":"reset","domain":"a"}}"#);
-        let answer = Line::Answer { id: 7, result: Ok(Done::Nothing) };
+        let answer = HelperLine::Answer { id: 7, result: Ok(HelperAnswer::Nothing) };
         assert_eq!(serde_json::to_string(&answer).unwrap(), r#"{"answer":{"id":7,"result":{"Ok":"nothing"}}}"#);
         let stopped = DomainEvent::Stopped { reason: "failed".into() };
-        let event = Line::Event { at_ms: 1, domain: "a".into(), event: stopped };
+        let event = HelperLine::Event { at_ms: 1, domain: "a".into(), event: stopped };
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(text, r#"{"event":{"at_ms":1,"domain":"a","event":{"did":"stopped","reason":"failed"}}}"#);
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), event);
+        assert_eq!(serde_json::from_str::<HelperLine>(&text).unwrap(), event);
     }
 }

@@ -133,7 +133,7 @@ impl NetworkSpec {
             .chain([&self.domain])
         {
             if !word(name) {
-                return wrong(format!("`{name}` is no name for DNS"));
+                return wrong(format!("`{name}` is not a valid DNS name"));
             }
         }
         let mut macs = BTreeSet::new();
@@ -142,7 +142,7 @@ impl NetworkSpec {
                 let right = mac.len() == 17
                     && mac.split(':').all(|byte| byte.len() == 2 && u8::from_str_radix(byte, 16).is_ok());
                 if !right {
-                    return wrong(format!("host {}: `{mac}` is no MAC address", host.name));
+                    return wrong(format!("host {}: `{mac}` is not a MAC address", host.name));
                 }
                 if !macs.insert(mac.to_ascii_lowercase()) || self.hosts[..place].iter().any(|o| o.name == host.name) {
                     return wrong(format!("host {} or its MAC {mac} is there twice", host.name));

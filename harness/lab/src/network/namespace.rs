@@ -430,7 +430,7 @@ impl Drop for Namespace {
 /// Removes a named namespace; `None` when it is not there.
 pub(crate) fn remove_named(name: &str) -> Result<Option<String>, String> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(format!("`{name}` is no name of a network namespace"));
+        return Err(format!("`{name}` is not a valid name for a network namespace"));
     }
     let path = Path::new(NAMED).join(name);
     if !path.exists() {

@@ -13,15 +13,15 @@ fn admin() -> User {
     User::Somebody("system:admin".into())
 }
 
-async fn ask(api: &Api, user: User, method: &str, path: &str, body: &Value) -> Answer {
+async fn ask(api: &Api, user: User, method: &str, path: &str, body: &Value) -> ApiAnswer {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let request = Request {
+    let request = ApiRequest {
         method: method.into(),
         path: path.into(),
         query: query.into(),
         body: if body.is_null() { vec![] } else { body.to_string().into_bytes() },
         user,
-        ..Request::default()
+        ..ApiRequest::default()
     };
     api.handle(&request, Timestamp::from_secs(1_800_000_000)).await
 }
@@ -115,12 +115,12 @@ async fn a_table_for_kubectl() {
     let api = api();
     let operator = json!({ "metadata": { "name": "console" }, "status": { "conditions": [{ "type": "Available", "status": "True" }] } });
     ask(&api, admin(), "POST", "/apis/config.openshift.io/v1/clusteroperators", &operator).await;
-    let request = Request {
+    let request = ApiRequest {
         method: "GET".into(),
         path: "/apis/config.openshift.io/v1/clusteroperators".into(),
         accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json".into(),
         user: admin(),
-        ..Request::default()
+        ..ApiRequest::default()
     };
     let (_, table) = api.handle(&request, Timestamp::from_secs(0)).await;
     assert_eq!(table["kind"], "Table");
