@@ -40,8 +40,8 @@ pub fn render(result: &RunResult) -> String {
     property("verdict", result.verdict.as_str());
     property("exit_code", &result.exit_code.to_string());
     property("seed", &result.run.seed.to_string());
-    property("service", &result.run.service);
-    property("hosts", &result.run.hosts);
+    property("service", &result.run.service.word());
+    property("hosts", &result.run.hosts.word());
     property("time_profile", &result.run.time_profile);
     property("vlab", &result.run.vlab_version);
     for (part, version) in &result.run.versions {

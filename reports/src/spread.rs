@@ -131,8 +131,8 @@ impl Series {
             version: SERIES_VERSION,
             scenario: run.scenario,
             time_profile: run.time_profile,
-            service: if run.virtual_time { "virtual".to_owned() } else { run.service },
-            hosts: run.hosts,
+            service: if run.virtual_time { "virtual".to_owned() } else { run.service.to_string() },
+            hosts: run.hosts.to_string(),
             stages,
         }
     }

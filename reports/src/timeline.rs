@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, HostStage, HostStatus};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{FaultPhase, MachineMoment, Observation, Source, What};
 
 /// All sources, in the order of their bits in [`Transition::sources`].
 const SOURCES: [(Source, &str); 6] = [
@@ -129,7 +129,7 @@ pub struct Row<'a> {
     /// Host or cluster.
     pub subject: Option<Uuid>,
     /// Name.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// Text.
     pub text: Cow<'a, str>,
 }
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, o: &'a Observation) {
         let at = self.timeline.offset(when(o));
         let sources = bit(o.source);
-        let row = |kind, severity, subject, name: &'a str, text: Cow<'a, str>| Row {
+        let row = |kind, severity, subject, name: Cow<'a, str>, text: Cow<'a, str>| Row {
             at,
             kind,
             severity,
@@ -264,8 +264,10 @@ impl<'a> Reader<'a> {
             text,
         };
         match &o.what {
-            What::RunStarted(info) => self.row(row("run", "info", None, "run-started", Cow::Borrowed(&info.scenario))),
-            What::RunFinished { verdict } => self.row(row("run", "info", None, "run-finished", Cow::Borrowed(verdict))),
+            What::RunStarted(info) => {
+                self.row(row("run", "info", None, "run-started".into(), Cow::Borrowed(&info.scenario)))
+            }
+            What::RunFinished { how } => self.row(row("run", "info", None, "run-finished".into(), how.word())),
             What::ClusterNamed { cluster, name, .. } => {
                 self.timeline.names.insert(*cluster, name);
             }
@@ -306,7 +308,7 @@ impl<'a> Reader<'a> {
                 for span in lane.statuses.last_mut().into_iter().chain(lane.stages.last_mut()) {
                     span.to = at.max(span.from);
                 }
-                self.row(row("host", "info", Some(*host), "deleted", Cow::Borrowed("")));
+                self.row(row("host", "info", Some(*host), "deleted".into(), Cow::Borrowed("")));
             }
             What::Validation { subject, id, from, to, message, .. } => {
                 use vlab_model::validation::ValidationStatus as V;
@@ -338,20 +340,20 @@ impl<'a> Reader<'a> {
                 self.timeline.transitions.push(t);
             }
             What::Event { name, severity, message, cluster, host } => {
-                self.row(row("event", severity.as_str(), host.or(*cluster), name, Cow::Borrowed(message)));
+                self.row(row("event", severity.as_str(), host.or(*cluster), name.into(), Cow::Borrowed(message)));
             }
             What::HostDid { host, what } => {
-                let bad = what.contains("frozen") || what.contains("fail") || what.contains("crash");
-                self.lane(*host, false).marks.push(Mark { at, text: Cow::Borrowed(what), bad });
-                self.row(row("host", if bad { "warning" } else { "info" }, Some(*host), what, Cow::Borrowed("")));
+                let bad = what.is_trouble();
+                self.lane(*host, false).marks.push(Mark { at, text: what.word(), bad });
+                self.row(row("host", if bad { "warning" } else { "info" }, Some(*host), what.word(), "".into()));
             }
             What::InCluster { cluster, host, what } => {
                 let text = match host {
                     Some(host) => Cow::Owned(format!("{what} ({})", name_of(&self.timeline.names, *host))),
-                    None => Cow::Borrowed(what.as_str()),
+                    None => what.word(),
                 };
                 self.lane(*cluster, true).marks.push(Mark { at, text, bad: false });
-                self.row(row("cluster", "info", host.or(Some(*cluster)), what, Cow::Borrowed("")));
+                self.row(row("cluster", "info", host.or(Some(*cluster)), what.word(), "".into()));
             }
             What::UserAction { action, subject, status, reason } => {
                 let bad = !(200..300).contains(status);
@@ -360,38 +362,38 @@ impl<'a> Reader<'a> {
                     (true, 0) => Cow::Owned(format!("no answer: {reason}")),
                     (true, code) => Cow::Owned(format!("HTTP {code}: {reason}")),
                 };
-                let label = if bad { Cow::Owned(format!("{action}: {text}")) } else { Cow::Borrowed(action.as_str()) };
+                let label = if bad { Cow::Owned(format!("{action}: {text}")) } else { action.word() };
                 self.timeline.user.push(Mark { at, text: label, bad });
-                self.row(row("user", if bad { "warning" } else { "info" }, *subject, action, text));
+                self.row(row("user", if bad { "warning" } else { "info" }, *subject, action.word(), text));
             }
             What::Fault { name, phase, inject, host, cluster, detail } => {
                 let faults = &mut self.timeline.faults;
                 let open = faults.iter_mut().rev().find(|f| f.name == name && f.to.is_none());
-                match (phase.as_str(), open) {
-                    ("effect", Some(fault)) => fault.effects.push(at),
-                    ("end", Some(fault)) => fault.to = Some(at.max(fault.from)),
+                match (phase, open) {
+                    (FaultPhase::Effect, Some(fault)) => fault.effects.push(at),
+                    (FaultPhase::End, Some(fault)) => fault.to = Some(at.max(fault.from)),
                     // A fault that hits several hosts tells of each.
-                    ("begin", Some(fault)) if fault.from == at => {}
-                    ("begin", _) | (_, None) => {
-                        let effects = if phase == "effect" { vec![at] } else { Vec::new() };
-                        let to = (phase == "end").then_some(at);
+                    (FaultPhase::Begin, Some(fault)) if fault.from == at => {}
+                    (FaultPhase::Begin, _) | (_, None) => {
+                        let effects = if *phase == FaultPhase::Effect { vec![at] } else { Vec::new() };
+                        let to = (*phase == FaultPhase::End).then_some(at);
                         faults.push(FaultSpan { name, from: at, to, effects });
                     }
-                    _ => {}
                 }
                 let words = [phase.as_str(), inject, detail];
                 let words: Vec<&str> = words.into_iter().filter(|w| !w.is_empty()).collect();
-                self.row(row("fault", "warning", host.or(*cluster), name, Cow::Owned(words.join(": "))));
+                self.row(row("fault", "warning", host.or(*cluster), name.into(), Cow::Owned(words.join(": "))));
             }
-            What::Note { text } => self.row(row("note", "info", None, "", Cow::Borrowed(text))),
+            What::Note { text } => self.row(row("note", "info", None, "".into(), Cow::Borrowed(text))),
             What::Machine { machine, did, detail } => {
-                let bad = matches!(detail.as_str(), "failed" | "crashed" | "panicked" | "ioerror") || did == "io-error";
-                let text = if detail.is_empty() { did.clone() } else { format!("{did}: {detail}") };
-                self.row(row("machine", if bad { "warning" } else { "info" }, None, machine, Cow::Owned(text)));
+                let bad = matches!(detail.as_str(), "failed" | "crashed" | "panicked" | "ioerror")
+                    || *did == MachineMoment::IoError;
+                let text = if detail.is_empty() { did.to_string() } else { format!("{did}: {detail}") };
+                self.row(row("machine", if bad { "warning" } else { "info" }, None, machine.into(), Cow::Owned(text)));
             }
             What::Console { machine, line, finding: Some(finding) } => {
                 let text = Cow::Owned(format!("{finding}: {line}"));
-                self.row(row("console", "warning", None, machine, text));
+                self.row(row("console", "warning", None, machine.into(), text));
             }
             // Too many for a page; they are in the history.
             What::Step { .. }

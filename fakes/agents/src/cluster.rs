@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
+use vlab_model::history::ClusterMoment;
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::fault::{ActiveFaults, ClusterFault, Mutation};
@@ -44,20 +45,20 @@ pub enum Happening {
 
 impl Happening {
     /// Its word in a history.
-    pub fn word(&self) -> String {
+    pub fn moment(&self) -> ClusterMoment {
         match self {
-            Happening::BootkubeStarted(_) => "bootkube-started".into(),
-            Happening::TemporaryControlPlaneUp => "temporary-control-plane-up".into(),
-            Happening::EtcdMemberAdded(_) => "etcd-member-added".into(),
-            Happening::NodeReady(_) => "node-ready".into(),
-            Happening::BootkubeDone => "bootkube-done".into(),
-            Happening::EtcdBootstrapDone => "etcd-bootstrap-done".into(),
-            Happening::ControllerReady => "controller-ready".into(),
-            Happening::OperatorAvailable(name) => format!("operator-available:{name}"),
-            Happening::InstallationCompleted => "installation-completed".into(),
-            Happening::BootkubeFailed => "bootkube-failed".into(),
-            Happening::EtcdQuorumLost(_) => "etcd-quorum-lost".into(),
-            Happening::EtcdQuorumBack => "etcd-quorum-back".into(),
+            Happening::BootkubeStarted(_) => ClusterMoment::BootkubeStarted,
+            Happening::TemporaryControlPlaneUp => ClusterMoment::TemporaryControlPlaneUp,
+            Happening::EtcdMemberAdded(_) => ClusterMoment::EtcdMemberAdded,
+            Happening::NodeReady(_) => ClusterMoment::NodeReady,
+            Happening::BootkubeDone => ClusterMoment::BootkubeDone,
+            Happening::EtcdBootstrapDone => ClusterMoment::EtcdBootstrapDone,
+            Happening::ControllerReady => ClusterMoment::ControllerReady,
+            Happening::OperatorAvailable(name) => ClusterMoment::OperatorAvailable(name.clone()),
+            Happening::InstallationCompleted => ClusterMoment::InstallationCompleted,
+            Happening::BootkubeFailed => ClusterMoment::BootkubeFailed,
+            Happening::EtcdQuorumLost(_) => ClusterMoment::EtcdQuorumLost,
+            Happening::EtcdQuorumBack => ClusterMoment::EtcdQuorumBack,
         }
     }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Send};
 use vlab_api::http::Request;
-use vlab_model::history::What;
+use vlab_model::history::{FaultPhase, HostMoment, What};
 
 use crate::cluster::{ControlPlane, Happening};
 use crate::fault::{ActiveFaults, ClusterFault, Told};
@@ -177,8 +177,8 @@ impl World {
         self.config.hands == Hands::Real
     }
 
-    pub(crate) fn host_did(&mut self, now: Timestamp, host: Uuid, what: impl Into<String>) {
-        self.saw(now, What::HostDid { host, what: what.into() });
+    pub(crate) fn host_did(&mut self, now: Timestamp, host: Uuid, what: HostMoment) {
+        self.saw(now, What::HostDid { host, what });
     }
 
     /// A fault did something to that host, or to that cluster.
@@ -191,7 +191,7 @@ impl World {
         detail: impl Into<String>,
     ) {
         if self.told.first(fault, host.or(cluster)) {
-            let (name, phase, inject) = (fault.to_string(), "effect".to_owned(), String::new());
+            let (name, phase, inject) = (fault.to_string(), FaultPhase::Effect, String::new());
             self.saw(now, What::Fault { name, phase, inject, host, cluster, detail: detail.into() });
         }
     }
@@ -235,7 +235,7 @@ impl World {
         }
         for happening in happened {
             let host = happening.host().and_then(|p| self.directory.get(p)).map(|ids| ids.host);
-            self.saw(now, What::InCluster { cluster: cluster_id, host, what: happening.word() });
+            self.saw(now, What::InCluster { cluster: cluster_id, host, what: happening.moment() });
         }
     }
 }

@@ -10,7 +10,7 @@ use vlab_agents::controller::ControllerState;
 use vlab_agents::*;
 use vlab_api::actor::Actor;
 use vlab_api::types::HostStage;
-use vlab_model::history::What;
+use vlab_model::history::{HostMoment, What};
 
 const HOURS: Duration = Duration::from_secs(4 * 3600);
 
@@ -86,10 +86,10 @@ fn the_bootstrap_reboots_after_the_pivot(#[values(1, 2, 3, 4, 5)] seed: u64) {
     let rebooting = lab
         .seen
         .iter()
-        .position(|(_, w)| matches!(w, What::HostDid { host, what } if *host == bootstrap && what == "rebooting"));
+        .position(|(_, w)| matches!(w, What::HostDid { host, what: HostMoment::Rebooting } if *host == bootstrap));
     let before: Vec<String> = lab.seen[..rebooting.unwrap()]
         .iter()
-        .filter_map(|(_, w)| if let What::InCluster { what, .. } = w { Some(what.clone()) } else { None })
+        .filter_map(|(_, w)| if let What::InCluster { what, .. } = w { Some(what.to_string()) } else { None })
         .collect();
     assert!(before.iter().filter(|w| *w == "node-ready").count() >= 2, "{before:?}");
     for word in ["bootkube-done", "etcd-bootstrap-done", "controller-ready"] {

@@ -142,7 +142,7 @@ async fn carry(
 /// What the core saw, as a line.
 fn tell(part: &str, what: What) {
     match what {
-        What::HostDid { what, .. } => say::moment(part, &what.replace(' ', "-"), &json!({})),
+        What::HostDid { what, .. } => say::moment(part, &what.word(), &json!({})),
         What::Step { step_type, step_id, answered, cached, .. } => match answered {
             None => say::note(part, &format!("step {step_type} {step_id}")),
             Some(code) => say::note(
@@ -150,7 +150,7 @@ fn tell(part: &str, what: What) {
                 &format!("step {step_type} {step_id} exit {code}{}", if cached { ", as before" } else { "" }),
             ),
         },
-        What::InCluster { what, .. } => say::moment(part, &what, &json!({})),
+        What::InCluster { what, .. } => say::moment(part, &what.word(), &json!({})),
         _ => {}
     }
 }

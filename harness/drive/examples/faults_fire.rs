@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let info = prepared.info("faults-fire", true, BTreeMap::new());
             let core = prepared.core_config("http://127.0.0.1:8090");
             let done = simulate(prepared.score(info, LAB_INGRESS_PEM.to_owned()), core, Recorder::new(None));
-            let history = done.conductor.finish(done.now, "ended");
+            let history = done.conductor.finish(done.now, vlab_model::history::RunEnd::Ended);
             let lives = lives(&history);
             for fault in &scenario.faults {
                 let fired = lives.get(fault.name.as_str()).is_some_and(|l| l.effect.is_some() && l.spared.is_empty());

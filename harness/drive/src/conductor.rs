@@ -18,7 +18,7 @@ use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
 use vlab_judge::moment::{Cast, Tracker, percentage};
 use vlab_model::console;
-use vlab_model::history::{Observation, RunInfo, Source, What};
+use vlab_model::history::{HostsKind, Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
 
@@ -221,11 +221,10 @@ impl Conductor {
         self.note(now, Source::Harness, None, What::RunStarted(info));
         for host in self.score.scenario.clone().hosts.iter() {
             let kind = match host.kind {
-                HostKind::Vm => "vm",
-                HostKind::Simulated | HostKind::Auto => "simulated",
+                HostKind::Vm => HostsKind::Vm,
+                HostKind::Simulated | HostKind::Auto => HostsKind::Simulated,
             };
-            let what =
-                What::HostNamed { host: self.host_ids[host.index], name: host.name.clone(), kind: kind.to_owned() };
+            let what = What::HostNamed { host: self.host_ids[host.index], name: host.name.clone(), kind };
             self.note(now, Source::Harness, None, what);
         }
         self.wake(now);
@@ -281,7 +280,7 @@ impl Conductor {
     pub fn task_struck(&mut self, now: Timestamp, fault: &str, host: Option<Uuid>, detail: impl Into<String>) {
         let what = What::Fault {
             name: fault.to_owned(),
-            phase: FaultPhase::Effect.as_str().to_owned(),
+            phase: FaultPhase::Effect,
             inject: String::new(),
             host,
             cluster: None,
@@ -408,9 +407,9 @@ impl Conductor {
         self.user.has_looked()
     }
 
-    /// Writes the last line and gives the history away.
-    pub fn finish(mut self, now: Timestamp, verdict: &str) -> Vec<Observation> {
-        self.recorder.record(Source::Harness, None, now, What::RunFinished { verdict: verdict.to_owned() });
+    /// Writes the last line, which says how the run ended, and gives the history away.
+    pub fn finish(mut self, now: Timestamp, how: RunEnd) -> Vec<Observation> {
+        self.recorder.record(Source::Harness, None, now, What::RunFinished { how });
         self.recorder.into_observations()
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vlab_api::types::{ClusterValidationId, FinalizingStage, HostStage, HostValidationId, StepType};
 use vlab_history::rules::{Machine, RuleId, shown};
-use vlab_model::history::{Observation, What};
+use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::settings::Settings;
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
@@ -216,7 +216,7 @@ fn found(run: &Run<'_>) -> Found {
                 if !inject.is_empty() {
                     began.insert(name, inject);
                 }
-                if phase == "effect" {
+                if *phase == FaultPhase::Effect {
                     did.insert(name);
                 }
             }

@@ -258,7 +258,7 @@ fn resolve(fault: &Fault, cast: &Cast, present: &Present, seed: u64, stream: u64
 fn note(name: &str, phase: FaultPhase, detail: impl Into<String>) -> What {
     What::Fault {
         name: name.to_owned(),
-        phase: phase.as_str().to_owned(),
+        phase,
         inject: String::new(),
         host: None,
         cluster: None,
@@ -270,7 +270,7 @@ fn note(name: &str, phase: FaultPhase, detail: impl Into<String>) -> What {
 fn began(fault: &Fault, cast: &Cast, hit: &ResolvedTarget) -> Vec<What> {
     let line = |on: Option<&String>, in_cluster: Option<&String>, text: String| What::Fault {
         name: fault.name.clone(),
-        phase: FaultPhase::Begin.as_str().to_owned(),
+        phase: FaultPhase::Begin,
         inject: fault.kind.as_str().to_owned(),
         host: on.and_then(|n| cast.hosts.get(n)).copied(),
         cluster: in_cluster.and_then(|n| cast.clusters.get(n)).copied(),

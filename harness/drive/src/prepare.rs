@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use vlab_agents::HardwareProfile;
 use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
-use vlab_model::history::{RunInfo, Source};
+use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
 use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, Lasting, LoadError, Scenario, fault_row};
 use vlab_service::CoreConfig;
@@ -410,12 +410,12 @@ impl Prepared {
         self.scenario.hosts.iter().any(|host| host.kind == kind)
     }
 
-    /// What its hosts are: `simulated`, `vm`, `mixed`.
-    pub fn hosts_word(&self) -> &'static str {
+    /// What its hosts are.
+    pub fn hosts_kind(&self) -> HostsKind {
         match (self.has(HostKind::Vm), self.has(HostKind::Simulated)) {
-            (true, true) => "mixed",
-            (true, false) => "vm",
-            _ => "simulated",
+            (true, true) => HostsKind::Mixed,
+            (true, false) => HostsKind::Vm,
+            _ => HostsKind::Simulated,
         }
     }
 
@@ -431,8 +431,8 @@ impl Prepared {
             scenario: self.scenario.name.clone(),
             scenario_path: self.scenario.path.clone(),
             seed: self.seed,
-            service: self.target.to_string(),
-            hosts: self.hosts_word().to_owned(),
+            service: TargetKind::of(&self.target.to_string()),
+            hosts: self.hosts_kind(),
             time_profile: self.time_profile.clone(),
             virtual_time,
             vlab_version: VERSION.to_owned(),

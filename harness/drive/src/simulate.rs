@@ -19,7 +19,7 @@ use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{Observation, RunEnd, Source, What};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};
@@ -129,7 +129,7 @@ pub fn run(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
     let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let ending = simulated.ending.clone();
-    let how = if ending == Ending::Complete { "ended" } else { "cut short" };
+    let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
     let history = simulated.conductor.finish(simulated.now, how);
     let mut result = RunResult {
         version: RESULT_VERSION,
@@ -150,7 +150,7 @@ pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<Rule
     let score = prepared.score(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let ending = simulated.ending.clone();
-    (ending, simulated.conductor.finish(simulated.now, "ended"), simulated.fired)
+    (ending, simulated.conductor.finish(simulated.now, RunEnd::Ended), simulated.fired)
 }
 
 struct World {

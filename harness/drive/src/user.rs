@@ -23,7 +23,7 @@ use vlab_api::types::{
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Change, Merged, Told, told};
 use vlab_judge::moment::{Cast, Tracker};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{HostMoment, Observation, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 
 /// Connection on which the user acts.
@@ -270,7 +270,7 @@ impl User {
     /// Takes in what was observed by anybody. The cast must have taken it in first.
     pub fn observe(&mut self, now: Timestamp, cast: &Cast, observation: &Observation) {
         match &observation.what {
-            What::HostDid { host, what } if what == "registered" => {
+            What::HostDid { host, what: HostMoment::Registered } => {
                 if let Some(&index) = self.host_index.get(host) {
                     self.hosts[index].registered = true;
                     self.want_role(index);
@@ -437,7 +437,7 @@ impl User {
             // Done to the machine: nobody is asked.
             let host = self.hosts[*host].id;
             self.boots.push(host);
-            let action = ActionKind::BootDiscovery.as_str().to_owned();
+            let action = UserVerb::BootDiscovery;
             let what = What::UserAction { action, subject: Some(host), status: 200, reason: String::new() };
             self.seen.push(Seen { source: Source::Harness, service_time: None, what });
             return;
@@ -648,17 +648,17 @@ impl User {
     }
 
     /// Name of the task in the history, what it is done to, and the status with which it may be refused.
-    fn describe(&self, task: &UserTask) -> (String, Option<Uuid>, Option<u16>) {
+    fn describe(&self, task: &UserTask) -> (UserVerb, Option<Uuid>, Option<u16>) {
         match task {
-            UserTask::CreateCluster(index) => ("create-cluster".to_owned(), self.clusters[*index].id, None),
-            UserTask::CreateInfraEnv(POOL) => ("create-infra-env".to_owned(), None, self.scenario.infra_env.refused),
+            UserTask::CreateCluster(index) => (UserVerb::CreateCluster, self.clusters[*index].id, None),
+            UserTask::CreateInfraEnv(POOL) => (UserVerb::CreateInfraEnv, None, self.scenario.infra_env.refused),
             UserTask::CreateInfraEnv(index) => {
-                ("create-infra-env".to_owned(), self.clusters[*index].id, self.scenario.infra_env.refused)
+                (UserVerb::CreateInfraEnv, self.clusters[*index].id, self.scenario.infra_env.refused)
             }
-            UserTask::FetchImage(POOL) => ("fetch-image".to_owned(), None, None),
-            UserTask::FetchImage(index) => ("fetch-image".to_owned(), self.clusters[*index].id, None),
-            UserTask::SetRole { host } => ("set-role".to_owned(), Some(self.hosts[*host].id), None),
-            UserTask::Install(index) => ("install".to_owned(), self.clusters[*index].id, None),
+            UserTask::FetchImage(POOL) => (UserVerb::FetchImage, None, None),
+            UserTask::FetchImage(index) => (UserVerb::FetchImage, self.clusters[*index].id, None),
+            UserTask::SetRole { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
+            UserTask::Install(index) => (UserVerb::Install, self.clusters[*index].id, None),
             UserTask::Action(index, host) => {
                 let action = &self.scenario.actions[*index];
                 let cluster = action
@@ -667,7 +667,7 @@ impl User {
                     .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
                     .and_then(|c| self.clusters[c].id);
                 let subject = host.map(|h| self.hosts[h].id).or(cluster);
-                (action.kind.as_str().to_owned(), subject, action.refused)
+                (action.kind.into(), subject, action.refused)
             }
         }
     }

@@ -13,7 +13,7 @@ use vlab_drive::conductor::Ending;
 use vlab_drive::prepare::{Choices, Nowhere, prepare};
 use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{Observation, RunEnd, Source, What};
 use vlab_scenario::Catalogue;
 
 fn looked_at(scenario: &str, seed: u64) -> Vec<Observation> {
@@ -25,7 +25,7 @@ fn looked_at(scenario: &str, seed: u64) -> Vec<Observation> {
     (score.state_source, score.look_every) = (Source::Poll, Duration::from_secs(1));
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     assert_eq!(simulated.ending, Ending::Complete);
-    simulated.conductor.finish(simulated.now, "ended")
+    simulated.conductor.finish(simulated.now, RunEnd::Ended)
 }
 
 /// What each host and cluster went through, by those sources: statuses, stages, stages of finalizing.
@@ -77,6 +77,6 @@ fn a_watched_database_needs_no_events() {
     let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(1), ..Choices::default() }, &Nowhere).unwrap();
     let score = prepared.score(prepared.info("watched", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let history = simulated.conductor.finish(simulated.now, "ended");
+    let history = simulated.conductor.finish(simulated.now, RunEnd::Ended);
     assert_eq!(lines(&history, &[Source::Events]), BTreeMap::new());
 }

@@ -12,6 +12,7 @@ use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
 use vlab_judge::verdict::{Judgement, judge};
+use vlab_model::history::RunEnd;
 use vlab_model::pivot::{MULTI_NODE, PivotMoment, SINGLE_NODE};
 use vlab_scenario::{Catalogue, Pivot, PivotOrder};
 
@@ -27,7 +28,7 @@ fn run(scenario: &str, pivot: Pivot, mutation: Option<Mutation>) -> Judgement {
     let mut score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     score.mutation = mutation;
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let history = simulated.conductor.finish(simulated.now, "ended");
+    let history = simulated.conductor.finish(simulated.now, RunEnd::Ended);
     judge(&prepared.scenario, prepared.clock_scale, &history)
 }
 

@@ -11,7 +11,7 @@ use vlab_drive::conductor::Ending;
 use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
 use vlab_drive::simulate::{as_lines, simulate};
 use vlab_history::Recorder;
-use vlab_model::history::Observation;
+use vlab_model::history::{Observation, RunEnd};
 use vlab_scenario::Catalogue;
 
 fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
@@ -26,7 +26,7 @@ fn run(prepared: &Prepared) -> (Ending, Vec<Observation>, u64) {
     let score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let requests = simulated.requests;
-    (simulated.ending, simulated.conductor.finish(simulated.now, "ended"), requests)
+    (simulated.ending, simulated.conductor.finish(simulated.now, RunEnd::Ended), requests)
 }
 
 fn lines(scenario: &str, seed: u64, time_profile: &str) -> String {

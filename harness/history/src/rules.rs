@@ -17,7 +17,7 @@ use vlab_api::types::{
     ClusterStatus, ClusterValidationId, FinalizingStage, HostRole, HostStage, HostStatus, HostValidationId, LogsState,
 };
 use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{FaultPhase, HostMoment, Observation, Source, UserVerb, What};
 use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState};
 use vlab_model::machine::{Guard, Rule};
 use vlab_model::settings::Settings;
@@ -256,17 +256,52 @@ struct ClusterNow {
     looked: bool,
 }
 
-/// Things that were done or told, by whom they are about, with their times.
+/// Something that was done or told and that rules are asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Clue {
+    /// The user cancelled the installation.
+    Cancel,
+    /// The user reset it.
+    Reset,
+    /// The user gave the host back to the pool.
+    Unbind,
+    /// The user bound the host.
+    Bind,
+    /// The user installed a host of day 2.
+    InstallHost,
+    /// The host asked to be registered.
+    Register,
+    /// The service says that the host lost its medium.
+    Media,
+    /// The command of the installation failed on the host.
+    InstallFailed,
+}
+
+impl Clue {
+    /// What the user's deed tells; `None` for those that no rule is about.
+    fn of(verb: &UserVerb) -> Option<Self> {
+        Some(match verb {
+            UserVerb::Cancel => Self::Cancel,
+            UserVerb::Reset => Self::Reset,
+            UserVerb::Unbind => Self::Unbind,
+            UserVerb::Bind => Self::Bind,
+            UserVerb::InstallHost => Self::InstallHost,
+            _ => return None,
+        })
+    }
+}
+
+/// The clues, by whom they are about, with their times.
 #[derive(Default)]
-struct Evidence(BTreeMap<(Uuid, &'static str), Vec<Timestamp>>);
+struct Evidence(BTreeMap<(Uuid, Clue), Vec<Timestamp>>);
 
 impl Evidence {
-    fn add(&mut self, subject: Uuid, what: &'static str, at: Timestamp) {
-        self.0.entry((subject, what)).or_default().push(at);
+    fn add(&mut self, subject: Uuid, clue: Clue, at: Timestamp) {
+        self.0.entry((subject, clue)).or_default().push(at);
     }
 
-    fn near(&self, subject: Uuid, what: &'static str, at: Timestamp, before: Duration, after: Duration) -> bool {
-        self.0.get(&(subject, what)).is_some_and(|times| {
+    fn near(&self, subject: Uuid, clue: Clue, at: Timestamp, before: Duration, after: Duration) -> bool {
+        self.0.get(&(subject, clue)).is_some_and(|times| {
             times.iter().any(|t| if *t < at { at.since(*t) <= before } else { t.since(at) <= after })
         })
     }
@@ -292,11 +327,11 @@ fn stopped(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     let mut stopped = Vec::new();
     for o in history {
         let What::Fault { name, phase, inject, .. } = &o.what else { continue };
-        match phase.as_str() {
-            "begin" if ["service-", "postgres-"].iter().any(|kind| inject.starts_with(kind)) => {
+        match phase {
+            FaultPhase::Begin if ["service-", "postgres-"].iter().any(|kind| inject.starts_with(kind)) => {
                 begun.insert(name, o.at());
             }
-            "end" => stopped.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at()))),
+            FaultPhase::End => stopped.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at()))),
             _ => {}
         }
     }
@@ -311,24 +346,20 @@ impl<'a> Reader<'a> {
         for o in history {
             match &o.what {
                 What::UserAction { action, subject: Some(subject), status, .. } if (200..300).contains(status) => {
-                    for known in ["cancel", "reset", "unbind", "bind", "install-host", "reset-host"] {
-                        if action == known {
-                            evidence.add(*subject, known, o.at());
-                        }
+                    if let Some(clue) = Clue::of(action) {
+                        evidence.add(*subject, clue, o.at());
                     }
                 }
-                What::HostDid { host, what }
-                    if what == "registered"
-                        || what == "registered-without-command"
-                        || what.starts_with("registration-refused") =>
-                {
-                    evidence.add(*host, "register", o.at());
-                }
+                What::HostDid {
+                    host,
+                    what:
+                        HostMoment::Registered | HostMoment::RegisteredWithoutCommand | HostMoment::RegistrationRefused(_),
+                } => evidence.add(*host, Clue::Register, o.at()),
                 What::Event { name, host: Some(host), .. } if name == "host_media_disconnected" => {
-                    evidence.add(*host, "media", o.at());
+                    evidence.add(*host, Clue::Media, o.at());
                 }
                 What::Step { host, step_type, answered: Some(code), .. } if step_type == "install" && *code != 0 => {
-                    evidence.add(*host, "install-failed", o.at());
+                    evidence.add(*host, Clue::InstallFailed, o.at());
                 }
                 _ => {}
             }
@@ -523,8 +554,8 @@ impl<'a> Reader<'a> {
         let unbound = if from.is_none() { now.cluster.is_none() } else { before.cluster.is_none() };
         let (machine, table) = machine_of(unbound);
         let source = from.map_or(HostState::Initial, HostState::At);
-        let by_user = |what: &'static str| {
-            let near = |subject: Uuid| self.evidence.near(subject, what, at, BEFORE, AFTER);
+        let by_user = |clue: Clue| {
+            let near = |subject: Uuid| self.evidence.near(subject, clue, at, BEFORE, AFTER);
             near(id) || before.cluster.is_some_and(near)
         };
         let mut happened: Vec<HostEvent> = Vec::new();
@@ -534,15 +565,15 @@ impl<'a> Reader<'a> {
             }
         };
         add(HostEvent::HostProgressChanged, reported);
-        add(HostEvent::RegisterHost, from.is_none() || self.evidence.near(id, "register", at, BEFORE, AFTER));
-        add(HostEvent::CancelInstallation, by_user("cancel"));
-        add(HostEvent::ResettingPendingUserAction, by_user("reset") || by_user("reset-host"));
-        add(HostEvent::UnbindHost, by_user("unbind"));
-        add(HostEvent::BindHost, by_user("bind"));
-        add(HostEvent::InstallHost, by_user("install-host"));
-        add(HostEvent::MediaDisconnect, self.evidence.near(id, "media", at, BEFORE, AFTER));
+        add(HostEvent::RegisterHost, from.is_none() || self.evidence.near(id, Clue::Register, at, BEFORE, AFTER));
+        add(HostEvent::CancelInstallation, by_user(Clue::Cancel));
+        add(HostEvent::ResettingPendingUserAction, by_user(Clue::Reset));
+        add(HostEvent::UnbindHost, by_user(Clue::Unbind));
+        add(HostEvent::BindHost, by_user(Clue::Bind));
+        add(HostEvent::InstallHost, by_user(Clue::InstallHost));
+        add(HostEvent::MediaDisconnect, self.evidence.near(id, Clue::Media, at, BEFORE, AFTER));
         // The host says so first, then the service hears it.
-        add(HostEvent::HostInstallationFailed, self.evidence.near(id, "install-failed", at, AFTER, BEFORE));
+        add(HostEvent::HostInstallationFailed, self.evidence.near(id, Clue::InstallFailed, at, AFTER, BEFORE));
         let condition = |c: HostCond| self.host_condition(c, before, now, at);
         let mut found = BTreeSet::new();
         for event in happened {
@@ -773,11 +804,11 @@ impl<'a> Reader<'a> {
     ) -> Vec<usize> {
         let condition = |c: ClusterCond| self.cluster_condition(c, id, now, since, at);
         let of = |event| candidates(cluster::RULES, event, from, to, &condition);
-        let by_user = |what: &'static str| self.evidence.near(id, what, at, BEFORE, AFTER);
-        if by_user("cancel") && !of(ClusterEvent::CancelInstallation).is_empty() {
+        let by_user = |clue: Clue| self.evidence.near(id, clue, at, BEFORE, AFTER);
+        if by_user(Clue::Cancel) && !of(ClusterEvent::CancelInstallation).is_empty() {
             return of(ClusterEvent::CancelInstallation);
         }
-        if by_user("reset") && !of(ClusterEvent::ResetCluster).is_empty() {
+        if by_user(Clue::Reset) && !of(ClusterEvent::ResetCluster).is_empty() {
             return of(ClusterEvent::ResetCluster);
         }
         let found = of(ClusterEvent::RefreshStatus);
@@ -896,11 +927,11 @@ impl<'a> Reader<'a> {
                         cluster::RULES.iter().enumerate().filter(|(_, r)| warns(r)).map(|(i, _)| i).collect();
                     self.note(Machine::Cluster, &found, o.seq);
                 }
-                What::HostDid { host, what } if what == "registered" || what.starts_with("registration-refused") => {
+                What::HostDid { host, what: HostMoment::Registered | HostMoment::RegistrationRefused(_) } => {
                     self.in_place(*host, HostEvent::RegisterHost, o);
                 }
-                What::UserAction { action, subject: Some(cluster), status, .. }
-                    if action == "cancel" && (200..300).contains(status) =>
+                What::UserAction { action: UserVerb::Cancel, subject: Some(cluster), status, .. }
+                    if (200..300).contains(status) =>
                 {
                     for host in self.hosts.keys().copied().collect::<Vec<_>>() {
                         if self.past(host, o.at()).is_some_and(|p| p.cluster == Some(*cluster)) {

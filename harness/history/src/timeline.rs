@@ -226,7 +226,7 @@ fn host_thing(what: &What, wanted: Uuid) -> Option<String> {
                 if *cached { " (same as before, not sent)" } else { "" }
             ),
         ),
-        What::HostDid { host, what } => (host, what.clone()),
+        What::HostDid { host, what } => (host, what.to_string()),
         What::InCluster { host: Some(host), what, .. } => (host, format!("in the cluster: {what}")),
         _ => return None,
     };
@@ -242,6 +242,8 @@ fn serde_word(value: &impl serde::Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vlab_model::history::HostMoment;
+
     use super::*;
     use crate::Recorder;
 
@@ -305,8 +307,8 @@ mod tests {
         let (host, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut r = Recorder::new(None);
         for n in 0..20 {
-            r.record(Source::Hosts, None, at(n), What::HostDid { host, what: format!("thing {n}") });
-            r.record(Source::Hosts, None, at(n), What::HostDid { host: other, what: "else".into() });
+            r.record(Source::Hosts, None, at(n), What::HostDid { host, what: HostMoment::Other(format!("thing {n}")) });
+            r.record(Source::Hosts, None, at(n), What::HostDid { host: other, what: HostMoment::Registered });
         }
         let history = r.into_observations();
         let things = Timeline::new(&history).last_things(host, 10, None);

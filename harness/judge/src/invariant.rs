@@ -7,9 +7,8 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, StepType};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{ClusterMoment, HostMoment, Observation, Source, What};
 use vlab_model::machine::Rule;
-use vlab_model::pivot::{BOOTKUBE_DONE, CONTROLLER_READY, ETCD_BOOTSTRAP_DONE, NODE_READY};
 use vlab_model::stages::{self, StageRole};
 use vlab_model::{cluster, host};
 
@@ -81,13 +80,17 @@ pub struct InvariantResult {
     pub checked: usize,
 }
 
-/// `HostDid` of a host that has started its installer, and of one whose installer has ended.
-pub const INSTALLER_STARTED: &str = "installer-started";
-/// See [`INSTALLER_STARTED`].
-pub const INSTALLER_ENDED: &str = "installer-ended";
-/// `HostDid` after which no installer runs on the host: it came to its end, it was stopped, or the machine went down.
-const NO_INSTALLER: &[&str] =
-    &[INSTALLER_ENDED, "installer-stopped", "rebooting", "powered-on", "booted-discovery", "booted-installed-os"];
+/// Does no installer run on the host after that? It was stopped, or the machine went down.
+fn ends_installer(what: &HostMoment) -> bool {
+    matches!(
+        what,
+        HostMoment::InstallerStopped
+            | HostMoment::Rebooting
+            | HostMoment::PoweredOn
+            | HostMoment::BootedDiscovery
+            | HostMoment::BootedInstalledOs
+    )
+}
 
 /// A violation's text is kept for so many of them; the rest is counted.
 const KEPT_DETAILS: usize = 20;
@@ -590,11 +593,11 @@ impl Checker {
                 self.clusters[cluster].total = *total;
             }
             What::InCluster { cluster, host, what } => {
-                let inside = match what.as_str() {
-                    NODE_READY => Inside::NodeReady,
-                    BOOTKUBE_DONE => Inside::BootkubeDone,
-                    ETCD_BOOTSTRAP_DONE => Inside::EtcdBootstrapDone,
-                    CONTROLLER_READY => Inside::ControllerReady,
+                let inside = match what {
+                    ClusterMoment::NodeReady => Inside::NodeReady,
+                    ClusterMoment::BootkubeDone => Inside::BootkubeDone,
+                    ClusterMoment::EtcdBootstrapDone => Inside::EtcdBootstrapDone,
+                    ClusterMoment::ControllerReady => Inside::ControllerReady,
                     _ => return,
                 };
                 let cluster = self.cluster(*cluster);
@@ -604,7 +607,7 @@ impl Checker {
                     line.inside.push((inside, host, moment));
                 }
             }
-            What::HostDid { host, what } if what == INSTALLER_STARTED => {
+            What::HostDid { host, what: HostMoment::InstallerStarted } => {
                 let host = self.host(*host);
                 let running = self.hosts[host].installer_running;
                 self.check(Id::I4, moment.seq, !running, |c| {
@@ -612,7 +615,7 @@ impl Checker {
                 });
                 self.hosts[host].installer_running = true;
             }
-            What::HostDid { host, what } if NO_INSTALLER.contains(&what.as_str()) => {
+            What::HostDid { host, what } if ends_installer(what) => {
                 let host = self.host(*host);
                 self.hosts[host].installer_running = false;
             }
@@ -1071,11 +1074,11 @@ mod tests {
             let what = What::HostStage { host: id(host), from, to: Some(to), info: String::new(), percentage: 1 };
             self.say(Source::Database, what);
         }
-        fn inside(&mut self, what: &str, host: Option<usize>) {
-            self.say(Source::Hosts, What::InCluster { cluster: C, host: host.map(id), what: what.to_owned() });
+        fn inside(&mut self, what: ClusterMoment, host: Option<usize>) {
+            self.say(Source::Hosts, What::InCluster { cluster: C, host: host.map(id), what });
         }
-        fn did(&mut self, host: usize, what: &str) {
-            self.say(Source::Hosts, What::HostDid { host: id(host), what: what.to_owned() });
+        fn did(&mut self, host: usize, what: HostMoment) {
+            self.say(Source::Hosts, What::HostDid { host: id(host), what });
         }
         fn total(&mut self, total: i64) {
             self.say(Source::Database, What::ClusterProgress { cluster: C, total });
@@ -1107,7 +1110,7 @@ mod tests {
         s.cluster(ClusterStatus::Installing);
         for host in 0..5 {
             s.host(host, HostStatus::Installing);
-            s.did(host, INSTALLER_STARTED);
+            s.did(host, HostMoment::InstallerStarted);
             s.stage(host, HostStage::StartingInstallation);
             s.host(host, HostStatus::InstallingInProgress);
             s.stage(host, HostStage::WritingImageToDisk);
@@ -1119,16 +1122,16 @@ mod tests {
     fn until_bootstrap_reboots(s: &mut Story) {
         s.stage(2, HostStage::WaitingForControlPlane);
         for master in 0..2 {
-            s.did(master, INSTALLER_ENDED);
+            s.did(master, HostMoment::InstallerStopped);
             s.stage(master, HostStage::Rebooting);
             s.stage(master, HostStage::Configuring);
-            s.inside(NODE_READY, Some(master));
+            s.inside(ClusterMoment::NodeReady, Some(master));
         }
         s.stage(2, HostStage::WaitingForBootkube);
-        s.inside(BOOTKUBE_DONE, None);
-        s.inside(ETCD_BOOTSTRAP_DONE, None);
+        s.inside(ClusterMoment::BootkubeDone, None);
+        s.inside(ClusterMoment::EtcdBootstrapDone, None);
         s.stage(2, HostStage::WaitingForController);
-        s.inside(CONTROLLER_READY, None);
+        s.inside(ClusterMoment::ControllerReady, None);
         s.stage(2, HostStage::Rebooting);
     }
 
@@ -1252,19 +1255,18 @@ mod tests {
     #[test]
     fn i4_wants_one_installer() {
         let mut s = until_installing();
-        s.did(0, INSTALLER_STARTED);
+        s.did(0, HostMoment::InstallerStarted);
         assert_only(&s, "I4", "while another one ran");
     }
 
     #[rstest::rstest]
-    #[case(INSTALLER_ENDED)]
-    #[case("installer-stopped")]
-    #[case("rebooting")]
-    #[case("booted-discovery")]
-    fn i4_lets_an_installer_start_again_when_none_runs(#[case] between: &str) {
+    #[case(HostMoment::InstallerStopped)]
+    #[case(HostMoment::Rebooting)]
+    #[case(HostMoment::BootedDiscovery)]
+    fn i4_lets_an_installer_start_again_when_none_runs(#[case] between: HostMoment) {
         let mut s = until_installing();
         s.did(0, between);
-        s.did(0, INSTALLER_STARTED);
+        s.did(0, HostMoment::InstallerStarted);
         assert_eq!(violations(&s), []);
     }
 
@@ -1284,14 +1286,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case(NODE_READY, "2 other masters are ready")]
-    #[case(BOOTKUBE_DONE, "bootkube is done")]
-    #[case(ETCD_BOOTSTRAP_DONE, "left etcd")]
-    #[case(CONTROLLER_READY, "the controller is ready")]
-    fn i6_wants_everything_before_the_pivot(#[case] missing: &str, #[case] says: &str) {
+    #[case(ClusterMoment::NodeReady, "2 other masters are ready")]
+    #[case(ClusterMoment::BootkubeDone, "bootkube is done")]
+    #[case(ClusterMoment::EtcdBootstrapDone, "left etcd")]
+    #[case(ClusterMoment::ControllerReady, "the controller is ready")]
+    fn i6_wants_everything_before_the_pivot(#[case] missing: ClusterMoment, #[case] says: &str) {
         let mut s = good();
         let at =
-            s.lines.iter().position(|o| matches!(&o.what, What::InCluster { what, .. } if what == missing)).unwrap();
+            s.lines.iter().position(|o| matches!(&o.what, What::InCluster { what, .. } if *what == missing)).unwrap();
         let end = s.lines.len() as i64;
         s.lines[at].seq = end as u64 - 1;
         s.lines[at].harness_time = Timestamp::from_secs(1_000 + end);
@@ -1304,7 +1306,7 @@ mod tests {
         let at = s
             .lines
             .iter()
-            .position(|o| matches!(&o.what, What::InCluster { what, .. } if what == BOOTKUBE_DONE))
+            .position(|o| matches!(&o.what, What::InCluster { what: ClusterMoment::BootkubeDone, .. }))
             .unwrap();
         let late = s.lines.remove(at);
         s.lines.push(late);

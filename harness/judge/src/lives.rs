@@ -29,22 +29,21 @@ pub fn lives(history: &[Observation]) -> BTreeMap<&str, Life> {
         let What::Fault { name, phase, detail, host, .. } = &observation.what else { continue };
         let life = lives.entry(name).or_default();
         let at = observation.at();
-        match FaultPhase::from_word(phase) {
-            Some(FaultPhase::Begin) => {
+        match phase {
+            FaultPhase::Begin => {
                 life.began.get_or_insert((at, observation.seq));
                 life.hit.push(detail.clone());
                 life.spared.extend(host);
             }
-            Some(FaultPhase::Effect) => {
+            FaultPhase::Effect => {
                 life.effect.get_or_insert((at, detail.clone()));
                 if let Some(host) = host {
                     life.spared.remove(host);
                 }
             }
-            Some(FaultPhase::End) => {
+            FaultPhase::End => {
                 life.ended.get_or_insert((at, detail.clone()));
             }
-            None => {}
         }
     }
     lives

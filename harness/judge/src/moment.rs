@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
-use vlab_model::history::{Observation, Source, What};
-use vlab_scenario::{ActionKind, Moment, Quantity, RoleName, Seen, Subject};
+use vlab_model::history::{Observation, Source, UserVerb, What};
+use vlab_scenario::{Moment, Quantity, RoleName, Seen, Subject};
 
 /// Who is who: ids of the scenario's hosts and clusters, and the roles that hosts have.
 #[derive(Clone, Debug, Default)]
@@ -241,7 +241,7 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
         {
             Some(Some(*cluster))
         }
-        (Seen::Action(kind), What::UserAction { action, subject, .. }) if action == action_name(*kind) => {
+        (Seen::Action(kind), What::UserAction { action, subject, .. }) if *action == UserVerb::from(*kind) => {
             Some(*subject)
         }
         (Seen::Progress { stage, percent }, What::HostStage { host, to: Some(to), info, .. })
@@ -253,12 +253,14 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
             Some(Some(*host))
         }
         (Seen::Fault { name: wanted, phase: wanted_phase }, What::Fault { name, phase, host, cluster, .. })
-            if name == wanted && phase == wanted_phase.as_str() =>
+            if name == wanted && phase == wanted_phase =>
         {
             Some(host.or(*cluster))
         }
-        (Seen::Did(wanted), What::HostDid { host, what }) if what == wanted => Some(Some(*host)),
-        (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what == wanted => Some(host.or(Some(*cluster))),
+        (Seen::Did(wanted), What::HostDid { host, what }) if what.word() == *wanted => Some(Some(*host)),
+        (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what.word() == *wanted => {
+            Some(host.or(Some(*cluster)))
+        }
         _ => None,
     }
 }
@@ -268,15 +270,11 @@ pub fn percentage(info: &str) -> Option<u32> {
     info.strip_suffix('%')?.trim().parse().ok()
 }
 
-/// Name under which the driver records an action of the user.
-pub fn action_name(kind: ActionKind) -> &'static str {
-    kind.as_str()
-}
-
 #[cfg(test)]
 mod tests {
     use vlab_api::types::HostStatus;
     use vlab_history::Recorder;
+    use vlab_model::history::HostsKind;
 
     use super::*;
 
@@ -303,7 +301,7 @@ mod tests {
                 Source::Harness,
                 None,
                 at(0),
-                What::HostNamed { host, name: name.into(), kind: "simulated".into() },
+                What::HostNamed { host, name: name.into(), kind: HostsKind::Simulated },
             );
         }
         (r, a, b, c)

@@ -10,7 +10,7 @@ use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, Step};
 use vlab_model::console::{self, Blame};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{HostsKind, MachineMoment, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
     Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, fault_row,
@@ -651,7 +651,7 @@ impl Judge<'_> {
     /// user does on the plain way (create, set roles, install) must succeed in the end.
     fn refused_actions(&self) -> Vec<CheckResult> {
         let mut checks = Vec::new();
-        let deeds: Vec<(&Observation, &String, &Option<Uuid>, u16, &String)> = self
+        let deeds: Vec<(&Observation, &UserVerb, &Option<Uuid>, u16, &String)> = self
             .history
             .iter()
             .filter_map(|o| match &o.what {
@@ -662,9 +662,9 @@ impl Judge<'_> {
         let good = |status: u16| (200..300).contains(&status);
         let mut told = BTreeSet::new();
         for (o, action, subject, status, reason) in &deeds {
-            let of_image = self.scenario.infra_env.refused.filter(|_| action.as_str() == "create-infra-env");
+            let of_image = self.scenario.infra_env.refused.filter(|_| **action == UserVerb::CreateInfraEnv);
             let acts = self.scenario.actions.iter().find(|a| {
-                a.kind.as_str() == action.as_str()
+                UserVerb::from(a.kind) == **action
                     && a.refused.is_some()
                     && subject.is_none_or(|s| {
                         a.hosts.iter().any(|h| self.cast.hosts.get(h) == Some(&s))
@@ -747,7 +747,7 @@ impl Judge<'_> {
         let mut by_fault: BTreeSet<(Uuid, &str)> = BTreeSet::new();
         for observation in self.history {
             match &observation.what {
-                What::HostNamed { name, kind, .. } if kind == "vm" => {
+                What::HostNamed { name, kind: HostsKind::Vm, .. } => {
                     found.entry(name).or_default();
                 }
                 What::Fault { name, host: Some(host), .. } => {
@@ -860,8 +860,8 @@ impl Judge<'_> {
             add("start to ready", Some(cluster.name.clone()), ready, budgets.ready);
             let id = self.cast.clusters.get(&cluster.name);
             let asked = self.history.iter().find_map(|o| match &o.what {
-                What::UserAction { action, subject, status, .. }
-                    if action == "install" && subject.as_ref() == id && (200..300).contains(status) =>
+                What::UserAction { action: UserVerb::Install, subject, status, .. }
+                    if subject.as_ref() == id && (200..300).contains(status) =>
                 {
                     Some(o.at())
                 }
@@ -874,7 +874,7 @@ impl Judge<'_> {
             }
         }
         let machine_on = self.history.iter().find_map(|o| match &o.what {
-            What::Machine { did, .. } if did == "started" => Some(o.at()),
+            What::Machine { did: MachineMoment::Started, .. } => Some(o.at()),
             _ => None,
         });
         if let Some(machine_on) = machine_on {
@@ -1067,12 +1067,12 @@ mod tests {
             recorder.record(source, None, Timestamp::from_secs(1), what);
         };
         for (id, name) in [(1, "m-0"), (2, "m-1")] {
-            let (host, name, kind) = (Uuid::from_u128(id), name.to_owned(), "vm".to_owned());
+            let (host, name, kind) = (Uuid::from_u128(id), name.to_owned(), HostsKind::Vm);
             see(Source::Harness, What::HostNamed { host, name, kind });
         }
         let begins = What::Fault {
             name: "it".into(),
-            phase: FaultPhase::Begin.as_str().into(),
+            phase: FaultPhase::Begin,
             inject: inject.into(),
             host: Some(Uuid::from_u128(if hit == "m-0" { 1 } else { 2 })),
             cluster: None,

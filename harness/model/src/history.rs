@@ -12,6 +12,10 @@ use vlab_api::types::{
 
 use crate::validation::ValidationStatus;
 
+mod words;
+
+pub use words::{ClusterMoment, FaultPhase, HostMoment, HostsKind, MachineMoment, RunEnd, TargetKind, UserVerb};
+
 /// Version of the format. Raised when the meaning of a member changes; new optional members do not raise it.
 pub const HISTORY_VERSION: u32 = 1;
 
@@ -74,8 +78,9 @@ pub enum What {
     RunStarted(RunInfo),
     /// Last line of a history whose run was not killed.
     RunFinished {
-        /// `passed`, `failed`, `inconclusive`.
-        verdict: String,
+        /// How. In the file the member has the name that it had when it was meant for something else.
+        #[serde(rename = "verdict")]
+        how: RunEnd,
     },
     /// A cluster is known by this name in the scenario.
     ClusterNamed {
@@ -93,8 +98,8 @@ pub enum What {
         host: Uuid,
         /// Name in the scenario, for example `master-0`.
         name: String,
-        /// `simulated` or `vm`.
-        kind: String,
+        /// What it is.
+        kind: HostsKind,
     },
     /// A host's status changed; `from` is `None` when it registered for the first time.
     HostStatus {
@@ -225,27 +230,26 @@ pub enum What {
         /// The answer was identical to the last one and was not sent (the agent's reply cache).
         cached: bool,
     },
-    /// Something that happened on a host and that the service does not see, for example `registered`, `booted-installed-os`,
-    /// `frozen` (the agent got 404 and stopped for good).
+    /// Something that happened on a host and that the service does not see.
     HostDid {
         /// Host.
         host: Uuid,
         /// What.
-        what: String,
+        what: HostMoment,
     },
-    /// Something that happened inside the cluster that is being installed, for example `bootkube-done`, `node-ready`.
+    /// Something that happened inside the cluster that is being installed.
     InCluster {
         /// Cluster.
         cluster: Uuid,
         /// Host it concerns.
         host: Option<Uuid>,
         /// What.
-        what: String,
+        what: ClusterMoment,
     },
     /// The user did something through the API.
     UserAction {
-        /// For example `create-cluster`, `set-vips`, `install`.
-        action: String,
+        /// What.
+        action: UserVerb,
         /// What it was done to.
         subject: Option<Uuid>,
         /// HTTP status of the answer; 0 when there was none.
@@ -257,8 +261,8 @@ pub enum What {
     Fault {
         /// Name in the scenario.
         name: String,
-        /// `begin`, `effect`, `end`.
-        phase: String,
+        /// Which of these.
+        phase: FaultPhase,
         /// Its kind, at the begin.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         inject: String,
@@ -286,8 +290,8 @@ pub enum What {
     Machine {
         /// Name of the host in the scenario.
         machine: String,
-        /// For example `started`, `stopped`, `rebooted`, `io-error`.
-        did: String,
+        /// What.
+        did: MachineMoment,
         /// For example `failed` (its QEMU was killed), `shutdown`.
         detail: String,
     },
@@ -309,10 +313,10 @@ pub struct RunInfo {
     pub scenario_path: String,
     /// Seed of all random choices.
     pub seed: u64,
-    /// `simulated`, `process`, `container`, `remote`.
-    pub service: String,
-    /// `simulated`, `vm`, `mixed`.
-    pub hosts: String,
+    /// What the service under test is.
+    pub service: TargetKind,
+    /// What the hosts are.
+    pub hosts: HostsKind,
     /// Name of the time profile.
     pub time_profile: String,
     /// Clock is virtual.

@@ -11,26 +11,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 
-use crate::history::{Observation, What};
-
-/// `InCluster`: bootkube was started (`host` is the bootstrap).
-pub const BOOTKUBE_STARTED: &str = "bootkube-started";
-/// `InCluster`: the temporary control plane answers.
-pub const TEMPORARY_CONTROL_PLANE_UP: &str = "temporary-control-plane-up";
-/// `InCluster`: etcd has fewer members up than it needs (`host`: the one that is missing, where that is known).
-pub const ETCD_QUORUM_LOST: &str = "etcd-quorum-lost";
-/// `InCluster`: and has enough again.
-pub const ETCD_QUORUM_BACK: &str = "etcd-quorum-back";
-/// `InCluster`: a node of the cluster is ready (`host` says which).
-pub const NODE_READY: &str = "node-ready";
-/// `InCluster`: bootkube has done its work.
-pub const BOOTKUBE_DONE: &str = "bootkube-done";
-/// `InCluster`: the bootstrap's member has left etcd.
-pub const ETCD_BOOTSTRAP_DONE: &str = "etcd-bootstrap-done";
-/// `InCluster`: the controller is ready.
-pub const CONTROLLER_READY: &str = "controller-ready";
-/// `HostDid`: the machine goes down to come up again.
-pub const REBOOTING: &str = "rebooting";
+use crate::history::{ClusterMoment, HostMoment, Observation, What};
 
 /// A moment of a pivot. The interval from the one before it is the stage of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -155,12 +136,12 @@ pub fn pivots(history: &[Observation]) -> BTreeMap<Uuid, Pivot> {
     for o in history {
         let came = |host| Came { at: o.at(), seq: o.seq, host };
         match &o.what {
-            What::HostDid { host, what } if what == REBOOTING => {
+            What::HostDid { host, what: HostMoment::Rebooting } => {
                 for pivot in pivots.values_mut().filter(|p| p.bootstrap == Some(*host)) {
                     pivot.saw(BootstrapReboot, came(Some(*host)));
                 }
             }
-            What::InCluster { cluster, host, what } if what == BOOTKUBE_STARTED => {
+            What::InCluster { cluster, host, what: ClusterMoment::BootkubeStarted } => {
                 // Another start is another installation: what came before is over.
                 let mut pivot = Pivot::new(*cluster, *host);
                 pivot.saw(BootkubeStarted, came(*host));
@@ -169,20 +150,24 @@ pub fn pivots(history: &[Observation]) -> BTreeMap<Uuid, Pivot> {
             }
             What::InCluster { cluster, host, what } => {
                 // Something came of it without bootkube: that is a finding, and no reason to see nothing.
-                let known = [TEMPORARY_CONTROL_PLANE_UP, BOOTKUBE_DONE, ETCD_BOOTSTRAP_DONE];
-                if known.contains(&what.as_str()) {
+                if matches!(
+                    what,
+                    ClusterMoment::TemporaryControlPlaneUp
+                        | ClusterMoment::BootkubeDone
+                        | ClusterMoment::EtcdBootstrapDone
+                ) {
                     pivots.entry(*cluster).or_insert_with(|| Pivot::new(*cluster, None));
                 }
                 let Some(pivot) = pivots.get_mut(cluster) else { continue };
                 if pivot.came.contains_key(&Rejoined) {
                     continue;
                 }
-                match what.as_str() {
-                    TEMPORARY_CONTROL_PLANE_UP => pivot.saw(TemporaryControlPlaneUp, came(*host)),
-                    BOOTKUBE_DONE => pivot.saw(BootkubeDone, came(*host)),
-                    ETCD_BOOTSTRAP_DONE => pivot.saw(EtcdQuorum, came(*host)),
-                    ETCD_QUORUM_LOST => pivot.quorum_lost.push(came(*host)),
-                    NODE_READY => {
+                match what {
+                    ClusterMoment::TemporaryControlPlaneUp => pivot.saw(TemporaryControlPlaneUp, came(*host)),
+                    ClusterMoment::BootkubeDone => pivot.saw(BootkubeDone, came(*host)),
+                    ClusterMoment::EtcdBootstrapDone => pivot.saw(EtcdQuorum, came(*host)),
+                    ClusterMoment::EtcdQuorumLost => pivot.quorum_lost.push(came(*host)),
+                    ClusterMoment::NodeReady => {
                         let Some(node) = *host else { continue };
                         let bootstrap = pivot.bootstrap == Some(node);
                         let masters = [HostRole::Master, HostRole::Arbiter];
@@ -205,28 +190,28 @@ pub fn pivots(history: &[Observation]) -> BTreeMap<Uuid, Pivot> {
 }
 
 /// What a program on a lab machine told of itself or of its cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// [`What::InCluster`] with this word.
-    InCluster(&'static str),
-    /// [`What::HostDid`] with this word.
-    HostDid(&'static str),
+    /// As [`What::InCluster`].
+    InCluster(ClusterMoment),
+    /// As [`What::HostDid`].
+    HostDid(HostMoment),
 }
 
 /// Part and moment of a console line, and what they mean.
 const LINES: &[(&str, &str, Told)] = &[
-    ("pivot", BOOTKUBE_STARTED, Told::InCluster(BOOTKUBE_STARTED)),
-    ("pivot", "temporary-api-up", Told::InCluster(TEMPORARY_CONTROL_PLANE_UP)),
+    ("pivot", "bootkube-started", Told::InCluster(ClusterMoment::BootkubeStarted)),
+    ("pivot", "temporary-api-up", Told::InCluster(ClusterMoment::TemporaryControlPlaneUp)),
     // The masters are enough without the bootstrap: that is when `.bootkube.done` is written, on which the installer waits.
-    ("pivot", "etcd-quorum", Told::InCluster(BOOTKUBE_DONE)),
-    ("pivot", "etcd-bootstrap-removed", Told::InCluster(ETCD_BOOTSTRAP_DONE)),
-    ("pivot", "bootstrap-in-place-ready", Told::InCluster(BOOTKUBE_DONE)),
-    ("pivot", "etcd-snapshot-restored", Told::InCluster(ETCD_BOOTSTRAP_DONE)),
-    ("pivot", ETCD_QUORUM_LOST, Told::InCluster(ETCD_QUORUM_LOST)),
-    ("pivot", ETCD_QUORUM_BACK, Told::InCluster(ETCD_QUORUM_BACK)),
-    ("node", "ready", Told::InCluster(NODE_READY)),
-    ("controller", CONTROLLER_READY, Told::InCluster(CONTROLLER_READY)),
-    ("installer", "reboot-now", Told::HostDid(REBOOTING)),
+    ("pivot", "etcd-quorum", Told::InCluster(ClusterMoment::BootkubeDone)),
+    ("pivot", "etcd-bootstrap-removed", Told::InCluster(ClusterMoment::EtcdBootstrapDone)),
+    ("pivot", "bootstrap-in-place-ready", Told::InCluster(ClusterMoment::BootkubeDone)),
+    ("pivot", "etcd-snapshot-restored", Told::InCluster(ClusterMoment::EtcdBootstrapDone)),
+    ("pivot", "etcd-quorum-lost", Told::InCluster(ClusterMoment::EtcdQuorumLost)),
+    ("pivot", "etcd-quorum-back", Told::InCluster(ClusterMoment::EtcdQuorumBack)),
+    ("node", "ready", Told::InCluster(ClusterMoment::NodeReady)),
+    ("controller", "controller-ready", Told::InCluster(ClusterMoment::ControllerReady)),
+    ("installer", "reboot-now", Told::HostDid(HostMoment::Rebooting)),
 ];
 
 /// Name that begins what the programs of lab machines say on a console.
@@ -237,7 +222,7 @@ pub fn told(line: &str) -> Option<Told> {
     let at = line.find(PREFIX)?;
     let mut words = line[at + PREFIX.len()..].split_whitespace();
     let (part, what) = (words.next()?, words.next()?);
-    LINES.iter().find(|(p, w, _)| *p == part && *w == what).map(|(_, _, told)| *told)
+    LINES.iter().find(|(p, w, _)| *p == part && *w == what).map(|(_, _, told)| told.clone())
 }
 
 #[cfg(test)]
@@ -274,11 +259,11 @@ mod tests {
                 self.say(What::HostRole { host: id(*n), role: *role, bootstrap: *bootstrap });
             }
         }
-        fn inside(&mut self, host: Option<u128>, what: &str) {
-            self.say(What::InCluster { cluster: C, host: host.map(id), what: what.to_owned() });
+        fn inside(&mut self, host: Option<u128>, what: ClusterMoment) {
+            self.say(What::InCluster { cluster: C, host: host.map(id), what });
         }
         fn reboots(&mut self, host: u128) {
-            self.say(What::HostDid { host: id(host), what: REBOOTING.to_owned() });
+            self.say(What::HostDid { host: id(host), what: HostMoment::Rebooting });
         }
         fn order(&self) -> Vec<PivotMoment> {
             let pivots = pivots(&self.0);
@@ -298,17 +283,17 @@ mod tests {
     #[test]
     fn the_moments_of_three_masters() {
         let mut s = masters();
-        s.inside(Some(0), BOOTKUBE_STARTED);
-        s.inside(None, TEMPORARY_CONTROL_PLANE_UP);
+        s.inside(Some(0), ClusterMoment::BootkubeStarted);
+        s.inside(None, ClusterMoment::TemporaryControlPlaneUp);
         s.reboots(1);
-        s.inside(Some(1), NODE_READY);
-        s.inside(Some(1), NODE_READY);
-        s.inside(Some(3), NODE_READY);
-        s.inside(Some(2), NODE_READY);
-        s.inside(None, BOOTKUBE_DONE);
-        s.inside(None, ETCD_BOOTSTRAP_DONE);
+        s.inside(Some(1), ClusterMoment::NodeReady);
+        s.inside(Some(1), ClusterMoment::NodeReady);
+        s.inside(Some(3), ClusterMoment::NodeReady);
+        s.inside(Some(2), ClusterMoment::NodeReady);
+        s.inside(None, ClusterMoment::BootkubeDone);
+        s.inside(None, ClusterMoment::EtcdBootstrapDone);
         s.reboots(0);
-        s.inside(Some(0), NODE_READY);
+        s.inside(Some(0), ClusterMoment::NodeReady);
         assert_eq!(s.order(), MULTI_NODE);
         let pivot = &pivots(&s.0)[&C];
         assert_eq!(pivot.came[&SecondMasterJoined].host, Some(id(2)));
@@ -321,13 +306,13 @@ mod tests {
     fn a_single_node_bootstraps_in_place() {
         let mut s = Story::default();
         s.roles(&[(0, HostRole::Master, true)]);
-        s.inside(Some(0), BOOTKUBE_STARTED);
-        s.inside(None, TEMPORARY_CONTROL_PLANE_UP);
-        s.inside(None, BOOTKUBE_DONE);
+        s.inside(Some(0), ClusterMoment::BootkubeStarted);
+        s.inside(None, ClusterMoment::TemporaryControlPlaneUp);
+        s.inside(None, ClusterMoment::BootkubeDone);
         s.reboots(0);
-        s.inside(None, ETCD_BOOTSTRAP_DONE);
-        s.inside(Some(0), NODE_READY);
-        s.inside(None, ETCD_QUORUM_LOST);
+        s.inside(None, ClusterMoment::EtcdBootstrapDone);
+        s.inside(Some(0), ClusterMoment::NodeReady);
+        s.inside(None, ClusterMoment::EtcdQuorumLost);
         assert_eq!(s.order(), SINGLE_NODE);
         assert_eq!(pivots(&s.0)[&C].quorum_lost, [], "what comes after the pivot is no part of it");
     }
@@ -337,19 +322,19 @@ mod tests {
         let mut s = Story::default();
         let (m, a) = (HostRole::Master, HostRole::Arbiter);
         s.roles(&[(0, m, true), (1, m, false), (2, a, false)]);
-        s.inside(Some(0), BOOTKUBE_STARTED);
-        s.inside(Some(2), NODE_READY);
-        s.inside(Some(1), NODE_READY);
+        s.inside(Some(0), ClusterMoment::BootkubeStarted);
+        s.inside(Some(2), ClusterMoment::NodeReady);
+        s.inside(Some(1), ClusterMoment::NodeReady);
         assert_eq!(s.order(), [BootkubeStarted, FirstMasterJoined, SecondMasterJoined]);
     }
 
     #[test]
     fn another_start_of_bootkube_is_another_installation() {
         let mut s = masters();
-        s.inside(Some(0), BOOTKUBE_STARTED);
-        s.inside(Some(1), NODE_READY);
-        s.inside(None, ETCD_QUORUM_LOST);
-        s.inside(Some(0), BOOTKUBE_STARTED);
+        s.inside(Some(0), ClusterMoment::BootkubeStarted);
+        s.inside(Some(1), ClusterMoment::NodeReady);
+        s.inside(None, ClusterMoment::EtcdQuorumLost);
+        s.inside(Some(0), ClusterMoment::BootkubeStarted);
         assert_eq!(s.order(), [BootkubeStarted]);
         assert_eq!(pivots(&s.0)[&C].quorum_lost, []);
     }
@@ -357,14 +342,17 @@ mod tests {
     #[test]
     fn a_pivot_without_bootkube_is_seen() {
         let mut s = masters();
-        s.inside(None, ETCD_BOOTSTRAP_DONE);
+        s.inside(None, ClusterMoment::EtcdBootstrapDone);
         assert_eq!(s.order(), [EtcdQuorum]);
     }
 
     #[rstest]
-    #[case("[   12.34] vlab-node: pivot etcd-quorum {\"members\":[]}\r", Some(Told::InCluster(BOOTKUBE_DONE)))]
-    #[case("vlab-node: node ready {\"name\":\"master-1\"}", Some(Told::InCluster(NODE_READY)))]
-    #[case("vlab-node: installer reboot-now {}", Some(Told::HostDid(REBOOTING)))]
+    #[case(
+        "[   12.34] vlab-node: pivot etcd-quorum {\"members\":[]}\r",
+        Some(Told::InCluster(ClusterMoment::BootkubeDone))
+    )]
+    #[case("vlab-node: node ready {\"name\":\"master-1\"}", Some(Told::InCluster(ClusterMoment::NodeReady)))]
+    #[case("vlab-node: installer reboot-now {}", Some(Told::HostDid(HostMoment::Rebooting)))]
     #[case("vlab-node: node started {}", None)]
     #[case("vlab-node:", None)]
     #[case("systemd: bootkube-done", None)]

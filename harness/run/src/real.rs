@@ -28,7 +28,7 @@ use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
 use vlab_lab::process::Child;
 use vlab_lab::supervisor::Supervisor;
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{Observation, RunEnd, Source, What};
 use vlab_reports::{Redactor, write_all};
 use vlab_scenario::{Fault, FaultTarget, HostKind, Need};
 
@@ -160,7 +160,7 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
         ..RunResult::default()
     };
     if let Some(why) = &prepared.hosts_why {
-        result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_word()));
+        result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_kind()));
     }
     let started = Started::of(prepared, &run_id, started_at);
     match RunDir::create(&options.runs, &started, &options.scenario_text, &prepared.scenario.infra_env.resources) {
@@ -964,7 +964,7 @@ impl Bench<'_> {
                 &format!("cannot write {}: {error}", self.dir.file(rundir::HISTORY).display()),
             );
         }
-        (conductor.finish(self.clock.now(), if ending.is_some() { "ended" } else { "cut short" }), kept)
+        (conductor.finish(self.clock.now(), if ending.is_some() { RunEnd::Ended } else { RunEnd::CutShort }), kept)
     }
 
     /// Did everything go well so far?

@@ -61,7 +61,7 @@ impl Started {
             seed: prepared.seed,
             time_profile: prepared.time_profile.clone(),
             service: prepared.target.to_string(),
-            hosts: prepared.hosts_word().to_owned(),
+            hosts: prepared.hosts_kind().to_string(),
             pid: std::process::id(),
             at,
             vlab_version: VERSION.to_owned(),

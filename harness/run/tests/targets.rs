@@ -18,7 +18,7 @@ use vlab_drive::target::{OWNED, Target};
 use vlab_history::Recorder;
 use vlab_judge::result::CheckVerdict;
 use vlab_judge::verdict::judge;
-use vlab_model::history::{Source, What};
+use vlab_model::history::{HostsKind, Source, What};
 use vlab_run::prepare::prepare;
 use vlab_run::target::{self, Database, Ground, Inside, Running, Scratch, StandIns, StartError, environment};
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
@@ -92,7 +92,7 @@ fn the_command_line_wins_over_the_scenario(
     #[case] repeat: &str,
 ) {
     let prepared = prepared(service, chosen).unwrap();
-    assert_eq!(prepared.info("r", false, BTreeMap::new()).service, expected);
+    assert_eq!(prepared.info("r", false, BTreeMap::new()).service.to_string(), expected);
     let again = prepared.how_to_repeat("scenario");
     assert!(again.ends_with(&format!("--seed 1{repeat}")), "{again}");
     assert!(!prepared.how_to_repeat("simulate").contains("--service"));
@@ -131,7 +131,7 @@ fn judged(expect: &str, source: Source, statuses: &[(i64, HostStatus)]) -> Strin
     let scenario = scenario_that("{kind: simulated}", expect);
     let host = uuid::Uuid::from_u128(1);
     let mut recorder = Recorder::new(None);
-    let named = What::HostNamed { host, name: "node-0".into(), kind: "simulated".into() };
+    let named = What::HostNamed { host, name: "node-0".into(), kind: HostsKind::Simulated };
     recorder.record(Source::Harness, None, Timestamp::from_secs(0), named);
     let mut from = None;
     for (at, to) in statuses {

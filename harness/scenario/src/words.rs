@@ -4,6 +4,8 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
+pub use vlab_model::history::FaultPhase;
+use vlab_model::history::UserVerb;
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),* $(,)? }) => {
@@ -195,6 +197,24 @@ words! {
     }
 }
 
+impl From<ActionKind> for UserVerb {
+    fn from(kind: ActionKind) -> Self {
+        match kind {
+            ActionKind::Install => UserVerb::Install,
+            ActionKind::Cancel => UserVerb::Cancel,
+            ActionKind::Reset => UserVerb::Reset,
+            ActionKind::SetVips => UserVerb::SetVips,
+            ActionKind::PatchHost => UserVerb::PatchHost,
+            ActionKind::DeleteHost => UserVerb::DeleteHost,
+            ActionKind::Bind => UserVerb::Bind,
+            ActionKind::Unbind => UserVerb::Unbind,
+            ActionKind::AllowAddHosts => UserVerb::AllowAddHosts,
+            ActionKind::InstallHost => UserVerb::InstallHost,
+            ActionKind::BootDiscovery => UserVerb::BootDiscovery,
+        }
+    }
+}
+
 words! {
     /// A kind of fault. [`crate::FAULTS`] says what each can hit and takes.
     FaultKind {
@@ -332,18 +352,6 @@ words! {
         Moment = "moment",
         /// It lasts until its time is over, until something is seen, or until the run ends.
         Time = "time",
-    }
-}
-
-words! {
-    /// A part of a fault's life.
-    FaultPhase {
-        /// It was put on.
-        Begin = "begin",
-        /// It did something.
-        Effect = "effect",
-        /// It was taken off.
-        End = "end",
     }
 }
 

@@ -72,8 +72,8 @@ impl Page<'_> {
         let r = self.result;
         let accel = r.accel.as_ref().map(|a| format!(" ({})", self.text(a))).unwrap_or_default();
         let mut facts: Vec<(String, String)> = [
-            ("service", self.text(&r.run.service)),
-            ("hosts", self.text(&r.run.hosts) + &accel),
+            ("service", self.text(&r.run.service.word())),
+            ("hosts", self.text(&r.run.hosts.word()) + &accel),
             ("time profile", self.text(&r.run.time_profile)),
             ("started", r.started_at.to_string()),
             ("exit code", r.exit_code.to_string()),

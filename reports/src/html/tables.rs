@@ -68,7 +68,7 @@ impl Page<'_> {
         self.kept(t.rows.len(), |i| {
             let row = &t.rows[i];
             let subject = row.subject.map(|s| self.cell(&t.name(s))).unwrap_or_default();
-            let (name, text) = (self.cell(row.name), self.cell(&row.text));
+            let (name, text) = (self.cell(&row.name), self.cell(&row.text));
             [human(row.at), row.kind.to_owned(), row.severity.to_owned(), subject, name, text]
         })
     }

@@ -11,7 +11,10 @@ use proptest::prelude::*;
 use rstest::rstest;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, Severity};
 use vlab_judge::result::*;
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{
+    ClusterMoment, FaultPhase, HostMoment, HostsKind, MachineMoment, Observation, RunEnd, Source, TargetKind, UserVerb,
+    What,
+};
 use vlab_reports::console::{self, Style};
 use vlab_reports::{Redactor, html, junit, write_all};
 
@@ -180,7 +183,7 @@ fn hostile() -> (RunResult, Vec<Observation>) {
                 *info = text()
             }
             What::UserAction { action, reason, status, .. } => {
-                (*action, *reason) = (text(), text());
+                (*action, *reason) = (UserVerb::Other(text()), text());
                 *status = 400;
             }
             What::Event { name, message, .. } => (*name, *message) = (text(), text()),
@@ -190,14 +193,14 @@ fn hostile() -> (RunResult, Vec<Observation>) {
     let at = history[0].harness_time;
     let (cluster, host) = (sample::id(sample::CLUSTER), sample::id(1));
     for what in [
-        What::HostDid { host, what: text() },
-        What::InCluster { cluster, host: Some(host), what: text() },
+        What::HostDid { host, what: HostMoment::Other(text()) },
+        What::InCluster { cluster, host: Some(host), what: ClusterMoment::Other(text()) },
         What::Note { text: text() },
-        What::Machine { machine: text(), did: text(), detail: text() },
+        What::Machine { machine: text(), did: MachineMoment::Other(text()), detail: text() },
         What::Console { machine: text(), line: text(), finding: Some(text()) },
         What::Operator { cluster, name: text(), status: None },
         What::Validation { subject: host, is_cluster: false, id: text(), from: None, to: None, message: text() },
-        What::RunFinished { verdict: text() },
+        What::RunFinished { how: RunEnd::Other(text()) },
     ] {
         history.push(Observation {
             v: 1,
@@ -209,12 +212,11 @@ fn hostile() -> (RunResult, Vec<Observation>) {
         });
     }
     let run = &mut result.run;
+    (run.service, run.hosts) = (TargetKind::Other(text()), HostsKind::Other(text()));
     for member in [
         &mut run.run_id,
         &mut run.scenario,
         &mut run.scenario_path,
-        &mut run.service,
-        &mut run.hosts,
         &mut run.time_profile,
         &mut run.vlab_version,
         &mut result.how_to_repeat,
@@ -356,18 +358,24 @@ fn observation() -> impl Strategy<Value = What> {
             to,
             info
         }),
-        (host.clone(), "\\PC{0,12}").prop_map(|(host, name)| What::HostNamed { host, name, kind: "simulated".into() }),
+        (host.clone(), "\\PC{0,12}").prop_map(|(host, name)| What::HostNamed {
+            host,
+            name,
+            kind: HostsKind::Simulated
+        }),
         host.clone().prop_map(|host| What::HostDeleted { host }),
         host.clone().prop_map(|host| What::HostRole { host, role: HostRole::Worker, bootstrap: false }),
-        (host, "\\PC{0,12}").prop_map(|(host, what)| What::HostDid { host, what }),
-        ("[ab]", prop::sample::select(vec!["begin", "effect", "end"])).prop_map(|(name, phase)| What::Fault {
-            name: name.clone(),
-            phase: phase.into(),
-            inject: String::new(),
-            host: None,
-            cluster: None,
-            detail: name,
-        }),
+        (host, "\\PC{0,12}").prop_map(|(host, what)| What::HostDid { host, what: HostMoment::of(&what) }),
+        ("[ab]", prop::sample::select(vec![FaultPhase::Begin, FaultPhase::Effect, FaultPhase::End])).prop_map(
+            |(name, phase)| What::Fault {
+                name: name.clone(),
+                phase,
+                inject: String::new(),
+                host: None,
+                cluster: None,
+                detail: name,
+            }
+        ),
     ]
 }
 

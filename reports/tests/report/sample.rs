@@ -3,7 +3,9 @@
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, OperatorStatus, Severity};
 use vlab_judge::result::*;
-use vlab_model::history::{Observation, RunInfo, Source, What};
+use vlab_model::history::{
+    ClusterMoment, FaultPhase, HostMoment, HostsKind, Observation, RunEnd, RunInfo, Source, TargetKind, UserVerb, What,
+};
 
 /// A v4-looking id that says what it is.
 pub(crate) fn id(n: u128) -> uuid::Uuid {
@@ -79,7 +81,7 @@ impl Builder {
     }
 
     fn user(&mut self, ms: f64, action: &str, status: u16) {
-        let (action, subject) = (action.to_owned(), Some(id(CLUSTER)));
+        let (action, subject) = (UserVerb::of(action), Some(id(CLUSTER)));
         self.add(ms, Source::Harness, What::UserAction { action, subject, status, reason: String::new() });
     }
 }
@@ -102,7 +104,7 @@ fn named(b: &mut Builder, info: &RunInfo, cluster: &str, hosts: &[(u128, &str, H
     b.add(0.0, Source::Harness, What::RunStarted(info.clone()));
     b.add(60.0, Source::Harness, What::ClusterNamed { cluster: id(CLUSTER), name: cluster.into(), vip_dhcp: false });
     for (host, name, role, bootstrap) in hosts {
-        let (name, kind) = ((*name).to_owned(), "simulated".to_owned());
+        let (name, kind) = ((*name).to_owned(), HostsKind::Simulated);
         b.add(300.0 + *host as f64 * 31.0, Source::Harness, What::HostNamed { host: id(*host), name, kind });
         let what = What::HostRole { host: id(*host), role: *role, bootstrap: *bootstrap };
         b.add(2040.0, Source::Database, what);
@@ -115,8 +117,8 @@ pub(crate) fn info(scenario: &str) -> RunInfo {
         scenario: scenario.into(),
         scenario_path: format!("scenarios/{scenario}.yaml"),
         seed: 42,
-        service: "simulated".into(),
-        hosts: "simulated".into(),
+        service: TargetKind::Simulated,
+        hosts: HostsKind::Simulated,
         time_profile: "fast".into(),
         vlab_version: "0.1.0".into(),
         versions: [("postgresql".to_owned(), "15.14".to_owned())].into(),
@@ -214,7 +216,7 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         b.host_status(host, 7010.0 + skew, Some(S::InstallingInProgress), S::Installed, "Done");
     }
     for (ms, host) in [(4200.0, 2), (4310.0, 3), (5600.0, 4), (5740.0, 5), (6380.0, 1)] {
-        b.add(ms, Source::Hosts, What::HostDid { host: id(host), what: "booted-installed-os".into() });
+        b.add(ms, Source::Hosts, What::HostDid { host: id(host), what: HostMoment::BootedInstalledOs });
     }
     for (ms, what, host) in [
         (4790.0, "node-ready", Some(2)),
@@ -222,7 +224,11 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         (5950.0, "controller-ready", None),
         (6890.0, "node-ready", Some(1)),
     ] {
-        b.add(ms, Source::Hosts, What::InCluster { cluster: id(CLUSTER), host: host.map(id), what: what.into() });
+        b.add(
+            ms,
+            Source::Hosts,
+            What::InCluster { cluster: id(CLUSTER), host: host.map(id), what: ClusterMoment::of(what) },
+        );
     }
     for (ms, stage) in [
         (7460.0, FinalizingStage::WaitingForClusterOperators),
@@ -236,7 +242,7 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         let status = Some(OperatorStatus::Available);
         b.add(ms, Source::Database, What::Operator { cluster: id(CLUSTER), name: name.into(), status });
     }
-    b.add(8800.0, Source::Harness, What::RunFinished { verdict: "passed".into() });
+    b.add(8800.0, Source::Harness, What::RunFinished { how: RunEnd::Ended });
     let mut result = result(info, 8812.0);
     for name in ["cluster installs", "workers wait for the control plane", "bootstrap pivots last"] {
         result.checks.push(CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Passed));
@@ -311,10 +317,15 @@ pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
         ],
     );
     b.host_status(1, 3710.0, Some(S::InstallingInProgress), S::Error, "Failed - write /dev/sda: input/output error");
-    for (ms, phase) in [(3000.0, "begin"), (3310.0, "effect"), (3700.0, "effect"), (3950.0, "end")] {
+    for (ms, phase) in [
+        (3000.0, FaultPhase::Begin),
+        (3310.0, FaultPhase::Effect),
+        (3700.0, FaultPhase::Effect),
+        (3950.0, FaultPhase::End),
+    ] {
         let what = What::Fault {
             name: "disk-write-error".into(),
-            phase: phase.into(),
+            phase,
             inject: String::new(),
             host: None,
             cluster: None,
@@ -322,7 +333,7 @@ pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
         };
         b.add(ms, Source::Harness, what);
     }
-    b.add(4020.0, Source::Harness, What::RunFinished { verdict: "failed".into() });
+    b.add(4020.0, Source::Harness, What::RunFinished { how: RunEnd::CutShort });
     let mut result = result(info, 4030.0);
     let mut check = CheckResult::new(CheckKind::Expectation, "host installs", CheckVerdict::Failed);
     check.subject = Some("master-0".into());
@@ -371,7 +382,7 @@ pub(crate) fn fleet(hosts: usize, changes: usize) -> (RunResult, Vec<Observation
     for i in 0..hosts {
         let host = 1000 + i as u128;
         let name = format!("{}-{i}", if i % 5 == 0 { "worker" } else { "edge" });
-        b.add(10.0, Source::Harness, What::HostNamed { host: id(host), name, kind: "simulated".into() });
+        b.add(10.0, Source::Harness, What::HostNamed { host: id(host), name, kind: HostsKind::Simulated });
         let start = 200.0 + i as f64 * 4000.0 / hosts as f64;
         let mut from = None;
         let flapping = [S::Disconnected, S::Known].into_iter().cycle().take(changes);

@@ -1,6 +1,7 @@
 //! The agent on a host: it registers, asks for steps and answers them.
 
 use super::*;
+use vlab_model::history::HostMoment;
 
 /// Factor between two waits of the back-off.
 pub const BACKOFF_FACTOR: f64 = 1.5;
@@ -38,7 +39,7 @@ impl Host {
         let response = match outcome {
             Ok(response) if response.status == 201 => response,
             Ok(response) if REGISTRATION_FREEZES.contains(&response.status) => {
-                w.host_did(now, self.own_id, format!("registration-refused:{}", response.status));
+                w.host_did(now, self.own_id, HostMoment::RegistrationRefused(response.status));
                 return self.freeze(now, w);
             }
             _ => {
@@ -57,7 +58,7 @@ impl Host {
         let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
         let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
         let (Some(command), Some(args)) = (command, args) else {
-            w.host_did(now, self.own_id, "registered-without-command");
+            w.host_did(now, self.own_id, HostMoment::RegisteredWithoutCommand);
             let at = now + w.config.timing.runner_failure_wait;
             return w.at(at, self.me(), self.epoch, Timer::Register);
         };
@@ -78,14 +79,14 @@ impl Host {
         }));
         self.agent = Agent::Running;
         self.cache = Vec::new();
-        w.host_did(now, self.own_id, "registered");
+        w.host_did(now, self.own_id, HostMoment::Registered);
         self.poll(now, w);
     }
 
     pub(super) fn freeze(&mut self, now: Timestamp, w: &mut World) {
         self.agent = Agent::Frozen;
         self.runner = None;
-        w.host_did(now, self.own_id, "frozen");
+        w.host_did(now, self.own_id, HostMoment::Frozen);
     }
 
     /// The runner ended; the agent registers again after that time.
@@ -125,7 +126,7 @@ impl Host {
             let since = *runner.failing_since.get_or_insert(now);
             if now.since(since) >= t.backoff_give_up {
                 let wait = runner.retry;
-                w.host_did(now, self.own_id, "gave-up-polling");
+                w.host_did(now, self.own_id, HostMoment::GaveUpPolling);
                 return self.runner_ended(now, w, wait);
             }
             let wait = runner.backoff.min(t.backoff_max);
@@ -139,7 +140,7 @@ impl Host {
             self.step_given(now, w, step);
         }
         if steps.post_step_action.as_deref() == Some("exit") {
-            w.host_did(now, self.own_id, "agent-exited");
+            w.host_did(now, self.own_id, HostMoment::AgentExited);
             let restart = w.config.timing.agent_restart.at(self.durations.unit());
             return self.runner_ended(now, w, restart);
         }
@@ -273,14 +274,14 @@ impl Host {
                 }
             }
             if self.installer.is_some() {
-                w.host_did(now, self.own_id, "installer-started");
+                w.host_did(now, self.own_id, HostMoment::InstallerStarted);
                 let token = self.installer_token();
                 w.at(now, self.me(), self.epoch, Timer::Installer(token));
             }
         }
         if effect == Effect::StopInstaller && succeeded && self.installer.take().is_some() {
             self.calls.forget(|p| matches!(p, Purpose::Installer(_) | Purpose::Logs(_, LogsFor::Installer)));
-            w.host_did(now, self.own_id, "installer-stopped");
+            w.host_did(now, self.own_id, HostMoment::InstallerStopped);
         }
         let then_reboot = effect == Effect::RebootDiscovery && succeeded;
         let step = (&*running.step_type, &*running.step_id);
@@ -312,7 +313,7 @@ impl Host {
         }
         if let Some(image) = upgraded {
             self.version = image.into();
-            w.host_did(now, self.own_id, "agent-upgraded");
+            w.host_did(now, self.own_id, HostMoment::AgentUpgraded);
             self.calls.forget(|p| matches!(p, Purpose::Poll));
             let restart = w.config.timing.agent_upgrade.at(self.durations.unit());
             self.runner_ended(now, w, restart);

@@ -1,6 +1,7 @@
 //! What faults do to a host at once, and what is undone when they end.
 
 use super::*;
+use vlab_model::history::HostMoment;
 
 impl Host {
     /// The fault that is of that kind and hits now, noted as its effect.
@@ -35,10 +36,10 @@ impl Host {
                 self.switch_off(now, w);
                 w.note_effect(now, name, Some(self.own_id), None, "its power was cut");
             }
-            HostFault::Offline => w.host_did(now, self.own_id, "network-lost"),
+            HostFault::Offline => w.host_did(now, self.own_id, HostMoment::NetworkLost),
             HostFault::NoUplink => {
                 w.network.set_up(position, false);
-                w.host_did(now, self.own_id, "network-lost");
+                w.host_did(now, self.own_id, HostMoment::NetworkLost);
                 w.note_effect(now, name, Some(self.own_id), None, "its cable was cut");
                 self.uplink(now, w, false);
             }
@@ -65,7 +66,7 @@ impl Host {
                         self.uplink(now, w, true);
                     }
                     if !self.faults.has(HostFault::takes_offline) {
-                        w.host_did(now, self.own_id, "network-back");
+                        w.host_did(now, self.own_id, HostMoment::NetworkBack);
                     }
                 }
                 HostFault::SilentAgent => w.at(now, self.me(), self.epoch, Timer::Poll),
@@ -126,7 +127,7 @@ impl Host {
     pub(crate) fn restart_agent(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
         if matches!(self.agent, Agent::Registering | Agent::Running | Agent::Frozen) {
             w.note_effect(now, fault, Some(self.own_id), None, "its agent was started again");
-            w.host_did(now, self.own_id, "agent-exited");
+            w.host_did(now, self.own_id, HostMoment::AgentExited);
             self.steps = Vec::new();
             self.cache = Vec::new();
             self.calls.forget(|p| matches!(p, Purpose::Register | Purpose::Poll | Purpose::Answer { .. }));

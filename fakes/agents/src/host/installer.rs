@@ -1,6 +1,7 @@
 //! The installer on a host: it goes through the script of its role, and writes the image.
 
 use super::*;
+use vlab_model::history::HostMoment;
 
 impl Host {
     // --- the installer -----------------------------------------------------------------------------------------------
@@ -186,8 +187,7 @@ impl Host {
                 if let Ok(response) = &outcome
                     && !response.is_success()
                 {
-                    let word = format!("report-refused:{}", response.status);
-                    w.host_did(now, self.own_id, word);
+                    w.host_did(now, self.own_id, HostMoment::ReportRefused(response.status));
                 }
                 let reported = match installer.script.get(installer.line) {
                     Some(Task::Report(stage, _)) => Some(*stage),
@@ -260,7 +260,7 @@ impl Host {
             installer.dead = true;
             installer.token += 1;
         }
-        w.host_did(now, self.own_id, "installer-failed");
+        w.host_did(now, self.own_id, HostMoment::InstallerFailed);
         if w.has_real_hands() {
             self.work(w, Work::Failed(text.to_owned()));
         }

@@ -1,6 +1,7 @@
 //! The machine of a simulated host: its power, what it boots, the network that it gets.
 
 use super::*;
+use vlab_model::history::HostMoment;
 
 impl Host {
     pub(super) fn me(&self) -> Who {
@@ -18,7 +19,7 @@ impl Host {
             return;
         }
         self.powered = true;
-        w.host_did(now, self.own_id, "powered-on");
+        w.host_did(now, self.own_id, HostMoment::PoweredOn);
         self.boot(now, w);
     }
 
@@ -26,7 +27,7 @@ impl Host {
     pub(crate) fn switch_off(&mut self, now: Timestamp, w: &mut World) {
         self.go_down(now, w);
         if std::mem::replace(&mut self.powered, false) {
-            w.host_did(now, self.own_id, "powered-off");
+            w.host_did(now, self.own_id, HostMoment::PoweredOff);
         }
     }
 
@@ -52,13 +53,13 @@ impl Host {
     /// Down and up again.
     pub(crate) fn reboot(&mut self, now: Timestamp, w: &mut World) {
         if w.has_real_hands() {
-            w.host_did(now, self.plan.host_id, "rebooting");
+            w.host_did(now, self.plan.host_id, HostMoment::Rebooting);
             return self.work(w, Work::Reboot);
         }
         self.go_down(now, w);
         self.powered = true;
         self.stuck = None;
-        w.host_did(now, self.own_id, "rebooting");
+        w.host_did(now, self.own_id, HostMoment::Rebooting);
         self.boot(now, w);
     }
 
@@ -90,22 +91,22 @@ impl Host {
             true => ImageNetwork::Nothing,
             false => boot.image.network_of(&nics),
         };
-        let (word, network) = match found {
+        let (moment, network) = match found {
             ImageNetwork::Connections(connections) => {
                 let made = boot::configured(&self.hardware, self.plan.index, &connections, &boot.leased);
-                ("static-network", Some(made))
+                (HostMoment::StaticNetwork, Some(made))
             }
-            ImageNetwork::Failed(_) => ("static-network-failed", None),
-            ImageNetwork::Nothing => ("no-static-network", None),
+            ImageNetwork::Failed(_) => (HostMoment::StaticNetworkFailed, None),
+            ImageNetwork::Nothing => (HostMoment::NoStaticNetwork, None),
         };
-        w.host_did(now, self.own_id, word);
+        w.host_did(now, self.own_id, moment);
         (self.plan.profile, self.plan.addresses) = match network {
             Some((profile, addresses)) => (Arc::new(profile), addresses),
             None => (Arc::clone(&self.hardware), boot.leased.clone()),
         };
         self.cut_off = !boot.lab.iter().any(|address| self.plan.addresses.is_on_link(*address));
         if self.cut_off {
-            w.host_did(now, self.own_id, "cut-off");
+            w.host_did(now, self.own_id, HostMoment::CutOff);
         }
         w.network.settle(self.position as usize, &self.plan);
     }
@@ -116,7 +117,7 @@ impl Host {
         self.is_active(now, w, |fault| *fault == HostFault::NoAddress, "it got no address");
         if self.boots_disk() {
             self.agent = Agent::Node;
-            w.host_did(now, self.own_id, "booted-installed-os");
+            w.host_did(now, self.own_id, HostMoment::BootedInstalledOs);
             if !self.is_active(now, w, |fault| *fault == HostFault::NeverJoins, "the installed system does not go on") {
                 self.become_node(now, w);
             }
@@ -129,7 +130,7 @@ impl Host {
                     "the discovery image was booted again",
                 );
             }
-            w.host_did(now, self.own_id, "booted-discovery");
+            w.host_did(now, self.own_id, HostMoment::BootedDiscovery);
             self.register(now, w);
         }
     }

@@ -1,6 +1,7 @@
 //! A host whose work real programs do: what they are given, and what came of it.
 
 use super::*;
+use vlab_model::history::HostMoment;
 
 impl Host {
     pub(super) fn work(&self, w: &mut World, work: Work) {
@@ -34,7 +35,7 @@ impl Host {
             return Err("the installer runs already".into());
         }
         self.take_up(self.installer_for(w, request)?);
-        w.host_did(now, self.plan.host_id, "installer-started");
+        w.host_did(now, self.plan.host_id, HostMoment::InstallerStarted);
         self.installer_goes_on(now, w);
         Ok(())
     }

@@ -449,7 +449,7 @@ impl Lab {
 
     pub fn did(&self, what: &str) -> Vec<(Timestamp, Uuid)> {
         let fits = |(at, w): &(Timestamp, What)| match w {
-            What::HostDid { host, what: did } if did == what => Some((*at, *host)),
+            What::HostDid { host, what: did } if did.word() == what => Some((*at, *host)),
             _ => None,
         };
         self.seen.iter().filter_map(fits).collect()
@@ -457,7 +457,7 @@ impl Lab {
 
     pub fn in_cluster(&self) -> Vec<(Timestamp, Option<Uuid>, String)> {
         let fits = |(at, w): &(Timestamp, What)| match w {
-            What::InCluster { host, what, .. } => Some((*at, *host, what.clone())),
+            What::InCluster { host, what, .. } => Some((*at, *host, what.to_string())),
             _ => None,
         };
         self.seen.iter().filter_map(fits).collect()

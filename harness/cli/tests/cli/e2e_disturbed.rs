@@ -11,7 +11,7 @@ use uuid::Uuid;
 use vlab_api::types::{ClusterStatus, HostStage, HostStatus};
 use vlab_drive::prepare::Choices;
 use vlab_judge::result::{CheckKind, CheckVerdict};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{HostMoment, Observation, Source, What};
 use vlab_run::prepare::prepare;
 use vlab_run::real::{Outcome, RealOptions, run};
 use vlab_scenario::{Catalogue, FaultPhase};
@@ -61,7 +61,7 @@ fn killed(history: &[Observation], fault: &str) -> (usize, usize) {
     let place = |wanted: FaultPhase, words: &str| {
         history.iter().position(|o| {
             matches!(&o.what, What::Fault { name, phase, detail, .. }
-                if name == fault && phase == wanted.as_str() && detail.contains(words))
+                if name == fault && *phase == wanted && detail.contains(words))
         })
     };
     let at = place(FaultPhase::Effect, "").expect("nothing was killed");
@@ -81,7 +81,7 @@ fn nothing_acknowledged_is_lost(history: &[Observation], outages: &[(usize, usiz
     let mut answered = 0;
     for o in &history[..before] {
         match &o.what {
-            What::HostDid { host, what } if what == "registered" => {
+            What::HostDid { host, what: HostMoment::Registered } => {
                 registered.insert(*host);
             }
             What::UserAction { status, .. } if (200..300).contains(status) => answered += 1,

@@ -156,9 +156,8 @@ async fn an_interrupted_run_undoes_its_faults() {
     let outcome = Box::pin(run(&prepared, options)).await;
     stop.await.unwrap();
     let history = vlab_history::read(&outcome.dir.unwrap().join("history.jsonl")).unwrap();
-    let phase = |wanted: FaultPhase| {
-        history.iter().any(|o| matches!(&o.what, What::Fault { phase, .. } if phase == wanted.as_str()))
-    };
+    let phase =
+        |wanted: FaultPhase| history.iter().any(|o| matches!(&o.what, What::Fault { phase, .. } if *phase == wanted));
     assert!(phase(FaultPhase::Effect) && phase(FaultPhase::End), "the fault was on, and is told to be off");
     let leaks: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Leak).collect();
     assert!(leaks.iter().all(|c| c.verdict == CheckVerdict::Passed) && !leaks.is_empty(), "{leaks:?}");

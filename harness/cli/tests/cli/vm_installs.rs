@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use vlab_judge::result::CheckVerdict;
-use vlab_model::history::What;
+use vlab_model::history::{HostsKind, MachineMoment, What};
 
 use crate::bench::{Bench, until};
 use crate::e2e_machines::no_machines;
@@ -39,10 +39,10 @@ fn installs(name: &str, machines: usize) {
     let bench = Bench::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
-    assert_eq!(result.run.hosts, "vm");
+    assert_eq!(result.run.hosts, HostsKind::Vm);
     let declared = &result.environment["declared, not there"];
     assert!(declared.contains("8 cores, 1 there"), "{declared}");
-    let started = |o: &&_| matches!(&**o, What::Machine { did, .. } if did == "started");
+    let started = |o: &&_| matches!(&**o, What::Machine { did: MachineMoment::Started, .. });
     assert_eq!(history.iter().map(|o| &o.what).filter(started).count(), machines);
     let took = |name: &str| result.durations.iter().find(|d| d.name == name).and_then(|d| d.took_ms).unwrap();
     let [userspace, registration] =

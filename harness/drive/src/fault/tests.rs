@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage, HostStatus};
 use vlab_history::Recorder;
 use vlab_judge::lives::lives;
-use vlab_model::history::Source;
+use vlab_model::history::{HostsKind, Source};
 use vlab_scenario::{FaultKind, Moment, Quantity, RoleName, Seen, Span};
 
 use super::*;
@@ -55,7 +55,7 @@ impl Bench {
         for i in 0..5u128 {
             let name = format!("h-{i}");
             bench.present.hosts.insert(name.clone());
-            bench.see(0, What::HostNamed { host: Uuid::from_u128(i), name, kind: "simulated".into() });
+            bench.see(0, What::HostNamed { host: Uuid::from_u128(i), name, kind: HostsKind::Simulated });
         }
         bench.see(0, What::ClusterNamed { cluster: Uuid::from_u128(99), name: "c".into(), vip_dhcp: false });
         bench.engine.start(at(0));

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
-use vlab_model::history::{Observation, RunInfo};
+use vlab_model::history::{Observation, RunInfo, TargetKind};
 
 pub use explain::{Explanation, Explanations, ExplanationsError};
 pub use project::{Entity, Kind, Line, Projection, Span, Strand, Word, project};
@@ -86,7 +86,7 @@ pub struct Side {
     /// Scenario.
     pub scenario: String,
     /// Service.
-    pub service: String,
+    pub service: TargetKind,
     /// Seed.
     pub seed: u64,
     /// Time profile.
@@ -356,7 +356,8 @@ impl Comparison {
     /// Sets apart what the table explains. Explanations are about the simulated service on one side and another one on the
     /// other; between two services of the same sort nothing is explained.
     pub fn explain(&mut self, explanations: &Explanations) {
-        let simulated = |side: &Side| side.service.is_empty() || side.service == "simulated";
+        let simulated =
+            |side: &Side| matches!(&side.service, TargetKind::Simulated) || side.service == TargetKind::default();
         let simulated_is_a = match (simulated(&self.a), simulated(&self.b)) {
             (true, false) => true,
             (false, true) => false,

@@ -3,7 +3,7 @@ use rstest::rstest;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, HostStage, HostStatus, Severity};
-use vlab_model::history::{Source, What};
+use vlab_model::history::{FaultPhase, HostsKind, RunEnd, Source, TargetKind, What};
 use vlab_model::validation::ValidationStatus;
 
 use super::*;
@@ -54,7 +54,7 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
         run_id: format!("run-{}", how.service.split(':').next().unwrap()),
         scenario: "made".into(),
         seed: 7,
-        service: how.service.into(),
+        service: TargetKind::of(how.service),
         time_profile: "real".into(),
         ..RunInfo::default()
     };
@@ -65,7 +65,7 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
             Source::Harness,
             None,
             at(0),
-            What::HostNamed { host, name: (*name).into(), kind: "simulated".into() },
+            What::HostNamed { host, name: (*name).into(), kind: HostsKind::Simulated },
         );
     }
     r.record(Source::Harness, None, at(0), What::ClusterNamed { cluster: CLUSTER, name: "c".into(), vip_dhcp: false });
@@ -101,7 +101,7 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
         };
         r.record(source, Some(at(*second)), at(*second), what);
     }
-    r.record(Source::Harness, None, at(1000), What::RunFinished { verdict: "ended".into() });
+    r.record(Source::Harness, None, at(1000), What::RunFinished { how: RunEnd::Ended });
     r.into_observations()
 }
 
@@ -240,7 +240,7 @@ fn a_host_that_a_fault_hits_is_compared_with_itself() {
         let mut fault = history[1].clone();
         fault.what = What::Fault {
             name: "f".into(),
-            phase: "begin".into(),
+            phase: FaultPhase::Begin,
             inject: String::new(),
             host: Some(Uuid::from_u128(1)),
             cluster: None,
@@ -327,7 +327,7 @@ fn a_monitor_may_miss_a_moment(#[case] a: &[(i64, &str)], #[case] b: &[(i64, &st
         let mut r = Recorder::new(None);
         let at = Timestamp::from_secs;
         let host = Uuid::from_u128(1);
-        r.record(Source::Harness, None, at(0), What::HostNamed { host, name: "h".into(), kind: String::new() });
+        r.record(Source::Harness, None, at(0), What::HostNamed { host, name: "h".into(), kind: HostsKind::Simulated });
         let known = What::HostStatus { host, cluster: None, from: None, to: HostStatus::Known, info: "".into() };
         r.record(Source::Database, None, at(0), known);
         for (second, word) in words {

@@ -35,8 +35,7 @@ use vlab_lab::network::{ForeignQuery, Forward, Network, NetworkOptions, Peer};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::{Classifier, plain};
 use vlab_model::disturbance::Frames;
-use vlab_model::history::{Source, What};
-use vlab_model::pivot::NODE_READY;
+use vlab_model::history::{ClusterMoment, HostMoment, MachineMoment, Source, What};
 use vlab_model::pivot::{self, Told};
 use vlab_node_config::say;
 use vlab_scenario::{FaultPhase, Need};
@@ -356,7 +355,7 @@ impl VirtualLab {
                             (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off {machine}") },
                             (Ok(()), false) => What::Fault {
                                 name: name.clone(),
-                                phase: FaultPhase::Effect.as_str().to_owned(),
+                                phase: FaultPhase::Effect,
                                 inject: String::new(),
                                 host,
                                 cluster: None,
@@ -529,7 +528,7 @@ impl Switch {
             Err(error) => return self.broken(wrong("machines")(&error)),
         };
         let detail = format!("defined and started in {} ms", begun.elapsed().as_millis());
-        self.tell(What::Machine { machine: name.clone(), did: DEFINED.to_owned(), detail });
+        self.tell(What::Machine { machine: name.clone(), did: MachineMoment::Defined, detail });
         let mut console = match machine.console() {
             Ok(console) => console,
             Err(error) => return self.broken(wrong("consoles")(&format!("{}: {error}", name))),
@@ -566,9 +565,6 @@ impl Switch {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner).spawn(read);
     }
 }
-
-/// `did` of the harness' own hand: the machine was made. libvirt's `started` comes beside it.
-pub const DEFINED: &str = "defined";
 
 /// Makes observations of what a console says.
 struct Listener {
@@ -609,20 +605,22 @@ impl Listener {
     fn moment(&self, line: &str) -> Option<What> {
         // The pivot's moments have one form, whoever tells them.
         match (pivot::told(line), self.cluster) {
-            (Some(Told::HostDid(what)), _) => return Some(What::HostDid { host: self.host, what: what.to_owned() }),
+            (Some(Told::HostDid(what)), _) => return Some(What::HostDid { host: self.host, what }),
             (Some(Told::InCluster(what)), Some(cluster)) => {
-                let of_host = [pivot::BOOTKUBE_STARTED, pivot::ETCD_QUORUM_LOST, NODE_READY].contains(&what);
-                let host = of_host.then_some(self.host);
-                return Some(What::InCluster { cluster, host, what: what.to_owned() });
+                let host = what.is_of_host().then_some(self.host);
+                return Some(What::InCluster { cluster, host, what });
             }
             _ => {}
         }
         let (part, what, _) = say::read(line)?;
-        let what = what.to_owned();
         match (part, self.cluster) {
             (_, _) if what == "note" => None,
-            ("agent" | "installer", _) | (_, None) => Some(What::HostDid { host: self.host, what }),
-            (_, Some(cluster)) => Some(What::InCluster { cluster, host: Some(self.host), what }),
+            ("agent" | "installer", _) | (_, None) => {
+                Some(What::HostDid { host: self.host, what: HostMoment::of(what) })
+            }
+            (_, Some(cluster)) => {
+                Some(What::InCluster { cluster, host: Some(self.host), what: ClusterMoment::of(what) })
+            }
         }
     }
 }
@@ -652,7 +650,8 @@ async fn tell_events(
             DomainEvent::IoError { .. } => {}
             _ => failing.retain(|(machine, _)| *machine != event.machine),
         }
-        let what = What::Machine { machine: event.machine.clone(), did: did.to_owned(), detail: detail.clone() };
+        let what =
+            What::Machine { machine: event.machine.clone(), did: MachineMoment::of(did), detail: detail.clone() };
         let _ = news.send(News::Seen(Source::Harness, what));
         if event.is_loss() {
             let how = format!("its QEMU was killed or crashed ({did}, {detail})");
@@ -768,17 +767,17 @@ mod tests {
         let panic = "[ 1.0] Kernel panic - not syncing: x";
         assert_eq!(listener.means(panic), [line(panic, Some("kernel-panic"))]);
         let said = "[   12.3] vlab-node: pivot bootkube-done {}";
-        let done = What::InCluster { cluster, host: Some(Uuid::from_u128(1)), what: "bootkube-done".into() };
+        let done = What::InCluster { cluster, host: Some(Uuid::from_u128(1)), what: ClusterMoment::BootkubeDone };
         assert_eq!(listener.means(said), [line(said, None), done]);
         for (said, host, means) in [
-            ("vlab-node: pivot etcd-bootstrap-removed {}", None, "etcd-bootstrap-done"),
-            ("vlab-node: node ready {}", Some(Uuid::from_u128(1)), "node-ready"),
+            ("vlab-node: pivot etcd-bootstrap-removed {}", None, ClusterMoment::EtcdBootstrapDone),
+            ("vlab-node: node ready {}", Some(Uuid::from_u128(1)), ClusterMoment::NodeReady),
         ] {
-            let told = What::InCluster { cluster, host, what: means.into() };
+            let told = What::InCluster { cluster, host, what: means };
             assert_eq!(listener.means(said)[1..], [told], "the word of simulated clusters");
         }
         let said = "vlab-node: agent registered {\"a\": 1}";
-        let done = What::HostDid { host: Uuid::from_u128(1), what: "registered".into() };
+        let done = What::HostDid { host: Uuid::from_u128(1), what: HostMoment::Registered };
         assert_eq!(listener.means(said)[1..], [done]);
         assert_eq!(listener.means("vlab-node: agent note \"x\"").len(), 1);
     }

@@ -1,0 +1,394 @@
+//! The words of a history: closed lists where a word is part of the form, and open ones where a file of another version, or a
+//! program on a lab machine, may hold a word that this version does not know. Such a word is kept as it is.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Makes an enum of words that keeps unknown ones as `Other`. Words behind `with` end with `:` and a value.
+macro_rules! open_words {
+    ($(#[$meta:meta])* $name:ident {
+        $($(#[$vmeta:meta])* $variant:ident = $word:literal,)*
+    } $(with {
+        $($(#[$pmeta:meta])* $pvariant:ident($ptype:ty) = $prefix:literal,)*
+    })?) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$vmeta])* $variant,)*
+            $($($(#[$pmeta])* $pvariant($ptype),)*)?
+            /// A word that is not of this list.
+            Other(String),
+        }
+
+        impl $name {
+            /// The words that stand for themselves, in order.
+            pub const NAMES: &'static [&'static str] = &[$($word),*];
+
+            /// The word in a history.
+            pub fn word(&self) -> Cow<'_, str> {
+                match self {
+                    $($name::$variant => Cow::Borrowed($word),)*
+                    $($($name::$pvariant(value) => Cow::Owned(format!(concat!($prefix, ":{}"), value)),)*)?
+                    $name::Other(word) => Cow::Borrowed(word),
+                }
+            }
+
+            /// What that word stands for.
+            pub fn of(word: &str) -> Self {
+                match word {
+                    $($word => return $name::$variant,)*
+                    _ => {}
+                }
+                $($(
+                    if let Some(value) = word.strip_prefix(concat!($prefix, ":"))
+                        && let Ok(value) = value.parse::<$ptype>()
+                    {
+                        let read = $name::$pvariant(value);
+                        // One that would be written in another way stays as it was.
+                        if read.word() == word {
+                            return read;
+                        }
+                    }
+                )*)?
+                $name::Other(word.to_owned())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.word())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.word())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Ok(Self::of(&Cow::<str>::deserialize(deserializer)?))
+            }
+        }
+    };
+}
+
+/// A part of a fault's life. The list is closed: another one would be another form of history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultPhase {
+    /// It was put on.
+    Begin,
+    /// It did something.
+    Effect,
+    /// It was taken off.
+    End,
+}
+
+impl FaultPhase {
+    /// All words, in order.
+    pub const NAMES: &'static [&'static str] = &["begin", "effect", "end"];
+
+    /// The word in a history and in scenarios.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FaultPhase::Begin => "begin",
+            FaultPhase::Effect => "effect",
+            FaultPhase::End => "end",
+        }
+    }
+
+    /// The phase of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [FaultPhase::Begin, FaultPhase::Effect, FaultPhase::End].into_iter().find(|phase| phase.as_str() == word)
+    }
+}
+
+impl fmt::Display for FaultPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+open_words! {
+    /// Something that happened on a host and that the service does not see. Programs of lab machines tell others, too.
+    HostMoment {
+        /// The machine was switched on.
+        PoweredOn = "powered-on",
+        /// The machine was switched off.
+        PoweredOff = "powered-off",
+        /// The discovery image booted.
+        BootedDiscovery = "booted-discovery",
+        /// The service took its registration and gave it a command to run.
+        Registered = "registered",
+        /// The service took its registration and gave it nothing to run.
+        RegisteredWithoutCommand = "registered-without-command",
+        /// The service does not know it any more: the agent stopped for good.
+        Frozen = "frozen",
+        /// The agent asked in vain for too long.
+        GaveUpPolling = "gave-up-polling",
+        /// The agent's process ended.
+        AgentExited = "agent-exited",
+        /// The agent was replaced by another version.
+        AgentUpgraded = "agent-upgraded",
+        /// It reaches nobody.
+        NetworkLost = "network-lost",
+        /// It reaches others again.
+        NetworkBack = "network-back",
+        /// It found its static network in the image.
+        StaticNetwork = "static-network",
+        /// The image has a static network that could not be read.
+        StaticNetworkFailed = "static-network-failed",
+        /// The image has no static network for it.
+        NoStaticNetwork = "no-static-network",
+        /// Its addresses cannot reach the service.
+        CutOff = "cut-off",
+        /// The installer was started.
+        InstallerStarted = "installer-started",
+        /// The installer was stopped from outside.
+        InstallerStopped = "installer-stopped",
+        /// The installer gave up.
+        InstallerFailed = "installer-failed",
+        /// The machine goes down to come up again.
+        Rebooting = "rebooting",
+        /// The installed system booted.
+        BootedInstalledOs = "booted-installed-os",
+    }
+    with {
+        /// The service refused its registration with this status.
+        RegistrationRefused(u16) = "registration-refused",
+        /// The service refused a report of its installer with this status.
+        ReportRefused(u16) = "report-refused",
+    }
+}
+
+impl HostMoment {
+    /// Is it one that an installation without faults does not have? Reports show it as a warning.
+    pub fn is_trouble(&self) -> bool {
+        match self {
+            HostMoment::Frozen | HostMoment::StaticNetworkFailed | HostMoment::InstallerFailed => true,
+            // What the programs of lab machines say when they end with an error.
+            HostMoment::Other(word) => word == "failed",
+            _ => false,
+        }
+    }
+}
+
+open_words! {
+    /// Something that happened inside a cluster that is being installed. Programs of lab machines tell others, too.
+    ClusterMoment {
+        /// bootkube was started (on the host that is named, the bootstrap).
+        BootkubeStarted = "bootkube-started",
+        /// The temporary control plane answers: API and, on several nodes, the machine-config server.
+        TemporaryControlPlaneUp = "temporary-control-plane-up",
+        /// bootkube is through.
+        BootkubeDone = "bootkube-done",
+        /// etcd runs without the bootstrap's member.
+        EtcdBootstrapDone = "etcd-bootstrap-done",
+        /// etcd was told of a member (on the host that is named) that has not started yet.
+        EtcdMemberAdded = "etcd-member-added",
+        /// etcd has fewer members up than it needs (the host that is named is missing, where that is known).
+        EtcdQuorumLost = "etcd-quorum-lost",
+        /// And has enough again.
+        EtcdQuorumBack = "etcd-quorum-back",
+        /// The node on the host that is named is ready.
+        NodeReady = "node-ready",
+        /// The controller told the cluster that it is ready.
+        ControllerReady = "controller-ready",
+        /// The service took the controller's word that the installation is complete.
+        InstallationCompleted = "installation-completed",
+        /// bootkube failed and is started again.
+        BootkubeFailed = "bootkube-failed",
+    }
+    with {
+        /// That operator is available.
+        OperatorAvailable(String) = "operator-available",
+    }
+}
+
+impl ClusterMoment {
+    /// Is it about one host of the cluster?
+    pub fn is_of_host(&self) -> bool {
+        matches!(
+            self,
+            ClusterMoment::BootkubeStarted
+                | ClusterMoment::EtcdMemberAdded
+                | ClusterMoment::EtcdQuorumLost
+                | ClusterMoment::NodeReady
+        )
+    }
+}
+
+open_words! {
+    /// What the user did through the API.
+    UserVerb {
+        /// Create a cluster.
+        CreateCluster = "create-cluster",
+        /// Create an infra-env.
+        CreateInfraEnv = "create-infra-env",
+        /// Fetch a discovery image, or a part of it.
+        FetchImage = "fetch-image",
+        /// Give a host its role.
+        SetRole = "set-role",
+        /// Start the installation of a cluster.
+        Install = "install",
+        /// Cancel it.
+        Cancel = "cancel",
+        /// Reset a cluster.
+        Reset = "reset",
+        /// Set a cluster's API and ingress addresses.
+        SetVips = "set-vips",
+        /// Change a host's role or name.
+        PatchHost = "patch-host",
+        /// Remove a host from the service.
+        DeleteHost = "delete-host",
+        /// Bind a host of the pool to a cluster.
+        Bind = "bind",
+        /// Give a host back to the pool.
+        Unbind = "unbind",
+        /// Open an installed cluster for more hosts (day 2).
+        AllowAddHosts = "allow-add-hosts",
+        /// Install a host of day 2.
+        InstallHost = "install-host",
+        /// Boot a host from the discovery image. The service is not asked.
+        BootDiscovery = "boot-discovery",
+    }
+}
+
+open_words! {
+    /// What happened to a virtual machine, as the hypervisor reports it or by the harness's own hand.
+    MachineMoment {
+        /// It was made, and is off.
+        Defined = "defined",
+        /// It was switched on.
+        Started = "started",
+        /// It stands still.
+        Suspended = "suspended",
+        /// It goes on.
+        Resumed = "resumed",
+        /// Its system asked for the power to be cut.
+        ShutDown = "shut-down",
+        /// It is off.
+        Stopped = "stopped",
+        /// Its system crashed.
+        Crashed = "crashed",
+        /// It restarted.
+        Rebooted = "rebooted",
+        /// A disk gave an error.
+        IoError = "io-error",
+    }
+}
+
+open_words! {
+    /// How a run ended. Whether it passed is no part of the history: that is judged from it.
+    RunEnd {
+        /// What was to be done is done, or did not come in its time.
+        Ended = "ended",
+        /// Something stopped the run before that.
+        CutShort = "cut short",
+    }
+}
+
+open_words! {
+    /// What hosts are.
+    HostsKind {
+        /// Behaviours in the harness's own process.
+        Simulated = "simulated",
+        /// Virtual machines.
+        Vm = "vm",
+        /// Some are the one and some the other (of a run, not of a host).
+        Mixed = "mixed",
+    }
+}
+
+open_words! {
+    /// What the service under test is. Where it is a program, an image or an address, that stands behind the word.
+    TargetKind {
+        /// The built-in one.
+        Simulated = "simulated",
+    }
+    with {
+        /// A program on this machine.
+        Process(String) = "process",
+        /// A container.
+        Container(String) = "container",
+        /// It runs somewhere already.
+        Remote(String) = "remote",
+    }
+}
+
+impl Default for HostsKind {
+    /// Of a run of which nothing is known.
+    fn default() -> Self {
+        Self::Other(String::new())
+    }
+}
+
+impl Default for TargetKind {
+    /// Of a run of which nothing is known.
+    fn default() -> Self {
+        Self::Other(String::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::history::What;
+
+    /// What is read is what is written: one line of a history, and whether all words of it are known.
+    #[rstest]
+    #[case(r#"{"host_did":{"host":"00000000-0000-0000-0000-000000000001","what":"registered"}}"#, true)]
+    #[case(r#"{"host_did":{"host":"00000000-0000-0000-0000-000000000001","what":"registration-refused:409"}}"#, true)]
+    #[case(r#"{"host_did":{"host":"00000000-0000-0000-0000-000000000001","what":"registration-refused:0409"}}"#, false)]
+    #[case(r#"{"host_did":{"host":"00000000-0000-0000-0000-000000000001","what":"hardware-overlay"}}"#, false)]
+    #[case(
+        r#"{"in_cluster":{"cluster":"00000000-0000-0000-0000-000000000001","host":null,"what":"operator-available:dns"}}"#,
+        true
+    )]
+    #[case(r#"{"run_finished":{"verdict":"cut short"}}"#, true)]
+    #[case(r#"{"run_finished":{"verdict":"passed"}}"#, false)]
+    #[case(r#"{"machine":{"machine":"m-0","did":"io-error","detail":"vda"}}"#, true)]
+    #[case(r#"{"machine":{"machine":"m-0","did":"other","detail":""}}"#, false)]
+    #[case(r#"{"user_action":{"action":"install","subject":null,"status":202,"reason":""}}"#, true)]
+    #[case(r#"{"fault":{"name":"f","phase":"effect"}}"#, true)]
+    fn words_of_any_version_stay_as_they_are(#[case] line: &str, #[case] known: bool) {
+        let what: What = serde_json::from_str(line).unwrap();
+        let mut again = serde_json::to_string(&what).unwrap();
+        if line.contains("\"fault\"") {
+            // Empty members may be left out.
+            again = again.replace(r#","inject":"","detail":"""#, "");
+        }
+        assert_eq!(again, line);
+        assert_eq!(!format!("{what:?}").contains("Other("), known);
+    }
+
+    #[test]
+    fn another_phase_of_a_fault_is_another_form_of_history() {
+        let read = serde_json::from_str::<What>(r#"{"fault":{"name":"f","phase":"pause"}}"#);
+        assert!(read.unwrap_err().to_string().contains("unknown variant `pause`"));
+    }
+
+    #[test]
+    fn the_service_under_test_may_have_a_name_behind_its_kind() {
+        assert_eq!(TargetKind::of("remote:http://h:1/"), TargetKind::Remote("http://h:1/".into()));
+        assert_eq!(TargetKind::of("simulated"), TargetKind::Simulated);
+        assert_eq!(TargetKind::of("remote"), TargetKind::Other("remote".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_word_is_lost(word in "(registration-refused:|operator-available:|process:)?\\PC{0,12}") {
+            prop_assert_eq!(HostMoment::of(&word).to_string(), word.as_str());
+            prop_assert_eq!(ClusterMoment::of(&word).to_string(), word.as_str());
+            prop_assert_eq!(TargetKind::of(&word).to_string(), word.as_str());
+        }
+    }
+}
