@@ -1102,7 +1102,7 @@ mod tests {
             Source::Harness,
             None,
             Timestamp::from_secs(1),
-            What::HostNamed { host, name: "m".into(), kind: "vm".into() },
+            What::HostNamed { host, name: "m".into(), kind: HostsKind::Vm },
         );
         let line = "vlab-node: installer lab-not-ready {\"what\":\"the disk image\"}".to_owned();
         let says = What::Console { machine: "m".into(), line, finding: Some("lab-not-ready".into()) };

@@ -283,7 +283,7 @@ fn names_of_any_length_fit() {
     for i in 0..24 {
         let what = What::Fault {
             name: long(i),
-            phase: "begin".into(),
+            phase: FaultPhase::Begin,
             inject: String::new(),
             host: None,
             cluster: None,
