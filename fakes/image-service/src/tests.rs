@@ -354,7 +354,7 @@ fn run(program: &str, args: &[&str], dir: &Path) -> Option<String> {
     let output = match Command::new(program).args(args).current_dir(dir).output() {
         Ok(output) => output,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: {program} is not in PATH");
+            vlab_skip::skip!("{program} is not in PATH");
             return None;
         }
         Err(e) => panic!("{program}: {e}"),

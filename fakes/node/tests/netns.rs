@@ -56,7 +56,7 @@ impl Lab {
         let name = format!("vn{}{name}", std::process::id());
         let mut lab = Self { name, namespaces: vec![], folder: tempfile::tempdir().unwrap(), programs: vec![] };
         if !lab.namespace("sw") {
-            eprintln!("skipped: network namespaces cannot be made here (needs root and `ip`)");
+            vlab_skip::skip!("network namespaces cannot be made here (needs root and `ip`)");
             return None;
         }
         let sw = lab.ns("sw");

@@ -107,7 +107,7 @@ const OTHER_KIND: &[(&str, &str, &str)] = &[];
 
 fn definitions() -> Option<BTreeMap<String, Value>> {
     let Some(path) = std::env::var_os("VLAB_SWAGGER") else {
-        eprintln!("skipped: VLAB_SWAGGER is not set (it names a copy of the API's swagger.yaml)");
+        vlab_skip::skip!("VLAB_SWAGGER is not set (it names a copy of the API's swagger.yaml)");
         return None;
     };
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("VLAB_SWAGGER={}: {e}", path.display()));

@@ -16,7 +16,7 @@ async fn start(port: u16) -> Option<String> {
     if !there {
         let required = std::env::var("VLAB_TEST_CONTAINERS").is_ok_and(|value| value == "required");
         assert!(!required, "the tests with containers are required here: no engine with {IMAGE}: {engine:?}");
-        eprintln!("skipped: no engine with the image {IMAGE}");
+        vlab_skip::skip!("no engine with the image {IMAGE}");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -152,7 +152,7 @@ fn kill_9_of_the_harness_leaves_nothing() {
 #[test]
 fn kill_9_as_an_ordinary_user_leaves_nothing() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: not root, so the other tests run as an ordinary user already");
+        vlab_skip::skip!("not root, so the other tests run as an ordinary user already");
         return;
     }
     let mut mini = Mini::start_as(Some((65_534, 65_534)), "supervised");

@@ -11,15 +11,14 @@ use crate::sample;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
-/// A browser, or `None` after having said loudly that the test is skipped. In CI a missing browser is a failure.
+/// A browser; `None`: the test is skipped.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::var_os("VLAB_CHROMIUM")
         .map(PathBuf::from)
         .or_else(|| std::env::split_paths(&path).flat_map(|d| NAMES.map(|n| d.join(n))).find(|p| p.is_file()));
     if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "no Chromium found, and CI must have one (apt-get install chromium)");
-        eprintln!("skipped: no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
+        vlab_skip::skip!("no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
     }
     found
 }

@@ -684,7 +684,7 @@ async fn stored(conninfo: &str) -> std::collections::BTreeSet<String> {
 async fn kill_9_of_postgres_loses_nothing_that_was_acknowledged() {
     let server = vlab_lab::postgres::PgCluster::start(vlab_lab::postgres::PgOptions::from_env()).await.unwrap();
     if !server.is_ours() {
-        println!("skipped: the server of DATABASE_URL is not ours to kill");
+        vlab_skip::skip!("the server of DATABASE_URL is not ours to kill");
         return;
     }
     let conninfo = server.create_database("notes").await.unwrap();
@@ -798,7 +798,7 @@ async fn new_infra_env(service: &Running, name: &str) -> String {
 async fn the_real_core_keeps_its_registrations_through_kill_9_and_restarts() {
     let server = vlab_lab::postgres::PgCluster::start(vlab_lab::postgres::PgOptions::from_env()).await.unwrap();
     if !server.is_ours() {
-        println!("skipped: the server of DATABASE_URL is not ours to kill");
+        vlab_skip::skip!("the server of DATABASE_URL is not ours to kill");
         return;
     }
     let conninfo = server.create_database("real").await.unwrap();

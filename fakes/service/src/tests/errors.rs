@@ -8,7 +8,7 @@ use super::lab::{Lab, PULL_SECRET};
 /// The recorded file of that name, or `None` with a line that says that the test checks nothing.
 pub(super) fn reference(name: &str) -> Option<String> {
     let Ok(folder) = std::env::var("VLAB_REFERENCE") else {
-        eprintln!("skipped: VLAB_REFERENCE is not set (the folder that has {name})");
+        vlab_skip::skip!("VLAB_REFERENCE is not set (the folder that has {name})");
         return None;
     };
     Some(std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_else(|e| panic!("{folder}/{name}: {e}")))

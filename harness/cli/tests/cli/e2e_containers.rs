@@ -40,7 +40,7 @@ fn engine() -> Option<Engine> {
     };
     let required = std::env::var("VLAB_TEST_CONTAINERS").is_ok_and(|value| value == "required");
     assert!(!required, "the tests with containers are required here: {problem}");
-    eprintln!("skipped: {problem}");
+    vlab_skip::skip!("{problem}");
     None
 }
 

@@ -83,7 +83,7 @@ fn can_mount(at: &Path) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    eprintln!("skipped: a small disk cannot be mounted: {why}");
+    vlab_skip::skip!("a small disk cannot be mounted: {why}");
     false
 }
 

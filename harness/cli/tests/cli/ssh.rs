@@ -46,7 +46,7 @@ fn ssh_runs_in_the_network_of_the_run(#[values(Form::Named, Form::User)] form: F
         Namespace::create(&format!("vlab-{}", ledger.run()), form, &bench.path("tmp"), Path::new(VLAB), Some(&ledger));
     let namespace = match made {
         Err(why @ (NetworkError::NotPermitted { .. } | NetworkError::Missing { .. })) => {
-            return println!("skipped: {why}");
+            return vlab_skip::skip!("{why}");
         }
         made => made.unwrap(),
     };

@@ -13,7 +13,7 @@ use crate::e2e_machines::no_machines;
 fn wanted() -> bool {
     let wanted = ["CI", "VLAB_TEST_MACHINES"].iter().any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()));
     if !wanted {
-        println!("skipped: it takes minutes; set VLAB_TEST_MACHINES=yes");
+        vlab_skip::skip!("it takes minutes; set VLAB_TEST_MACHINES=yes");
     }
     wanted && !no_machines()
 }

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn heavy_the_small_kernel_runs_under_tcg() {
         if qemu().is_none() {
-            println!("skipped: there is no {QEMU}");
+            vlab_skip::skip!("there is no {QEMU}");
             return;
         }
         let took = boots_under(Accel::Tcg).unwrap();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn why_kvm_does_not_work_is_found_once_for_each_boot() {
-        let Some(_) = qemu() else { return println!("skipped: there is no {QEMU}") };
+        let Some(_) = qemu() else { return vlab_skip::skip!("there is no {QEMU}") };
         let folder = tempfile::tempdir().unwrap();
         let earlier = folder.path().join("no-kvm-of-another-boot-1");
         fs::write(&earlier, "it was raining").unwrap();

@@ -42,7 +42,7 @@ fn mini() -> PathBuf {
 fn no_machines() -> bool {
     let missing = ["qemu-system-x86_64", "qemu-img"].into_iter().find(|program| !in_path(program));
     if let Some(program) = missing {
-        println!("skipped: there is no {program}; `cargo xtask setup` installs it");
+        vlab_skip::skip!("there is no {program}; `cargo xtask setup` installs it");
     }
     missing.is_some()
 }
@@ -50,7 +50,7 @@ fn no_machines() -> bool {
 fn no_network() -> bool {
     let refused = permits(Form::of_this_user(), &mini()).err();
     if let Some(why) = &refused {
-        println!("skipped: {why}");
+        vlab_skip::skip!("{why}");
     }
     refused.is_some()
 }
@@ -331,7 +331,7 @@ impl SmallDisk {
         ) {
             Ok(()) => Some(Self(folder.to_path_buf())),
             Err(error) => {
-                println!("skipped: a small disk cannot be made here: {error}");
+                vlab_skip::skip!("a small disk cannot be made here: {error}");
                 None
             }
         }
@@ -453,7 +453,7 @@ async fn lab_firmware_tpm_and_boot_order() {
         let usage = uefi.usage().await.unwrap();
         assert_eq!(usage.memory_kib, 128 * 1024);
     } else {
-        println!("skipped in part: ovmf or swtpm is missing; `cargo xtask setup` installs them");
+        vlab_skip::skip!("in part: ovmf or swtpm is missing; `cargo xtask setup` installs them");
     }
     drop(right);
     machines.stop().await.unwrap();
@@ -589,18 +589,18 @@ fn lab_kill_9_without_root_leaves_nothing() {
     // Taps of an ordinary user need a device that is open to all, as udev makes it; in containers it often is not.
     let mode = fs::metadata("/dev/net/tun").map(|m| std::os::unix::fs::PermissionsExt::mode(&m.permissions()));
     if !mode.as_ref().is_ok_and(|mode| mode & 0o006 == 0o006) {
-        println!("skipped: /dev/net/tun is not open to ordinary users here: {mode:?}");
+        vlab_skip::skip!("/dev/net/tun is not open to ordinary users here: {mode:?}");
         return;
     }
     if no_machines() || no_network() {
         return;
     }
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: the test before this one did it without root");
+        vlab_skip::skip!("the test before this one did it without root");
         return;
     }
     if let Err(why) = permits(Form::User, &mini()) {
-        println!("skipped: {why}");
+        vlab_skip::skip!("{why}");
         return;
     }
     kill_9(Some(12345), 1);

@@ -242,7 +242,7 @@ fn interfaces(table: &str) -> Vec<String> {
 #[test]
 fn lab_a_namespace_that_is_not_permitted_is_a_clear_error() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root can take rights away from itself");
+        vlab_skip::skip!("only root can take rights away from itself");
         return;
     }
     // As an ordinary user without rights, the named form cannot be.

@@ -24,7 +24,7 @@ enum Excluded {
 fn reference() -> Option<PathBuf> {
     let folder = std::env::var_os("VLAB_REFERENCE").map(PathBuf::from);
     if folder.is_none() {
-        eprintln!("skipped: VLAB_REFERENCE is not set");
+        vlab_skip::skip!("VLAB_REFERENCE is not set");
     }
     folder
 }
