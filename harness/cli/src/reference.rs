@@ -12,7 +12,7 @@ const TOP: &str = "\
 
 This page is generated from the definitions that `vlab` reads its command line with; `VLAB_UPDATE_DOCS=1 cargo nextest run -p \
 vlab-cli reference` writes it again. `cargo xtask vlab <verb>` builds `vlab` and runs it; most verbs also work as \
-`cargo xtask <verb>` (`cargo xtask --help` lists those).
+`cargo xtask <verb>` (`cargo xtask help` lists those).
 
 ";
 
