@@ -8,7 +8,7 @@ use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::rundir::{self, RunDir};
-use vlab_scenario::{Catalogue, HostKind, Need, fault_row};
+use vlab_scenario::{Catalogue, HostKind, Need};
 
 use crate::again::show;
 use crate::args::{SeriesArgs, runs_folder};
@@ -86,8 +86,8 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
     let (prepared, text) = read(catalogue, &args.scenario, &choices)?;
     if prepared.scenario.needs.contains(&Need::RealTime) {
         let name = &prepared.scenario.name;
-        let reals = prepared.scenario.faults.iter().filter(|f| fault_row(f.kind).needs_real_time());
-        let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.kind)).collect();
+        let reals = prepared.scenario.faults.iter().filter(|f| f.row().needs_real_time());
+        let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.word())).collect();
         let why = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
         return Err(CliError::inconclusive(format!(
             "skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"

@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let lives = lives(&history);
             for fault in &scenario.faults {
                 let fired = lives.get(fault.name.as_str()).is_some_and(|l| l.effect.is_some() && l.spared.is_empty());
-                let (declared, happened) = kinds.entry(fault.kind.as_str()).or_default();
+                let (declared, happened) = kinds.entry(fault.word()).or_default();
                 *declared += 1;
                 *happened += u64::from(fired);
                 if !fired {
-                    println!("{} with seed {seed}: {} ({}) did not happen", scenario.name, fault.name, fault.kind);
+                    println!("{} with seed {seed}: {} ({}) did not happen", scenario.name, fault.name, fault.word());
                 }
             }
         }

@@ -20,9 +20,9 @@ use vlab_judge::moment::{Cast, Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{HostsKind, Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, LinkDirection, Scenario, Span};
 
-use crate::fault::hit::{Doing, Lookup, Outside, doing};
+use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, Order, Present, ResolvedTarget};
 use crate::user::{Ready, User, UserConfig};
@@ -105,7 +105,7 @@ struct Armed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
     /// Do that.
-    Do(Arc<str>, Outside),
+    Do(Arc<str>, ServiceFault),
     /// The fault is over: undo what it did, if it did something that lasts.
     Undo(Arc<str>),
 }
@@ -277,7 +277,7 @@ impl Conductor {
     }
 
     /// A task had an effect: on this host, or on nobody in particular.
-    pub fn task_struck(&mut self, now: Timestamp, fault: &str, host: Option<Uuid>, detail: impl Into<String>) {
+    pub fn task_effect(&mut self, now: Timestamp, fault: &str, host: Option<Uuid>, detail: impl Into<String>) {
         let what = What::Fault {
             name: fault.to_owned(),
             phase: FaultPhase::Effect,
@@ -626,57 +626,45 @@ impl Conductor {
             ResolvedTarget::Cluster(name) => self.score.scenario.clusters.iter().position(|c| c.name == *name),
             _ => None,
         };
-        let doing = doing(&fault, &WhoIsWho { conductor: self, cluster });
         let name: Arc<str> = fault.name.as_str().into();
-        let doing = match doing {
-            Ok(doing) => doing,
+        let effect = match effect(&fault, &WhoIsWho { conductor: self, cluster }) {
+            Ok(effect) => effect,
             Err(why) => {
                 // It will be told to have had no effect.
                 let text = format!("the fault {name} cannot be injected: {why}");
                 return self.note(now, Source::Harness, None, What::Note { text });
             }
         };
-        match (hit, doing) {
-            (ResolvedTarget::Hosts(names), doing) => {
+        match (hit, effect) {
+            (ResolvedTarget::Hosts(names), effect) => {
                 for position in self.positions(&names) {
-                    match &doing {
-                        Doing::Host(ill) => self.fleet.inject(now, position, &name, ill.clone()),
-                        Doing::Reboot => self.fleet.reboot(now, position, &name),
-                        Doing::RestartAgent => self.fleet.restart_agent(now, position, &name),
-                        Doing::Link(..) | Doing::Cluster(_) | Doing::Outside(_) => false,
+                    match &effect {
+                        Effect::Host(fault) => self.fleet.inject(now, position, &name, fault.clone()),
+                        Effect::Reboot => self.fleet.reboot(now, position, &name),
+                        Effect::RestartAgent => self.fleet.restart_agent(now, position, &name),
+                        Effect::Link(..) | Effect::Cluster(_) | Effect::Service(_) => false,
                     };
                 }
             }
-            (ResolvedTarget::Link { from, to }, Doing::Link(how, one_way)) => {
+            (ResolvedTarget::Link { from, to }, Effect::Link(how, direction)) => {
                 let (from, to) = (self.positions(&from), self.positions(&to));
                 for &a in &from {
                     for &b in to.iter().filter(|b| **b != a) {
                         self.fleet.inject_link(a, b, &name, how);
-                        if !one_way {
+                        if direction == LinkDirection::Both {
                             self.fleet.inject_link(b, a, &name, how);
                         }
                     }
                 }
             }
-            (ResolvedTarget::Cluster(_), Doing::Cluster(ills)) => {
+            (ResolvedTarget::Cluster(_), Effect::Cluster(fault)) => {
                 if let Some(position) = cluster.and_then(|c| self.fleet_cluster.get(&c)).copied() {
-                    for ill in ills {
-                        self.fleet.inject_cluster(now, position, &name, ill);
-                    }
+                    self.fleet.inject_cluster(now, position, &name, fault);
                 }
             }
-            (ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, Doing::Outside(what)) => {
-                self.tasks.push(Task::Do(name, what));
-            }
+            (_, Effect::Service(what)) => self.tasks.push(Task::Do(name, what)),
             // The checker lets no fault hit what it cannot.
-            (
-                ResolvedTarget::Link { .. }
-                | ResolvedTarget::Cluster(_)
-                | ResolvedTarget::Service
-                | ResolvedTarget::Postgres
-                | ResolvedTarget::Gateway,
-                _,
-            ) => {}
+            _ => {}
         }
     }
 

@@ -13,7 +13,7 @@ use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::settings::Settings;
 use vlab_model::validation::ValidationStatus;
 use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
-use vlab_scenario::{Catalogue, EVENT_NAMES, FaultKind, HostKind, Need};
+use vlab_scenario::{Catalogue, EVENT_NAMES, HostKind, Need};
 
 use crate::prepare::{Choices, Nowhere, Prepared, prepare};
 use crate::simulate;
@@ -131,7 +131,7 @@ impl Gatherer {
             values(ClusterValidationId::ALL.iter().map(|v| v.as_str()).collect()),
         );
         gatherer.section("events", "Events", words(EVENT_NAMES.to_vec()));
-        gatherer.section("faults", "Kinds of faults", words(FaultKind::NAMES.to_vec()));
+        gatherer.section("faults", "Kinds of faults", words(vlab_scenario::fault_words()));
         gatherer
     }
 

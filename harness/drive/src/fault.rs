@@ -1,11 +1,15 @@
 //! The fault engine: knows from the growing history when a fault begins and ends, and says what is to be done then. No I/O and
 //! no clock: in virtual time and in real time the same engine gives the same orders, and the same seed hits the same hosts.
 //!
-//! [`hit`] says what each kind does to simulated hosts and to the inside of their clusters, [`machine`] what it does to virtual
-//! machines.
+//! Each family of faults has a file here ([`vlab_scenario::Injection`]), which says what its kinds do to simulated hosts and the
+//! inside of their clusters ([`effect`]), and what they do to virtual machines ([`machine`]).
 
-pub mod hit;
+mod control_plane;
+pub mod effect;
+mod host;
 pub mod machine;
+mod network;
+mod service;
 
 use std::collections::BTreeSet;
 
@@ -14,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use vlab_api::Timestamp;
 use vlab_judge::moment::{Cast, Tracker};
 use vlab_model::history::{Observation, What};
-use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Lasting, Subject, fault_row};
+use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Subject};
 
 /// What a fault hits, now that it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,13 +164,13 @@ impl Engine {
         self.notes.extend(began(&fault, cast, &hit));
         self.orders.push(Order::Inject(fault.clone(), hit.clone()));
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
-        live.state = State::On { hit, ends, until: fault.until.map(Tracker::new) };
+        live.state = State::On { hit, ends, until: fault.until.clone().map(Tracker::new) };
         // What happens to a program takes its time: whoever does it says when it is done.
         let elsewhere = matches!(
             live.state,
             State::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
         );
-        if fault_row(fault.kind).lasts == Lasting::Moment && !elsewhere {
+        if fault.is_momentary() && !elsewhere {
             self.end(i, cast, "it happens in a moment");
         }
     }
@@ -174,7 +178,7 @@ impl Engine {
     /// What that fault does in a moment, and that takes its time, is done.
     pub fn done(&mut self, name: &str, cast: &Cast, how: &str) {
         if let Some(i) = self.faults.iter().position(|live| live.fault.name == name)
-            && fault_row(self.faults[i].fault.kind).lasts == Lasting::Moment
+            && self.faults[i].fault.is_momentary()
         {
             self.end(i, cast, how);
         }
@@ -185,7 +189,7 @@ impl Engine {
         if let State::On { hit, .. } = std::mem::replace(&mut live.state, State::Over) {
             self.notes.push(note(&live.fault.name, FaultPhase::End, why));
             // What happens in a moment has nothing to be taken off.
-            if fault_row(live.fault.kind).lasts == Lasting::Time {
+            if !live.fault.is_momentary() {
                 self.orders.push(Order::Undo(live.fault.clone(), hit));
             }
         }
@@ -271,22 +275,22 @@ fn began(fault: &Fault, cast: &Cast, hit: &ResolvedTarget) -> Vec<What> {
     let line = |on: Option<&String>, in_cluster: Option<&String>, text: String| What::Fault {
         name: fault.name.clone(),
         phase: FaultPhase::Begin,
-        inject: fault.kind.as_str().to_owned(),
+        inject: fault.word().to_owned(),
         host: on.and_then(|n| cast.hosts.get(n)).copied(),
         cluster: in_cluster.and_then(|n| cast.clusters.get(n)).copied(),
         detail: text,
     };
     match hit {
         ResolvedTarget::Hosts(names) => {
-            names.iter().map(|n| line(Some(n), None, format!("{} of {n}", fault.kind))).collect()
+            names.iter().map(|n| line(Some(n), None, format!("{} of {n}", fault.word()))).collect()
         }
         ResolvedTarget::Link { from, to } => {
-            let text = format!("{} between {} and {}", fault.kind, from.join(", "), to.join(", "));
+            let text = format!("{} between {} and {}", fault.word(), from.join(", "), to.join(", "));
             vec![line(None, None, text)]
         }
-        ResolvedTarget::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.kind))],
+        ResolvedTarget::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.word()))],
         ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway => {
-            vec![line(None, None, fault.kind.to_string())]
+            vec![line(None, None, fault.word().to_owned())]
         }
     }
 }

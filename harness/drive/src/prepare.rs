@@ -13,7 +13,7 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
-use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, Lasting, LoadError, Scenario, fault_row};
+use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, LoadError, Scenario};
 use vlab_service::CoreConfig;
 
 use crate::conductor::{Score, gateway_of};
@@ -297,9 +297,7 @@ fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
     match (target, &fault.target) {
         (Target::Remote { .. }, FaultTarget::Service) => Some("a remote service is not ours to stop"),
         (Target::Remote { .. }, FaultTarget::Postgres) => Some("the database of a remote service is not ours to touch"),
-        (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres)
-            if fault_row(fault.kind).lasts == Lasting::Moment =>
-        {
+        (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres) if fault.is_momentary() => {
             Some("a container cannot be stopped and started again in a run yet, only paused; use process:<program>")
         }
         _ => None,
@@ -364,7 +362,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
         }
     }
     if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, not_ours(target, fault)?))) {
-        return unfit(format!("the fault {} ({}): {why}", fault.name, fault.kind));
+        return unfit(format!("the fault {} ({}): {why}", fault.name, fault.word()));
     }
     match target {
         Target::Simulated => Ok(()),

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_api::http::{Method, Response};
 use vlab_api::ops;
+pub use vlab_scenario::LostAt;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,18 +67,9 @@ impl Select {
     }
 }
 
-/// Where on its way a request is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
-    /// The service never sees it.
-    Request,
-    /// The service has done what was asked, and its answer is lost.
-    Answer,
-}
-
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum RequestFault {
     /// This status is answered in the service's place.
     Status {
         /// Status, 400 to 599.
@@ -88,9 +80,9 @@ pub enum Wrong {
     /// The answer comes so much later.
     Late(Duration),
     /// The connection is closed without an answer.
-    Dropped(Point),
+    Dropped(LostAt),
     /// The connection is reset (TCP RST) without an answer.
-    Reset(Point),
+    Reset(LostAt),
     /// A kept-alive connection is closed at the moment its next request comes. A request on a new connection gets through.
     StaleKeepAlive,
 }
@@ -107,23 +99,23 @@ pub struct Rule {
     /// To so many at most; `None`: no end.
     pub at_most: Option<u64>,
     /// What.
-    pub wrong: Wrong,
+    pub wrong: RequestFault,
 }
 
 #[derive(Debug)]
 struct Live {
     rule: Rule,
     dice: ChaCha8Rng,
-    struck: u64,
+    applied: u64,
 }
 
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strike {
+pub struct Applied {
     /// By which fault.
     pub fault: Arc<str>,
     /// What.
-    pub wrong: Wrong,
+    pub wrong: RequestFault,
     /// Is it the fault's first?
     pub first: bool,
 }
@@ -145,18 +137,18 @@ impl Rules {
     }
 
     /// From now on this happens, too. Of several rules that take a request the first one that was put on decides.
-    pub fn put_on(&mut self, rule: Rule) {
+    pub fn inject(&mut self, rule: Rule) {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed);
         // Its own dice for each fault, by its name: what other faults do must not change them.
         let name = rule.fault.bytes().fold(0_u64, |n, b| n.wrapping_mul(31).wrapping_add(u64::from(b)));
         dice.set_stream(STREAM | name >> 1);
-        self.live.push(Live { rule, dice, struck: 0 });
+        self.live.push(Live { rule, dice, applied: 0 });
     }
 
     /// Takes off what the fault put on; how many requests it hit. `None`: there was nothing.
-    pub fn take_off(&mut self, fault: &str) -> Option<u64> {
+    pub fn clear(&mut self, fault: &str) -> Option<u64> {
         let at = self.live.iter().position(|live| *live.rule.fault == *fault)?;
-        Some(self.live.remove(at).struck)
+        Some(self.live.remove(at).applied)
     }
 
     /// Nothing is wrong with any request.
@@ -165,19 +157,19 @@ impl Rules {
     }
 
     /// What happens to that request; `None`: nothing.
-    pub fn strike(&mut self, facts: &Facts<'_>) -> Option<Strike> {
+    pub fn apply(&mut self, facts: &Facts<'_>) -> Option<Applied> {
         for live in &mut self.live {
             let rule = &live.rule;
-            let stale = rule.wrong == Wrong::StaleKeepAlive;
+            let stale = rule.wrong == RequestFault::StaleKeepAlive;
             if (stale && facts.first_on_connection)
-                || rule.at_most.is_some_and(|most| live.struck >= most)
+                || rule.at_most.is_some_and(|most| live.applied >= most)
                 || !rule.select.takes(facts)
                 || live.dice.next_u32() % 100 >= rule.percent
             {
                 continue;
             }
-            live.struck += 1;
-            return Some(Strike { fault: rule.fault.clone(), wrong: rule.wrong.clone(), first: live.struck == 1 });
+            live.applied += 1;
+            return Some(Applied { fault: rule.fault.clone(), wrong: rule.wrong.clone(), first: live.applied == 1 });
         }
         None
     }
@@ -196,17 +188,17 @@ pub fn answer(status: u16, retry_after: Option<u64>) -> Response {
 }
 
 /// What happened, in words, for the history.
-pub fn words(wrong: &Wrong, method: Method, path: &str) -> String {
+pub fn words(wrong: &RequestFault, method: Method, path: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();
     let what = ops::operation_of(method, path).map_or_else(|| format!("{method} {path}"), str::to_owned);
     match wrong {
-        Wrong::Status { status, .. } => format!("{what} was answered {status}"),
-        Wrong::Late(by) => format!("the answer to {what} came {} ms late", by.as_millis()),
-        Wrong::Dropped(Point::Request) => format!("{what} was lost with its connection"),
-        Wrong::Dropped(Point::Answer) => format!("the answer to {what} was lost with its connection"),
-        Wrong::Reset(Point::Request) => format!("the connection of {what} was reset"),
-        Wrong::Reset(Point::Answer) => format!("the connection was reset before the answer to {what}"),
-        Wrong::StaleKeepAlive => format!("the kept-alive connection was closed when {what} came"),
+        RequestFault::Status { status, .. } => format!("{what} was answered {status}"),
+        RequestFault::Late(by) => format!("the answer to {what} came {} ms late", by.as_millis()),
+        RequestFault::Dropped(LostAt::Request) => format!("{what} was lost with its connection"),
+        RequestFault::Dropped(LostAt::Answer) => format!("the answer to {what} was lost with its connection"),
+        RequestFault::Reset(LostAt::Request) => format!("the connection of {what} was reset"),
+        RequestFault::Reset(LostAt::Answer) => format!("the connection was reset before the answer to {what}"),
+        RequestFault::StaleKeepAlive => format!("the kept-alive connection was closed when {what} came"),
     }
 }
 
@@ -228,7 +220,7 @@ mod tests {
     }
 
     fn rule(fault: &str, select: Select, percent: u32, at_most: Option<u64>) -> Rule {
-        let wrong = Wrong::Status { status: 503, retry_after: None };
+        let wrong = RequestFault::Status { status: 503, retry_after: None };
         Rule { fault: fault.into(), select, percent, at_most, wrong }
     }
 
@@ -252,12 +244,12 @@ mod tests {
     fn a_rule_has_its_first_and_its_last() {
         let path = path("/instructions");
         let mut rules = Rules::new(1);
-        assert_eq!(rules.strike(&poll(&path)), None);
-        rules.put_on(rule("f", Select::default(), 100, Some(2)));
-        assert!(rules.strike(&poll(&path)).unwrap().first);
-        assert!(!rules.strike(&poll(&path)).unwrap().first);
-        assert_eq!(rules.strike(&poll(&path)), None, "two at most");
-        assert_eq!((rules.take_off("f"), rules.take_off("f")), (Some(2), None));
+        assert_eq!(rules.apply(&poll(&path)), None);
+        rules.inject(rule("f", Select::default(), 100, Some(2)));
+        assert!(rules.apply(&poll(&path)).unwrap().first);
+        assert!(!rules.apply(&poll(&path)).unwrap().first);
+        assert_eq!(rules.apply(&poll(&path)), None, "two at most");
+        assert_eq!((rules.clear("f"), rules.clear("f")), (Some(2), None));
         assert!(rules.is_empty());
     }
 
@@ -265,9 +257,9 @@ mod tests {
     fn a_new_connection_is_never_stale() {
         let path = path("/instructions");
         let mut rules = Rules::new(1);
-        rules.put_on(Rule { wrong: Wrong::StaleKeepAlive, ..rule("f", Select::default(), 100, None) });
-        assert!(rules.strike(&poll(&path)).is_some());
-        assert_eq!(rules.strike(&Facts { first_on_connection: true, ..poll(&path) }), None);
+        rules.inject(Rule { wrong: RequestFault::StaleKeepAlive, ..rule("f", Select::default(), 100, None) });
+        assert!(rules.apply(&poll(&path)).is_some());
+        assert_eq!(rules.apply(&Facts { first_on_connection: true, ..poll(&path) }), None);
     }
 
     proptest! {
@@ -275,13 +267,13 @@ mod tests {
         #[test]
         fn a_share_is_of_the_seed(seed: u64, percent in 1_u32..=100) {
             let path = path("/instructions");
-            let hits = |rules: &mut Rules| (0..2000).map(|_| rules.strike(&poll(&path)).is_some()).collect::<Vec<_>>();
+            let hits = |rules: &mut Rules| (0..2000).map(|_| rules.apply(&poll(&path)).is_some()).collect::<Vec<_>>();
             let mut rules = Rules::new(seed);
-            rules.put_on(rule("f", Select::default(), percent, None));
+            rules.inject(rule("f", Select::default(), percent, None));
             let alone = hits(&mut rules);
             let mut rules = Rules::new(seed);
-            rules.put_on(rule("other", Select { method: Some(Method::Put), ..Select::default() }, 50, None));
-            rules.put_on(rule("f", Select::default(), percent, None));
+            rules.inject(rule("other", Select { method: Some(Method::Put), ..Select::default() }, 50, None));
+            rules.inject(rule("f", Select::default(), percent, None));
             prop_assert_eq!(&hits(&mut rules), &alone);
             let share = alone.iter().filter(|hit| **hit).count() as f64 / 20.0;
             prop_assert!((share - f64::from(percent)).abs() < 6.0, "{share} of {percent}");

@@ -23,9 +23,9 @@ use vlab_model::history::{Observation, RunEnd, Source, What};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, Ending, Score, Task};
-use crate::fault::hit::{Outside, Program};
+use crate::fault::effect::{Program, ServiceFault};
 use crate::prepare::{Prepared, VERSION};
-use crate::requests::{Facts, Point, Rules, Side, Wrong};
+use crate::requests::{Facts, LostAt, RequestFault, Rules, Side};
 use crate::requests::{answer, words};
 
 /// When virtual time begins.
@@ -214,26 +214,28 @@ impl World {
             let side = if Conductor::is_user(send.connection) { Side::User } else { Side::Hosts };
             let (method, path) = (send.request.method, send.request.path.as_str());
             let facts = Facts { side, method, path, first_on_connection };
-            let strike = self.rules.strike(&facts);
+            let applied = self.rules.apply(&facts);
             let lost = TransportError::Lost("the connection was closed before the answer".to_owned());
-            let (result, late) = match strike {
+            let (result, late) = match applied {
                 None if matches!(self.running, Running::Paused(_)) => return self.held.push(send),
                 None => (self.ask(now, &send), Duration::ZERO),
-                Some(strike) => {
-                    if strike.first {
-                        let what = words(&strike.wrong, method, path);
-                        self.conductor.task_struck(now, &strike.fault, facts.host(), what);
+                Some(applied) => {
+                    if applied.first {
+                        let what = words(&applied.wrong, method, path);
+                        self.conductor.task_effect(now, &applied.fault, facts.host(), what);
                         self.collect(now);
                     }
-                    match strike.wrong {
-                        Wrong::Status { status, retry_after } => (Ok(answer(status, retry_after)), Duration::ZERO),
-                        Wrong::Late(by) => (self.ask(now, &send), by),
-                        Wrong::Dropped(Point::Answer) | Wrong::Reset(Point::Answer) => {
+                    match applied.wrong {
+                        RequestFault::Status { status, retry_after } => {
+                            (Ok(answer(status, retry_after)), Duration::ZERO)
+                        }
+                        RequestFault::Late(by) => (self.ask(now, &send), by),
+                        RequestFault::Dropped(LostAt::Answer) | RequestFault::Reset(LostAt::Answer) => {
                             (self.ask(now, &send).and(Err(lost)), Duration::ZERO)
                         }
-                        Wrong::Dropped(Point::Request) | Wrong::Reset(Point::Request) | Wrong::StaleKeepAlive => {
-                            (Err(lost), Duration::ZERO)
-                        }
+                        RequestFault::Dropped(LostAt::Request)
+                        | RequestFault::Reset(LostAt::Request)
+                        | RequestFault::StaleKeepAlive => (Err(lost), Duration::ZERO),
                     }
                 }
             };
@@ -264,9 +266,9 @@ impl World {
     /// Does what faults want.
     fn carry_out(&mut self, now: Timestamp, task: Task) {
         match task {
-            Task::Do(_, Outside::Requests(rule)) => self.rules.put_on(rule),
+            Task::Do(_, ServiceFault::Requests(rule)) => self.rules.inject(rule),
             Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
-            Task::Do(fault, Outside::Restart { who: Program::Service, kill, down }) => {
+            Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
                 self.running = Running::Down;
                 self.open.clear();
                 for Send { connection, tag, .. } in std::mem::take(&mut self.held) {
@@ -275,18 +277,18 @@ impl World {
                 }
                 self.push(now + down, Event::Start(fault.clone()));
                 let how = if kill { "the service was killed" } else { "the service was stopped" };
-                self.conductor.task_struck(now, &fault, None, how);
+                self.conductor.task_effect(now, &fault, None, how);
             }
-            Task::Do(fault, Outside::Pause(Program::Service)) => {
+            Task::Do(fault, ServiceFault::Pause(Program::Service)) => {
                 self.running = Running::Paused(fault.clone());
-                self.conductor.task_struck(now, &fault, None, "the service stands still");
+                self.conductor.task_effect(now, &fault, None, "the service stands still");
             }
-            Task::Do(fault, Outside::Restart { .. } | Outside::Pause(_) | Outside::SlowQueries(_)) => {
+            Task::Do(fault, ServiceFault::Restart { .. } | ServiceFault::Pause(_) | ServiceFault::SlowQueries(_)) => {
                 let text = format!("the fault {fault} cannot be injected: virtual time has no database");
                 self.conductor.observe(now, Source::Harness, None, What::Note { text });
             }
             Task::Undo(fault) => {
-                self.rules.take_off(&fault);
+                self.rules.clear(&fault);
                 if self.running == Running::Paused(fault) {
                     self.running = Running::Up;
                     for send in std::mem::take(&mut self.held) {

@@ -155,8 +155,8 @@ fn without_its_faults_no_scenario_passes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] numbe
 #[test]
 fn every_kind_of_fault_has_a_scenario() {
     let all = scenarios();
-    let used: BTreeSet<&str> = all.iter().flat_map(|(_, s)| &s.faults).map(|f| f.kind.as_str()).collect();
-    let missing: Vec<&&str> = vlab_scenario::FaultKind::NAMES.iter().filter(|n| !used.contains(*n)).collect();
+    let used: BTreeSet<&str> = all.iter().flat_map(|(_, s)| &s.faults).map(|f| f.word()).collect();
+    let missing: Vec<&str> = vlab_scenario::fault_words().into_iter().filter(|n| !used.contains(n)).collect();
     assert!(missing.is_empty(), "no scenario has {missing:?}");
 }
 

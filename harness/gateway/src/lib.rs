@@ -8,4 +8,4 @@
 
 pub mod serve;
 
-pub use serve::{Count, Gateway, Struck};
+pub use serve::{Count, FaultEffect, Gateway};

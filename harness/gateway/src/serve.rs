@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use vlab_api::http::Method;
 use vlab_api::ops;
-use vlab_drive::requests::{Facts, Point, Rule, Rules, Side, Strike, Wrong, answer, words};
+use vlab_drive::requests::{Applied, Facts, LostAt, RequestFault, Rule, Rules, Side, answer, words};
 
 /// A read buffer may grow to this many bytes; thousands of hosts have one each, and another one to the service.
 const MAX_BUFFER: usize = 64 * 1024;
@@ -31,7 +31,7 @@ const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// A fault hit its first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Struck {
+pub struct FaultEffect {
     /// Name of the fault.
     pub fault: Arc<str>,
     /// The host whose request it was, as far as the path tells.
@@ -58,22 +58,22 @@ struct Shared {
     upstream: SocketAddr,
     rules: Mutex<Rules>,
     counts: Mutex<Counts>,
-    struck: mpsc::UnboundedSender<Struck>,
+    effects: mpsc::UnboundedSender<FaultEffect>,
 }
 
 impl Shared {
-    fn strike(&self, facts: &Facts<'_>) -> Option<Strike> {
+    fn apply(&self, facts: &Facts<'_>) -> Option<Applied> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         if rules.is_empty() {
             return None;
         }
-        let strike = rules.strike(facts)?;
-        if strike.first {
-            let what = words(&strike.wrong, facts.method, facts.path);
+        let applied = rules.apply(facts)?;
+        if applied.first {
+            let what = words(&applied.wrong, facts.method, facts.path);
             // Nobody listens any more when the run is over.
-            let _ = self.struck.send(Struck { fault: strike.fault.clone(), host: facts.host(), what });
+            let _ = self.effects.send(FaultEffect { fault: applied.fault.clone(), host: facts.host(), what });
         }
-        Some(strike)
+        Some(applied)
     }
 
     fn count(&self, facts: &Facts<'_>, status: u16, took: Duration) {
@@ -94,10 +94,10 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway to the service at that address. Which fault hit something is told at the receiver, once for each.
-    pub fn new(upstream: SocketAddr, seed: u64) -> (Self, mpsc::UnboundedReceiver<Struck>) {
-        let (struck, receiver) = mpsc::unbounded_channel();
+    pub fn new(upstream: SocketAddr, seed: u64) -> (Self, mpsc::UnboundedReceiver<FaultEffect>) {
+        let (effects, receiver) = mpsc::unbounded_channel();
         let (rules, counts) = (Mutex::new(Rules::new(seed)), Mutex::default());
-        (Self { shared: Arc::new(Shared { upstream, rules, counts, struck }), listeners: JoinSet::new() }, receiver)
+        (Self { shared: Arc::new(Shared { upstream, rules, counts, effects }), listeners: JoinSet::new() }, receiver)
     }
 
     /// Takes connections of that side; returns the listener's address. The listener may be in another network namespace than
@@ -131,13 +131,13 @@ impl Gateway {
     }
 
     /// A fault begins.
-    pub fn put_on(&self, rule: Rule) {
-        self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner).put_on(rule);
+    pub fn inject(&self, rule: Rule) {
+        self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner).inject(rule);
     }
 
     /// It ends; how many requests it hit.
-    pub fn take_off(&self, fault: &str) -> Option<u64> {
-        self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner).take_off(fault)
+    pub fn clear(&self, fault: &str) -> Option<u64> {
+        self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner).clear(fault)
     }
 
     /// What went through so far.
@@ -216,9 +216,9 @@ impl Line {
             path: &path,
             first_on_connection: !self.requests.swap(true, Ordering::Relaxed),
         };
-        let result = match self.shared.strike(&facts) {
+        let result = match self.shared.apply(&facts) {
             None => self.forward(request).await,
-            Some(strike) => self.go_wrong(strike.wrong, request).await,
+            Some(applied) => self.go_wrong(applied.wrong, request).await,
         };
         let status = result.as_ref().map_or(0, |response| response.status().as_u16());
         self.shared.count(&facts, status, begun.elapsed());
@@ -227,11 +227,11 @@ impl Line {
 
     async fn go_wrong(
         &self,
-        wrong: Wrong,
+        wrong: RequestFault,
         request: hyper::Request<Incoming>,
     ) -> Result<hyper::Response<Body>, NoAnswer> {
         let point = match wrong {
-            Wrong::Status { status, retry_after } => {
+            RequestFault::Status { status, retry_after } => {
                 read_out(request.into_body()).await;
                 let answer = answer(status, retry_after);
                 let mut response = hyper::Response::builder().status(answer.status);
@@ -241,22 +241,22 @@ impl Line {
                 let body = Full::new(Bytes::from(answer.body)).map_err(|never| match never {}).boxed();
                 return response.body(body).map_err(|error| NoAnswer::Service(error.to_string()));
             }
-            Wrong::Late(by) => {
+            RequestFault::Late(by) => {
                 let response = self.forward(request).await;
                 tokio::time::sleep(by).await;
                 return response;
             }
-            Wrong::Dropped(point) => point,
-            Wrong::Reset(point) => {
+            RequestFault::Dropped(point) => point,
+            RequestFault::Reset(point) => {
                 self.reset.store(true, Ordering::Relaxed);
                 point
             }
-            Wrong::StaleKeepAlive => Point::Request,
+            RequestFault::StaleKeepAlive => LostAt::Request,
         };
         match point {
             // What is still unread when a socket is closed makes the kernel send RST, and this one is to be closed quietly.
-            Point::Request => read_out(request.into_body()).await,
-            Point::Answer => read_out(self.forward(request).await?.into_body()).await,
+            LostAt::Request => read_out(request.into_body()).await,
+            LostAt::Answer => read_out(self.forward(request).await?.into_body()).await,
         }
         Err(NoAnswer::Fault)
     }

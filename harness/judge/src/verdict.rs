@@ -13,8 +13,7 @@ use vlab_model::console::{self, Blame};
 use vlab_model::history::{HostsKind, MachineMoment, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
-    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, fault_row,
-    follow,
+    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
 };
 
 use crate::invariant::{self, InvariantVerdict};
@@ -711,7 +710,7 @@ impl Judge<'_> {
         let check = |fault: &Fault| {
             let life = lives.get(fault.name.as_str()).unwrap_or(&never);
             let mut check = CheckResult::new(CheckKind::Fault, fault.name.clone(), CheckVerdict::Passed);
-            check.expected = format!("{} begins and has an effect on all that it hits", fault.kind);
+            check.expected = format!("{} begins and has an effect on all that it hits", fault.word());
             check.at = life.began.map(|(at, _)| at);
             check.seq = life.began.map(|(_, seq)| seq);
             check.seen = match (&life.began, &life.effect) {
@@ -752,7 +751,7 @@ impl Judge<'_> {
                 }
                 What::Fault { name, host: Some(host), .. } => {
                     let fault = self.scenario.faults.iter().find(|fault| fault.name == *name);
-                    let says = fault.map(|fault| fault_row(fault.kind).on_consoles()).unwrap_or_default();
+                    let says = fault.map(|fault| fault.injection.on_consoles()).unwrap_or_default();
                     by_fault.extend(says.iter().map(|id| (*host, *id)));
                 }
                 What::Console { machine, finding: Some(id), .. }

@@ -1056,7 +1056,7 @@ impl Bench<'_> {
     fn take_in(&self, conductor: &mut Conductor, lab: &mut Lab, report: Report) -> Option<(&'static str, String)> {
         let now = self.clock.now();
         match report {
-            Report::Struck { fault, host, what } => conductor.task_struck(now, &fault, host, what),
+            Report::Effect { fault, host, what } => conductor.task_effect(now, &fault, host, what),
             Report::Up { fault, child } => {
                 lab.service = child;
                 conductor.task_done(now, &fault, "the service is up again");

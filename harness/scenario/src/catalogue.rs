@@ -82,7 +82,7 @@ impl Catalogue {
             if !path.is_dir() {
                 return Err(LoadError::about_file(
                     &path.display().to_string(),
-                    "VLAB_SCENARIOS names it, and it is no folder",
+                    "VLAB_SCENARIOS names it, but it is not a folder",
                     "name a folder of scenarios, or unset the variable to use the built-in ones",
                 ));
             }
@@ -138,7 +138,7 @@ impl Catalogue {
         let entries = all.iter().enumerate().map(|(i, (name, path))| {
             let mut entry = self.entry(name.clone(), path);
             if let Some(first) = twice(i, name) {
-                entry.broken = Some(format!("{} has that name, too", all[first].1));
+                entry.broken = Some(format!("{} has the same name", all[first].1));
             }
             entry
         });
@@ -150,7 +150,8 @@ impl Catalogue {
         let path = source.as_ref().map_or_else(|e| e.file().to_owned(), |s| s.name.clone());
         match source.and_then(|s| crate::load(&s, self)) {
             Ok(s) => Entry {
-                broken: (s.name != name).then(|| format!("its name is `{}`, which is not its file's", s.name)),
+                broken: (s.name != name)
+                    .then(|| format!("its name is `{}`, which is not the name of its file", s.name)),
                 name,
                 description: s.description,
                 tags: s.tags,
@@ -205,9 +206,11 @@ impl Catalogue {
             profile.put_on(&base);
         }
         let fault = match (profile.settings(), profile.host_timing()) {
-            _ if profile.name != name => Some(format!("its name is `{}`, which is not its file's", profile.name)),
+            _ if profile.name != name => {
+                Some(format!("its name is `{}`, which is not the name of its file", profile.name))
+            }
             _ if !may_be_like && profile.like.is_some() => {
-                Some("it is `like` another profile, so that none can be like this one".to_owned())
+                Some("it is `like` another profile, so no other profile can be like it".to_owned())
             }
             (Err(e), _) | (_, Err(e)) => Some(e.to_string()),
             (Ok(_), Ok(_)) => None,

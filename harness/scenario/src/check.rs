@@ -115,9 +115,9 @@ impl Checker<'_> {
 
     fn not_built(&mut self, place: &Place, what: &str, help: &str) {
         let problem = Problem {
-            message: format!("{what}: not built yet"),
+            message: format!("not supported yet: {what}"),
             span: Some(place.clone()),
-            label: "cannot be run by this version".to_owned(),
+            label: "this version cannot run it".to_owned(),
             also: vec![],
             help: Some(help.to_owned()),
         };
@@ -163,7 +163,7 @@ impl Checker<'_> {
         let label = if **value < min { "too small" } else { "too big" };
         self.refuse(
             &value.span,
-            format!("{what} is {}, must be {min} to {max}", **value),
+            format!("{what} is {}; it must be between {min} and {max}", **value),
             label,
             format!("write a number from {min} to {max}"),
         );
@@ -181,10 +181,8 @@ impl Checker<'_> {
             self.refuse(
                 &text.span,
                 format!("{what} {name:?} cannot be used"),
-                "not such a name",
-                format!(
-                    "write 1 to {max} lower-case letters, digits and dashes, with a letter or a digit at both ends"
-                ),
+                "not a valid name",
+                format!("use 1 to {max} lower-case letters, digits and dashes; begin and end with a letter or a digit"),
             );
         }
         name.clone()
@@ -194,7 +192,7 @@ impl Checker<'_> {
         if *file.version != 1 {
             self.refuse(
                 &file.version.span,
-                format!("version {} of the scenario language is not known", *file.version),
+                format!("version {} of the scenario language is unknown", *file.version),
                 "must be 1",
                 "write `version: 1`",
             );
@@ -254,7 +252,7 @@ impl Checker<'_> {
         for text in texts {
             let tag = self.label_name(text, "the tag", 63);
             if tags.contains(&tag) {
-                self.refuse(&text.span, format!("the tag `{tag}` is there twice"), "the second one", "remove it");
+                self.refuse(&text.span, format!("the tag `{tag}` is given twice"), "the second one", "remove it");
             }
             tags.push(tag);
         }
@@ -267,11 +265,11 @@ impl Checker<'_> {
                 let place = many.first().map_or(one.span.clone(), |c| c.span.clone());
                 self.refuse(
                     &place,
-                    "`cluster` and `clusters` are both there",
-                    "the other one",
+                    "`cluster` and `clusters` cannot be used together",
+                    "this one",
                     "put all clusters under `clusters`",
                 );
-                self.also(&one.span, "one of them");
+                self.also(&one.span, "and this one");
                 vec![one]
             }
             (Some(one), None) => vec![one],
@@ -301,7 +299,7 @@ impl Checker<'_> {
                 self.also(&name_place(files[first]), "the first one");
             }
             if name == "none" {
-                self.refuse(&place, "a cluster cannot be named `none`", "means the pool", "choose another name");
+                self.refuse(&place, "a cluster cannot be named `none`", "`none` means the pool", "choose another name");
             }
         }
         names

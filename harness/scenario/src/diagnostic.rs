@@ -107,7 +107,7 @@ impl LoadError {
     pub(crate) fn too_long(name: &str) -> Self {
         Self::about_file(
             name,
-            format!("it is longer than {} KiB, which no scenario is", MAX_BYTES / 1024),
+            format!("it is longer than {} KiB; no scenario is that long", MAX_BYTES / 1024),
             "name a scenario's file; a scenario of thousands of hosts needs one group with a `count`",
         )
     }
@@ -345,8 +345,8 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
     let near = nearest(word, known.iter().copied());
     match near.as_slice() {
         [] if known.is_empty() => "there are none".to_owned(),
-        [] if known.len() <= 40 => format!("known are {}", quoted(&known, "and")),
-        [] => "nothing known comes near it; `vlab schema` lists all words".to_owned(),
+        [] if known.len() <= 40 => format!("possible: {}", quoted(&known, "and")),
+        [] => "nothing similar is known; `vlab schema` lists all words".to_owned(),
         near => format!("did you mean {}?", quoted(near, "or")),
     }
 }

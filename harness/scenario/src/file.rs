@@ -14,15 +14,15 @@ use serde_json::Value;
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 use vlab_model::validation::ValidationStatus;
 
-use crate::faults::{FAULTS, OWN_STAGES, ParamForm, operation_ids};
+use crate::faults::{FaultRow, OWN_STAGES, ParamDefault, ParamForm, fault_rows, operation_ids};
 use crate::spanned::{
     AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
     Version, words_schema,
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
-    RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -141,7 +141,7 @@ pub(crate) struct StaticNetworkFile {
     pub(crate) network_yaml: Option<Text<Plain>>,
     /// Which MAC is which of these names.
     pub(crate) mac_interface_map: Option<Vec<At<MacMappingFile>>>,
-    /// File with `NMStateConfig` resources (`agent-install.openshift.io/v1beta1`), its path as seen from the scenario's file.
+    /// File with `NMStateConfig` resources (`agent-install.openshift.io/v1beta1`), with a path relative to the scenario's file.
     pub(crate) resource: Option<Text<Plain>>,
 }
 
@@ -358,7 +358,7 @@ pub(crate) struct FaultFile {
     /// meant in more words.
     pub(crate) target: At<FaultTargetFile>,
     /// What happens.
-    pub(crate) inject: Text<FaultKind>,
+    pub(crate) inject: Text<&'static FaultRow>,
     /// How long. Without it and without `until`: to the end of the run.
     #[serde(rename = "for")]
     pub(crate) lasts: Option<Text<Span>>,
@@ -458,12 +458,10 @@ scalar_or_mapping!(FaultTargetFile, Name, Who(FaultWhoFile), "a name, or a mappi
 
 /// What can stand under `with`, for each kind of fault.
 fn fault_parameters(schema: &mut Schema) {
-    let rules: Vec<Value> = FAULTS
-        .iter()
+    let rules: Vec<Value> = fault_rows()
         .map(|row| {
             let properties: serde_json::Map<String, Value> = row
-                .params
-                .iter()
+                .all_params()
                 .map(|p| {
                     let mut form = match p.form {
                         ParamForm::Span => <Span as Scalar>::schema(),
@@ -484,14 +482,14 @@ fn fault_parameters(schema: &mut Schema) {
                     (p.name.to_owned(), form.to_value())
                 })
                 .collect();
-            let required: Vec<&str> = row.params.iter().filter(|p| p.default.is_none()).map(|p| p.name).collect();
+            let required: Vec<&str> = row.all_params().filter(|p| p.default == ParamDefault::Needed).map(|p| p.name).collect();
             let mut then = serde_json::json!({
                 "properties": { "with": { "properties": properties, "required": required, "additionalProperties": false } }
             });
             if !required.is_empty() {
                 then["required"] = serde_json::json!(["with"]);
             }
-            serde_json::json!({ "if": { "properties": { "inject": { "const": row.kind.as_str() } } }, "then": then })
+            serde_json::json!({ "if": { "properties": { "inject": { "const": row.word } } }, "then": then })
         })
         .collect();
     schema.insert("allOf".to_owned(), Value::Array(rules));

@@ -4,7 +4,8 @@
 //!   mistake with file, line, column and excerpt.
 //! * [`Catalogue`] finds scenarios, hardware profiles and time profiles: in a folder, or in the copy inside the program.
 //! * [`schema`] is the JSON Schema for editors.
-//! * [`FAULTS`] is the table of the kinds of faults.
+//! * [`fault_rows`] is the table of the kinds of faults; [`Injection`] is one of them with its parameters.
+//! * [`reference_keys`] and [`reference_faults`] are the pages of the reference.
 //! * [`time`] holds the one rule about durations.
 
 mod catalogue;
@@ -18,6 +19,7 @@ mod follow;
 mod parse;
 mod paths;
 mod quarantine;
+mod reference;
 mod spanned;
 pub mod time;
 mod types;
@@ -29,6 +31,7 @@ pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, follow};
 pub use quarantine::{QUARANTINE, Quarantined};
+pub use reference::{reference_faults, reference_keys};
 pub use time::Span;
 pub use types::*;
 pub use words::*;

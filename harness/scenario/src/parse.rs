@@ -71,8 +71,8 @@ fn text_of(source: &SourceFile) -> Result<Arc<str>, LoadError> {
     if nothing {
         return Err(LoadError::about_file(
             &source.name,
-            "there is nothing in it",
-            "a scenario begins with `version: 1` and has a `name` and `hosts`; `scenarios/sno.yaml` is one to copy",
+            "the file is empty",
+            "a scenario begins with `version: 1` and has a `name` and `hosts`; `scenarios/sno.yaml` is a good one to copy",
         ));
     }
     Ok(text.into())
@@ -125,16 +125,16 @@ fn explain(error: &Error, text: &str) -> Problem {
         }
         Error::SerdeMissingField { field, .. } => {
             problem.message = format!("the key `{field}` is missing");
-            problem.label = "in what begins here".to_owned();
+            problem.label = "in the part that begins here".to_owned();
             problem.help = Some(format!("add `{field}: ...`"));
         }
         Error::DuplicateMappingKey { key, .. } => {
             problem.message = match key {
-                Some(key) => format!("the key `{key}` is there twice"),
-                None => "a key is there twice".to_owned(),
+                Some(key) => format!("the key `{key}` appears twice"),
+                None => "a key appears twice".to_owned(),
             };
             problem.label = "the second one".to_owned();
-            problem.help = Some("remove one of them; a list of several things is written with `- ` lines".to_owned());
+            problem.help = Some("remove one of them; a list has one `- ` line for each item".to_owned());
         }
         Error::SerdeInvalidType { unexpected, expected, .. } => {
             problem.message = format!("wrong type: found {unexpected}, expected {}", plain(expected));
@@ -165,9 +165,9 @@ fn explain(error: &Error, text: &str) -> Problem {
             problem.help = Some("write a value, or remove the key".to_owned());
         }
         Error::MultipleDocuments { .. } => {
-            problem.message = "the file holds more than one document".to_owned();
+            problem.message = "the file contains more than one document".to_owned();
             problem.label = "the second begins here".to_owned();
-            problem.help = Some("one file, one scenario: remove what follows the line `---`".to_owned());
+            problem.help = Some("one file is one scenario: remove everything after the line `---`".to_owned());
         }
         Error::Budget { breach, .. } => {
             use serde_saphyr::budget::BudgetBreach;
@@ -184,7 +184,7 @@ fn explain(error: &Error, text: &str) -> Problem {
                     Some("write the values out; a group of hosts has a `count`".to_owned()),
                 ),
                 _ => (
-                    "the file is too big once it is read".to_owned(),
+                    "the file is too big".to_owned(),
                     Some("no scenario has that many parts; a group of hosts has a `count`".to_owned()),
                 ),
             };
@@ -199,8 +199,8 @@ fn explain(error: &Error, text: &str) -> Problem {
         }
         Error::UnknownAnchor { .. } => {
             problem.message = "this alias has no anchor".to_owned();
-            problem.label = "no `&` of that name before it".to_owned();
-            problem.help = Some("text that begins with `*` must be in quotes".to_owned());
+            problem.label = "no `&` with that name before it".to_owned();
+            problem.help = Some("put text that begins with `*` in quotes".to_owned());
         }
         Error::Eof { .. } => {
             problem.message = "the file ends too early".to_owned();
@@ -218,10 +218,10 @@ fn explain(error: &Error, text: &str) -> Problem {
                 problem.label = "reading stopped here".to_owned();
                 problem.help = Some("no part of a scenario is nested deeper than 8 levels".to_owned());
             } else {
-                problem.message = format!("this is no YAML: {}", without_place(&said));
+                problem.message = format!("this is not YAML: {}", without_place(&said));
                 problem.label = "here".to_owned();
                 problem.help = Some(
-                    "look at this line and the one above: indentation (spaces, no tabs), `key: value` with a space behind the colon, \
+                    "look at this line and the one above: indentation (spaces, not tabs), `key: value` with a space after the colon, \
                      and quotes around text that begins with a special character"
                         .to_owned(),
                 );
@@ -244,7 +244,7 @@ fn type_name(ty: &str) -> String {
         "i64" | "i32" | "i128" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number".to_owned(),
         "f64" | "f32" => "a number".to_owned(),
         "bool" | "boolean" => "true or false".to_owned(),
-        "String" | "str" | "string" | "string scalar" => "a text".to_owned(),
+        "String" | "str" | "string" | "string scalar" => "text".to_owned(),
         "sequence start" | "sequence" => "a list".to_owned(),
         "mapping start" | "mapping" | "map" => "a mapping (`key: value` lines)".to_owned(),
         other => other.to_owned(),

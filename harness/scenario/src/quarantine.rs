@@ -71,7 +71,7 @@ pub(crate) fn read(source: &SourceFile, known: &[String], now: Timestamp) -> Res
         }
         if !is_day(&entry.until) {
             let help = "write a day as 2026-01-31";
-            problem(&entry.until, format!("`{}` is no day", entry.until), "here", Some(help.to_owned()));
+            problem(&entry.until, format!("`{}` is not a date", entry.until), "here", Some(help.to_owned()));
         } else if entry.until < today {
             let help =
                 "mend the scenario or what it tests and take the entry out; or look at it again and give it a new day";
@@ -82,7 +82,7 @@ pub(crate) fn read(source: &SourceFile, known: &[String], now: Timestamp) -> Res
     let mut names: Vec<&String> = file.quarantine.iter().map(|e| &e.scenario).collect();
     names.sort();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        problem(twice[0], format!("`{}` is there twice", twice[0]), "once is enough", None);
+        problem(twice[0], format!("`{}` appears twice", twice[0]), "once is enough", None);
     }
     if problems.is_empty() { Ok(file.quarantine) } else { Err(LoadError::new(&source.name, text, problems)) }
 }
@@ -130,12 +130,12 @@ mod tests {
     #[case(&entry("sno", "slow", "2026-06-14"), "the quarantine of `sno` ended on 2026-06-14")]
     #[case(&entry("sn", "slow", "2026-07-01"), "there is no scenario `sn`")]
     #[case(&entry("sno", "\"\"", "2026-07-01"), "no reason or no link")]
-    #[case(&entry("sno", "slow", "soon"), "`soon` is no day")]
-    #[case(&entry("sno", "slow", "2026-13-01"), "is no day")]
+    #[case(&entry("sno", "slow", "soon"), "`soon` is not a date")]
+    #[case(&entry("sno", "slow", "2026-13-01"), "is not a date")]
     #[case("version: 2\n", "version 2 is not known")]
     #[case("version: 1\nquarantine:\n  - scenario: sno\n", "reason")]
     #[case(&format!("{}{}", entry("sno", "a", "2026-07-01"),
-        "  - {scenario: sno, reason: b, link: l, until: 2026-07-01}\n"), "is there twice")]
+        "  - {scenario: sno, reason: b, link: l, until: 2026-07-01}\n"), "appears twice")]
     fn what_is_wrong_with_an_entry_is_said(#[case] text: &str, #[case] expected: &str) {
         let error = read_text(text).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
 use crate::diagnostic::suggestion;
+use crate::faults::{FaultRow, fault_rows, fault_words};
 use crate::time::{SPAN_HELP, Span};
 
 /// A value and its place.
@@ -105,9 +106,10 @@ pub(crate) fn words_schema(names: &[&[&str]]) -> Schema {
 }
 
 pub(crate) fn unknown_word(what: &str, text: &str, names: &[&str]) -> Complaint {
+    let article = if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
     Complaint {
-        message: format!("`{text}` is no {what}"),
-        label: format!("not {} {what}", if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }),
+        message: format!("`{text}` is not {article} {what}"),
+        label: format!("not {article} {what}"),
         help: suggestion(text, names.iter().copied()),
     }
 }
@@ -139,19 +141,28 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
-    RoleName, SequenceMode, ServiceKind, Topology, When,
+    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
+    SequenceMode, ServiceKind, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
-    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way to install",
-    SequenceMode => "mode of a sequence", PivotOrder => "order of a pivot", When => "time to look at a validation", RoleName => "role", ActionKind => "action",
-    FaultKind => "kind of fault", FaultPhase => "phase of a fault", NetworkMistake => "mistake of a static network",
+    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
+    SequenceMode => "sequence mode", PivotOrder => "pivot order", When => "time for a validation", RoleName => "role", ActionKind => "action",
+    FaultPhase => "fault phase", NetworkMistake => "static network mistake",
 }
 api_vocabulary! {
-    FinalizingStage => "finalizing stage", HostStage => "installation stage", ImageType => "kind of image",
-    OperatorStatus => "status of an operator", PlatformType => "platform", Severity => "severity",
+    FinalizingStage => "finalizing stage", HostStage => "installation stage", ImageType => "image type",
+    OperatorStatus => "operator status", PlatformType => "platform", Severity => "severity",
+}
+
+impl Scalar for &'static FaultRow {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        fault_rows().find(|row| row.word == text).ok_or_else(|| unknown_word("kind of fault", text, &fault_words()))
+    }
+    fn schema() -> Schema {
+        words_schema(&[&fault_words()])
+    }
 }
 
 impl Scalar for Need {
@@ -159,7 +170,7 @@ impl Scalar for Need {
         Need::from_word(text).ok_or_else(|| unknown_word("capability", text, Need::NAMES))
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|image:.*\\S.*)$" })
+        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|image:.*\\S.*)$" })
     }
 }
 
@@ -179,7 +190,7 @@ impl Scalar for Span {
 impl Scalar for IpNet {
     fn read(text: &str) -> Result<Self, Complaint> {
         let wrong = |help: String| Complaint {
-            message: format!("`{text}` is no network"),
+            message: format!("`{text}` is not a network"),
             label: "not a network".to_owned(),
             help,
         };
@@ -199,7 +210,7 @@ impl Scalar for IpNet {
 impl Scalar for IpAddr {
     fn read(text: &str) -> Result<Self, Complaint> {
         text.parse().map_err(|_| Complaint {
-            message: format!("`{text}` is no IP address"),
+            message: format!("`{text}` is not an IP address"),
             label: "not an address".to_owned(),
             help: "write an address without a prefix length, for example `192.168.126.100`".to_owned(),
         })
@@ -235,9 +246,10 @@ impl Scalar for Version {
         match parts.as_deref() {
             Some([major, minor] | [major, minor, _]) => Ok(Version { minor: (*major, *minor) }),
             _ => Err(Complaint {
-                message: format!("`{text}` is no OpenShift version"),
+                message: format!("`{text}` is not an OpenShift version"),
                 label: "not a version".to_owned(),
-                help: "write major and minor, for example `4.18`, or also the patch: `4.18.3`".to_owned(),
+                help: "write the major and minor number, for example `4.18`, and the patch if you like: `4.18.3`"
+                    .to_owned(),
             }),
         }
     }
@@ -291,7 +303,7 @@ impl Scalar for vlab_model::validation::ValidationStatus {
             "pending" => V::Pending,
             "error" => V::Error,
             "disabled" => V::Disabled,
-            _ => return Err(unknown_word("status of a validation", text, VALIDATION_STATUSES)),
+            _ => return Err(unknown_word("validation status", text, VALIDATION_STATUSES)),
         })
     }
     fn schema() -> Schema {
@@ -371,7 +383,7 @@ impl Scalar for Happening {
             return Ok(Happening { of_cluster, of_host });
         }
         Err(unknown_word(
-            "thing that hosts or clusters do",
+            "thing that happens to hosts or clusters",
             text,
             &[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS].concat(),
         ))
@@ -388,7 +400,7 @@ pub(crate) struct StepType;
 impl Scalar for StepType {
     fn read(text: &str) -> Result<Self, Complaint> {
         use vlab_api::types::StepType as T;
-        if T::NAMES.contains(&text) { Ok(StepType) } else { Err(unknown_word("type of a step", text, T::NAMES)) }
+        if T::NAMES.contains(&text) { Ok(StepType) } else { Err(unknown_word("step type", text, T::NAMES)) }
     }
     fn schema() -> Schema {
         words_schema(&[vlab_api::types::StepType::NAMES])
@@ -460,7 +472,7 @@ impl Scalar for UserRole {
             "master" => HostRole::Master,
             "worker" => HostRole::Worker,
             "arbiter" => HostRole::Arbiter,
-            _ => return Err(unknown_word("role that a user can give", text, USER_ROLES)),
+            _ => return Err(unknown_word("role that a user can assign", text, USER_ROLES)),
         }))
     }
     fn schema() -> Schema {

@@ -64,18 +64,18 @@ pub enum BadSpan {
     #[error("a duration needs a unit")]
     NoUnit,
     /// A unit that does not exist.
-    #[error("{0:?} is no unit of time")]
+    #[error("{0:?} is not a unit of time")]
     Unit(String),
     /// Not a number.
-    #[error("{0:?} is no duration")]
+    #[error("{0:?} is not a duration")]
     Number(String),
     /// More than a year.
-    #[error("a duration of more than 366 days")]
+    #[error("a duration cannot be longer than 366 days")]
     TooLong,
 }
 
 /// What a duration looks like, for help texts.
-pub(crate) const SPAN_HELP: &str = "write a number with a unit (ms, s, m, h, d), for example `90s`, `5m`, `1h30m`; add ` wall` for time of the wall clock, for example `10s wall`";
+pub(crate) const SPAN_HELP: &str = "write a number with a unit (ms, s, m, h, d), for example `90s`, `5m`, `1h30m`; add ` wall` for wall-clock time, for example `10s wall`";
 
 fn parse_duration(text: &str) -> Result<Duration, BadSpan> {
     if text.is_empty() {

@@ -12,10 +12,10 @@ use vlab_api::types::{
 use vlab_model::pivot::PivotMoment;
 use vlab_model::validation::ValidationStatus;
 
-use crate::faults::ParamValue;
+use crate::faults::{FaultRow, Injection};
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultKind, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
+    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Lasting, Need, NetworkMistake, PivotOrder,
     Quantity, RoleName, SequenceMode, ServiceKind, Topology, When,
 };
 
@@ -384,8 +384,8 @@ pub enum ActionTime {
 pub struct Fault {
     /// Its name in the history and the report. Unique in the scenario.
     pub name: String,
-    /// What happens.
-    pub kind: FaultKind,
+    /// What it does.
+    pub injection: Injection,
     /// When it begins. It begins later when what it hits is not there yet.
     pub when: ActionTime,
     /// What it hits.
@@ -394,10 +394,25 @@ pub struct Fault {
     pub lasts: Option<Span>,
     /// It ends when this is seen after its begin.
     pub until: Option<Moment>,
-    /// Parameters, all that the kind has, those of its defaults included.
-    pub with: BTreeMap<&'static str, ParamValue>,
     /// Line of the scenario's file, from 1.
     pub line: usize,
+}
+
+impl Fault {
+    /// The row of the table that it is of.
+    pub const fn row(&self) -> &'static FaultRow {
+        self.injection.row()
+    }
+
+    /// The word of its kind.
+    pub const fn word(&self) -> &'static str {
+        self.row().word
+    }
+
+    /// Does it happen in a moment?
+    pub fn is_momentary(&self) -> bool {
+        self.row().lasts == Lasting::Moment
+    }
 }
 
 /// What a fault hits.

@@ -8,11 +8,11 @@ pub use vlab_model::history::FaultPhase;
 use vlab_model::history::UserVerb;
 
 macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, JsonSchema)]
         pub enum $name {
-            $($(#[$vmeta])* #[serde(rename = $word)] $variant,)*
+            $($(#[doc = $meaning])+ #[serde(rename = $word)] $variant,)*
         }
 
         impl $name {
@@ -21,6 +21,10 @@ macro_rules! words {
             /// The word in the file.
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),* }
+            }
+            /// What it means, for people.
+            pub const fn meaning(self) -> &'static str {
+                match self { $($name::$variant => concat!($($meaning),+).trim_ascii()),* }
             }
             /// The variant of that word.
             pub fn from_word(word: &str) -> Option<Self> {
@@ -216,118 +220,78 @@ impl From<ActionKind> for UserVerb {
 }
 
 words! {
-    /// A kind of fault. [`crate::FAULTS`] says what each can hit and takes.
-    FaultKind {
-        /// The power is cut; it comes back when the fault ends, else never.
-        Crash = "crash",
-        /// The machine restarts: from its disk when a system is on it, else from the discovery image.
-        Reboot = "reboot",
-        /// The agent ends and is started again; an installer that runs goes on.
-        AgentRestart = "agent-restart",
-        /// The agent asks for instructions less often than it was told.
-        SlowPolls = "slow-polls",
-        /// The agent hangs and asks for nothing; an installer that runs goes on.
-        SilentAgent = "silent-agent",
-        /// The host and the service do not reach each other; its neighbours reach it.
-        Disconnect = "disconnect",
-        /// The machine has the id of another one, as boards with one and the same UUID do.
-        DuplicateId = "duplicate-id",
-        /// The host's clock is wrong.
-        ClockSkew = "clock-skew",
-        /// No NTP source answers the host.
-        NtpUnreachable = "ntp-unreachable",
-        /// Fewer processor cores than the machine has are found.
-        FewCores = "few-cores",
-        /// Less memory than the machine has is found.
-        LittleMemory = "little-memory",
-        /// Every disk is smaller than it was.
-        SmallDisks = "small-disks",
-        /// The disk speed check finds a slow disk.
-        SlowDisk = "slow-disk",
-        /// The disk fails while the image is written.
-        DiskFails = "disk-fails",
-        /// The host cannot pull container images.
-        ImageUnavailable = "image-unavailable",
-        /// The host has a name that is invalid, or another one's.
-        WrongHostname = "wrong-hostname",
-        /// After the installation the discovery image is booted again; when the fault ends, somebody puts that right.
-        WrongBootOrder = "wrong-boot-order",
-        /// The installer hangs in a stage.
-        StuckStage = "stuck-stage",
-        /// The installer fails in a stage.
-        InstallerFails = "installer-fails",
-        /// The host announces its logs and never sends them.
-        LogsLost = "logs-lost",
-        /// The inventory that the host sends is no JSON, ends in the middle, or is huge.
-        BadInventory = "bad-inventory",
-        /// The discovery medium is taken out.
-        MediaLost = "media-lost",
-        /// The host's cable is cut: it reaches nobody, and nobody reaches it.
-        UplinkCut = "uplink-cut",
-        /// DHCP has no address left for the host.
-        NoAddress = "no-address",
-        /// The host has the address of another one.
-        DuplicateAddress = "duplicate-address",
-        /// Hosts do not reach each other; both reach the service.
-        Partition = "partition",
-        /// Packets between hosts take long.
-        Latency = "latency",
-        /// Packets between hosts are lost.
-        PacketLoss = "packet-loss",
-        /// Large packets between hosts are lost without a word.
-        MtuBlackHole = "mtu-black-hole",
-        /// Somebody else has one of the cluster's virtual addresses.
-        VipTaken = "vip-taken",
-        /// The DNS does not know a name of the cluster.
-        DnsMissing = "dns-missing",
-        /// The DNS gives a wrong address for a name of the cluster.
-        DnsWrong = "dns-wrong",
-        /// The DNS knows every name below the cluster's domain.
-        DnsWildcard = "dns-wildcard",
-        /// Nobody reaches the cluster's API, nor its machine-config server.
-        ApiUnreachable = "api-unreachable",
-        /// The machine-config server does not answer: nodes wait for their ignition.
-        IgnitionUnreachable = "ignition-unreachable",
-        /// The installed system boots and does not ask for its place in the cluster.
-        NeverJoins = "never-joins",
-        /// Nobody approves the certificate with which the host wants to become a node.
-        CsrNotApproved = "csr-not-approved",
-        /// Bootkube fails and is started again, as long as the fault lasts.
-        BootkubeFails = "bootkube-fails",
-        /// Bootkube does not come to its end.
-        BootkubeHangs = "bootkube-hangs",
-        /// Etcd does not leave the bootstrap host: a member fails, and there is no quorum without it.
-        EtcdStuck = "etcd-stuck",
-        /// Etcd has left the bootstrap host and has too few members up: no API.
-        QuorumLost = "quorum-lost",
-        /// An operator does not become available.
-        OperatorDegraded = "operator-degraded",
-        /// The controller hangs while the cluster finalizes.
-        FinalizingStuck = "finalizing-stuck",
-        /// The service is asked to stop, and started again.
-        ServiceRestart = "service-restart",
-        /// The service is killed with -9, and started again.
-        ServiceKill = "service-kill",
-        /// The service stands still; what is asked of it waits.
-        ServicePause = "service-pause",
-        /// PostgreSQL is stopped, and started again.
-        PostgresRestart = "postgres-restart",
-        /// PostgreSQL is killed with -9, and started again.
-        PostgresKill = "postgres-kill",
-        /// PostgreSQL answers nobody.
-        PostgresUnreachable = "postgres-unreachable",
-        /// Whatever writes into the service's tables takes long.
-        SlowQueries = "slow-queries",
-        /// Requests are answered with an error in the service's place.
-        HttpError = "http-error",
-        /// Answers come late.
-        SlowAnswer = "slow-answer",
-        /// A connection is closed without an answer.
-        DroppedConnection = "dropped-connection",
-        /// A connection is reset without an answer.
-        ResetConnection = "reset-connection",
-        /// A kept-alive connection is closed just when the next request comes.
-        StaleKeepAlive = "stale-keep-alive",
+    /// In which direction a link is bad.
+    LinkDirection {
+        /// Both.
+        Both = "both",
+        /// Only what the first says to the second, as behind a firewall that lets answers through.
+        OneWay = "one-way",
+    }
+}
+
+words! {
+    /// How a clock is wrong.
+    Skew {
+        /// It shows a later time.
+        Ahead = "ahead",
+        /// It shows an earlier time.
+        Behind = "behind",
+    }
+}
+
+words! {
+    /// What is wrong with an inventory.
+    InventoryDefect {
+        /// It is not JSON.
+        Malformed = "malformed",
+        /// It is cut off.
+        Truncated = "truncated",
+        /// It is right, and huge.
+        Huge = "huge",
+    }
+}
+
+words! {
+    /// A virtual address of a cluster.
+    VipName {
+        /// That of the API.
+        Api = "api",
+        /// That of the ingress.
+        Ingress = "ingress",
+    }
+}
+
+words! {
+    /// A name of a cluster in the DNS.
+    DnsName {
+        /// That of the API, for everybody.
+        Api = "api",
+        /// That of the API, for the cluster itself.
+        ApiInt = "api-int",
+        /// Those of all routes.
+        Apps = "apps",
+    }
+}
+
+words! {
+    /// Where on its way a request is lost.
+    LostAt {
+        /// The service never sees it.
+        Request = "request",
+        /// The service has done what was asked, and its answer is lost.
+        Answer = "answer",
+    }
+}
+
+words! {
+    /// Who asks the service.
+    RequestSide {
+        /// Hosts.
+        Hosts = "hosts",
+        /// The user.
+        User = "user",
+        /// Both.
+        All = "all",
     }
 }
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_scenario::{
-    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FAULTS, FaultHosts, FaultPlace, FaultRow, Firmware,
-    HostKind, InstallMode, LoadError, MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, TargetForm,
-    Topology, Vm, load,
+    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FaultRow, Firmware, HostKind, InstallMode, LoadError,
+    MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, TargetForm, Topology, Vm, fault_rows, load,
 };
 
 fn folder() -> PathBuf {
@@ -149,75 +148,111 @@ fn the_committed_schema_is_the_derived_one() {
     );
 }
 
-/// The page about faults is made from the table of their kinds.
-#[test]
-fn the_page_about_faults_is_the_tables() {
-    use std::fmt::Write as _;
-    let form = |p: &ParamRow| match p.form {
-        ParamForm::Span => "duration".to_owned(),
-        ParamForm::Number(min, max) => format!("{min} to {max}"),
-        ParamForm::Text => "text".to_owned(),
-        ParamForm::Words(words) => words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "),
-        ParamForm::Address => "IP address".to_owned(),
-        ParamForm::Host => "name of a host".to_owned(),
-        ParamForm::Stage => "installation stage that the host reports itself".to_owned(),
-        ParamForm::FinalizingStage => "stage of finalizing".to_owned(),
-        ParamForm::Operation => "id of an operation of the API".to_owned(),
-    };
-    // What all faults of the gateway take is told once.
-    let of_gateway: Vec<&FaultRow> = FAULTS.iter().filter(|r| r.targets.contains(&TargetForm::Gateway)).collect();
-    let shared = |p: &ParamRow| of_gateway.iter().all(|row| row.params.iter().any(|other| other.name == p.name));
-    let told = |p: &ParamRow| {
-        let default = match p.default {
-            None => ", needed".to_owned(),
-            Some("") => String::new(),
-            Some(default) => format!(", `{default}` without it"),
-        };
-        format!("`{}` ({}{default}): {}", p.name, form(p), p.purpose)
-    };
-    let mut page = String::from(
-        "# Kinds of faults\n\nEvery kind of fault, generated from the table of faults in the code. [Faults](../faults.md) explains how a \
-         scenario declares one;\nthe folder `scenarios/faults` has an example of each. A fault whose hosts are `simulated` cannot be injected into virtual machines yet;\none whose hosts are `any` can.\n",
-    );
-    for place in FaultPlace::NAMES {
-        let rows: Vec<_> = FAULTS.iter().filter(|r| r.place.as_str() == *place).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let _ = write!(
-            page,
-            "\n## {place}\n\n| inject | hits | lasts | with | hosts | what happens |\n| --- | --- | --- | --- | --- | --- |\n"
-        );
-        for row in rows {
-            let targets: Vec<&str> = row.targets.iter().map(|t| t.words()).collect();
-            let gateway = row.targets.contains(&TargetForm::Gateway);
-            let mut with: Vec<String> = row.params.iter().filter(|p| !gateway || !shared(p)).map(told).collect();
-            with.extend(gateway.then(|| "which requests, see below".to_owned()));
-            let purpose = match row.needs_real_time() {
-                true => format!("{}; needs `real-time`", row.purpose),
-                false => row.purpose.to_owned(),
-            };
-            let hosts = match row.hosts {
-                FaultHosts::Simulated => "simulated",
-                FaultHosts::Any => "any",
-            };
-            let (kind, lasts, targets, with) = (row.kind, row.lasts, targets.join(", "), with.join("; "));
-            let _ = writeln!(page, "| `{kind}` | {targets} | {lasts} | {with} | {hosts} | {purpose} |");
-        }
-    }
-    page.push_str("\nWhich requests a fault of the `gateway` is about, by `with`; all that are written must hold:\n\n");
-    for param in of_gateway[0].params.iter().filter(|p| shared(p)) {
-        let _ = writeln!(page, "* {}", told(param));
-    }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/faults.md");
-    if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {
+/// The pages of the reference are what the definitions say. `VLAB_UPDATE_DOCS=1` writes them again.
+#[rstest]
+#[case("faults.md", vlab_scenario::reference_faults())]
+#[case("scenario-keys.md", vlab_scenario::reference_keys())]
+fn the_committed_reference_is_the_generated_one(#[case] name: &str, #[case] page: String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    if std::env::var_os("VLAB_UPDATE_DOCS").is_some_and(|value| !value.is_empty()) {
         std::fs::write(&path, &page).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        committed == page,
-        "docs/reference/faults.md is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it"
-    );
+    assert!(committed == page, "docs/reference/{name} is out of date: VLAB_UPDATE_DOCS=1 writes it again");
+}
+
+/// Nothing that a scenario says about a fault is left out or read as something else: a parameter that does not exist, or whose
+/// value cannot be, is refused at its place.
+mod parameters {
+    use super::*;
+
+    /// A scenario whose only fault is of that kind, and the column of what stands in the place of `VALUE`.
+    fn with_fault(row: &FaultRow, with: &str) -> String {
+        let target = match row.targets[0] {
+            TargetForm::Hosts => "worker-1",
+            TargetForm::Link => "{between: [master-0, worker-0]}",
+            TargetForm::Cluster => "control-plane",
+            TargetForm::Service => "service",
+            TargetForm::Postgres => "postgres",
+            TargetForm::Gateway => "gateway",
+        };
+        let fault = format!(
+            "needs: [real-time]\nfaults:\n  - name: it\n    at: 1m\n    target: {target}\n    inject: {}\n    with: {{{with}}}\nexpect:",
+            row.word
+        );
+        base(&[("expect:", &fault)])
+    }
+
+    /// A value that is right.
+    fn good(form: ParamForm) -> String {
+        match form {
+            ParamForm::Span => "5s".to_owned(),
+            ParamForm::Number(least, _) => least.to_string(),
+            ParamForm::Text => "some text".to_owned(),
+            ParamForm::Words(words) => words[0].to_owned(),
+            ParamForm::Address => "192.0.2.1".to_owned(),
+            ParamForm::Host => "master-0".to_owned(),
+            ParamForm::Stage => "Installing".to_owned(),
+            ParamForm::FinalizingStage => "Adding router ca".to_owned(),
+            ParamForm::Operation => "v2GetCluster".to_owned(),
+        }
+    }
+
+    /// Everything that the kind takes, with other text in the place of one name or value.
+    fn mistyped(row: &FaultRow, at: usize, name: Option<&str>, value: Option<&str>) -> String {
+        let item = |(i, param): (usize, &ParamRow)| match i == at {
+            true => format!("{}: {:?}", name.unwrap_or(param.name), value.unwrap_or(&good(param.form))),
+            false => format!("{}: {:?}", param.name, good(param.form)),
+        };
+        row.all_params().enumerate().map(item).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn whatever_a_kind_takes_can_be_written() {
+        for row in fault_rows() {
+            let scenario =
+                read(with_fault(row, &mistyped(row, usize::MAX, None, None))).unwrap_or_else(|e| panic!("{e}"));
+            assert!(std::ptr::eq(scenario.faults[0].row(), row));
+        }
+    }
+
+    fn kinds_with_parameters() -> Vec<(&'static FaultRow, usize)> {
+        fault_rows().flat_map(|row| (0..row.all_params().count()).map(move |at| (row, at))).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_mistyped_name_is_refused(pick: proptest::sample::Index, typo in "[a-z_]{1,12}") {
+            let all = kinds_with_parameters();
+            let (row, at) = all[pick.index(all.len())];
+            prop_assume!(row.all_params().all(|p| p.name != typo));
+            let text = with_fault(row, &mistyped(row, at, Some(&typo), None));
+            let error = read(text).expect_err("it was taken");
+            let expected = format!("there is no parameter of `{}` `{typo}`", row.word);
+            let problem = error.problems().iter().find(|p| p.message == expected);
+            prop_assert!(problem.is_some_and(|p| error.line_column(p).is_some_and(|(line, _)| line == 23)), "{error}");
+        }
+
+        #[test]
+        fn a_value_that_cannot_be_is_refused(pick: proptest::sample::Index, junk in "[!-*:-~][ -~]{0,20}") {
+            let all = kinds_with_parameters();
+            let (row, at) = all[pick.index(all.len())];
+            let param = row.all_params().nth(at).unwrap();
+            // Any text is a text.
+            prop_assume!(param.form != ParamForm::Text);
+            let error = match read(with_fault(row, &mistyped(row, at, None, Some(&junk)))) {
+                Err(error) => error,
+                // It happened to be right: then it is what was written.
+                Ok(scenario) => {
+                    prop_assert!(format!("{:?}", scenario.faults[0]).contains(junk.trim()), "{junk:?} became {:?}", scenario.faults[0]);
+                    return Ok(());
+                }
+            };
+            prop_assert!(error.problems().iter().all(|p| error.line_column(p).is_some_and(|(line, _)| line == 23)), "{error}");
+        }
+    }
 }
 
 /// The diagnostic of a refused file, in full.
@@ -371,7 +406,9 @@ expect:";
     let all: Vec<String> = scenario
         .faults
         .iter()
-        .map(|f| format!("{} {} {:?} {:?} {:?} {:?} {:?}", f.name, f.kind, f.when, f.target, f.lasts, f.until, f.with))
+        .map(|f| {
+            format!("{} {} {:?} {:?} {:?} {:?} {:?}", f.name, f.word(), f.when, f.target, f.lasts, f.until, f.injection)
+        })
         .collect();
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("faults_are_resolved", all.join("\n"));
@@ -541,7 +578,7 @@ fn what_is_not_built_yet_loads_and_says_so() {
     let text = machines(&[("expect:", "  - {name: spare, kind: auto, cluster: none}\nexpect:")]);
     let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
     let what: Vec<_> = scenario.not_built.iter().map(|n| (n.what.as_str(), n.line)).collect();
-    assert_eq!(what, [("virtual machines in several clusters (or in the pool beside one)", 19)]);
+    assert_eq!(what, [("virtual machines in several clusters (or in the pool as well as in a cluster)", 19)]);
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("not_built", scenario.not_built[0].diagnostic);
     });
@@ -568,10 +605,10 @@ fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
 }
 
 #[rstest]
-#[case("{cpus: 0}", "the number of the machine's processors is 0, must be 1 to 256")]
+#[case("{cpus: 0}", "the number of the machine's processors is 0; it must be between 1 and 256")]
 #[case("{memory_mib: 1}", "the machine's memory in MiB is 1")]
-#[case("{firmware: grub}", "`grub` is no firmware")]
-#[case("{boot_order: disk}", "`disk` is no boot order")]
+#[case("{firmware: grub}", "`grub` is not a firmware")]
+#[case("{boot_order: disk}", "`disk` is not a boot order")]
 #[case("{ignore_console: [kernel-panik]}", "there is no console check `kernel-panik`")]
 #[case("{iso: x}", "unknown key `iso`")]
 fn a_machine_that_cannot_be_is_refused(#[case] vm: &str, #[case] expected: &str) {
@@ -587,13 +624,13 @@ fn hosts_of_a_cluster_are_of_one_kind() {
 }
 
 #[rstest]
-#[case("{kind: container}", "needs its image")]
-#[case("{kind: container, image: \"\"}", "image has no name")]
-#[case("{kind: container, image: \"a b\"}", "image has no name")]
-#[case("{kind: container, image: a, postgres_image: \"\"}", "PostgreSQL's image has no name")]
-#[case("{kind: process, program: /p, image: a}", "only a service of kind container has `image`")]
-#[case("{postgres_image: a}", "only a service of kind container has `postgres_image`")]
-#[case("{kind: container, image: a, program: /p}", "only a service of kind process has a `program`")]
+#[case("{kind: container}", "needs an `image`")]
+#[case("{kind: container, image: \"\"}", "image is empty or contains spaces")]
+#[case("{kind: container, image: \"a b\"}", "image is empty or contains spaces")]
+#[case("{kind: container, image: a, postgres_image: \"\"}", "PostgreSQL's image is empty or contains spaces")]
+#[case("{kind: process, program: /p, image: a}", "`image` is only for a service of kind `container`")]
+#[case("{postgres_image: a}", "`postgres_image` is only for a service of kind `container`")]
+#[case("{kind: container, image: a, program: /p}", "`program` is only for a service of kind `process`")]
 fn images_belong_to_containers(#[case] service: &str, #[case] expected: &str) {
     let error = read(base(&[("cluster:", &format!("service: {service}\ncluster:"))])).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
@@ -647,7 +684,7 @@ fn too_long_is_refused_without_being_read() {
     let error = SourceFile::read(&path).unwrap_err().to_string();
     assert!(error.contains("longer than 1024 KiB"), "{error}");
     let just_fits = vec![b'#'; MAX_BYTES];
-    assert!(read(just_fits).unwrap_err().to_string().contains("nothing in it"));
+    assert!(read(just_fits).unwrap_err().to_string().contains("the file is empty"));
 }
 
 #[test]

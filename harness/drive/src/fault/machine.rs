@@ -3,17 +3,14 @@
 use std::net::IpAddr;
 
 use vlab_api::types::ImageType;
-use vlab_model::disturbance::{ClusterName, Frames, WrongName};
+use vlab_model::disturbance::{Frames, WrongName};
 use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
 use vlab_scenario::{
-    ActionKind, Cluster, FAULTS, Fault, FaultHosts, FaultKind, FaultTarget, HostKind, ParamValue, Scenario, TargetForm,
+    ActionKind, Cluster, Fault, FaultHosts, FaultTarget, HostKind, Injection, Scenario, TargetForm, fault_rows,
 };
 
-/// Ports of a cluster's API and of its machine-config server.
-const API: &[u16] = &[6443, 22623];
-/// That of the machine-config server alone.
-const MACHINE_CONFIG: &[u16] = &[22623];
+use super::{control_plane, host, network};
 
 /// What a kind does to each machine that it hits, or to the network that those of a cluster are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,92 +105,15 @@ impl MachineFault {
 /// # Errors
 /// Why it cannot be done to machines.
 pub fn machine_fault(fault: &Fault, scenario: &Scenario) -> Result<MachineFault, String> {
-    let number = |name: &str| match fault.with.get(name) {
-        Some(ParamValue::Number(n)) => *n,
-        _ => 0,
-    };
-    let word = |name: &str| match fault.with.get(name) {
-        Some(ParamValue::Text(text)) => text.as_str(),
-        _ => "",
-    };
-    let one_way = word("direction") == "one-way";
-    let between = |frames: Frames, percent: u64| {
-        let percent = u8::try_from(percent).unwrap_or(100);
-        Ok(MachineFault::Loss { frames, percent, one_way })
-    };
-    let address = match fault.with.get("address") {
-        Some(ParamValue::Address(address)) => Some(*address),
-        _ => None,
-    };
-    let wrong = |name: ClusterName, answer: Option<IpAddr>| {
-        cluster_of(fault, scenario).map(|_| MachineFault::WrongName(WrongName { name, answer }))
-    };
-    let name = match word("name") {
-        "apps" => ClusterName::Apps,
-        "api-int" => ClusterName::ApiInt,
-        _ => ClusterName::Api,
-    };
-    let closed = |ports: &'static [u16]| {
-        let cluster = cluster_of(fault, scenario)?;
-        match scenario.hosts_of(Some(&cluster.name)).count() {
-            // What it says to itself does not go over the network.
-            1 => Err("a single node reaches itself whatever becomes of the network".to_owned()),
-            _ => Ok(MachineFault::Closed(ports)),
+    let done = match &fault.injection {
+        Injection::Host(injection) => host::on_machines(injection, scenario)?,
+        Injection::Network(injection) => network::on_machines(injection, scenario, cluster_of(fault, scenario))?,
+        Injection::ControlPlane(injection) => {
+            control_plane::on_machines(injection, scenario, cluster_of(fault, scenario))?
         }
+        Injection::Service(_) => None,
     };
-    match fault.kind {
-        FaultKind::Crash => Ok(MachineFault::PowerCut),
-        FaultKind::Reboot => Ok(MachineFault::Reset),
-        FaultKind::UplinkCut => Ok(MachineFault::CableOut),
-        FaultKind::Disconnect => Ok(MachineFault::GatewayCut),
-        FaultKind::NoAddress => Ok(MachineFault::Unheard(Frames::Dhcp)),
-        FaultKind::NtpUnreachable => Ok(MachineFault::Unheard(Frames::Ntp)),
-        FaultKind::MediaLost
-            if scenario.infra_env.image_type == ImageType::FullIso || scenario.infra_env.iso.is_some() =>
-        {
-            Ok(MachineFault::Eject)
-        }
-        FaultKind::MediaLost => {
-            Err("a minimal ISO is not read any more once its machine is up; write `infra_env: {image_type: full-iso}`"
-                .to_owned())
-        }
-        FaultKind::DiskFails => {
-            Ok(MachineFault::DiskFails { percent: u32::try_from(number("percent")).unwrap_or(100) })
-        }
-        FaultKind::SlowDisk => {
-            // A whole number of writes a second, and at least one.
-            const SLOWEST: u64 = 1000;
-            let ms = number("fsync_ms");
-            if ms > SLOWEST {
-                return Err(format!("the disk of a machine can be made as slow as {SLOWEST} ms, and not {ms} ms"));
-            }
-            Ok(MachineFault::SlowDisk { writes: u32::try_from(1000 / ms.max(1)).unwrap_or(1) })
-        }
-        FaultKind::Partition => between(Frames::All, 100),
-        FaultKind::Latency => match scenario.infra_env.static_networks.is_empty() {
-            true => Ok(MachineFault::Delay { rtt_ms: u32::try_from(number("rtt_ms")).unwrap_or(u32::MAX), one_way }),
-            // Frames with a tag would lose it on the way.
-            false => Err("frames of static networks, which may have VLANs, cannot be delayed".to_owned()),
-        },
-        FaultKind::PacketLoss => between(Frames::All, number("percent")),
-        FaultKind::MtuBlackHole => between(Frames::LongerThan(u16::try_from(number("bytes")).unwrap_or(u16::MAX)), 100),
-        FaultKind::DnsMissing => wrong(name, None),
-        FaultKind::DnsWrong => wrong(name, address),
-        FaultKind::DnsWildcard => wrong(ClusterName::Unknown, address),
-        FaultKind::VipTaken => {
-            let cluster = cluster_of(fault, scenario)?;
-            let (vips, what) = match word("vip") {
-                "ingress" => (&cluster.ingress_vips, "ingress"),
-                _ => (&cluster.api_vips, "API"),
-            };
-            let vip = vips.first().ok_or_else(|| format!("the cluster {} has no {what} address", cluster.name))?;
-            Ok(MachineFault::TakeAddress(*vip))
-        }
-        FaultKind::ApiUnreachable => closed(API),
-        FaultKind::IgnitionUnreachable => closed(MACHINE_CONFIG),
-        FaultKind::WrongBootOrder => Err("write `vm: {boot_order: cd-first}` in the group of hosts instead".to_owned()),
-        _ => Err(format!("{} can", kinds().join(", "))),
-    }
+    done.ok_or_else(|| format!("only these can: {}", kinds().join(", ")))
 }
 
 /// Are some of the cluster's hosts machines, now or when they are bound to it?
@@ -217,8 +137,8 @@ fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, 
 /// Words of the kinds that can be done to machines and what is between them.
 fn kinds() -> Vec<&'static str> {
     let of_hosts = |target: &TargetForm| matches!(target, TargetForm::Hosts | TargetForm::Link | TargetForm::Cluster);
-    let can = FAULTS.iter().filter(|row| row.hosts == FaultHosts::Any && row.targets.iter().all(of_hosts));
-    can.map(|row| row.kind.as_str()).collect()
+    let can = fault_rows().filter(|row| row.hosts == FaultHosts::Any && row.targets.iter().all(of_hosts));
+    can.map(|row| row.word).collect()
 }
 
 /// What of a scenario with virtual machines cannot be done to them; `None` when everything can.
@@ -234,7 +154,9 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
     if let Some((fault, why)) = undone {
         return Some(format!(
             "line {}: the fault {} ({}) cannot be done to virtual machines yet: {why}; `--hosts sim` runs it",
-            fault.line, fault.name, fault.kind
+            fault.line,
+            fault.name,
+            fault.word()
         ));
     }
     if scenario.actions.iter().any(|action| action.kind == ActionKind::BootDiscovery) {
@@ -283,7 +205,8 @@ fn no_vlan(scenario: &Scenario) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_scenario::{Catalogue, FaultRow, ParamForm, SourceFile};
+    use vlab_model::disturbance::ClusterName;
+    use vlab_scenario::{Catalogue, FaultRow, ParamDefault, ParamForm, SourceFile};
 
     use super::*;
 
@@ -317,11 +240,11 @@ mod tests {
             ParamForm::FinalizingStage => "Adding router ca".to_owned(),
             ParamForm::Operation => "v2GetCluster".to_owned(),
         };
-        let needed = row.params.iter().filter(|p| p.default.is_none());
+        let needed = row.all_params().filter(|p| p.default == ParamDefault::Needed);
         let with: Vec<String> = needed.map(|p| format!("{}: {}", p.name, value(p.form))).collect();
         scenario(&format!(
             "{{name: it, at: 1m, target: {target}, inject: {}, with: {{{}}}}}",
-            row.kind,
+            row.word,
             with.join(", ")
         ))
     }
@@ -330,9 +253,9 @@ mod tests {
     #[test]
     fn what_the_table_says_can_be_done_can_be_done() {
         let mut refused = 0;
-        for row in FAULTS {
+        for row in fault_rows() {
             let why = unfit(&of_kind(row));
-            assert_eq!(why.is_none(), row.hosts == FaultHosts::Any, "{}: {why:?}", row.kind);
+            assert_eq!(why.is_none(), row.hosts == FaultHosts::Any, "{}: {why:?}", row.word);
             refused += usize::from(why.is_some());
         }
         assert!(refused > 10 && kinds().len() >= 12, "{refused} refused, {:?} can", kinds());
@@ -449,7 +372,7 @@ mod tests {
     #[rstest]
     #[case(
         "slow-disk, with: {fsync_ms: 1500}",
-        "can be made as slow as 1000 ms, and not 1500 ms; `--hosts sim` runs it"
+        "can be slowed down to 1000 ms per write, not to 1500 ms; `--hosts sim` runs it"
     )]
     #[case("wrong-boot-order", "write `vm: {boot_order: cd-first}`")]
     #[case("never-joins", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]

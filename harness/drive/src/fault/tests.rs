@@ -1,14 +1,12 @@
 //! When faults begin and end, and whom they hit.
 
-use std::collections::BTreeMap;
-
 use rstest::rstest;
 use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage, HostStatus};
 use vlab_history::Recorder;
 use vlab_judge::lives::lives;
 use vlab_model::history::{HostsKind, Source};
-use vlab_scenario::{FaultKind, Moment, Quantity, RoleName, Seen, Span};
+use vlab_scenario::{HostInjection, Injection, Moment, Quantity, RoleName, Seen, Span};
 
 use super::*;
 
@@ -24,15 +22,14 @@ fn hosts(names: &[&str]) -> Subject {
     Subject::Hosts(names.iter().map(|n| (*n).to_owned()).collect())
 }
 
-fn fault(kind: FaultKind, when: ActionTime, of: Subject, choose: Option<u32>) -> Fault {
+fn fault(injection: HostInjection, when: ActionTime, of: Subject, choose: Option<u32>) -> Fault {
     Fault {
         name: "it".into(),
-        kind,
+        injection: Injection::Host(injection),
         when,
         target: FaultTarget::Hosts { of, choose },
         lasts: None,
         until: None,
-        with: BTreeMap::new(),
         line: 1,
     }
 }
@@ -93,7 +90,7 @@ impl Bench {
 
 #[test]
 fn a_time_is_service_time_and_the_guard_takes_it_off() {
-    let mut it = fault(FaultKind::Disconnect, ActionTime::At(secs(50)), hosts(&["h-1", "h-2"]), None);
+    let mut it = fault(HostInjection::Disconnect, ActionTime::At(secs(50)), hosts(&["h-1", "h-2"]), None);
     it.lasts = Some(secs(100));
     let mut bench = Bench::new(it, 1);
     assert_eq!(bench.orders(4), [""; 0]);
@@ -112,12 +109,12 @@ fn a_time_is_service_time_and_the_guard_takes_it_off() {
 
 #[test]
 fn what_is_on_at_the_end_is_taken_off_and_nothing_begins_any_more() {
-    let it = fault(FaultKind::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
+    let it = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
     let mut bench = Bench::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
     bench.engine.finish(&bench.cast);
     assert_eq!(bench.orders(1), ["- h-0"]);
-    let late = fault(FaultKind::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
+    let late = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
     let mut bench = Bench::new(late, 1);
     bench.engine.finish(&bench.cast);
     assert_eq!(bench.orders(1), [""; 0]);
@@ -125,7 +122,7 @@ fn what_is_on_at_the_end_is_taken_off_and_nothing_begins_any_more() {
 
 #[test]
 fn a_moment_has_nothing_to_be_taken_off() {
-    let it = fault(FaultKind::Reboot, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
+    let it = fault(HostInjection::Reboot, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
     let mut bench = Bench::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
     assert!(lives(bench.recorder.observations())["it"].ended.is_some());
@@ -138,7 +135,7 @@ fn a_moment_has_nothing_to_be_taken_off() {
 #[case::a_percentage(Seen::Progress { stage: HostStage::WritingImageToDisk, percent: 40 }, true)]
 fn it_begins_after_what_is_seen_and_ends_with_what_is_seen(#[case] seen: Seen, #[case] progress: bool) {
     let moment = Moment { subject: hosts(&["h-3"]), seen, of: Quantity::All };
-    let mut it = fault(FaultKind::Disconnect, ActionTime::After { moment, then: secs(20) }, hosts(&["h-3"]), None);
+    let mut it = fault(HostInjection::Disconnect, ActionTime::After { moment, then: secs(20) }, hosts(&["h-3"]), None);
     let back = Moment { subject: hosts(&["h-3"]), seen: Seen::HostStatus(HostStatus::Disconnected), of: Quantity::All };
     it.until = Some(back);
     let mut bench = Bench::new(it, 1);
@@ -166,7 +163,7 @@ fn it_begins_after_what_is_seen_and_ends_with_what_is_seen(#[case] seen: Seen, #
 #[test]
 fn it_waits_for_what_it_hits() {
     let of = Subject::Role { role: RoleName::Bootstrap, cluster: "c".into() };
-    let mut bench = Bench::new(fault(FaultKind::Crash, ActionTime::At(secs(10)), of, None), 1);
+    let mut bench = Bench::new(fault(HostInjection::Crash, ActionTime::At(secs(10)), of, None), 1);
     assert_eq!(bench.orders(20), [""; 0]);
     assert_eq!(bench.engine.next_wake(at(20)), None, "only something that is seen can bring it on");
     bench.status(30, 4, HostStatus::Installing);
@@ -181,7 +178,7 @@ fn it_waits_for_what_it_hits() {
 fn the_seed_chooses_and_everybody_can_be_chosen() {
     let all = hosts(&["h-0", "h-1", "h-2", "h-3", "h-4"]);
     let chosen =
-        |seed| Bench::new(fault(FaultKind::Crash, ActionTime::At(secs(0)), all.clone(), Some(2)), seed).orders(0);
+        |seed| Bench::new(fault(HostInjection::Crash, ActionTime::At(secs(0)), all.clone(), Some(2)), seed).orders(0);
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
         assert_eq!(chosen(seed), chosen(seed));

@@ -34,7 +34,7 @@ async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
 
 struct Bench {
     gateway: Gateway,
-    struck: mpsc::UnboundedReceiver<Struck>,
+    effects: mpsc::UnboundedReceiver<FaultEffect>,
     client: HttpConnection,
     seen: Arc<std::sync::atomic::AtomicU64>,
 }
@@ -42,13 +42,13 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let (upstream, seen) = service().await;
-        let (mut gateway, struck) = Gateway::new(upstream, 1);
+        let (mut gateway, effects) = Gateway::new(upstream, 1);
         let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::Hosts).unwrap();
-        Self { gateway, struck, client: HttpConnection::new(Endpoint::new(address)), seen }
+        Self { gateway, effects, client: HttpConnection::new(Endpoint::new(address)), seen }
     }
 
-    fn wrong(&self, wrong: Wrong, at_most: Option<u64>) {
-        self.gateway.put_on(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most, wrong });
+    fn wrong(&self, wrong: RequestFault, at_most: Option<u64>) {
+        self.gateway.inject(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most, wrong });
     }
 
     async fn post(&mut self) -> Result<Response, TransportError> {
@@ -74,27 +74,27 @@ async fn without_rules_everything_gets_through_and_is_counted() {
     let counts = bench.gateway.counts();
     assert_eq!(counts[&("v2TriggerEvent", 200)].requests, 3);
     assert_eq!(counts[&("PUT", 200)].requests, 1);
-    assert!(bench.struck.try_recv().is_err());
+    assert!(bench.effects.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn an_answer_in_the_services_place() {
     let mut bench = Bench::new().await;
-    bench.wrong(Wrong::Status { status: 429, retry_after: Some(7) }, Some(1));
+    bench.wrong(RequestFault::Status { status: 429, retry_after: Some(7) }, Some(1));
     let answer = bench.post().await.unwrap();
     assert_eq!((answer.status, answer.get_header("retry-after")), (429, Some("7")));
     assert_eq!(bench.post().await.unwrap().status, 200);
     assert_eq!(bench.seen(), 1, "the service saw only the second");
-    let struck = bench.struck.try_recv().unwrap();
-    assert_eq!((&*struck.fault, struck.what.as_str()), ("f", "v2TriggerEvent was answered 429"));
-    assert_eq!(bench.gateway.take_off("f"), Some(1));
+    let effects = bench.effects.try_recv().unwrap();
+    assert_eq!((&*effects.fault, effects.what.as_str()), ("f", "v2TriggerEvent was answered 429"));
+    assert_eq!(bench.gateway.clear("f"), Some(1));
     assert_eq!(bench.gateway.counts()[&("v2TriggerEvent", 429)].requests, 1);
 }
 
 #[tokio::test]
 async fn a_late_answer() {
     let mut bench = Bench::new().await;
-    bench.wrong(Wrong::Late(Duration::from_millis(60)), None);
+    bench.wrong(RequestFault::Late(Duration::from_millis(60)), None);
     let begun = Instant::now();
     assert_eq!(bench.post().await.unwrap().status, 200);
     assert!(begun.elapsed() >= Duration::from_millis(60), "{:?}", begun.elapsed());
@@ -111,20 +111,20 @@ async fn how_it_ends(address: SocketAddr) -> Result<usize, io::ErrorKind> {
 }
 
 #[rstest]
-#[case::dropped(Wrong::Dropped(Point::Request), Ok(0), 0)]
-#[case::reset(Wrong::Reset(Point::Request), Err(io::ErrorKind::ConnectionReset), 0)]
-#[case::answer_dropped(Wrong::Dropped(Point::Answer), Ok(0), 1)]
-#[case::answer_reset(Wrong::Reset(Point::Answer), Err(io::ErrorKind::ConnectionReset), 1)]
+#[case::dropped(RequestFault::Dropped(LostAt::Request), Ok(0), 0)]
+#[case::reset(RequestFault::Reset(LostAt::Request), Err(io::ErrorKind::ConnectionReset), 0)]
+#[case::answer_dropped(RequestFault::Dropped(LostAt::Answer), Ok(0), 1)]
+#[case::answer_reset(RequestFault::Reset(LostAt::Answer), Err(io::ErrorKind::ConnectionReset), 1)]
 #[tokio::test]
 async fn connections_end_as_they_should(
-    #[case] wrong: Wrong,
+    #[case] wrong: RequestFault,
     #[case] expected: Result<usize, io::ErrorKind>,
     #[case] seen: u64,
 ) {
     let (upstream, counter) = service().await;
     let (mut gateway, _struck) = Gateway::new(upstream, 1);
     let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::Hosts).unwrap();
-    gateway.put_on(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most: None, wrong });
+    gateway.inject(Rule { fault: "f".into(), select: Select::default(), percent: 100, at_most: None, wrong });
     assert_eq!(how_it_ends(address).await, expected);
     assert_eq!(counter.load(Ordering::SeqCst), seen);
 }
@@ -132,7 +132,7 @@ async fn connections_end_as_they_should(
 #[tokio::test]
 async fn a_stale_connection_is_closed_when_its_next_request_comes() {
     let mut bench = Bench::new().await;
-    bench.wrong(Wrong::StaleKeepAlive, Some(1));
+    bench.wrong(RequestFault::StaleKeepAlive, Some(1));
     assert_eq!(bench.post().await.unwrap().status, 200, "a new connection works");
     assert!(matches!(bench.post().await, Err(TransportError::Lost(_))));
     assert_eq!(bench.post().await.unwrap().status, 200);

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_client::Endpoint;
 use vlab_drive::conductor::Task;
-use vlab_drive::fault::hit::{Outside as Doing, Program};
+use vlab_drive::fault::effect::{Program, ServiceFault};
 use vlab_drive::requests::Side;
-use vlab_gateway::{Gateway, Struck};
+use vlab_gateway::{FaultEffect, Gateway};
 use vlab_lab::process::Child;
-use vlab_scenario::{Fault, FaultKind, FaultTarget};
+use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 
 use super::{Bench, Lab, LabError, SERVICE_STOP, lab};
 use crate::service::watch;
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Something happened.
 pub(super) enum Report {
     /// A fault had an effect.
-    Struck { fault: Arc<str>, host: Option<Uuid>, what: String },
+    Effect { fault: Arc<str>, host: Option<Uuid>, what: String },
     /// The service runs again.
     Up { fault: Arc<str>, child: Option<Child> },
     /// Something else that takes its time is done.
@@ -49,7 +49,7 @@ type Work<'a> = Pin<Box<dyn Future<Output = Report> + Send + 'a>>;
 pub(super) struct Outside<'a> {
     bench: &'a Bench<'a>,
     /// Only where a fault is about the way to the service.
-    gateway: Option<(Gateway, mpsc::UnboundedReceiver<Struck>)>,
+    gateway: Option<(Gateway, mpsc::UnboundedReceiver<FaultEffect>)>,
     /// Where hosts find the service.
     pub(super) hosts: Endpoint,
     /// Where the user finds it.
@@ -72,7 +72,10 @@ impl<'a> Outside<'a> {
     /// Nothing is done yet. A gateway is made only when a fault of the scenario needs it.
     pub(super) fn new(bench: &'a Bench<'a>, up: &Lab) -> Result<Self, LabError> {
         let faults = &bench.prepared.scenario.faults;
-        let kills = |f: &&Fault| f.target == FaultTarget::Postgres && f.kind != FaultKind::SlowQueries;
+        let kills = |f: &&Fault| {
+            f.target == FaultTarget::Postgres
+                && !matches!(f.injection, Injection::Service(ServiceInjection::SlowQueries { .. }))
+        };
         if let (Some(store), Some(fault)) = (&up.postgres, faults.iter().find(kills))
             && !store.cluster.is_ours()
         {
@@ -82,12 +85,12 @@ impl<'a> Outside<'a> {
         let (mut hosts, mut user) = (up.endpoint.clone(), up.endpoint.clone());
         let mut gateway = None;
         if faults.iter().any(|f| f.target == FaultTarget::Gateway) {
-            let (mut ours, struck) = Gateway::new(up.endpoint.address(), bench.prepared.seed);
+            let (mut ours, effects) = Gateway::new(up.endpoint.address(), bench.prepared.seed);
             for (side, endpoint) in [(Side::Hosts, &mut hosts), (Side::User, &mut user)] {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| lab("gateway")(&e))?;
                 *endpoint = Endpoint::new(ours.listen(listener, side).map_err(|e| lab("gateway")(&e))?);
             }
-            gateway = Some((ours, struck));
+            gateway = Some((ours, effects));
         }
         let (tell, told) = mpsc::unbounded_channel();
         Ok(Self {
@@ -115,20 +118,20 @@ impl<'a> Outside<'a> {
     /// Does what a fault wants.
     pub(super) async fn carry_out(&mut self, lab: &mut Lab, task: Task) {
         match task {
-            Task::Do(fault, Doing::Restart { who: Program::Service, kill, down }) => {
+            Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
                 self.restart_service(lab, fault, kill, down);
             }
-            Task::Do(fault, Doing::Restart { who: Program::Postgres, kill, down }) => {
+            Task::Do(fault, ServiceFault::Restart { who: Program::Postgres, kill, down }) => {
                 self.restart_postgres(lab, fault, kill, down);
             }
-            Task::Do(fault, Doing::Pause(who)) => match pause(lab, who, true).await {
+            Task::Do(fault, ServiceFault::Pause(who)) => match pause(lab, who, true).await {
                 Ok(()) => {
                     self.paused.insert(fault.clone(), who);
-                    self.struck(fault, format!("{} stands still", who.words()));
+                    self.effect(fault, format!("{} stands still", who.words()));
                 }
                 Err(error) => self.broken(error),
             },
-            Task::Do(fault, Doing::SlowQueries(by)) => match lab.conninfo() {
+            Task::Do(fault, ServiceFault::SlowQueries(by)) => match lab.conninfo() {
                 Some(conninfo) => {
                     let over = CancellationToken::new();
                     let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo: conninfo.to_owned(), by };
@@ -138,9 +141,9 @@ impl<'a> Outside<'a> {
                 }
                 None => self.broken("the service's database is not ours".to_owned()),
             },
-            Task::Do(_, Doing::Requests(rule)) => {
+            Task::Do(_, ServiceFault::Requests(rule)) => {
                 if let Some((gateway, _)) = &self.gateway {
-                    gateway.put_on(rule);
+                    gateway.inject(rule);
                 }
             }
             Task::Undo(fault) => self.undo(lab, &fault).await,
@@ -165,7 +168,7 @@ impl<'a> Outside<'a> {
         self.work.push(Box::pin(async move {
             let status = if kill { child.kill9().await } else { child.stop(SERVICE_STOP).await };
             drop(child);
-            let _ = tell.send(Report::Struck {
+            let _ = tell.send(Report::Effect {
                 fault: fault.clone(),
                 host: None,
                 what: format!("the service ended: {status}"),
@@ -193,7 +196,7 @@ impl<'a> Outside<'a> {
                     store.cluster.halt().await?
                 };
                 let what = if kill { "PostgreSQL was killed" } else { "PostgreSQL was stopped" };
-                let _ = tell.send(Report::Struck { fault: fault.clone(), host: None, what: what.to_owned() });
+                let _ = tell.send(Report::Effect { fault: fault.clone(), host: None, what: what.to_owned() });
                 stay_down(down, &hurry).await;
                 store.cluster.restart().await
             };
@@ -205,7 +208,7 @@ impl<'a> Outside<'a> {
     }
 
     async fn undo(&mut self, lab: &Lab, fault: &str) {
-        if let Some(count) = self.gateway.as_ref().and_then(|(gateway, _)| gateway.take_off(fault)) {
+        if let Some(count) = self.gateway.as_ref().and_then(|(gateway, _)| gateway.clear(fault)) {
             let _ = self.tell.send(Report::Note(format!("the fault {fault} hit {count} requests")));
         }
         if let Some((over, _)) = self.slow.get(fault) {
@@ -219,8 +222,8 @@ impl<'a> Outside<'a> {
         }
     }
 
-    fn struck(&self, fault: Arc<str>, what: String) {
-        let _ = self.tell.send(Report::Struck { fault, host: None, what });
+    fn effect(&self, fault: Arc<str>, what: String) {
+        let _ = self.tell.send(Report::Effect { fault, host: None, what });
     }
 
     fn broken(&self, error: String) {
@@ -232,8 +235,8 @@ impl<'a> Outside<'a> {
         let Self { gateway, work, told, postgres_down, .. } = self;
         let requests = async {
             match gateway {
-                Some((_, struck)) => match struck.recv().await {
-                    Some(Struck { fault, host, what }) => Report::Struck { fault, host, what },
+                Some((_, effects)) => match effects.recv().await {
+                    Some(FaultEffect { fault, host, what }) => Report::Effect { fault, host, what },
                     None => std::future::pending().await,
                 },
                 None => std::future::pending().await,
@@ -394,7 +397,7 @@ impl Slow {
             let row = client.query_one(&format!("SELECT is_called FROM {name}.struck"), &[]).await?;
             if row.get(0) {
                 let what = format!("a transaction that writes waited {} ms", self.by.as_millis());
-                let _ = tell.send(Report::Struck { fault: fault.clone(), host: None, what });
+                let _ = tell.send(Report::Effect { fault: fault.clone(), host: None, what });
                 return std::future::pending().await;
             }
             tokio::time::sleep(LOOK).await;

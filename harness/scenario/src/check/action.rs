@@ -33,8 +33,8 @@ impl Checker<'_> {
         {
             self.refuse(
                 &refused.span,
-                "`boot-discovery` is done to a machine, which does not refuse",
-                "never",
+                "`boot-discovery` is not a request, so nothing refuses it",
+                "never happens",
                 "remove it",
             );
         }
@@ -66,9 +66,9 @@ impl Checker<'_> {
             (Some(a), Some(b)) => {
                 self.refuse(
                     &b.span,
-                    "`at` and `after` are both there",
+                    "`at` and `after` cannot be used together",
                     "the second one",
-                    "an action is done `at` a time or `after` something",
+                    "keep `at` for a time, or `after` for something that is seen",
                 );
                 self.also(&a.span, "the first one");
                 None
@@ -76,9 +76,9 @@ impl Checker<'_> {
             (None, None) => {
                 self.refuse(
                     &item.act.span,
-                    "it does not say when",
+                    "this action has no time",
                     "when?",
-                    "add `at: 30s`, or `after:` with something that is seen",
+                    "add `at: 30s`, or `after:` and something that is seen",
                 );
                 None
             }
@@ -86,7 +86,7 @@ impl Checker<'_> {
                 if item.then.is_some() {
                     self.refuse(
                         &a.span,
-                        "`then` goes with `after`",
+                        "`then` only goes with `after`",
                         "there is no `after`",
                         "add the two times up in `at`",
                     );
@@ -106,14 +106,9 @@ impl Checker<'_> {
             if let Some(Subject::Hosts(names)) = self.subject(who, known)? {
                 return Some(names);
             }
-            self.refuse(&item.act.span, format!("`{kind}` is done to hosts"), "to which?", "add `host` or `hosts`");
+            self.refuse(&item.act.span, format!("`{kind}` needs hosts"), "which hosts?", "add `host` or `hosts`");
         } else if let Some(text) = item.host.as_ref().or(item.hosts.as_ref()) {
-            self.refuse(
-                &text.span,
-                format!("`{kind}` is done to a cluster, not to hosts"),
-                "of no use here",
-                "remove it",
-            );
+            self.refuse(&text.span, format!("`{kind}` is for a cluster, not for hosts"), "not used here", "remove it");
         }
         Some(vec![])
     }
@@ -125,12 +120,7 @@ impl Checker<'_> {
             return Some(Some(cluster.name.clone()));
         }
         if let Some(text) = &item.cluster {
-            self.refuse(
-                &text.span,
-                format!("`{kind}` is done to hosts, not to a cluster"),
-                "of no use here",
-                "remove it",
-            );
+            self.refuse(&text.span, format!("`{kind}` is for hosts, not for a cluster"), "not used here", "remove it");
         }
         Some(None)
     }
@@ -141,14 +131,14 @@ impl Checker<'_> {
             (ActionKind::SetVips, None) => self.refuse(
                 &item.act.span,
                 "`set-vips` has no addresses",
-                "which?",
+                "which ones?",
                 "add `api_vips` and `ingress_vips`",
             ),
             (ActionKind::SetVips, Some(_)) | (_, None) => {}
             (_, Some(text)) => self.refuse(
                 &text.span,
                 format!("`{kind}` takes no VIPs"),
-                "of no use here",
+                "not used here",
                 "remove them, or write `do: set-vips`",
             ),
         }
@@ -165,7 +155,7 @@ impl Checker<'_> {
                 self.refuse(
                     &hostname.span,
                     "one name cannot be given to several hosts",
-                    "for several hosts",
+                    "for more than one host",
                     "name one `host`",
                 );
             }
@@ -174,8 +164,8 @@ impl Checker<'_> {
         for place in item.role.iter().map(|t| &t.span).chain(item.hostname.iter().map(|t| &t.span)) {
             self.refuse(
                 place,
-                format!("`{kind}` takes no role and no name"),
-                "of no use here",
+                format!("`{kind}` takes neither a role nor a name"),
+                "not used here",
                 "remove it, or write `do: patch-host`",
             );
         }

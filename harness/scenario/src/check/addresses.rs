@@ -46,25 +46,25 @@ impl Checker<'_> {
     pub(super) fn leased_vips(&mut self, said: &Place, file: &ClusterFile, unmanaged: bool) {
         let no = "cannot be true";
         if unmanaged {
-            let why = "a single node, and a cluster with user-managed networking, has no API or ingress VIPs to lease";
+            let why = "a single node, or a cluster with user-managed networking, has no API or ingress VIPs to lease";
             self.refuse(said, why, no, "remove it");
         }
         if let Some(text) = file.api_vips.first().or(file.ingress_vips.first()) {
             self.refuse(
                 &text.span,
                 "the VIPs of this cluster are leased by DHCP",
-                "of no use here",
+                "not used here",
                 "remove `api_vips` and `ingress_vips`, or `vip_dhcp_allocation`",
             );
-            self.also(said, "leased, says this");
+            self.also(said, "this asks for leased VIPs");
         }
         if file.openshift_version.as_ref().is_none_or(|v| Version::read(&v.text).is_ok_and(|v| v.minor >= (4, 15))) {
             let at = file.openshift_version.as_ref().map_or(said, |v| &v.span);
             self.refuse(
                 at,
-                "the service leases no VIPs by DHCP for OpenShift 4.15 and later",
+                "the service does not lease VIPs by DHCP for OpenShift 4.15 and later",
                 "needs an older version",
-                "write `openshift_version: 4.14`, and have the service know that release (its setting RELEASE_IMAGES)",
+                "write `openshift_version: 4.14`, and add that release to the service's setting RELEASE_IMAGES",
             );
         }
         let networks = file.machine_networks.iter().flatten();
@@ -80,7 +80,7 @@ impl Checker<'_> {
         self.refuse(
             span,
             format!("{why} has no API or ingress VIPs"),
-            "of no use here",
+            "not used here",
             "remove `api_vips` and `ingress_vips`",
         );
     }
@@ -115,7 +115,7 @@ impl Checker<'_> {
             if let Some((_, there)) = api.iter().find(|(a, _)| a == vip) {
                 self.refuse(
                     span,
-                    format!("`{vip}` is an API VIP and an ingress VIP"),
+                    format!("`{vip}` is both an API VIP and an ingress VIP"),
                     "the same address",
                     "choose another address for one of them",
                 );
@@ -126,9 +126,9 @@ impl Checker<'_> {
             let span = &ingress[0].1;
             self.refuse(
                 span,
-                format!("{} API VIPs and {} ingress VIPs", api.len(), ingress.len()),
-                "must be as many",
-                "give one of each address family to both",
+                format!("the cluster has {} API VIPs and {} ingress VIPs", api.len(), ingress.len()),
+                "the numbers differ",
+                "give both one address of each family",
             );
         }
     }
@@ -171,7 +171,7 @@ impl Checker<'_> {
         {
             self.refuse(
                 span,
-                format!("`{vip}` is the network's own or its broadcast address"),
+                format!("`{vip}` is the network address or the broadcast address"),
                 "cannot be a VIP",
                 "choose another address",
             );
@@ -229,8 +229,8 @@ impl Checker<'_> {
                 if addresses.first.is_none() && addresses.network.is_none() {
                     self.refuse(
                         &addresses.span,
-                        "`addresses` says nothing",
-                        "empty",
+                        "`addresses` is empty",
+                        "nothing here",
                         "write `first: <address>`, `network: <network>`, or both",
                     );
                 }
@@ -253,11 +253,11 @@ impl Checker<'_> {
                 self.refuse(
                     &at,
                     format!(
-                        "the network `{network}` is no part of the machine network of the cluster `{}`",
+                        "the network `{network}` is not part of the machine network of the cluster `{}`",
                         cluster.name
                     ),
                     "outside",
-                    "hosts of a cluster live in its machine network",
+                    "hosts of a cluster must be in its machine network",
                 );
                 self.also(places.machine.first().unwrap_or(&places.place), "the machine network");
                 return None;
@@ -288,7 +288,7 @@ impl Checker<'_> {
                         quoted_networks(inside)
                     ),
                     if number == 0 { "outside" } else { "runs out of the network" },
-                    "choose a first address so that all hosts of the group fit in",
+                    "choose a first address that leaves room for all hosts of the group",
                 );
                 if let Some(there) = places.filter(|_| !names_network).and_then(|places| places.machine.first()) {
                     self.also(there, "the machine network");
@@ -299,7 +299,7 @@ impl Checker<'_> {
                 self.refuse(
                     place,
                     format!("`{address}` is the address of host `{}` and {other}", host.name),
-                    "taken already",
+                    "already taken",
                     "choose a first address that leaves room for the others",
                 );
                 break;

@@ -240,7 +240,7 @@ impl Checker<'_> {
             let at = shape.asked_place.clone().unwrap_or_else(|| shape.place.clone());
             self.refuse(
                 &at,
-                format!("a cluster with workers was asked for, and the cluster `{name}` has none"),
+                format!("the topology `ha` needs workers, and the cluster `{name}` has none"),
                 "`ha` means masters and workers",
                 "add a group with `role: worker`, or write `topology: compact`",
             );
@@ -305,7 +305,7 @@ impl Checker<'_> {
                 &at,
                 format!("the groups have {masters} masters, and the cluster `{name}` has {count}"),
                 "too many masters",
-                "let `control_plane_count` and the groups agree",
+                "make `control_plane_count` and the groups agree",
             );
             self.also(&shape.count_or_cluster(), format!("{count} masters"));
         } else if masters + autos < count
@@ -314,7 +314,7 @@ impl Checker<'_> {
         {
             self.refuse(
                 &shape.count_or_masters(members),
-                format!("the cluster `{name}` needs {count} masters, and the groups can give {}", masters + autos),
+                format!("the cluster `{name}` needs {count} masters, and the groups provide {}", masters + autos),
                 format!("needs {count}"),
                 "add hosts with `role: master` or `role: auto`, or change `control_plane_count`",
             );
@@ -359,7 +359,7 @@ impl Checker<'_> {
             self.refuse(
                 &text.span,
                 format!("platform `{platform}` does not go with {why}"),
-                "not this one",
+                "not possible here",
                 "write `platform: none`, or leave it out",
             );
         }
@@ -380,7 +380,7 @@ impl Checker<'_> {
         if file.service_networks.is_none() {
             let network = ipv4_net([172, 30, 0, 0], 16);
             networks.service.push(network);
-            let what = "service network (the one that is used without `service_networks`)";
+            let what = "service network (the default)";
             networks.all.push((network, place.clone(), what));
         }
         self.overlaps(place, &networks.all);
@@ -411,7 +411,7 @@ impl Checker<'_> {
         if file.machine_networks.as_ref().is_none_or(Vec::is_empty) {
             let network = ipv4_net([192, 168, 126, 0], 24);
             networks.machine.push(network);
-            let what = "machine network (the one that is used without `machine_networks`)";
+            let what = "machine network (the default)";
             networks.all.push((network, place.clone(), what));
         }
     }
@@ -435,7 +435,7 @@ impl Checker<'_> {
                         format!(
                             "the cluster network `{cidr}` has no room for {wanted} hosts with host prefix {prefix}"
                         ),
-                        "too few parts",
+                        "too small",
                         "use a bigger network, or a longer host prefix",
                     );
                 }
@@ -446,7 +446,7 @@ impl Checker<'_> {
         if file.cluster_networks.is_none() {
             let network = ipv4_net([10, 128, 0, 0], 14);
             networks.cluster.push(ClusterNetwork { cidr: network, host_prefix: 23 });
-            let what = "cluster network (the one that is used without `cluster_networks`)";
+            let what = "cluster network (the default)";
             networks.all.push((network, place.clone(), what));
         }
     }
@@ -463,7 +463,7 @@ impl Checker<'_> {
                     at,
                     format!("{what} `{network}` and {other_what} `{other}` overlap"),
                     "overlaps",
-                    "choose networks that share no address",
+                    "choose networks that do not overlap",
                 );
                 if there != at {
                     self.also(there, "with this");
@@ -480,9 +480,9 @@ impl Checker<'_> {
         if !good {
             self.refuse(
                 &text.span,
-                format!("`{}` is no DNS domain", text.text),
+                format!("`{}` is not a DNS domain", text.text),
                 "not a domain",
-                "write lower-case names with dots between, for example `lab.example`",
+                "write lower-case names separated by dots, for example `lab.example`",
             );
         }
         text.text.clone()

@@ -83,14 +83,14 @@ impl Checker<'_> {
             if let Some(other) = other.as_ref().filter(|_| item.see.is_none()) {
                 self.refuse(
                     &other.span,
-                    format!("`{key}` goes with `see`"),
+                    format!("`{key}` only goes with `see`"),
                     "there is no `see`",
                     format!("write `see: ...` and `{key}: ...`"),
                 );
             }
         }
         if let Some(within) = item.within.as_ref().filter(|_| item.see.is_none() && item.eventually.is_none()) {
-            self.refuse(&within.span, "`within` goes with `eventually` and `see`", "of no use here", "remove it");
+            self.refuse(&within.span, "`within` only goes with `eventually` and `see`", "not used here", "remove it");
             self.read(within);
         }
         (kind.read)(self, item, known)
@@ -103,13 +103,13 @@ impl Checker<'_> {
             [] => {
                 let keys: Vec<&str> = kinds_of_expectations().collect();
                 let help = format!("add one of {}", quoted(&keys, "or"));
-                self.refuse(&item.span, "the expectation expects nothing", "here", help);
+                self.refuse(&item.span, "this expectation expects nothing", "nothing here", help);
                 None
             }
             [(first, there), (second, place), ..] => {
                 self.refuse(
                     place,
-                    format!("`{}` and `{}` are both in one expectation", first.key, second.key),
+                    format!("`{}` and `{}` cannot be in one expectation", first.key, second.key),
                     "the second one",
                     "write two expectations, each with its own `- `",
                 );
@@ -126,7 +126,7 @@ impl Checker<'_> {
 
     fn never(&mut self, item: &At<ObservationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
         if let Some(n) = &item.at_least {
-            self.refuse(&n.span, "`never` means of no host at all", "of no use here", "remove `at_least`");
+            self.refuse(&n.span, "`never` is about every host", "not used here", "remove `at_least`");
         }
         Some(Check::Never { moment: self.observation(item, known)? })
     }
@@ -139,7 +139,7 @@ impl Checker<'_> {
         if before.is_none() && after.is_none() {
             self.refuse(
                 &see.span,
-                "`see` says neither `before` nor `after` what",
+                "`see` needs `before` or `after`",
                 "when?",
                 "add `before:` or `after:`, or write `eventually` instead of `see`",
             );
@@ -161,7 +161,7 @@ impl Checker<'_> {
         let Some(subject) = subject? else {
             self.refuse(
                 &item.span,
-                "it does not say whose validation",
+                "no host or cluster is named",
                 "whose?",
                 "add `host`, `hosts`, `role` or `cluster`",
             );
@@ -185,23 +185,23 @@ impl Checker<'_> {
         if let (Some(count), Some(other)) = (&item.count, item.min.as_ref().or(item.max.as_ref())) {
             self.refuse(
                 &other.span,
-                "`count` says exactly how many",
-                "of no use beside it",
+                "`count` cannot be used with `min` or `max`",
+                "not used with `count`",
                 "write `count`, or `min` and `max`",
             );
             self.also(&count.span, "here");
         }
         let count = self.positive_u64(&item.count, "the number of events", 0);
-        let min = self.positive_u64(&item.min, "the smallest number of events", 0);
-        let max = self.positive_u64(&item.max, "the biggest number of events", 0);
+        let min = self.positive_u64(&item.min, "the least number of events", 0);
+        let max = self.positive_u64(&item.max, "the greatest number of events", 0);
         if let (Some(min), Some(max), Some(place)) = (min, max, &item.max)
             && min > max
         {
             self.refuse(
                 &place.span,
                 format!("`max: {max}` is less than `min: {min}`"),
-                "can never be",
-                "exchange them",
+                "can never be true",
+                "swap them",
             );
         }
         if let (Some(0), None, Some(place)) = (min, max, &item.min) {
@@ -224,10 +224,10 @@ impl Checker<'_> {
         let at_least = self.read_option(&item.at_least);
         let at_most = self.read_option(&item.at_most);
         if item.at_least.is_none() && item.at_most.is_none() {
-            self.refuse(&item.stage.span, "it does not say how long", "how long?", "add `at_most` or `at_least`");
+            self.refuse(&item.stage.span, "no duration is given", "how long?", "add `at_most` or `at_least`");
         }
         let Some(subject) = subject? else {
-            self.refuse(&item.span, "it does not say whose stage", "whose?", "add `host`, `hosts` or `role`");
+            self.refuse(&item.span, "no host is named", "whose?", "add `host`, `hosts` or `role`");
             return None;
         };
         if !self.needs_hosts(&subject, &item.stage.span, "an installation stage") {

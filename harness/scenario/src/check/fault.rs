@@ -1,23 +1,59 @@
-//! What goes wrong on purpose.
+//! What goes wrong on purpose: when, to whom, and with which parameters.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-
-use vlab_api::types::HostStage;
 
 use super::hosts::RESERVED;
 use super::subject::who;
 use super::{Checker, Known, Place};
-use crate::diagnostic::quoted;
-use crate::faults::{FaultRow, OWN_STAGES, ParamForm, ParamRow, ParamValue, TargetForm, fault_row, operation_ids};
-use crate::file::{FaultFile, FaultTargetFile, FaultTimeFile};
-use crate::spanned::{At, Plain, Scalar, Text};
+use crate::faults::{FaultRow, Given, Injection, NetworkInjection, ParamDefault, ParamRow, Parameters, TargetForm};
+use crate::file::{FaultFile, FaultTargetFile, FaultTimeFile, FaultWhoFile};
+use crate::spanned::{At, Complaint, Plain, Scalar, Text};
 use crate::time::Span;
 use crate::types::{ActionTime, Fault, FaultTarget, Host, Seen, Subject};
-use crate::words::{FaultKind, Lasting, RoleName};
+use crate::words::{Lasting, RoleName};
+
+/// What stands under `with`, for the table of faults to read.
+struct With<'r, 'c> {
+    checker: &'r mut Checker<'c>,
+    item: &'r At<FaultFile>,
+    row: &'static FaultRow,
+    hosts: &'r [Host],
+}
+
+impl Parameters for With<'_, '_> {
+    fn text(&mut self, row: &'static ParamRow) -> Given {
+        if let Some(given) = self.item.with.get(row.name) {
+            return Given::Text(match &given.value {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+        }
+        match row.default {
+            ParamDefault::Is(default) => Given::Text(default.to_owned()),
+            ParamDefault::Nothing => Given::Nothing,
+            ParamDefault::Needed => {
+                self.checker.refuse(
+                    &self.item.inject.span,
+                    format!("`{}` needs `{}`: {}", self.row.word, row.name, row.purpose),
+                    format!("`{}` is missing", row.name),
+                    format!("add `with: {{{}: ..}}`", row.name),
+                );
+                Given::Refused
+            }
+        }
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    fn refuse(&mut self, row: &'static ParamRow, complaint: Complaint) {
+        let place = self.item.with.get(row.name).map_or(&self.item.span, |given| &given.span);
+        self.checker.refuse(place, complaint.message, complaint.label, complaint.help);
+    }
+}
 
 impl Checker<'_> {
-    /// The shape is checked, so that files can be written ahead; running them waits for the engine.
     pub(super) fn faults(&mut self, faults: &[At<FaultFile>], known: &Known<'_>) -> Vec<Fault> {
         let mut names: BTreeMap<&str, &Place> = BTreeMap::new();
         for fault in faults {
@@ -35,68 +71,38 @@ impl Checker<'_> {
         faults.iter().filter_map(|fault| self.fault(fault, known)).collect()
     }
 
-    pub(super) fn fault(&mut self, item: &At<FaultFile>, known: &Known<'_>) -> Option<Fault> {
-        let kind = self.read(&item.inject);
+    fn fault(&mut self, item: &At<FaultFile>, known: &Known<'_>) -> Option<Fault> {
+        let row = self.read(&item.inject);
         let when = self.fault_time(item, known);
         let target = self.fault_target(&item.target, known);
         let lasts = self.read_option(&item.lasts);
         let until = item.until.as_ref().map(|u| self.observation(u, known));
-        let row = fault_row(kind?);
+        let row = row?;
         if row.needs_real_time() && !known.real_time {
             self.refuse(
                 &item.inject.span,
-                format!(
-                    "`{}` has no form in virtual time, and the scenario does not say that it needs real time",
-                    row.kind
-                ),
+                format!("`{}` does not exist in virtual time, and the scenario does not ask for real time", row.word),
                 "needs real time",
                 "add `real-time` to `needs`",
             );
         }
-        if let (Some(a), Some(b)) = (&item.lasts, &item.until) {
-            self.refuse(&b.span, "`for` and `until` are both there", "the second one", "a fault ends in one way");
-            self.also(&a.span, "the first one");
-        }
-        let end = item.lasts.as_ref().map(|t| &t.span).or(item.until.as_ref().map(|u| &u.span));
-        if let (Lasting::Moment, Some(end)) = (row.lasts, end) {
-            self.refuse(end, format!("`{}` happens in a moment", row.kind), "of no use here", "remove it");
-        }
-        let with = self.fault_parameters(item, row, known);
+        self.fault_end(item, row);
+        let injection = self.injection(item, row, known);
         let (target, form) = target?;
         if !row.targets.contains(&form) {
             let words: Vec<&str> = row.targets.iter().map(|t| t.words()).collect();
             self.refuse(
                 &item.target.span,
-                format!("`{}` cannot hit {}", row.kind, form.words()),
-                "not this",
+                format!("`{}` cannot hit {}", row.word, form.words()),
+                "not possible",
                 format!("it hits {}", words.join(" or ")),
             );
             return None;
         }
-        // Some parameters make sense only beside what is hit.
-        let other = match with.as_ref()?.get("of") {
-            Some(ParamValue::Text(other)) => Some(other.clone()),
-            _ => None,
-        };
-        if let (Some(other), FaultTarget::Hosts { of: Subject::Hosts(names), .. }) = (other, &target)
-            && names.contains(&other)
-        {
-            let place = item.with.get("of").map_or(&item.span, |v| &v.span);
-            self.refuse(place, format!("`{other}` is hit itself"), "the same host", "name another host");
-        }
-        if let (FaultKind::VipTaken, FaultTarget::Cluster(name)) = (row.kind, &target)
-            && known.clusters.iter().any(|c| c.name == *name && c.api_vips.is_empty())
-        {
-            self.refuse(
-                &item.target.span,
-                format!("the cluster `{name}` has no virtual addresses that could be taken"),
-                "none",
-                "use a cluster of several nodes with `api_vips` and `ingress_vips`",
-            );
-        }
+        self.fault_fits(item, injection.as_ref()?, &target, known);
         Some(Fault {
             name: item.name.text.clone(),
-            kind: row.kind,
+            injection: injection?,
             when: when?,
             target,
             lasts,
@@ -104,19 +110,54 @@ impl Checker<'_> {
                 None => None,
                 Some(moment) => Some(moment?),
             },
-            with: with?,
             line: self.line(&item.span),
         })
     }
 
-    pub(super) fn fault_time(&mut self, item: &At<FaultFile>, known: &Known<'_>) -> Option<ActionTime> {
+    fn fault_end(&mut self, item: &At<FaultFile>, row: &FaultRow) {
+        if let (Some(a), Some(b)) = (&item.lasts, &item.until) {
+            self.refuse(&b.span, "`for` and `until` cannot be used together", "the second one", "keep one of them");
+            self.also(&a.span, "the first one");
+        }
+        let end = item.lasts.as_ref().map(|t| &t.span).or(item.until.as_ref().map(|u| &u.span));
+        if let (Lasting::Moment, Some(end)) = (row.lasts, end) {
+            self.refuse(end, format!("`{}` is over at once", row.word), "not used here", "remove it");
+        }
+    }
+
+    /// Some kinds make sense only beside what is hit.
+    fn fault_fits(&mut self, item: &At<FaultFile>, injection: &Injection, target: &FaultTarget, known: &Known<'_>) {
+        if let (Some(other), FaultTarget::Hosts { of: Subject::Hosts(names), .. }) = (injection.other_host(), target)
+            && names.contains(&other.0)
+        {
+            let place = item.with.get("of").map_or(&item.span, |v| &v.span);
+            self.refuse(
+                place,
+                format!("`{}` is a target of this fault itself", other.0),
+                "the same host",
+                "name another host",
+            );
+        }
+        if let (Injection::Network(NetworkInjection::VipTaken { .. }), FaultTarget::Cluster(name)) = (injection, target)
+            && known.clusters.iter().any(|c| c.name == *name && c.api_vips.is_empty())
+        {
+            self.refuse(
+                &item.target.span,
+                format!("the cluster `{name}` has no virtual addresses to take"),
+                "no VIPs",
+                "use a cluster of several nodes with `api_vips` and `ingress_vips`",
+            );
+        }
+    }
+
+    fn fault_time(&mut self, item: &At<FaultFile>, known: &Known<'_>) -> Option<ActionTime> {
         let then = self.read_option(&item.then);
         match &item.at.value {
             FaultTimeFile::Time(text) => {
                 if let Some(then) = &item.then {
                     self.refuse(
                         &then.span,
-                        "`then` goes with something that is seen",
+                        "`then` only goes with something that is seen",
                         "`at` is a time",
                         "add the two times up in `at`",
                     );
@@ -124,7 +165,7 @@ impl Checker<'_> {
                 match <Span as Scalar>::read(text) {
                     Ok(span) => Some(ActionTime::At(span)),
                     Err(c) => {
-                        let help = format!("{}; or say what must be seen: `at: {{host: .., status: ..}}`", c.help);
+                        let help = format!("{}; or write what must be seen: `at: {{host: .., status: ..}}`", c.help);
                         self.refuse(&item.at.span, c.message, c.label, help);
                         None
                     }
@@ -133,86 +174,21 @@ impl Checker<'_> {
             FaultTimeFile::Seen(seen) => {
                 let moment = self.observed(seen, &item.at.span, known)?;
                 if matches!(&moment.seen, Seen::Fault { name, .. } if *name == item.name.text) {
-                    self.refuse(&item.at.span, "it waits for itself", "its own name", "name another fault");
+                    self.refuse(&item.at.span, "this fault waits for itself", "its own name", "name another fault");
                 }
                 Some(ActionTime::After { moment, then: then.unwrap_or(Span::ZERO) })
             }
         }
     }
 
-    pub(super) fn fault_target(
-        &mut self,
-        item: &At<FaultTargetFile>,
-        known: &Known<'_>,
-    ) -> Option<(FaultTarget, TargetForm)> {
+    fn fault_target(&mut self, item: &At<FaultTargetFile>, known: &Known<'_>) -> Option<(FaultTarget, TargetForm)> {
         let place = &item.span;
-        let all = |of| (FaultTarget::Hosts { of, choose: None }, TargetForm::Hosts);
         let who = match &item.value {
-            FaultTargetFile::Name(name) => {
-                let of_group: Vec<String> =
-                    known.hosts.iter().filter(|h| h.group == *name || name == "all").map(|h| h.name.clone()).collect();
-                if known.hosts.iter().any(|h| h.name == *name) {
-                    return Some(all(Subject::Hosts(vec![name.clone()])));
-                } else if !of_group.is_empty() {
-                    return Some(all(Subject::Hosts(of_group)));
-                }
-                match name.as_str() {
-                    "bootstrap" => {
-                        let cluster = self.the_cluster(None, place, known)?.name.clone();
-                        return Some(all(Subject::Role { role: RoleName::Bootstrap, cluster }));
-                    }
-                    "control-plane" => {
-                        let cluster = self.the_cluster(None, place, known)?.name.clone();
-                        return Some((FaultTarget::Cluster(cluster), TargetForm::Cluster));
-                    }
-                    "service" => return Some((FaultTarget::Service, TargetForm::Service)),
-                    "postgres" => return Some((FaultTarget::Postgres, TargetForm::Postgres)),
-                    "gateway" => return Some((FaultTarget::Gateway, TargetForm::Gateway)),
-                    _ => {}
-                }
-                if known.clusters.iter().any(|c| c.name == *name) {
-                    return Some((FaultTarget::Cluster(name.clone()), TargetForm::Cluster));
-                }
-                let names = known.hosts.iter().map(|h| h.name.as_str()).chain(known.groups.iter().copied());
-                let names = names.chain(RESERVED.iter().copied().filter(|n| *n != "none"));
-                self.unknown(
-                    place,
-                    "target of a fault",
-                    name,
-                    names.chain(known.clusters.iter().map(|c| c.name.as_str())),
-                );
-                return None;
-            }
+            FaultTargetFile::Name(name) => return self.named_target(name, place, known),
             FaultTargetFile::Who(who) => who,
         };
         if let Some(between) = &who.between {
-            let others = [
-                who.host.as_ref().map(|t| &t.span),
-                who.hosts.as_ref().map(|t| &t.span),
-                who.role.as_ref().map(|t| &t.span),
-                who.cluster.as_ref().map(|t| &t.span),
-                who.choose.as_ref().map(|t| &t.span),
-            ];
-            if let Some(other) = others.into_iter().flatten().next() {
-                self.refuse(other, "`between` stands alone", "one too many", "remove it");
-                return None;
-            }
-            let [from, to] = between.as_slice() else {
-                self.refuse(
-                    &between.span,
-                    "a way is between two",
-                    format!("{} here", between.len()),
-                    "write two names of hosts or groups: `between: [master-0, worker]`",
-                );
-                return None;
-            };
-            let (from, to) = (self.end_of_link(from, known), self.end_of_link(to, known));
-            let (from, to) = (from?, to?);
-            if from == to && from.len() == 1 {
-                self.refuse(&between.span, "a way is between two", "twice the same host", "name two hosts");
-                return None;
-            }
-            return Some((FaultTarget::Link { from, to }, TargetForm::Link));
+            return self.link(who, between, known);
         }
         let subject = self.subject(who!(who), known)?;
         let choose = match &who.choose {
@@ -234,8 +210,8 @@ impl Checker<'_> {
             Some(Subject::Run) | None => {
                 self.refuse(
                     place,
-                    "it does not say what is hit",
-                    "what?",
+                    "no target is named",
+                    "which target?",
                     "add `host`, `hosts`, `role`, `cluster` or `between`",
                 );
                 None
@@ -243,7 +219,77 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn end_of_link(&mut self, text: &Text<Plain>, known: &Known<'_>) -> Option<Vec<String>> {
+    /// A target that is one word: a host, a group, a cluster, or a part of the lab.
+    fn named_target(&mut self, name: &str, place: &Place, known: &Known<'_>) -> Option<(FaultTarget, TargetForm)> {
+        let hosts = |of| Some((FaultTarget::Hosts { of, choose: None }, TargetForm::Hosts));
+        let members = known.hosts.iter().filter(|h| h.group == name || name == "all");
+        let of_group: Vec<String> = members.map(|h| h.name.clone()).collect();
+        if known.hosts.iter().any(|h| h.name == name) {
+            return hosts(Subject::Hosts(vec![name.to_owned()]));
+        } else if !of_group.is_empty() {
+            return hosts(Subject::Hosts(of_group));
+        }
+        match name {
+            "bootstrap" => {
+                let cluster = self.the_cluster(None, place, known)?.name.clone();
+                return hosts(Subject::Role { role: RoleName::Bootstrap, cluster });
+            }
+            "control-plane" => {
+                let cluster = self.the_cluster(None, place, known)?.name.clone();
+                return Some((FaultTarget::Cluster(cluster), TargetForm::Cluster));
+            }
+            "service" => return Some((FaultTarget::Service, TargetForm::Service)),
+            "postgres" => return Some((FaultTarget::Postgres, TargetForm::Postgres)),
+            "gateway" => return Some((FaultTarget::Gateway, TargetForm::Gateway)),
+            _ => {}
+        }
+        if known.clusters.iter().any(|c| c.name == name) {
+            return Some((FaultTarget::Cluster(name.to_owned()), TargetForm::Cluster));
+        }
+        let names = known.hosts.iter().map(|h| h.name.as_str()).chain(known.groups.iter().copied());
+        let names = names.chain(RESERVED.iter().copied().filter(|n| *n != "none"));
+        let names = names.chain(known.clusters.iter().map(|c| c.name.as_str()));
+        self.unknown(place, "target of a fault", name, names);
+        None
+    }
+
+    /// The way between two hosts or groups.
+    fn link(
+        &mut self,
+        who: &FaultWhoFile,
+        between: &At<Vec<Text<Plain>>>,
+        known: &Known<'_>,
+    ) -> Option<(FaultTarget, TargetForm)> {
+        let others = [
+            who.host.as_ref().map(|t| &t.span),
+            who.hosts.as_ref().map(|t| &t.span),
+            who.role.as_ref().map(|t| &t.span),
+            who.cluster.as_ref().map(|t| &t.span),
+            who.choose.as_ref().map(|t| &t.span),
+        ];
+        if let Some(other) = others.into_iter().flatten().next() {
+            self.refuse(other, "`between` cannot be combined with other keys", "not used here", "remove it");
+            return None;
+        }
+        let [from, to] = between.as_slice() else {
+            self.refuse(
+                &between.span,
+                "a link has two ends",
+                format!("{} here", between.len()),
+                "write two names of hosts or groups: `between: [master-0, worker]`",
+            );
+            return None;
+        };
+        let (from, to) = (self.end_of_link(from, known), self.end_of_link(to, known));
+        let (from, to) = (from?, to?);
+        if from == to && from.len() == 1 {
+            self.refuse(&between.span, "a link has two ends", "the same host twice", "name two hosts");
+            return None;
+        }
+        Some((FaultTarget::Link { from, to }, TargetForm::Link))
+    }
+
+    fn end_of_link(&mut self, text: &Text<Plain>, known: &Known<'_>) -> Option<Vec<String>> {
         let is = |h: &&Host| h.name == text.text || h.group == text.text || text.text == "all";
         let names: Vec<String> = known.hosts.iter().filter(is).map(|h| h.name.clone()).collect();
         if names.is_empty() {
@@ -254,117 +300,20 @@ impl Checker<'_> {
         Some(names)
     }
 
-    pub(super) fn fault_parameters(
-        &mut self,
-        item: &At<FaultFile>,
-        row: &'static FaultRow,
-        known: &Known<'_>,
-    ) -> Option<BTreeMap<&'static str, ParamValue>> {
+    /// What the fault does, with all that stands under `with`. Unknown parameters are refused, and so are those that cannot be read.
+    fn injection(&mut self, item: &At<FaultFile>, row: &'static FaultRow, known: &Known<'_>) -> Option<Injection> {
         let mut good = true;
         for (name, value) in &item.with {
-            if !row.params.iter().any(|p| p.name == name) {
-                let what = format!("parameter of `{}`", row.kind);
-                self.unknown(&value.span, &what, name, row.params.iter().map(|p| p.name));
-                if row.params.is_empty() {
-                    self.set_help(format!("`{}` takes no parameters", row.kind));
+            if !row.all_params().any(|p| p.name == name) {
+                let what = format!("parameter of `{}`", row.word);
+                self.unknown(&value.span, &what, name, row.all_params().map(|p| p.name));
+                if row.all_params().next().is_none() {
+                    self.set_help(format!("`{}` takes no parameters", row.word));
                 }
                 good = false;
             }
         }
-        let mut values = BTreeMap::new();
-        for param in row.params {
-            let (text, place) = match (item.with.get(param.name), param.default) {
-                (Some(given), _) => {
-                    let text = match &given.value {
-                        serde_json::Value::String(text) => text.clone(),
-                        other => other.to_string(),
-                    };
-                    (text, &given.span)
-                }
-                // It need not be there at all.
-                (None, Some("")) => continue,
-                (None, Some(default)) => (default.to_owned(), &item.span),
-                (None, None) => {
-                    self.refuse(
-                        &item.inject.span,
-                        format!("`{}` needs `{}`: {}", row.kind, param.name, param.purpose),
-                        format!("`{}` is missing", param.name),
-                        format!("add `with: {{{}: ..}}`", param.name),
-                    );
-                    good = false;
-                    continue;
-                }
-            };
-            match self.fault_parameter(param, &text, place, known) {
-                Some(value) => {
-                    values.insert(param.name, value);
-                }
-                None => good = false,
-            }
-        }
-        good.then_some(values)
-    }
-
-    pub(super) fn fault_parameter(
-        &mut self,
-        param: &ParamRow,
-        text: &str,
-        place: &Place,
-        known: &Known<'_>,
-    ) -> Option<ParamValue> {
-        let complain = |c: &mut Self, complaint: crate::spanned::Complaint| {
-            c.refuse(place, complaint.message, complaint.label, complaint.help);
-        };
-        match param.form {
-            ParamForm::Span => match <Span as Scalar>::read(text) {
-                Ok(span) => return Some(ParamValue::Span(span)),
-                Err(complaint) => complain(self, complaint),
-            },
-            ParamForm::Number(min, max) => match text.parse::<u64>() {
-                Ok(n) if (min..=max).contains(&n) => return Some(ParamValue::Number(n)),
-                _ => self.refuse(
-                    place,
-                    format!("`{}` is {text}, must be {min} to {max}", param.name),
-                    "not such a number",
-                    format!("write a whole number from {min} to {max}: {}", param.purpose),
-                ),
-            },
-            ParamForm::Text if text.trim().is_empty() => {
-                self.refuse(place, format!("`{}` is empty", param.name), "nothing here", param.purpose);
-            }
-            ParamForm::Text => return Some(ParamValue::Text(text.to_owned())),
-            ParamForm::Words(words) if words.contains(&text) => return Some(ParamValue::Text(text.to_owned())),
-            ParamForm::Words(words) => {
-                self.unknown(place, &format!("value of `{}`", param.name), text, words.iter().copied());
-            }
-            ParamForm::Host if known.hosts.iter().any(|h| h.name == text) => {
-                return Some(ParamValue::Text(text.to_owned()));
-            }
-            ParamForm::Host => self.unknown(place, "host", text, known.hosts.iter().map(|h| h.name.as_str())),
-            ParamForm::Stage => match <HostStage as Scalar>::read(text) {
-                Ok(stage) if OWN_STAGES.contains(&stage) => return Some(ParamValue::Stage(stage)),
-                Ok(stage) => {
-                    let own: Vec<&str> = OWN_STAGES.iter().map(|s| s.as_str()).collect();
-                    self.refuse(
-                        place,
-                        format!("`{stage}` is not reported by the host itself"),
-                        "not this one",
-                        format!("name {}", quoted(&own, "or")),
-                    );
-                }
-                Err(complaint) => complain(self, complaint),
-            },
-            ParamForm::Address => match <IpAddr as Scalar>::read(text) {
-                Ok(address) => return Some(ParamValue::Address(address)),
-                Err(complaint) => complain(self, complaint),
-            },
-            ParamForm::Operation if operation_ids().contains(&text) => return Some(ParamValue::Text(text.to_owned())),
-            ParamForm::Operation => self.unknown(place, "operation", text, operation_ids()),
-            ParamForm::FinalizingStage => match <vlab_api::types::FinalizingStage as Scalar>::read(text) {
-                Ok(stage) => return Some(ParamValue::FinalizingStage(stage)),
-                Err(complaint) => complain(self, complaint),
-            },
-        }
-        None
+        let injection = (row.read)(&mut With { checker: self, item, row, hosts: known.hosts });
+        injection.filter(|_| good)
     }
 }

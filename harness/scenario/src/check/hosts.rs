@@ -27,7 +27,7 @@ impl Checker<'_> {
         let mut host_names: BTreeSet<String> = BTreeSet::new();
         let mut total: usize = 0;
         if file.hosts.is_empty() {
-            self.refuse(&file.hosts.span, "there are no hosts", "an empty list", "add a group: `- name: node`");
+            self.refuse(&file.hosts.span, "there are no hosts", "this list is empty", "add a group: `- name: node`");
         }
         for group in file.hosts.iter() {
             let Some(name) = self.group_name(group, &places) else { continue };
@@ -38,8 +38,8 @@ impl Checker<'_> {
                 let place = group.count.as_ref().map_or(group.name.span.clone(), |c| c.span.clone());
                 self.refuse(
                     &place,
-                    format!("the groups have {total} hosts together, more than {MAX_HOSTS}"),
-                    "too many with this group",
+                    format!("the groups have {total} hosts in total, more than {MAX_HOSTS}"),
+                    "too many from this group on",
                     "make the groups smaller",
                 );
                 break;
@@ -51,7 +51,7 @@ impl Checker<'_> {
                     self.refuse(
                         &group.name.span,
                         format!("two hosts are named `{host_name}`"),
-                        "by this group",
+                        "in this group",
                         "rename the group",
                     );
                     break;
@@ -79,7 +79,7 @@ impl Checker<'_> {
             self.refuse(
                 &group.name.span,
                 format!("a group cannot be named `{name}`"),
-                "has a meaning of its own",
+                "this name has a special meaning",
                 "choose another name",
             );
         }
@@ -162,7 +162,7 @@ impl Checker<'_> {
                 let help = format!("add `cluster:` with {} or `none`", quoted(&names().collect::<Vec<_>>(), "or"));
                 self.refuse(
                     &group.name.span,
-                    format!("the group `{name}` does not say which cluster it is of"),
+                    format!("the group `{name}` does not say which cluster it belongs to"),
                     "there are several clusters",
                     help,
                 );
@@ -186,7 +186,7 @@ impl Checker<'_> {
                         "the hosts of the cluster `{cluster}` are of two kinds: `{}` is `{}`, and `{}` is `{}`",
                         before.group, before.kind, host.group, host.kind
                     ),
-                    "of another kind",
+                    "a different kind",
                     "give all groups of the cluster the same `kind`",
                 );
             }
@@ -200,7 +200,11 @@ impl Checker<'_> {
         if let Some(other) = machines.find(|host| host.cluster != first.cluster) {
             let place = group_places.get(&other.group).cloned().unwrap_or_default();
             let help = format!("leave `kind` out, or put them where `{}` is", first.group);
-            self.not_built(&place, "virtual machines in several clusters (or in the pool beside one)", &help);
+            self.not_built(
+                &place,
+                "virtual machines in several clusters (or in the pool as well as in a cluster)",
+                &help,
+            );
         }
     }
 
@@ -250,14 +254,14 @@ impl Checker<'_> {
         if cluster.is_none() {
             self.refuse(
                 &said.span,
-                "hosts of the pool are bound to a cluster, whatever the day",
-                "of no use here",
+                "hosts in the pool cannot be day-2 hosts",
+                "not used here",
                 "remove `day2`, or name the `cluster` that they are added to",
             );
         } else if !file.actions.iter().any(opens) {
             self.refuse(
                 &said.span,
-                "nobody opens the cluster for hosts of day 2",
+                "no action opens the cluster for day-2 hosts",
                 "they would never boot",
                 "add an action `{do: allow-add-hosts, after: {cluster: .., status: installed}}`",
             );
@@ -266,8 +270,8 @@ impl Checker<'_> {
             let place = group.role.as_ref().map_or(&group.name.span, |r| &r.span);
             self.refuse(
                 place,
-                "a host of day 2 becomes a worker",
-                "not this role",
+                "a day-2 host can only be a worker",
+                "not a possible role",
                 "write `role: worker`, or leave it out",
             );
         }

@@ -20,7 +20,7 @@ impl Checker<'_> {
             let span = c.read_option(text)?;
             if span.as_written().is_zero() {
                 let place = text.as_ref().map_or(0..0, |t| t.span.clone());
-                c.refuse(&place, format!("the budget `{what}` is zero"), "cannot be kept", "write a time above zero");
+                c.refuse(&place, format!("the budget `{what}` is zero"), "can never be met", "write a time above zero");
             }
             Some(span)
         };
@@ -40,7 +40,7 @@ impl Checker<'_> {
             let span = c.read_option(text)?;
             if span.as_written().is_zero() {
                 let place = text.as_ref().map_or(0..0, |t| t.span.clone());
-                c.refuse(&place, "a budget of the pivot is zero", "cannot be kept", "write a time above zero");
+                c.refuse(&place, "a time limit of the pivot is zero", "can never be met", "write a time above zero");
             }
             Some(span)
         };
@@ -57,7 +57,7 @@ impl Checker<'_> {
         ];
         let installs: Vec<&Cluster> = clusters.iter().filter(|c| c.is_installed_by(actions)).collect();
         if installs.is_empty() {
-            self.refuse(&file.span, "no cluster is installed here", "no pivot without it", "remove `pivot`");
+            self.refuse(&file.span, "no cluster is installed, so there is no pivot", "not used here", "remove `pivot`");
         }
         let mut stages = BTreeMap::new();
         for (moment, text) in written {
@@ -69,8 +69,8 @@ impl Checker<'_> {
                 self.refuse(
                     &place,
                     format!("the pivot of a single node has no `{moment}`"),
-                    "nobody joins",
-                    format!("remove it; there are {}", quoted(&words, "and")),
+                    "no other master joins",
+                    format!("remove it, or use one of {}", quoted(&words, "and")),
                 );
             }
             stages.insert(moment, span);
@@ -94,9 +94,9 @@ impl Checker<'_> {
             let place = file.until.as_ref().map_or(file.name.span.clone(), |u| u.span.clone());
             self.refuse(
                 &place,
-                "nothing says when the run ends: no cluster is installed",
+                "nothing ends the run: no cluster is installed",
                 "no end",
-                "add `until:` with `seen` (something that is observed) or `at` (a time)",
+                "add `until:` with `seen` (something to wait for) or `at` (a time)",
             );
             return None;
         }
@@ -116,7 +116,7 @@ impl Checker<'_> {
             if !good {
                 self.refuse(
                     &r.span,
-                    format!("a ramp of {} hosts in a second brings none", r.value),
+                    format!("a ramp of {} hosts per second starts no hosts", r.value),
                     "must be above zero",
                     "write a number above zero, or leave it out",
                 );

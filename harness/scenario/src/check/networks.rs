@@ -100,9 +100,9 @@ impl Checker<'_> {
             if !found.contains(mistake) {
                 self.refuse(
                     &text.span,
-                    format!("the static networks have no mistake `{mistake}`"),
-                    "not there",
-                    "remove it, or make the mistake",
+                    format!("the static networks do not have the mistake `{mistake}`"),
+                    "not found",
+                    "remove it, or make that mistake in the static networks",
                 );
             }
         }
@@ -150,9 +150,9 @@ impl Checker<'_> {
             if entry.network_yaml.is_some() || entry.mac_interface_map.is_some() {
                 self.refuse(
                     &resource.span,
-                    "`resource` stands beside `network_yaml` or `mac_interface_map`",
-                    "has both in it",
-                    "keep the one or the other",
+                    "`resource` cannot be combined with `network_yaml` or `mac_interface_map`",
+                    "has both",
+                    "keep one or the other",
                 );
                 return;
             }
@@ -168,7 +168,7 @@ impl Checker<'_> {
                     &resource.span,
                     format!("the resource `{}` cannot be read: {why}", resource.text),
                     "from here",
-                    "name a file with `NMStateConfig` resources, its path as seen from the scenario's file",
+                    "name a file with `NMStateConfig` resources, with a path relative to the scenario's file",
                 ),
             }
             return;
@@ -185,7 +185,7 @@ impl Checker<'_> {
                 (Some(mac), None) => {
                     if mac.text.parse::<Mac>().is_err() {
                         let help = "write six pairs of hexadecimal digits: `52:54:00:00:00:10`";
-                        self.refuse(&mac.span, format!("`{}` is no MAC address", mac.text), "not a MAC", help);
+                        self.refuse(&mac.span, format!("`{}` is not a MAC address", mac.text), "not a MAC", help);
                         continue;
                     }
                     (mac.text.clone(), mac.span.clone())
@@ -201,7 +201,7 @@ impl Checker<'_> {
                 }
                 _ => {
                     let help = "write either `mac_address: <MAC>` or `nic: <host>/<NIC of its profile>`";
-                    self.refuse(&item.span, "an interface is known by its MAC or by its NIC", "not one of both", help);
+                    self.refuse(&item.span, "an interface needs either its MAC or its NIC", "both, or neither", help);
                     continue;
                 }
             };
@@ -261,7 +261,7 @@ impl Checker<'_> {
         let mut seen: BTreeMap<Mac, Place> = BTreeMap::new();
         for network in networks {
             if network.map.is_empty() {
-                let message = "a static network needs a MAC, by which its host knows it".to_owned();
+                let message = "a static network needs a MAC, so that its host can recognize it".to_owned();
                 let help = "add `mac_interface_map` with `mac_address` and `logical_nic_name`";
                 self.mistake(wanted, found, NetworkMistake::MissingInterface, &network.place, message, help);
             }
@@ -276,7 +276,7 @@ impl Checker<'_> {
                     self.mistake(wanted, found, NetworkMistake::UnknownMac, place, message, &help);
                 }
                 if let Some(first) = seen.insert(mac, place.clone()) {
-                    let message = format!("the MAC {text} is there twice");
+                    let message = format!("the MAC {text} appears twice");
                     let help = "each MAC stands for one interface of one host";
                     if self.mistake(wanted, found, NetworkMistake::DuplicateMac, place, message, help) {
                         self.also(&first, "the first one");
@@ -302,7 +302,7 @@ impl Checker<'_> {
                         e.to_string().lines().next().unwrap_or("").trim_start_matches("error: ").to_owned()
                     });
                     let message = format!("the YAML of the static network cannot be read: {why}");
-                    let help = "write it as nmstate takes it: a mapping with `interfaces`";
+                    let help = "write it in nmstate's form: a mapping with `interfaces`";
                     self.mistake(wanted, found, NetworkMistake::InvalidYaml, place, message, help);
                     continue;
                 }
@@ -317,7 +317,7 @@ impl Checker<'_> {
                     && !is_kernel_name(name)
                     && interface["identifier"] != "mac-address"
                 {
-                    let message = format!("no MAC stands for the interface `{name}`");
+                    let message = format!("no MAC is given for the interface `{name}`");
                     let help = format!("add `{{mac_address: <MAC>, logical_nic_name: {name}}}` to `mac_interface_map`");
                     self.mistake(wanted, found, NetworkMistake::MissingInterface, place, message, &help);
                 }
@@ -325,7 +325,7 @@ impl Checker<'_> {
             let own: Vec<IpNet> = interfaces.iter().flat_map(addresses).collect();
             for net in &own {
                 if let Some(first) = seen.insert(net.addr(), place.clone()) {
-                    let message = format!("the address {} is there twice", net.addr());
+                    let message = format!("the address {} appears twice", net.addr());
                     let help = "give each interface an address of its own";
                     if self.mistake(wanted, found, NetworkMistake::DuplicateAddress, place, message, help)
                         && first != *place
@@ -341,7 +341,7 @@ impl Checker<'_> {
                 if let Some(hop) = hop.filter(|hop| default && !own.iter().any(|net| net.contains(hop))) {
                     let list: Vec<String> = own.iter().map(|n| n.trunc().to_string()).collect();
                     let list: Vec<&str> = list.iter().map(String::as_str).collect();
-                    let message = format!("the gateway {hop} is outside of {}", quoted(&list, "and"));
+                    let message = format!("the gateway {hop} is outside {}", quoted(&list, "and"));
                     let help = "a gateway must be in a network of the host";
                     self.mistake(wanted, found, NetworkMistake::GatewayOutside, place, message, help);
                 }

@@ -67,45 +67,29 @@ pub(crate) fn kinds_of_observations() -> impl Iterator<Item = &'static str> {
 
 /// A key that says more of some kinds, and has no meaning beside the others.
 struct Companion {
+    key: &'static str,
     given: fn(&ObservationFile) -> Option<&Place>,
     /// The kinds that it goes with.
     of: &'static [&'static str],
-    message: &'static str,
-    help: &'static str,
 }
 
-const COMPANIONS: &[Companion] = &[
-    Companion {
-        given: |file| file.severity.as_ref().map(|t| &t.span),
-        of: &["event"],
-        message: "only an event has a severity",
-        help: "remove it, or add `event`",
-    },
-    Companion {
-        given: |file| file.is.as_ref().map(|t| &t.span),
-        of: &["validation", "operator"],
-        message: "only a validation or an operator is something",
-        help: "remove `is`, or add `validation` or `operator`",
-    },
-    Companion {
-        given: |file| file.percent.as_ref().map(|t| &t.span),
-        of: &["stage"],
-        message: "only a stage has a percentage",
-        help: "remove it, or add `stage`",
-    },
-    Companion {
-        given: |file| file.from.as_ref().map(|t| &t.span),
-        of: &["status"],
-        message: "only a status comes from another one",
-        help: "remove it, or add `status`",
-    },
-    Companion {
-        given: |file| file.phase.as_ref().map(|t| &t.span),
-        of: &["fault"],
-        message: "only a fault has a phase",
-        help: "remove it, or add `fault`",
-    },
-];
+macro_rules! companions {
+    ($($key:ident => [$($of:ident),+]),* $(,)?) => {
+        &[$(Companion {
+            key: stringify!($key),
+            given: |file| file.$key.as_ref().map(|value| &value.span),
+            of: &[$(stringify!($of)),+],
+        }),*]
+    };
+}
+
+const COMPANIONS: &[Companion] = companions! {
+    severity => [event],
+    is => [validation, operator],
+    percent => [stage],
+    from => [status],
+    phase => [fault],
+};
 
 impl Checker<'_> {
     pub(super) fn observation(&mut self, item: &At<ObservationFile>, known: &Known<'_>) -> Option<Moment> {
@@ -118,7 +102,13 @@ impl Checker<'_> {
         let of = self.quantity(file, &subject, known)?;
         for companion in COMPANIONS {
             if let Some(place) = (companion.given)(file).filter(|_| !companion.of.contains(&kind.key)) {
-                self.refuse(place, companion.message, "of no use here", companion.help);
+                let of = quoted(companion.of, "or");
+                self.refuse(
+                    place,
+                    format!("`{}` only goes with {of}", companion.key),
+                    "not used here",
+                    format!("remove it, or add {of}"),
+                );
             }
         }
         let (subject, seen) = (kind.read)(self, Item { file, place, known }, subject?)?;
@@ -132,8 +122,8 @@ impl Checker<'_> {
                 let keys: Vec<&str> = kinds_of_observations().collect();
                 self.refuse(
                     place,
-                    "it does not say what is to be seen",
-                    "here",
+                    "this does not say what to look for",
+                    "nothing to look for",
                     format!("add one of {}", quoted(&keys, "or")),
                 );
                 None
@@ -142,9 +132,9 @@ impl Checker<'_> {
             [(first, there), (second, place), ..] => {
                 self.refuse(
                     place,
-                    format!("`{}` and `{}` are both there", first.key, second.key),
+                    format!("`{}` and `{}` cannot be used together", first.key, second.key),
                     "the second one",
-                    "one observation is of one thing; write two",
+                    "an observation is about one thing; write two observations",
                 );
                 self.also(there, "the first one");
                 None
@@ -169,8 +159,8 @@ impl Checker<'_> {
         if number as usize > have {
             self.refuse(
                 &n.span,
-                format!("{number} hosts are asked for, and there are {have}"),
-                "can never be",
+                format!("{number} hosts are required, and there are {have}"),
+                "can never happen",
                 format!("write a number from 1 to {have}"),
             );
         }
@@ -180,7 +170,7 @@ impl Checker<'_> {
     /// The subject, which must be there.
     fn somebody(&mut self, subject: Option<Subject>, place: &Place) -> Option<Subject> {
         if subject.is_none() {
-            self.refuse(place, "it does not say of whom", "of whom?", "add `host`, `hosts`, `role` or `cluster`");
+            self.refuse(place, "no host or cluster is named", "whose?", "add `host`, `hosts`, `role` or `cluster`");
         }
         subject
     }
@@ -222,7 +212,7 @@ impl Checker<'_> {
                 self.refuse(
                     &percent.span,
                     format!("the stage `{stage}` has no percentage"),
-                    "of no use here",
+                    "not used here",
                     format!("remove it, or name {}", quoted(&stages, "or")),
                 );
                 return None;
@@ -245,7 +235,7 @@ impl Checker<'_> {
     fn seen_validation(&mut self, text: &Text<AnyValidation>, item: Item<'_>, subject: Option<Subject>) -> Read {
         let subject = self.somebody(subject, item.place)?;
         let id = self.validation_id(text, matches!(subject, Subject::Cluster(_)));
-        let what = "it does not say which value the validation has";
+        let what = "the value of the validation is missing";
         let status = self.value_of(item.file, &text.span, what, "add `is: success` or `is: failure`")?;
         Some((subject, Seen::Validation { id: id?, status: status? }))
     }
@@ -258,7 +248,7 @@ impl Checker<'_> {
 
     fn seen_operator(&mut self, text: &Text<OperatorName>, item: Item<'_>, subject: Option<Subject>) -> Read {
         self.read(text)?;
-        let what = "it does not say which status the operator has";
+        let what = "the status of the operator is missing";
         let status = self.value_of(item.file, &text.span, what, "add `is: available`")?;
         let cluster = self.needs_cluster(subject, &text.span, item.known, "an operator")?;
         Some((cluster, Seen::Operator { name: text.text.clone(), status: status? }))
@@ -287,12 +277,13 @@ impl Checker<'_> {
 
     fn seen_did(&mut self, text: &Text<Happening>, item: Item<'_>, subject: Option<Subject>) -> Read {
         let happening = self.read(text)?;
+        let word = format!("`{}`", text.text);
         let of_hosts = matches!(subject, Some(Subject::Hosts(_) | Subject::Role { .. }));
         let subject = if happening.of_cluster && !(happening.of_host && of_hosts) {
-            self.needs_cluster(subject, &text.span, item.known, "what happens inside clusters")?
+            self.needs_cluster(subject, &text.span, item.known, &word)?
         } else {
             let subject = subject.unwrap_or(Subject::Run);
-            if !self.needs_hosts(&subject, &text.span, "what hosts do") {
+            if !self.needs_hosts(&subject, &text.span, &word) {
                 return None;
             }
             subject
@@ -302,7 +293,7 @@ impl Checker<'_> {
 
     fn seen_console(&mut self, text: &Text<Plain>, item: Item<'_>, subject: Option<Subject>) -> Read {
         if text.text.trim().is_empty() {
-            self.refuse(&text.span, "`console` is empty", "nothing here", "write a part of the line");
+            self.refuse(&text.span, "`console` is empty", "nothing to look for", "write a part of the line");
             return None;
         }
         let subject = subject.unwrap_or(Subject::Run);
@@ -315,9 +306,9 @@ impl Checker<'_> {
         if !some {
             self.refuse(
                 &text.span,
-                "only machines have a serial console",
-                "no host here is one",
-                "write `kind: vm` for the host, or look for something else",
+                "only virtual machines have a serial console",
+                "no virtual machine here",
+                "write `kind: vm` in the group of hosts, or look for something else",
             );
             return None;
         }
@@ -333,7 +324,7 @@ impl Checker<'_> {
         help: &str,
     ) -> Option<Option<T>> {
         let Some(is) = &file.is else {
-            self.refuse(place, missing, "is what?", help);
+            self.refuse(place, missing, "which value?", help);
             return None;
         };
         Some(self.read_as(&is.text, &is.span))

@@ -65,9 +65,9 @@ impl Checker<'_> {
         if optional.iter().all(|o| *o) {
             self.refuse(
                 &item.span,
-                "every step of the sequence may be missing",
+                "every step of the sequence is optional",
                 "expects nothing",
-                "remove the `?` of one step at least",
+                "remove the `?` from at least one step",
             );
         }
         Some(Check::Sequence { subject, steps, optional: positions(&optional), mode })
@@ -81,16 +81,16 @@ impl Checker<'_> {
         ];
         let given: Vec<(&Place, bool)> = kinds.into_iter().flatten().collect();
         match given.as_slice() {
-            [(place, true)] => self.refuse(place, "the sequence is empty", "no steps", "name the steps"),
+            [(place, true)] => self.refuse(place, "the sequence is empty", "no steps", "list the steps"),
             [_] => return Some(()),
             [] => self.refuse(
                 &item.span,
                 "the sequence has no steps",
-                "here",
+                "no steps here",
                 "add `statuses`, `stages` or `finalizing_stages`",
             ),
             [(there, _), (place, _), ..] => {
-                self.refuse(place, "a sequence is of one kind of steps", "the second kind", "write two expectations");
+                self.refuse(place, "a sequence has only one kind of step", "the second kind", "write two expectations");
                 self.also(there, "the first kind");
             }
         }
@@ -113,7 +113,7 @@ impl Checker<'_> {
         let Some(subject) = subject else {
             self.refuse(
                 &item.span,
-                "it does not say whose statuses",
+                "no host or cluster is named",
                 "whose?",
                 "add `host`, `hosts`, `role` or `cluster`",
             );
@@ -145,7 +145,7 @@ impl Checker<'_> {
         let written = Written::new(stages);
         let all: Vec<HostStage> = self.steps(&written.words)?;
         let Some(subject) = subject else {
-            self.refuse(&item.span, "it does not say whose stages", "whose?", "add `host`, `hosts` or `role`");
+            self.refuse(&item.span, "no host is named", "whose?", "add `host`, `hosts` or `role`");
             return None;
         };
         if !self.needs_hosts(&subject, &item.span, "an installation stage") {
@@ -172,10 +172,10 @@ impl Checker<'_> {
             if mode == SequenceMode::Exact && first && !machine.starts.contains(name) && before.is_empty() {
                 self.refuse(
                     written.place(i),
-                    format!("no {what} begins as `{name}`"),
+                    format!("no {what} starts in status `{name}`"),
                     "cannot be the first",
                     format!(
-                        "an exact sequence begins with {}; `mode: partial` may begin anywhere",
+                        "an exact sequence begins with {}; with `mode: partial` it may begin anywhere",
                         quoted(machine.starts, "or")
                     ),
                 );
@@ -185,14 +185,14 @@ impl Checker<'_> {
                         written.place(i),
                         format!("`{name}` follows itself"),
                         "no change",
-                        "a sequence lists changes; remove it",
+                        "a sequence lists changes; remove the repeated status",
                     );
                 } else if mode == SequenceMode::Exact && !before.iter().any(|j| (machine.edge)(names[*j], name)) {
                     self.refuse(
                         written.place(i),
-                        format!("no rule leads a {what} from `{}` to `{name}`", names[j]),
+                        format!("a {what} never goes from `{}` to `{name}`", names[j]),
                         "cannot follow",
-                        "add what is between, or write `mode: partial`",
+                        "add the statuses in between, or write `mode: partial`",
                     );
                     self.also(written.place(j), "from here");
                 }
@@ -233,15 +233,15 @@ impl Checker<'_> {
         if let Some((i, role, list)) = worst {
             let names: Vec<&str> = list.iter().map(|s| s.as_str()).collect();
             let message = if list.contains(&stages[i]) {
-                format!("{role} cannot report `{}` here: stages never go back", stages[i])
+                format!("{role} cannot report `{}` at this point: stages never go back", stages[i])
             } else {
                 format!("{role} has no stage `{}`", stages[i])
             };
             self.refuse(
                 written.place(i),
                 message,
-                "cannot be",
-                format!("its stages are, in this order, {}", quoted(&names, "and")),
+                "not possible here",
+                format!("its stages, in this order, are {}", quoted(&names, "and")),
             );
         }
     }

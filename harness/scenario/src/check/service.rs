@@ -36,14 +36,14 @@ impl Checker<'_> {
         match (&file.image, kind) {
             (None, ServiceKind::Container) => self.refuse(
                 &kind_place(file),
-                "a service of kind container needs its image",
+                "a service of kind `container` needs an `image`",
                 "`image` is missing",
                 "add `image: vlab-service`, or `image: quay.io/edge-infrastructure/assisted-service:latest`",
             ),
             (Some(image), ServiceKind::Container) if no_name(&image.text) => self.refuse(
                 &image.span,
-                "the service's image has no name",
-                "no name of an image",
+                "the name of the service's image is empty or contains spaces",
+                "not the name of an image",
                 "write `image: name` or `image: name:tag`",
             ),
             _ => {}
@@ -53,12 +53,17 @@ impl Checker<'_> {
             if kind != ServiceKind::Container {
                 self.refuse(
                     &text.span,
-                    format!("only a service of kind container has `{name}`"),
-                    "of no use here",
+                    format!("`{name}` is only for a service of kind `container`"),
+                    "not used here",
                     "remove it, or write `kind: container`",
                 );
             } else if name == "postgres_image" && no_name(&text.text) {
-                self.refuse(&text.span, "PostgreSQL's image has no name", "no name of an image", "write `name:tag`");
+                self.refuse(
+                    &text.span,
+                    "the name of PostgreSQL's image is empty or contains spaces",
+                    "not the name of an image",
+                    "write `name:tag`",
+                );
             }
         }
     }
@@ -67,20 +72,20 @@ impl Checker<'_> {
         match (&file.program, kind) {
             (None, ServiceKind::Process) => self.refuse(
                 &kind_place(file),
-                "a service of kind process needs its program",
+                "a service of kind `process` needs a `program`",
                 "`program` is missing",
                 "add `program: /path/to/assisted-service`",
             ),
             (Some(program), ServiceKind::Process) if program.text.is_empty() => self.refuse(
                 &program.span,
-                "the service's program has no name",
-                "empty",
+                "the service's program is empty",
+                "no file name",
                 "write `program: /path/to/assisted-service`",
             ),
             (Some(program), other) if other != ServiceKind::Process => self.refuse(
                 &program.span,
-                "only a service of kind process has a `program`",
-                "of no use here",
+                "`program` is only for a service of kind `process`",
+                "not used here",
                 "remove it, or write `kind: process`",
             ),
             _ => {}
@@ -91,7 +96,7 @@ impl Checker<'_> {
         match (&file.url, kind) {
             (None, ServiceKind::Remote) => self.refuse(
                 &kind_place(file),
-                "a remote service needs its address",
+                "a service of kind `remote` needs its `url`",
                 "`url` is missing",
                 "add `url: http://...`",
             ),
@@ -99,7 +104,7 @@ impl Checker<'_> {
                 if !url.text.starts_with("http://") && !url.text.starts_with("https://") {
                     self.refuse(
                         &url.span,
-                        format!("`{}` is no address of a service", url.text),
+                        format!("`{}` is not the address of a service", url.text),
                         "not a URL",
                         "it begins with `http://` or `https://`",
                     );
@@ -107,8 +112,8 @@ impl Checker<'_> {
             }
             (Some(url), _) => self.refuse(
                 &url.span,
-                "only a remote service has a `url`",
-                "of no use here",
+                "`url` is only for a service of kind `remote`",
+                "not used here",
                 "remove it, or write `kind: remote`",
             ),
             (None, _) => {}
@@ -121,9 +126,9 @@ impl Checker<'_> {
         {
             self.refuse(
                 &value.span,
-                "a remote service is not set up by the run",
+                "a run does not configure a remote service",
                 "cannot be set",
-                "remove `settings`, and set them where the service is started",
+                "remove `settings`, and configure the service where it is started",
             );
         }
         let mut settings = BTreeMap::new();
@@ -134,8 +139,8 @@ impl Checker<'_> {
                     self.refuse(
                         &value.span,
                         format!("the setting {name} has no value"),
-                        "nothing here",
-                        "write a value; `\"\"` is the empty one",
+                        "no value here",
+                        "write a value; `\"\"` is the empty text",
                     );
                     continue;
                 }
@@ -148,7 +153,7 @@ impl Checker<'_> {
                 Err(SettingError::Unknown { name, .. }) => {
                     self.unknown(&value.span, "service setting", &name, Settings::NAMES.iter().copied());
                 }
-                Err(error) => self.refuse(&value.span, error.to_string(), "cannot be taken", ""),
+                Err(error) => self.refuse(&value.span, error.to_string(), "not accepted", ""),
             }
             settings.insert(name.clone(), text);
         }
@@ -164,7 +169,7 @@ impl Checker<'_> {
             self.refuse(
                 &text.span,
                 format!("the time profile `{}` cannot be used: {error}", text.text),
-                "this one",
+                "this profile",
                 "",
             );
         }

@@ -45,9 +45,9 @@ impl Checker<'_> {
         if let [(first, there), (second, place), ..] = given.as_slice() {
             self.refuse(
                 place,
-                format!("`{first}` and `{second}` are both there"),
+                format!("`{first}` and `{second}` cannot be used together"),
                 "the second one",
-                "name one of `host`, `hosts`, `role`, `cluster`",
+                "use one of `host`, `hosts`, `role` and `cluster`",
             );
             self.also(there, "the first one");
             return None;
@@ -122,7 +122,7 @@ impl Checker<'_> {
         self.refuse(
             &text.span,
             format!("no host of the cluster `{}` can have the role `{role}`", cluster.name),
-            "nobody",
+            "no such host",
             help,
         );
         None
@@ -152,7 +152,7 @@ impl Checker<'_> {
             }
             (None, [only]) => Some(only),
             (None, []) => {
-                self.refuse(place, "there is no cluster", "needs one", "add `cluster:` to the scenario");
+                self.refuse(place, "there is no cluster", "needs a cluster", "add `cluster:` to the scenario");
                 None
             }
             (None, clusters) => {
@@ -213,7 +213,7 @@ impl Checker<'_> {
     pub(super) fn needs_hosts(&mut self, subject: &Subject, place: &Place, what: &str) -> bool {
         let hosts = matches!(subject, Subject::Hosts(_) | Subject::Role { .. });
         if !hosts {
-            self.refuse(place, format!("{what} is of hosts"), "of which hosts?", "add `host`, `hosts` or `role`");
+            self.refuse(place, format!("{what} belongs to hosts"), "which hosts?", "add `host`, `hosts` or `role`");
         }
         hosts
     }
@@ -232,8 +232,8 @@ impl Checker<'_> {
             Some(_) => {
                 self.refuse(
                     place,
-                    format!("{what} is of clusters, not of hosts"),
-                    "of which cluster?",
+                    format!("{what} belongs to a cluster, not to hosts"),
+                    "which cluster?",
                     "name a `cluster` instead of hosts",
                 );
                 None

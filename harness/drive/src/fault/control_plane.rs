@@ -1,0 +1,54 @@
+//! Faults of the inside of a cluster: what they do to a simulated one, and to machines.
+
+use vlab_agents::{ClusterFault, HostFault};
+use vlab_scenario::{Cluster, ControlPlaneInjection, Scenario};
+
+use super::effect::Effect;
+use super::machine::MachineFault;
+
+/// Ports of a cluster's API and of its machine-config server.
+const API: &[u16] = &[6443, 22623];
+/// That of the machine-config server alone.
+const MACHINE_CONFIG: &[u16] = &[22623];
+
+/// What it does to a simulated cluster, or to its hosts.
+pub(super) fn effect(injection: &ControlPlaneInjection) -> Effect {
+    Effect::Cluster(match injection {
+        ControlPlaneInjection::NeverJoins => return Effect::Host(HostFault::NeverJoins),
+        ControlPlaneInjection::CsrNotApproved => return Effect::Host(HostFault::NoCertificate),
+        ControlPlaneInjection::ApiUnreachable => ClusterFault::NoApi,
+        ControlPlaneInjection::IgnitionUnreachable => ClusterFault::NoMachineConfigServer,
+        ControlPlaneInjection::BootkubeFails => ClusterFault::BootkubeFails,
+        ControlPlaneInjection::BootkubeHangs => ClusterFault::BootkubeHangs,
+        ControlPlaneInjection::EtcdStuck => ClusterFault::EtcdStays,
+        ControlPlaneInjection::QuorumLost => ClusterFault::QuorumLost,
+        ControlPlaneInjection::OperatorDegraded { operator } => ClusterFault::OperatorDegraded(operator.clone()),
+        ControlPlaneInjection::FinalizingStuck { stage } => ClusterFault::FinalizingStuck(*stage),
+    })
+}
+
+/// What it does to the lab's network. `cluster` is the one that is hit, if its machines are in that network; `None`: machines
+/// cannot have it.
+pub(super) fn on_machines(
+    injection: &ControlPlaneInjection,
+    scenario: &Scenario,
+    cluster: Result<&Cluster, String>,
+) -> Result<Option<MachineFault>, String> {
+    let ports = match injection {
+        ControlPlaneInjection::ApiUnreachable => API,
+        ControlPlaneInjection::IgnitionUnreachable => MACHINE_CONFIG,
+        ControlPlaneInjection::NeverJoins
+        | ControlPlaneInjection::CsrNotApproved
+        | ControlPlaneInjection::BootkubeFails
+        | ControlPlaneInjection::BootkubeHangs
+        | ControlPlaneInjection::EtcdStuck
+        | ControlPlaneInjection::QuorumLost
+        | ControlPlaneInjection::OperatorDegraded { .. }
+        | ControlPlaneInjection::FinalizingStuck { .. } => return Ok(None),
+    };
+    match scenario.hosts_of(Some(&cluster?.name)).count() {
+        // What it says to itself does not go over the network.
+        1 => Err("a single node reaches itself, whatever happens to the network".to_owned()),
+        _ => Ok(Some(MachineFault::Closed(ports))),
+    }
+}

@@ -1,0 +1,93 @@
+//! What a fault does to simulated hosts, to the way between them, to the inside of a cluster, and to the service, its database and
+//! the way there. The families say it, each in its own file.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_agents::{ClusterFault, HostFault, Reachability};
+use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, Span};
+
+use super::{control_plane, host, network, service};
+use crate::requests::Rule;
+
+/// What a fault does, as far as simulated hosts are concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Something is wrong with each host.
+    Host(HostFault),
+    /// Each host restarts.
+    Reboot,
+    /// The agent of each host restarts.
+    RestartAgent,
+    /// The way between hosts is like that.
+    Link(Reachability, LinkDirection),
+    /// Something is wrong with the cluster.
+    Cluster(ClusterFault),
+    /// Something is done to the service, to its database, or to the way there: nothing that hosts know of.
+    Service(ServiceFault),
+}
+
+/// What is done to the service, to its database, or to the way there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceFault {
+    /// A program ends and is started again.
+    Restart {
+        /// Which.
+        who: Program,
+        /// With SIGKILL?
+        kill: bool,
+        /// It is down so long before it is started.
+        down: Duration,
+    },
+    /// A program stands still.
+    Pause(Program),
+    /// Each transaction that writes into the service's tables waits so long before its first write.
+    SlowQueries(Duration),
+    /// Some requests go wrong.
+    Requests(Rule),
+}
+
+/// A program of the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The service under test.
+    Service,
+    /// Its PostgreSQL.
+    Postgres,
+}
+
+impl Program {
+    /// For messages.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Program::Service => "the service",
+            Program::Postgres => "PostgreSQL",
+        }
+    }
+}
+
+/// Who is who, for kinds that speak of another host.
+pub trait Lookup {
+    /// Id of the host with that name.
+    fn id(&self, name: &str) -> Option<Uuid>;
+    /// First address of the host with that name.
+    fn address(&self, name: &str) -> Option<IpAddr>;
+    /// The cluster that is hit.
+    fn cluster(&self) -> Option<&Cluster>;
+    /// A length of time by the run's clock.
+    fn span(&self, span: Span) -> Duration;
+}
+
+/// What that fault does. The error says why it cannot be done.
+///
+/// # Errors
+/// Something that the fault speaks of is not there.
+pub fn effect(fault: &Fault, who: &dyn Lookup) -> Result<Effect, String> {
+    match &fault.injection {
+        Injection::Host(injection) => host::effect(injection, who),
+        Injection::Network(injection) => network::effect(injection, who),
+        Injection::ControlPlane(injection) => Ok(control_plane::effect(injection)),
+        Injection::Service(injection) => service::effect(injection, &fault.name, who).map(Effect::Service),
+    }
+}

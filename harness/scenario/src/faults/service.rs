@@ -1,0 +1,112 @@
+//! Faults of the service, of its database, and of the way between it and those who ask it.
+
+use super::params::{HostName, OperationId, Param, ParamRow, RequestMethod};
+use super::{Parameters, family, value};
+use crate::time::Span;
+use crate::words::{LostAt, RequestSide};
+
+macro_rules! requests {
+    ($( #[doc = $about:literal] $field:ident: $ty:ty = $param:expr, )*) => {
+        /// Which requests a fault of the gateway is about. All that is said must hold.
+        #[derive(Clone, Debug, PartialEq, serde::Serialize)]
+        pub struct Requests {
+            $( #[doc = $about] pub $field: $ty, )*
+        }
+
+        impl Requests {
+            pub(super) const ROWS: &'static [ParamRow] = &[$({
+                const PARAM: Param<$ty> = $param;
+                PARAM.row(stringify!($field), $about)
+            }),*];
+
+            /// `None` when something of it was refused.
+            pub(super) fn read(parameters: &mut dyn Parameters) -> Option<Self> {
+                let mut rows = Self::ROWS.iter();
+                $( let $field: Option<$ty> = value(parameters, rows.next()?); )*
+                Some(Self { $( $field: $field?, )* })
+            }
+        }
+    };
+}
+
+requests! {
+    /// only requests of this operation
+    operation: Option<OperationId> = Param::needed().optional(),
+    /// only requests with this in their path
+    path: Option<String> = Param::needed().optional(),
+    /// only requests with this method
+    method: Option<RequestMethod> = Param::needed().optional(),
+    /// only requests with this host's id in their path
+    host: Option<HostName> = Param::needed().optional(),
+    /// only requests from hosts, from the user, or from both
+    from: RequestSide = Param::needed().or("hosts"),
+    /// this share of the requests, chosen by the seed
+    percent: u32 = Param::number(1, 100).or("100"),
+    /// no more requests than this
+    at_most: Option<u64> = Param::number(1, 1_000_000_000).optional(),
+}
+
+family! {
+    /// What goes wrong with the service, its database, or the way there.
+    ServiceInjection in Service {
+        /// the service is asked to stop (SIGTERM) and is started again
+        ServiceRestart = "service-restart" hits [Service], Moment, Any {
+            /// how long it stays down before it is started again
+            down: Span = Param::needed().or("5s"),
+        };
+        /// the service is killed (SIGKILL) and started again
+        ServiceKill = "service-kill" hits [Service], Moment, Any {
+            /// how long it stays down before it is started again
+            down: Span = Param::needed().or("5s"),
+        };
+        /// the service is suspended (SIGSTOP): requests wait
+        ServicePause = "service-pause" hits [Service], Time, Any;
+        /// PostgreSQL is stopped (open transactions are rolled back) and started again
+        PostgresRestart = "postgres-restart" hits [Postgres], Moment, Any {
+            /// how long it stays down before it is started again
+            down: Span = Param::needed().or("5s"),
+        };
+        /// PostgreSQL and all its backends are killed (SIGKILL), and it is started again
+        PostgresKill = "postgres-kill" hits [Postgres], Moment, Any {
+            /// how long it stays down before it is started again
+            down: Span = Param::needed().or("5s"),
+        };
+        /// PostgreSQL does not answer: open connections hang, and new ones cannot be made
+        PostgresUnreachable = "postgres-unreachable" hits [Postgres], Time, Any;
+        /// each transaction that writes to the service's tables waits before its first write
+        SlowQueries = "slow-queries" hits [Postgres], Time, Any {
+            /// how many milliseconds it waits, by the wall clock
+            ms: u32 = Param::number(1, 600_000).or("200"),
+        };
+        /// requests are answered with an error, and the service never sees them
+        HttpError = "http-error" hits [Gateway], Time, Any {
+            /// the status that is answered instead of the service
+            status: u16 = Param::number(400, 599).or("503"),
+            /// seconds for the header `Retry-After`
+            retry_after: Option<u64> = Param::number(0, 86_400).optional(),
+            ..requests
+        };
+        /// answers of the service come late
+        SlowAnswer = "slow-answer" hits [Gateway], Time, Any {
+            /// how much later
+            by: Span = Param::needed(),
+            ..requests
+        };
+        /// the connection is closed without an answer
+        DroppedConnection = "dropped-connection" hits [Gateway], Time, Any {
+            /// `request`: the service never sees it; `answer`: the service does what was asked, and its answer is lost
+            lost: LostAt = Param::needed().or("request"),
+            ..requests
+        };
+        /// the connection is reset (TCP RST) without an answer
+        ResetConnection = "reset-connection" hits [Gateway], Time, Any {
+            /// `request`: the service never sees it; `answer`: the service does what was asked, and its answer is lost
+            lost: LostAt = Param::needed().or("request"),
+            ..requests
+        };
+        /// a kept-alive connection is closed just as its next request arrives; a request on a new connection gets through
+        StaleKeepAlive = "stale-keep-alive" hits [Gateway], Time, Any {
+            ..requests
+        };
+    }
+}
