@@ -61,7 +61,7 @@ pub fn render(result: &RunResult, style: Style) -> String {
     }
     let ids: Vec<&str> = skipped(true).filter_map(|c| c.name.split_whitespace().next()).collect();
     if !ids.is_empty() {
-        out.line(2, "2", &format!("invariants that this run had no occasion to check: {}", ids.join(", ")));
+        out.line(2, "2", &format!("invariants with nothing to check in this run: {}", ids.join(", ")));
     }
     if let Some(startup) = &result.startup {
         let postgres = startup.postgres_ready_ms.map(|ms| format!(" (PostgreSQL after {})", human_ms(ms)));

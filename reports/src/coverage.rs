@@ -88,11 +88,11 @@ impl Count {
 
     /// Columns of a table: how many of all, per cent of all, and of what can be reached.
     pub(crate) fn cell(self) -> String {
-        format!("{:>4} of {:<4} {:>5.1} % ({:>5.1} %)", self.reached, self.all, self.of_all(), self.of_reachable())
+        format!("{:>4} of {:<4} {:>5.1}% ({:>5.1}%)", self.reached, self.all, self.of_all(), self.of_reachable())
     }
 
     fn in_words(self) -> String {
-        format!("{} of {}, {:.1} % of what can be reached", self.reached, self.all, self.of_reachable())
+        format!("{} of {}, {:.1}% of what can be reached", self.reached, self.all, self.of_reachable())
     }
 
     fn add(self, other: Self) -> Self {
@@ -130,14 +130,23 @@ impl Coverage {
             .fold(Count::default(), |sum, section| sum.add(section.count(real)))
     }
 
+    /// What was read, and what the figures of each section are.
+    pub(crate) fn read(&self) -> String {
+        let runs = |n: usize| if n == 1 { "1 run".to_owned() } else { format!("{n} runs") };
+        format!(
+            "{} on the built-in service, {} on another service. In brackets: of what can be reached.",
+            runs(self.simulated_runs),
+            runs(self.real_runs)
+        )
+    }
+
     /// For the terminal. `all`: every item; else those that were not reached.
     pub fn text(&self, all: bool) -> String {
         let mut text = String::new();
-        let _ =
-            writeln!(text, "{} runs on the built-in service, {} on another one", self.simulated_runs, self.real_runs);
+        let _ = writeln!(text, "{}", self.read());
         let width = self.sections.iter().map(|s| s.title.chars().count()).max().unwrap_or(0);
         let _ =
-            writeln!(text, "{:width$}  {:^24}  {:^24}  cannot be reached", "", "built-in service", "another service");
+            writeln!(text, "{:width$}  {:^22}  {:^22}  cannot be reached", "", "built-in service", "another service");
         for section in &self.sections {
             let _ = writeln!(
                 text,
@@ -253,7 +262,7 @@ mod tests {
         assert!(text.contains("cannot be reached: never"), "{text}");
         assert!(coverage.text(true).contains("+ a"));
         let markdown = coverage.markdown();
-        assert!(markdown.contains("| Things | 2 of 4, 66.7 % of what can be reached | 1 of 4, "), "{markdown}");
+        assert!(markdown.contains("| Things | 2 of 4, 66.7% of what can be reached | 1 of 4, "), "{markdown}");
         assert!(markdown.contains("| a | a <thing> | `sno` | `sno` |  |"), "{markdown}");
         assert!(markdown.contains("| b | a <thing> | – | – | never |"), "{markdown}");
         assert!(coverage.html().contains("a &lt;thing&gt;") && !coverage.html().contains("<thing>"));

@@ -21,7 +21,7 @@ pub(crate) fn took(took_ms: Option<f64>, budget_ms: Option<f64>) -> String {
     match (took_ms, budget_ms) {
         (Some(took), Some(budget)) => format!("{} of {}", human_ms(took), human_ms(budget)),
         (Some(took), None) => human_ms(took),
-        (None, _) => "not to its end".to_owned(),
+        (None, _) => "not finished".to_owned(),
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) mod tests {
     fn the_line_names_every_stage() {
         assert_eq!(
             line(&pivot()),
-            "pivot of a<b (master-0): not to its end; bootkube-done 10.00 s of 5.00 s, bootstrap-reboot −5.00 s, rejoined never"
+            "pivot of a<b (master-0): not finished; bootkube-done 10.00 s of 5.00 s, bootstrap-reboot −5.00 s, rejoined never"
         );
     }
 }

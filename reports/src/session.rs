@@ -213,7 +213,7 @@ impl Session {
     /// Those of the file system, with the path in their text.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", folder.display())))?;
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot create {}: {e}", folder.display())))?;
         let mut json = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
         json.push('\n');
         crate::write::write(&folder.join(JUNIT), &self.junit())?;
@@ -230,7 +230,7 @@ impl Session {
         let bytes = std::fs::read(&path).map_err(named)?;
         let session: Self = serde_json::from_slice(&bytes).map_err(|e| named(e.into()))?;
         if session.version != SESSION_VERSION {
-            let text = format!("version {} of the form is not known", session.version);
+            let text = format!("unknown version {}", session.version);
             return Err(named(io::Error::new(io::ErrorKind::InvalidData, text)));
         }
         Ok(session)
@@ -255,7 +255,7 @@ impl Session {
             };
             match (item.outcome(), item.attempts.last(), &item.quarantine) {
                 (Outcome::NotRun, ..) => {
-                    status.set_message("not run: the session ended before");
+                    status.set_message("not run: the session ended first");
                 }
                 (Outcome::Quarantined, Some(last), Some(quarantine)) => {
                     let Quarantine { reason, link, until } = quarantine;
@@ -327,7 +327,8 @@ impl Session {
             .map(|(n, outcome)| format!("{n} {}", outcome.as_str()))
             .collect();
         let took = human_ms(self.took().as_secs_f64() * 1e3);
-        let _ = writeln!(text, "{} runs in {took}: {}", self.items.len(), counts.join(", "));
+        let runs = if self.items.len() == 1 { "run" } else { "runs" };
+        let _ = writeln!(text, "{} {runs} in {took}: {}", self.items.len(), counts.join(", "));
         text
     }
 }

@@ -94,9 +94,9 @@ impl Change {
 impl std::fmt::Display for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.is_noise() {
-            true => write!(f, "{:+.1} % (noise)", self.percent),
-            false if self.percent > 0.0 => write!(f, "{:+.1} % (slower)", self.percent),
-            false => write!(f, "{:+.1} % (faster)", self.percent),
+            true => write!(f, "{:+.1}% (noise)", self.percent),
+            false if self.percent > 0.0 => write!(f, "{:+.1}% (slower)", self.percent),
+            false => write!(f, "{:+.1}% (faster)", self.percent),
         }
     }
 }
@@ -147,12 +147,12 @@ impl Series {
             ("kind of hosts", self.hosts.clone(), other.hosts.clone()),
         ];
         let (what, a, b) = pairs.into_iter().find(|(_, a, b)| a != b)?;
-        Some(format!("its {what} is {b:?}, and of these runs {a:?}"))
+        Some(format!("its {what} is {b:?}, that of these runs is {a:?}"))
     }
 
     /// A table for the terminal, with the changes against an earlier series.
     pub fn table(&self, before: Option<&Series>) -> String {
-        let mut head = vec!["stage", "runs", "median", "half within", "shortest", "longest"];
+        let mut head = vec!["stage", "runs", "median", "IQR", "shortest", "longest"];
         head.extend(before.map(|_| "change"));
         let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         for stage in &self.stages {
@@ -205,10 +205,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(100.0, 104.9, "+4.9 % (noise)")]
-    #[case(100.0, 95.1, "-4.9 % (noise)")]
-    #[case(100.0, 105.0, "+5.0 % (slower)")]
-    #[case(200.0, 100.0, "-50.0 % (faster)")]
+    #[case(100.0, 104.9, "+4.9% (noise)")]
+    #[case(100.0, 95.1, "-4.9% (noise)")]
+    #[case(100.0, 105.0, "+5.0% (slower)")]
+    #[case(200.0, 100.0, "-50.0% (faster)")]
     fn a_change_is_noise_below_five_percent(#[case] before: f64, #[case] now: f64, #[case] expected: &str) {
         assert_eq!(Change::between(before, now).unwrap().to_string(), expected);
     }
@@ -238,13 +238,13 @@ mod tests {
         let before = Series::of(&[run(10.0), run(10.2)]);
         let now = Series::of(&[run(12.0), run(14.0), run(10.0)]);
         insta::assert_snapshot!(now.table(Some(&before)), @r"
-        stage                     runs    median  half within  shortest   longest  change
-        ha: bootkube-done            3   12.00 s       2.00 s   10.00 s   14.00 s  +18.8 % (slower)
-        ha: pivot                    3   24.00 s       4.00 s   20.00 s   28.00 s  +18.8 % (slower)
-        ha: install to installed     2  1 m 00 s         0 µs  1 m 00 s  1 m 00 s  new
+        stage                     runs    median     IQR  shortest   longest  change
+        ha: bootkube-done            3   12.00 s  2.00 s   10.00 s   14.00 s  +18.8% (slower)
+        ha: pivot                    3   24.00 s  4.00 s   20.00 s   28.00 s  +18.8% (slower)
+        ha: install to installed     2  1 m 00 s    0 µs  1 m 00 s  1 m 00 s  new
         ");
         assert_eq!(now.differs_from(&before), None);
         let other = Series { time_profile: "real".to_owned(), ..before };
-        assert_eq!(now.differs_from(&other).unwrap(), "its time profile is \"real\", and of these runs \"\"");
+        assert_eq!(now.differs_from(&other).unwrap(), "its time profile is \"real\", that of these runs is \"\"");
     }
 }

@@ -76,7 +76,7 @@ impl Page<'_> {
         html! {
             @if !sorted.is_empty() {
                 section #durations {
-                    h2 { "Durations against budgets" }
+                    h2 { "Durations and budgets" }
                     table.bars { tbody { @for duration in &sorted[..told] { (self.duration(duration)) } } }
                     @if told < sorted.len() { (all_in_result(sorted.len())) }
                 }
@@ -111,7 +111,7 @@ impl Page<'_> {
                             i { (self.text(d.budget_source.as_deref().unwrap_or_default())) }
                         }
                         (Some(took), None) => { b { (human_ms(took)) } }
-                        (None, Some(budget)) => { b { "never" } ", " (human_ms(budget)) " allowed" }
+                        (None, Some(budget)) => { b { "never" } ", allowed: " (human_ms(budget)) }
                         (None, None) => { b { "never" } }
                     }
                 }
@@ -125,7 +125,7 @@ impl Page<'_> {
         html! {
             @if !checks.is_empty() {
                 section #checks {
-                    h2 { "Everything that was checked" }
+                    h2 { "All checks" }
                     table.checks { tbody { @for check in &checks[..told] { (self.check(check)) } } }
                     @if told < checks.len() { (all_in_result(checks.len())) }
                 }

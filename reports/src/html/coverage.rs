@@ -18,7 +18,7 @@ impl Coverage {
                 }
                 body {
                     h1 { "Coverage" }
-                    p { (self.simulated_runs) " runs on the built-in service, " (self.real_runs) " on another one." }
+                    p { (self.read()) }
                     table {
                         tr { th {} th { "built-in service" } th { "another service" } th { "cannot be reached" } }
                         @for section in &self.sections {
@@ -44,7 +44,7 @@ fn details(section: &Section) -> Markup {
         details id=(section.id) open {
             summary { (section.title) }
             table {
-                tr { th {} th {} th { "built-in" } th { "another" } th { "first reached by, or why not" } }
+                tr { th {} th {} th { "built-in service" } th { "another service" } th { "first reached by, or why not" } }
                 @for item in &section.items {
                     @let first = item.simulated.first.as_ref().or(item.real.first.as_ref());
                     tr {

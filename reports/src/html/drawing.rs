@@ -91,8 +91,8 @@ impl Page<'_> {
                 }
                 p.note {
                     (note)
-                    " Time runs from the first observation; upper bars are statuses, lower bars installation stages. "
-                    "Point at anything for its times and the service’s words."
+                    " Time starts with the first observation. Upper bars are statuses, lower bars are installation stages. "
+                    "Hover over anything for its times and the service’s message."
                 }
                 div.tl data-lanes=(d.rows.len()) data-length=(self.timeline.length) {
                     div.labels {
@@ -178,13 +178,15 @@ impl Page<'_> {
         for host in &alone {
             self.host_lane(d, host, named.contains(&&*host.name));
         }
-        match crowd {
-            true => format!(
-                "{} hosts are drawn together, as how many of them had each status; {} that stand out have lanes of their own.",
-                thousands(hosts.len() as u64),
-                alone.len()
-            ),
-            false => String::new(),
+        if !crowd {
+            return String::new();
+        }
+        let all = thousands(hosts.len() as u64);
+        let note = format!("The {all} hosts are drawn together: how many of them had each status at any time.");
+        match alone.len() {
+            0 => note,
+            1 => format!("{note} One host that stands out has a lane of its own."),
+            n => format!("{note} {n} hosts that stand out have lanes of their own."),
         }
     }
 
@@ -218,7 +220,7 @@ impl Page<'_> {
             from: a.from,
             to: b.to,
             value: &value,
-            info: "left out here; they are in history.jsonl",
+            info: "left out here, see history.jsonl",
         });
         html! {
             @if let Some(gap) = gap { (self.span(legend, &gap, "k-other", y, height)) }

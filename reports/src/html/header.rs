@@ -16,7 +16,7 @@ impl Page<'_> {
         };
         let reason = match (&r.reason, r.verdict) {
             (Some(reason), _) => self.text(reason),
-            (None, Verdict::Passed) => "Everything that this run checked holds.".to_owned(),
+            (None, Verdict::Passed) => "Every check of this run passed.".to_owned(),
             (None, _) => "No reason was given.".to_owned(),
         };
         html! {
@@ -50,15 +50,15 @@ impl Page<'_> {
         let count = |urgency: u8| r.checks.iter().filter(|c| c.verdict.urgency() == urgency).count();
         let (failed, open, skipped, passed) = (count(0), count(1), count(2), count(3));
         html! {
-            (tile(html! { (passed) small { " / " (r.checks.len()) } }, "checks hold", None))
+            (tile(html! { (passed) small { " / " (r.checks.len()) } }, "checks passed", None))
             @if failed > 0 { (tile(failed, "failed", Some("bad"))) }
             @if open > 0 { (tile(open, "inconclusive", Some("warn"))) }
             @if skipped > 0 { (tile(skipped, "skipped", None)) }
             (tile(thousands(t.hosts.len() as u64), if t.hosts.len() == 1 { "host" } else { "hosts" }, None))
             (tile(thousands(t.transitions.len() as u64), "transitions", None))
-            (tile(human(t.length), if r.run.virtual_time { "virtual time" } else { "on the clock" }, None))
+            (tile(human(t.length), if r.run.virtual_time { "virtual time" } else { "real time" }, None))
             @if let Some(q) = &r.detection_latency_ms {
-                (tile(human_ms(q.p99), "detection, 99th percentile", None))
+                (tile(human_ms(q.p99), "detection latency, 99th percentile", None))
             }
             @if let Some(o) = &r.overhead {
                 @let over = o.limit_ms.is_some_and(|limit| o.overhead_ms > limit);

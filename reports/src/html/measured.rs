@@ -34,14 +34,14 @@ impl Page<'_> {
     fn latencies(&self) -> Markup {
         let r = self.result;
         let mut rows: Vec<(&str, &Quantiles)> = Vec::new();
-        rows.extend(r.detection_latency_ms.as_ref().map(|q| ("detection of a transition", q)));
+        rows.extend(r.detection_latency_ms.as_ref().map(|q| ("detecting a transition", q)));
         rows.extend(r.load.iter().flat_map(|l| &l.latency).map(|l| (l.operation.as_str(), &l.latency_ms)).take(100));
         html! {
             @if !rows.is_empty() {
                 table.numbers {
                     thead {
                         tr {
-                            @for head in ["latency", "count", "median", "90 %", "99 %", "99.9 %", "longest"] {
+                            @for head in ["latency", "count", "median", "90%", "99%", "99.9%", "maximum"] {
                                 th scope="col" { (head) }
                             }
                         }
@@ -66,17 +66,17 @@ fn load_tiles(load: &LoadReport) -> Markup {
         (format_args!("{:.1}", load.achieved_rps)) small { (format_args!(" of {:.1}", load.offered_rps)) }
     };
     let resident = [
-        (load.agents_rss_kib, "resident memory, hosts’ process"),
+        (load.agents_rss_kib, "resident memory, hosts"),
         (load.service_rss_kib, "resident memory, service"),
         (load.postgres_rss_kib, "resident memory, PostgreSQL"),
     ];
     html! {
         (tile(thousands(load.hosts), "hosts", None))
-        (tile(rates, "requests a second, achieved of offered", None))
+        (tile(rates, "requests per second, achieved of offered", None))
         (tile(thousands(load.requests), "requests", None))
         (tile(thousands(load.errors.values().sum()), "errors", None))
         @if let Some(kib) = load.per_host_kib_slope {
-            (tile(format!("{kib:.1} KiB"), "memory of one more idle host", None))
+            (tile(format!("{kib:.1} KiB"), "memory per additional idle host", None))
         }
         @for (kib, name) in resident {
             @if let Some(kib) = kib { (tile(memory(kib), name, None)) }
@@ -91,9 +91,9 @@ fn overhead_tiles(overhead: &Overhead) -> Markup {
     };
     html! {
         (tile(human_ms(overhead.wall_ms), "wall time", None))
-        (tile(human_ms(overhead.forced_ms), "forced by the service’s intervals", None))
+        (tile(human_ms(overhead.forced_ms), "spent waiting for the service’s intervals", None))
         (tile(of_limit, "harness overhead", None))
-        @if let Some(ms) = overhead.first_host_ms { (tile(human_ms(ms), "to the first registration", None)) }
+        @if let Some(ms) = overhead.first_host_ms { (tile(human_ms(ms), "until the first registration", None)) }
     }
 }
 

@@ -18,7 +18,7 @@ impl Page<'_> {
                 section #pivot {
                     h2 { "Pivot" }
                     p.note {
-                        "Each bar is a stage: from the moment before it to the one that it is named after. The mark is its budget."
+                        "Each bar is a stage, from the previous moment to the one it is named after. The mark is its budget."
                     }
                     @for pivot in &pivots[..told] { (self.pivot(pivot)) }
                     @if told < pivots.len() { (all_in_result(pivots.len())) }
@@ -61,7 +61,7 @@ impl Page<'_> {
                 td {
                     @match (moment.at, moment.took_ms, moment.budget_ms) {
                         (None, _, _) => { b { "never" } }
-                        (Some(_), None, _) => { "begins" }
+                        (Some(_), None, _) => { "start" }
                         (Some(_), Some(ms), _) if ms < 0.0 => { b { "too early" } ", by " (human_ms(-ms)) }
                         (Some(_), Some(ms), Some(budget)) => { b { (human_ms(ms)) } " of " (human_ms(budget)) }
                         (Some(_), Some(ms), None) => { b { (human_ms(ms)) } }

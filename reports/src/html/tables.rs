@@ -28,7 +28,7 @@ impl Page<'_> {
         let transitions = Table {
             id: "transitions",
             name: "Transitions",
-            heads: ["time", "subject", "what", "from", "to", "the service’s words", "seen by"],
+            heads: ["time", "subject", "what", "from", "to", "message of the service", "seen by"],
             rows: self.transitions(),
             all: self.timeline.transitions.len(),
         };
@@ -96,14 +96,14 @@ impl<const N: usize> Table<'_, N> {
             section id=(id) {
                 h2 { (name) " " span.count { (thousands(*all as u64)) } }
                 p.filter hidden {
-                    input type="search" placeholder="filter: all words must occur" aria-label={ "filter " (id) };
+                    input type="search" placeholder="filter: rows with all of these words" aria-label={ "filter " (id) };
                     " "
                     span {}
                 }
                 @if rows.len() < *all {
                     p.note {
-                        "The page holds " (thousands(rows.len() as u64)) " of " (thousands(*all as u64))
-                        " rows, the first and the last ones; all are in " code { "history.jsonl" } "."
+                        "This page shows " (thousands(rows.len() as u64)) " of " (thousands(*all as u64))
+                        " rows, the first and the last; all of them are in " code { "history.jsonl" } "."
                     }
                 }
                 @if rows.is_empty() {
@@ -120,7 +120,7 @@ impl<const N: usize> Table<'_, N> {
                         }
                     }
                     @if rows.len() > STATIC {
-                        noscript { p.note { "Only the first " (STATIC) " rows are shown without scripts." } }
+                        noscript { p.note { "Without JavaScript only the first " (STATIC) " rows are shown." } }
                     }
                 }
             }

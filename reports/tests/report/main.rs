@@ -273,7 +273,7 @@ fn three_hundred_thousand_observations_make_a_page_of_bounded_size() {
     let page = html::render(&result, &history, &Redactor::default());
     assert!(page.len() <= html::LARGEST_PAGE, "{}", page.len());
     assert!(page.contains("8,000 hosts") && page.contains("2,000 hosts"));
-    assert!(page.contains("all are in <code>history.jsonl</code>"));
+    assert!(page.contains("all of them are in <code>history.jsonl</code>"));
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn the_same_seed_gives_the_same_history_and_a_series_of_times() {
     let rounds = std::env::var("VLAB_ROUNDS").unwrap_or_else(|_| "3".to_owned());
     let file = bench.path("series.json").display().to_string();
     let args = ["scenario", "sno", "--seed", "7", "--repeat", &rounds, "--save-series", &file, "--quiet"];
-    bench.vlab(&args).ends_with(0).says(&["half within", "sno: bootkube-done", "sno: bootstrap-reboot"]);
+    bench.vlab(&args).ends_with(0).says(&["IQR", "sno: bootkube-done", "sno: bootstrap-reboot"]);
     let series: Series = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(
         (series.scenario.as_str(), series.service.as_str(), series.hosts.as_str()),
