@@ -176,123 +176,102 @@ impl Metrics {
 
     /// The page, in the text format 0.0.4.
     pub(crate) fn page(&self, core: Option<&(Stats, PoolState)>) -> String {
-        let mut out = String::new();
-        let inner = self.inner();
-        let head = |out: &mut String, name: &str, kind: &str, help: &str| {
-            line(out, format_args!("# HELP {name} {help}"));
-            line(out, format_args!("# TYPE {name} {kind}"));
-        };
-        let one = |out: &mut String, name: &str, kind: &str, help: &str, value: f64| {
-            head(out, name, kind, help);
-            line(out, format_args!("{name} {value}"));
-        };
+        let mut page = Page(String::new());
+        page.requests(&self.inner());
+        page.connections(&self.inner(), self.store_up.load(Ordering::Relaxed));
+        if let Some((stats, pool)) = core {
+            page.state(stats, pool);
+        }
+        if let Some(bytes) = resident_bytes() {
+            page.one("process_resident_memory_bytes", "gauge", "Resident memory.", bytes as f64);
+        }
+        let uptime = self.started.elapsed().as_secs_f64();
+        page.one("vlab_service_uptime_seconds", "gauge", "Time since the start.", uptime);
+        page.0
+    }
+}
 
-        head(&mut out, "vlab_service_requests_total", "counter", "Requests answered.");
+/// The page while it is written.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        line(&mut self.0, format_args!("# HELP {name} {help}"));
+        line(&mut self.0, format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        self.head(name, kind, help);
+        line(&mut self.0, format_args!("{name} {value}"));
+    }
+
+    fn requests(&mut self, inner: &Inner) {
+        let name = "vlab_service_requests_total";
+        self.head(name, "counter", "Requests answered.");
         for ((method, route, code), count) in &inner.requests {
             let route = escape(route);
-            line(
-                &mut out,
-                format_args!(
-                    "vlab_service_requests_total{{method=\"{method}\",route=\"{route}\",code=\"{code}\"}} {count}"
-                ),
-            );
+            let labels = format_args!("method=\"{method}\",route=\"{route}\",code=\"{code}\"");
+            line(&mut self.0, format_args!("{name}{{{labels}}} {count}"));
         }
         let name = "vlab_service_request_duration_seconds";
-        head(&mut out, name, "histogram", "From the end of a request's headers to its answer.");
+        self.head(name, "histogram", "From the end of a request's headers to its answer.");
         for ((method, route), histogram) in &inner.latencies {
-            histogram.write(&mut out, name, &format!("method=\"{method}\",route=\"{}\"", escape(route)));
+            histogram.write(&mut self.0, name, &format!("method=\"{method}\",route=\"{}\"", escape(route)));
         }
+        let batch = "Requests whose changes were stored in one transaction.";
         for (name, help, histogram) in [
-            (
-                "vlab_service_batch_requests",
-                "Requests whose changes were stored in one transaction.",
-                &inner.batch_requests,
-            ),
+            ("vlab_service_batch_requests", batch, &inner.batch_requests),
             ("vlab_service_batch_writes", "Changed rows in one transaction.", &inner.batch_writes),
             ("vlab_service_commit_duration_seconds", "Duration of a transaction.", &inner.commit_seconds),
             ("vlab_service_monitor_duration_seconds", "Duration of a run of the monitors.", &inner.monitor_seconds),
         ] {
-            head(&mut out, name, "histogram", help);
-            histogram.write(&mut out, name, "");
+            self.head(name, "histogram", help);
+            histogram.write(&mut self.0, name, "");
         }
-        one(&mut out, "vlab_service_connections", "gauge", "HTTP connections that are open.", inner.connections as f64);
-        one(
-            &mut out,
-            "vlab_service_connections_total",
-            "counter",
-            "HTTP connections that were accepted.",
-            inner.connections_made as f64,
-        );
-        one(
-            &mut out,
-            "vlab_service_accept_errors_total",
-            "counter",
-            "Connections that could not be accepted.",
-            inner.accept_errors as f64,
-        );
-        one(&mut out, "vlab_service_panics_total", "counter", "Defects that a request ran into.", inner.panics as f64);
-        let up = f64::from(u8::from(self.store_up.load(Ordering::Relaxed)));
-        one(&mut out, "vlab_service_store_up", "gauge", "1 when the database can be used.", up);
-        one(
-            &mut out,
-            "vlab_service_store_losses_total",
-            "counter",
-            "How often the database was lost.",
-            inner.store_losses as f64,
-        );
-        drop(inner);
+    }
 
-        if let Some((stats, pool)) = core {
-            one(&mut out, "vlab_service_store_connections", "gauge", "Open database connections.", pool.open as f64);
-            one(
-                &mut out,
-                "vlab_service_store_connections_total",
-                "counter",
-                "Database connections made.",
-                pool.made as f64,
-            );
-            for (name, help, counts) in [
-                ("vlab_service_hosts", "Hosts by status.", &stats.hosts),
-                ("vlab_service_clusters", "Clusters by status.", &stats.clusters),
-            ] {
-                head(&mut out, name, "gauge", help);
-                for (status, count) in counts {
-                    line(&mut out, format_args!("{name}{{status=\"{status}\"}} {count}"));
-                }
-            }
-            for (name, kind, help, value) in [
-                ("vlab_service_infra_envs", "gauge", "Infra-envs.", stats.infra_envs),
-                ("vlab_service_events", "gauge", "Events stored.", stats.events),
-                ("vlab_service_files", "gauge", "Files stored.", stats.files.0),
-                ("vlab_service_files_bytes", "gauge", "Bytes in files.", stats.files.1),
-                (
-                    "vlab_service_host_monitor_runs_total",
-                    "counter",
-                    "Runs of the host monitor.",
-                    stats.host_monitor_runs,
-                ),
-                (
-                    "vlab_service_cluster_monitor_runs_total",
-                    "counter",
-                    "Runs of the cluster monitor.",
-                    stats.cluster_monitor_runs,
-                ),
-                (
-                    "vlab_service_hosts_refreshed_total",
-                    "counter",
-                    "Hosts that the monitor had to look at.",
-                    stats.hosts_refreshed,
-                ),
-            ] {
-                one(&mut out, name, kind, help, value as f64);
+    fn connections(&mut self, inner: &Inner, store_up: bool) {
+        let up = f64::from(u8::from(store_up));
+        let accepted = inner.connections_made as f64;
+        let refused = inner.accept_errors as f64;
+        let lost = inner.store_losses as f64;
+        self.one("vlab_service_connections", "gauge", "HTTP connections that are open.", inner.connections as f64);
+        self.one("vlab_service_connections_total", "counter", "HTTP connections that were accepted.", accepted);
+        self.one("vlab_service_accept_errors_total", "counter", "Connections that could not be accepted.", refused);
+        self.one("vlab_service_panics_total", "counter", "Defects that a request ran into.", inner.panics as f64);
+        self.one("vlab_service_store_up", "gauge", "1 when the database can be used.", up);
+        self.one("vlab_service_store_losses_total", "counter", "How often the database was lost.", lost);
+    }
+
+    fn state(&mut self, stats: &Stats, pool: &PoolState) {
+        self.one("vlab_service_store_connections", "gauge", "Open database connections.", pool.open as f64);
+        let made = pool.made as f64;
+        self.one("vlab_service_store_connections_total", "counter", "Database connections made.", made);
+        for (name, help, counts) in [
+            ("vlab_service_hosts", "Hosts by status.", &stats.hosts),
+            ("vlab_service_clusters", "Clusters by status.", &stats.clusters),
+        ] {
+            self.head(name, "gauge", help);
+            for (status, count) in counts {
+                line(&mut self.0, format_args!("{name}{{status=\"{status}\"}} {count}"));
             }
         }
-        if let Some(bytes) = resident_bytes() {
-            one(&mut out, "process_resident_memory_bytes", "gauge", "Resident memory.", bytes as f64);
+        for (name, help, value) in [
+            ("vlab_service_infra_envs", "Infra-envs.", stats.infra_envs),
+            ("vlab_service_events", "Events stored.", stats.events),
+            ("vlab_service_files", "Files stored.", stats.files.0),
+            ("vlab_service_files_bytes", "Bytes in files.", stats.files.1),
+        ] {
+            self.one(name, "gauge", help, value as f64);
         }
-        let uptime = self.started.elapsed().as_secs_f64();
-        one(&mut out, "vlab_service_uptime_seconds", "gauge", "Time since the start.", uptime);
-        out
+        let looked_at = "Hosts that the monitor had to look at.";
+        for (name, help, value) in [
+            ("vlab_service_host_monitor_runs_total", "Runs of the host monitor.", stats.host_monitor_runs),
+            ("vlab_service_cluster_monitor_runs_total", "Runs of the cluster monitor.", stats.cluster_monitor_runs),
+            ("vlab_service_hosts_refreshed_total", looked_at, stats.hosts_refreshed),
+        ] {
+            self.one(name, "counter", help, value as f64);
+        }
     }
 }
 

@@ -155,18 +155,27 @@ pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationTok
         core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
     }
     let images = ImageService::open(&images, &core.image_service_url)?;
-    serve_logic::<Core, S>(listener, address, store, core, (images, limits), ready, shutdown).await
+    let front = Front { listener, address, images, limits, ready };
+    serve_logic::<Core, S>(front, store, core, shutdown).await
+}
+
+/// What a service needs beside its logic and its store.
+struct Front {
+    listener: TcpListener,
+    /// Where that listens.
+    address: SocketAddr,
+    images: ImageService,
+    limits: Limits,
+    ready: Option<oneshot::Sender<SocketAddr>>,
 }
 
 async fn serve_logic<L: Logic, S: Store>(
-    listener: TcpListener,
-    address: SocketAddr,
+    front: Front,
     mut store: S,
     config: L::Config,
-    (images, limits): (ImageService, Limits),
-    ready: Option<oneshot::Sender<SocketAddr>>,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
+    let Front { listener, address, images, limits, ready } = front;
     let snapshot = store.load().await?;
     let limits = Arc::new(limits);
     let metrics = Arc::new(Metrics::new());

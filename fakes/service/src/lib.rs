@@ -6,40 +6,31 @@
 //! two it must not call `handle` or `wake`. [`Core::new`] over the stored rows continues where the writes ended.
 //!
 //! * `rows` is what is stored, `state` the tables and the one place through which they change.
-//! * `router` is the table of operations; `check` and `answer` are the words for requests that are wrong.
-//! * `clusters`, `infra_envs`, `hosts`, `register`, `steps`, `replies`, `progress`, `install`, `operators`, `logs`,
-//!   `manifests`, `downloads`, `events`, `catalog` are the operations.
-//! * `monitor` is what time does.
+//! * `commands` decide about what is asked for; they know no HTTP. `rest` is the way in over HTTP: it parses and shows.
+//! * `monitor` is what time does, `preparation` what an installation makes in the background.
+//! * `machines` asks the model's state machines, `journal` writes events, `show` is how rows look to users.
 
-mod answer;
-mod catalog;
-mod check;
-mod clusters;
-mod downloads;
-mod events;
-mod hosts;
-mod infra_envs;
-mod install;
-mod logs;
-mod manifests;
+mod commands;
+mod go;
+mod journal;
+mod machines;
 mod monitor;
-mod operators;
-mod progress;
-mod register;
-mod replies;
-mod router;
+mod preparation;
+mod refusal;
+mod releases;
+#[expect(clippy::disallowed_types, reason = "this is the way in over HTTP")]
+mod rest;
 mod rows;
 mod show;
 mod state;
-mod steps;
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "tests ask over REST")]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::http::{Request, Response};
 use vlab_model::cluster::ClusterRule;
 use vlab_model::host::HostRule;
 use vlab_model::settings::Settings;
@@ -152,14 +143,6 @@ impl Core {
             self.last_cluster_tick = now;
         }
         now
-    }
-
-    /// Answers a request. Everything under the API's base path is known here; any other path is answered 404.
-    pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
-        let now = self.begin(now);
-        let response = router::dispatch(self, now, request);
-        self.state.end_unit();
-        response
     }
 
     /// Does what is due: background preparation, host monitor, cluster monitor.

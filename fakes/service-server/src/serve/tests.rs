@@ -183,15 +183,9 @@ impl Running {
         let (listener, address) = bind(Listen::Address(([127, 0, 0, 1], 0).into())).unwrap();
         let (ready, is_ready) = oneshot::channel();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(serve_logic::<Notes, S>(
-            listener,
-            address,
-            store,
-            config,
-            (ImageService::open(&[], "").unwrap(), limits),
-            Some(ready),
-            shutdown.clone(),
-        ));
+        let images = ImageService::open(&[], "").unwrap();
+        let front = Front { listener, address, images, limits, ready: Some(ready) };
+        let task = tokio::spawn(serve_logic::<Notes, S>(front, store, config, shutdown.clone()));
         assert_eq!(is_ready.await.unwrap(), address);
         Self { address, shutdown, task }
     }
@@ -722,10 +716,9 @@ async fn a_service_to_be_killed() {
     let store = PgStore::connect(PgOptions::new(conninfo)).await.unwrap();
     let (listener, address) = bind(Listen::Address(address)).unwrap();
     let shutdown = CancellationToken::new();
-    let sides = (ImageService::open(&[], "").unwrap(), Limits::default());
-    serve_logic::<Notes, PgStore>(listener, address, store, NotesConfig::default(), sides, None, shutdown)
-        .await
-        .unwrap();
+    let images = ImageService::open(&[], "").unwrap();
+    let front = Front { listener, address, images, limits: Limits::default(), ready: None };
+    serve_logic::<Notes, PgStore>(front, store, NotesConfig::default(), shutdown).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -736,7 +729,7 @@ async fn kill_9_of_the_service_loses_nothing_that_was_acknowledged() {
     let mut acknowledged = Vec::new();
     for round in 0..3 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "server::tests::a_service_to_be_killed", "--ignored", "--nocapture"])
+            .args(["--exact", "serve::tests::a_service_to_be_killed", "--ignored", "--nocapture"])
             .env("VLAB_TEST_CONNINFO", &conninfo)
             .env("VLAB_TEST_ADDRESS", address.to_string())
             .stdout(Stdio::null())

@@ -1,90 +1,56 @@
 //! What hosts answer to steps: every type is parsed, checked and stored.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use vlab_api::Timestamp;
-use vlab_api::http::Response;
 use vlab_api::types::{
     ApiVip, ApiVipConnectivityResponse, ConnectivityReport, ContainerImageAvailabilityResponse, DhcpAllocationResponse,
-    DiskInfo, DiskSpeed, DiskSpeedCheckResponse, DomainResolutionResponse, FreeNetworkAddresses, HostRole, IngressVip,
-    Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
+    Disk, DiskInfo, DiskSpeed, DiskSpeedCheckResponse, DomainResolutionResponse, FreeNetworkAddresses, HostRole,
+    IngressVip, Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
     UpgradeAgentResponse, VerifiedVip, VipType, VipVerification,
 };
-use vlab_model::host::{EventArgs, HostEvent};
-use vlab_model::view::{HostView, Scope};
-use vlab_model::{disks, host, roles};
+use vlab_model::host::HostEvent;
+use vlab_model::{disks, roles};
 
-use crate::Core;
-use crate::answer::{Answer, Fail};
-use crate::check;
-use crate::register::{find, set_installation_disk, takes_inventory};
-use crate::router::Call;
+use super::register::{find, set_installation_disk, takes_inventory};
+use crate::refusal::Refusal;
 use crate::state::HostKey;
+use crate::{Core, go};
 
 /// Exit code by which an agent says that its boot medium is gone.
 const MEDIA_GONE: i64 = 256;
 /// Exit code of a container that could not be started.
 const CONTAINER_FAILED: i64 = 125;
 
-/// `POST …/instructions`
-pub(crate) fn post(call: &mut Call<'_>) -> Answer {
-    // The body is optional in the schema; without one there is nothing to store.
-    let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
-    let key: HostKey = (call.ids[0], call.ids[1]);
-    let now = call.now;
-    let row = find(call.core, key)?;
-    let core = &mut *call.core;
+/// Stores what a host answers to a step.
+pub(crate) fn store(core: &mut Core, now: Timestamp, key: HostKey, reply: &StepReply) -> Result<(), Refusal> {
+    let row = find(core, key)?;
     let exit = reply.exit_code.unwrap_or(0);
     if exit == MEDIA_GONE {
         // A status without such a row stays; the answer is the same.
         core.host_machine(now, key, HostEvent::MediaDisconnect, "");
-        return Ok(Response::empty(204));
+        return Ok(());
     }
     if exit == 0 && row.host().media_status.as_deref() == Some("disconnected") {
         core.state.edit_host(key, now, |row| row.view.host.media_status = Some("connected".into()));
     }
-    let Some(kind) = reply.step_type.as_deref().and_then(|t| t.parse::<StepType>().ok()) else {
-        return Ok(Response::empty(204));
-    };
-    let output = reply.output.as_deref().unwrap_or("");
-    let error = reply.error.as_deref().unwrap_or("");
-    core.store_reply(now, key, kind, exit, output, error)?;
-    Ok(Response::empty(204))
+    match reply.step_type.as_deref().and_then(|t| t.parse::<StepType>().ok()) {
+        Some(kind) => core.store_reply(now, key, kind, reply),
+        None => Ok(()),
+    }
 }
 
-fn parse<T: DeserializeOwned>(output: &str) -> Result<T, Fail> {
-    check::parse_text(output).map_err(Fail::bad_request)
+fn parse<T: DeserializeOwned>(output: &str) -> Result<T, Refusal> {
+    go::parse_text(output).map_err(Refusal::invalid)
 }
 
 impl Core {
-    /// Lets something happen to a host by its machine; nothing when no row fits. Returns whether a row fitted.
-    pub(crate) fn host_machine(&mut self, now: Timestamp, key: HostKey, event: HostEvent, reason: &str) -> bool {
-        let Some(row) = self.state.host(key).cloned() else { return false };
-        let Some(infra_env) = self.state.infra_env(key.0).cloned() else { return false };
-        let (cluster, hosts) = self.neighbours(&row);
-        let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
-        let scope =
-            Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-        let args = EventArgs { reason, ..EventArgs::default() };
-        match host::on_event(event, &row.view, &scope, &self.config.settings, now, &args) {
-            Ok(decision) => {
-                self.apply_host(now, key, &decision);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn store_reply(
-        &mut self,
-        now: Timestamp,
-        key: HostKey,
-        kind: StepType,
-        exit: i64,
-        output: &str,
-        error: &str,
-    ) -> Result<(), Fail> {
+    fn store_reply(&mut self, now: Timestamp, key: HostKey, kind: StepType, reply: &StepReply) -> Result<(), Refusal> {
+        let exit = reply.exit_code.unwrap_or(0);
+        let output = reply.output.as_deref().unwrap_or("");
+        let error = reply.error.as_deref().unwrap_or("");
         let ok = exit == 0;
         match kind {
             StepType::Install if !ok => {
@@ -104,25 +70,22 @@ impl Core {
                 }
             }
             StepType::TangConnectivityCheck => {
-                let report: TangConnectivityResponse = if ok {
-                    parse(output)?
-                } else {
-                    TangConnectivityResponse { is_success: Some(false), tang_server_response: None }
-                };
-                self.state.edit_host(key, now, |row| {
-                    row.view.set_tang_connectivity(report);
-                    if !ok {
-                        // The text is kept as it is, so what it says when it is read again is what counts.
-                        row.view.host.tang_connectivity = Some(error.to_owned());
-                        row.view.tang_connectivity = serde_json::from_str(error).ok();
-                    }
-                });
+                let report = if ok { Ok(parse(output)?) } else { Err(error) };
+                self.store_tang(now, key, report);
             }
             StepType::DownloadBootArtifacts => {
                 let event = if ok { HostEvent::RebootingForReclaim } else { HostEvent::ReclaimHostFailed };
                 self.host_machine(now, key, event, error);
             }
             _ if !ok => {}
+            other => self.store_success(now, key, other, output)?,
+        }
+        Ok(())
+    }
+
+    /// What a step found that went well.
+    fn store_success(&mut self, now: Timestamp, key: HostKey, kind: StepType, output: &str) -> Result<(), Refusal> {
+        match kind {
             StepType::Inventory => self.store_inventory(now, key, parse(output)?)?,
             StepType::ConnectivityCheck => {
                 let report: ConnectivityReport = parse(output)?;
@@ -131,7 +94,7 @@ impl Core {
             StepType::FreeNetworkAddresses => {
                 let free: Vec<FreeNetworkAddresses> = parse(output)?;
                 if free.is_empty() {
-                    return Err(Fail::internal(format!("Free addresses array is empty for host {}", key.1)));
+                    return Err(Refusal::internal(format!("Free addresses array is empty for host {}", key.1)));
                 }
                 self.state.edit_host(key, now, |row| row.view.set_free_addresses(free));
                 self.wake_cluster_of(key);
@@ -156,28 +119,12 @@ impl Core {
             }
             StepType::VerifyVips => self.store_vips(now, key, &parse::<Vec<VerifiedVip>>(output)?),
             StepType::DhcpLeaseAllocate => self.store_lease(now, key, parse(output)?)?,
-            StepType::UpgradeAgent => {
-                let response: UpgradeAgentResponse = parse(output)?;
-                let image = response.agent_image.unwrap_or_default();
-                if response.result.as_deref() == Some("success") {
-                    self.upgrade_event(
-                        now,
-                        key,
-                        "upgrade_agent_finished",
-                        Severity::Info,
-                        format!("has upgraded its agent to {image}"),
-                    );
-                } else {
-                    self.upgrade_event(
-                        now,
-                        key,
-                        "upgrade_agent_failed",
-                        Severity::Error,
-                        format!("failed to upgrade its agent to {image}"),
-                    );
-                }
-            }
+            StepType::UpgradeAgent => self.tell_upgrade(now, key, &parse(output)?),
             StepType::Install
+            | StepType::InstallationDiskSpeedCheck
+            | StepType::ContainerImageAvailability
+            | StepType::TangConnectivityCheck
+            | StepType::DownloadBootArtifacts
             | StepType::LogsGather
             | StepType::StopInstallation
             | StepType::RebootForReclaim
@@ -187,16 +134,39 @@ impl Core {
         Ok(())
     }
 
+    /// What the host found of the Tang servers, or how its attempt failed.
+    fn store_tang(&mut self, now: Timestamp, key: HostKey, report: Result<TangConnectivityResponse, &str>) {
+        self.state.edit_host(key, now, |row| match report {
+            Ok(report) => row.view.set_tang_connectivity(report),
+            Err(error) => {
+                // The text is kept as it is, so what it says when it is read again is what counts.
+                row.view.host.tang_connectivity = Some(error.to_owned());
+                row.view.tang_connectivity = serde_json::from_str(error).ok();
+            }
+        });
+    }
+
+    fn tell_upgrade(&mut self, now: Timestamp, key: HostKey, response: &UpgradeAgentResponse) {
+        let image = response.agent_image.as_deref().unwrap_or_default();
+        if response.result.as_deref() == Some("success") {
+            let what = format!("has upgraded its agent to {image}");
+            self.upgrade_event(now, key, "upgrade_agent_finished", Severity::Info, what);
+        } else {
+            let what = format!("failed to upgrade its agent to {image}");
+            self.upgrade_event(now, key, "upgrade_agent_failed", Severity::Error, what);
+        }
+    }
+
     fn wake_cluster_of(&mut self, key: HostKey) {
         if let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) {
             self.state.cluster_agenda.schedule(id, self.state.clock);
         }
     }
 
-    fn store_inventory(&mut self, now: Timestamp, key: HostKey, mut inventory: Inventory) -> Result<(), Fail> {
+    fn store_inventory(&mut self, now: Timestamp, key: HostKey, mut inventory: Inventory) -> Result<(), Refusal> {
         let row = find(self, key)?;
         if !takes_inventory(row.host().status) {
-            return Err(Fail::internal(format!(
+            return Err(Refusal::internal(format!(
                 "host {} is in {} state, hardware info can't be updated",
                 key.1,
                 row.host().status
@@ -257,9 +227,7 @@ impl Core {
         let Some(row) = self.state.host(key).cloned() else { return };
         let path = response.path.clone().unwrap_or_default();
         // The agent names the device; results are kept under the disk's id.
-        let names = |d: &&vlab_api::types::Disk| {
-            [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path)
-        };
+        let names = |d: &&Disk| [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path);
         let id = row.view.disks().iter().find(names).map_or(path.as_str(), disks::identifier).to_owned();
         let mut info: BTreeMap<String, DiskInfo> = row.view.disks_info.clone();
         let speed = DiskSpeed {
@@ -307,17 +275,19 @@ impl Core {
         });
     }
 
-    fn store_lease(&mut self, now: Timestamp, key: HostKey, lease: DhcpAllocationResponse) -> Result<(), Fail> {
+    fn store_lease(&mut self, now: Timestamp, key: HostKey, lease: DhcpAllocationResponse) -> Result<(), Refusal> {
         let Some(id) = self.state.host(key).and_then(|r| r.host().cluster_id) else { return Ok(()) };
         let Some(cluster) = self.state.cluster(id).cloned() else { return Ok(()) };
         if !cluster.view.vip_dhcp_allocation() {
-            return Err(Fail::internal(format!("cluster {id} has no VIPs from DHCP")));
+            return Err(Refusal::internal(format!("cluster {id} has no VIPs from DHCP")));
         }
         let machine = cluster.view.machine_networks();
         for address in [&lease.api_vip_address, &lease.ingress_vip_address] {
-            let inside = address.parse::<std::net::IpAddr>().is_ok_and(|a| machine.iter().any(|n| n.contains(&a)));
+            let inside = address.parse::<IpAddr>().is_ok_and(|a| machine.iter().any(|n| n.contains(&a)));
             if !inside {
-                return Err(Fail::internal(format!("address {address} is not in the machine network of cluster {id}")));
+                return Err(Refusal::internal(format!(
+                    "address {address} is not in the machine network of cluster {id}"
+                )));
             }
         }
         let changed = self.state.edit_cluster(id, now, |row| {

@@ -2,58 +2,50 @@
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::http::Response;
-use vlab_api::types::{ClusterFinalizingProgress, ClusterStatus, HostProgress, HostStage, HostStatus, Severity};
+use vlab_api::types::{ClusterStatus, FinalizingStage, HostProgress, HostStage, HostStatus, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::stages::{self, Report};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{host as machine, progress as percentages};
 
+use super::{clusters, infra_envs};
 use crate::Core;
-use crate::answer::{Answer, Fail};
-use crate::router::Call;
+use crate::refusal::Refusal;
 use crate::state::HostKey;
 
-/// `PUT …/hosts/{h}/progress`
-pub(crate) fn host(call: &mut Call<'_>) -> Answer {
-    let params: HostProgress = call.body("host-progress")?;
-    let key: HostKey = (call.ids[0], call.ids[1]);
-    let now = call.now;
-    let core = &mut *call.core;
-    let row = core.state.host(key).cloned().ok_or_else(|| Fail::not_found(format!("host {} not found", key.1)))?;
+/// A host reports a stage of its installation.
+pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report: HostProgress) -> Result<(), Refusal> {
+    let row = core.state.host(key).cloned().ok_or_else(|| Refusal::not_found(format!("host {} not found", key.1)))?;
     let Some(cluster_id) = row.host().cluster_id else {
-        return Err(Fail::bad_request(format!(
-            "host {} is not bound to any cluster, can't update its progress",
-            key.1
-        )));
+        return Err(Refusal::invalid(format!("host {} is not bound to any cluster, can't update its progress", key.1)));
     };
-    let Some(reported) = params.current_stage else {
+    let Some(reported) = report.current_stage else {
         // No stage is the stage of a host that has none yet: nothing to do.
-        return Ok(Response::empty(200));
+        return Ok(());
     };
     let status = row.host().status;
     if !matches!(
         status,
         HostStatus::Installing | HostStatus::InstallingInProgress | HostStatus::InstallingPendingUserAction
     ) {
-        return Err(Fail::conflict(format!("Can't set progress <{reported}> to host in status <{status}>")));
+        return Err(Refusal::conflict(format!("Can't set progress <{reported}> to host in status <{status}>")));
     }
     let cluster = core.state.cluster(cluster_id).cloned();
     let view = cluster.as_ref().map(|c| &c.view);
-    let info = params.progress_info.unwrap_or_default();
+    let info = report.progress_info.unwrap_or_default();
     let stage = stages::stored_stage(reported, row.view.is_day2(), false);
     let role = stages::role_of(&row.view, view);
     let progress = row.host().progress.clone().unwrap_or_default();
     let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
     let percentage = match stages::judge(role, current, stage, &info) {
-        Report::Same => return Ok(Response::empty(200)),
+        Report::Same => return Ok(()),
         Report::Lower { current } => {
-            return Err(Fail::conflict(format!(
+            return Err(Refusal::conflict(format!(
                 "Can't assign lower stage \"{stage}\" after host has been in stage \"{current}\""
             )));
         }
         Report::NotOfRole { .. } => {
-            return Err(Fail::conflict(format!(
+            return Err(Refusal::conflict(format!(
                 "Stages {stage} isn't available for host role {} bootstrap {}",
                 row.view.effective_role(),
                 row.view.is_bootstrap()
@@ -66,19 +58,19 @@ pub(crate) fn host(call: &mut Call<'_>) -> Answer {
             // The stage stays what it was, but the report is told.
             let text = progress_text(&core.host_name(key), stage, &info);
             core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
-            return Ok(Response::empty(200));
+            return Ok(());
         }
         Report::InfoOnly => None,
         Report::Accepted { percentage } => Some(percentage),
     };
-    let infra_env = core.state.infra_env(key.0).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let infra_env = infra_envs::find(core, key.0)?;
     let (cluster, hosts) = core.neighbours(&row);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
     let args = EventArgs { stage: Some(stage), ..EventArgs::default() };
     let decision =
         machine::on_event(HostEvent::HostProgressChanged, &row.view, &scope, &core.config.settings, now, &args)
-            .map_err(|e| Fail::conflict(e.to_string()))?;
+            .map_err(|e| Refusal::conflict(e.to_string()))?;
     core.state.edit_host(key, now, |row| {
         let p = row.view.host.progress.get_or_insert_default();
         p.progress_info = (!info.is_empty()).then(|| info.clone());
@@ -97,7 +89,7 @@ pub(crate) fn host(call: &mut Call<'_>) -> Answer {
     if percentage.is_some() {
         core.update_installing_percentage(now, cluster_id);
     }
-    Ok(Response::empty(200))
+    Ok(())
 }
 
 /// What the event about a report of progress says.
@@ -126,26 +118,28 @@ impl Core {
     }
 }
 
-/// `PUT /v2/clusters/{c}/progress`
-pub(crate) fn finalizing(call: &mut Call<'_>) -> Answer {
-    let params: ClusterFinalizingProgress = call.body("finalizing-progress")?;
-    let (id, now) = (call.ids[0], call.now);
-    let core = &mut *call.core;
-    let row = core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+/// The controller reports a stage of the cluster's completion.
+pub(crate) fn report_finalizing(
+    core: &mut Core,
+    now: Timestamp,
+    id: Uuid,
+    stage: Option<FinalizingStage>,
+) -> Result<(), Refusal> {
+    let row = clusters::find(core, id)?;
     let status = row.cluster().status;
     if !matches!(
         status,
         ClusterStatus::Installing | ClusterStatus::Finalizing | ClusterStatus::InstallingPendingUserAction
     ) {
-        return Err(Fail::bad_request(format!(
+        return Err(Refusal::invalid(format!(
             "cluster is {status}, not in one of allowed statuses: [installing finalizing installing-pending-user-action]"
         )));
     }
-    let Some(stage) = params.finalizing_stage else {
-        return Err(Fail::bad_request("finalizing_stage is missing"));
+    let Some(stage) = stage else {
+        return Err(Refusal::invalid("finalizing_stage is missing"));
     };
     if row.cluster().progress.as_ref().and_then(|p| p.finalizing_stage) == Some(stage) {
-        return Ok(Response::empty(200));
+        return Ok(());
     }
     core.state.edit_cluster(id, now, |row| {
         let p = row.view.cluster.progress.get_or_insert_default();
@@ -155,5 +149,5 @@ pub(crate) fn finalizing(call: &mut Call<'_>) -> Answer {
     });
     let text = format!("Updated finalizing stage of the cluster to '{stage}'");
     core.cluster_event(now, id, "cluster_finalizing_stage_updated", Severity::Info, text);
-    Ok(Response::empty(200))
+    Ok(())
 }

@@ -10,26 +10,29 @@ use vlab_api::types::{
     HostTypeHardwareRequirementsWrapper, ListVersions, OpenshiftVersion, PlatformType, PreflightHardwareRequirements,
 };
 use vlab_model::roles::{self, Profile, Requirement};
+use vlab_model::validation::FORBIDDEN_HOSTNAMES;
 use vlab_model::{disks, network};
 
-use crate::answer::{Answer, Fail};
-use crate::hosts::FORBIDDEN_HOSTNAMES;
-use crate::router::{Call, ROUTES};
+use super::Call;
+use super::answer::Answer;
+use super::routes::ROUTES;
+use crate::commands::clusters;
+use crate::refusal::Refusal;
 
 /// Operations that the real service answers and this one refuses with 501, by operation id. (Beside these, members about OLM
 /// operators in cluster requests are refused the same way.)
-pub(crate) const NOT_BUILT: &[&str] = &["GetDetailedSupportedFeatures"];
+const NOT_BUILT: &[&str] = &["GetDetailedSupportedFeatures"];
 
 /// For operations of [`NOT_BUILT`].
-pub(crate) fn not_built(_call: &mut Call<'_>) -> Answer {
+pub(super) fn not_built(_call: &mut Call<'_>) -> Answer {
     debug_assert!(NOT_BUILT.iter().all(|name| ROUTES.iter().any(|r| r.operation == *name)));
-    Err(Fail::not_built(NOT_BUILT[0]))
+    Err(Refusal::not_built(NOT_BUILT[0]).into())
 }
 
 /// `GET …/supported-platforms`
-pub(crate) fn supported_platforms(call: &mut Call<'_>) -> Answer {
+pub(super) fn supported_platforms(call: &mut Call<'_>) -> Answer {
     let id = call.ids[0];
-    let row = call.core.state.cluster(id).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+    let row = clusters::find(call.core, id)?;
     let hosts = call.core.state.hosts_of_cluster(id);
     // Nothing is known yet about where it will run.
     if hosts.is_empty() {
@@ -55,7 +58,7 @@ pub(crate) fn supported_platforms(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/clusters/default-config`
-pub(crate) fn default_config(call: &mut Call<'_>) -> Answer {
+pub(super) fn default_config(call: &mut Call<'_>) -> Answer {
     let settings = &call.core.config.settings;
     let nil = Uuid::nil();
     let bare = |mut networks: Vec<vlab_api::types::ClusterNetwork>| {
@@ -82,7 +85,7 @@ pub(crate) fn default_config(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/domains`: no domains are managed here.
-pub(crate) fn domains(_call: &mut Call<'_>) -> Answer {
+pub(super) fn domains(_call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &json!([])))
 }
 
@@ -102,8 +105,8 @@ fn details(r: &Requirement) -> HostTypeHardwareRequirements {
 }
 
 /// `GET …/preflight-requirements`
-pub(crate) fn preflight(call: &mut Call<'_>) -> Answer {
-    let row = call.core.state.cluster(call.ids[0]).cloned().ok_or_else(|| Fail::not_found("record not found"))?;
+pub(super) fn preflight(call: &mut Call<'_>) -> Answer {
+    let row = clusters::find(call.core, call.ids[0])?;
     let settings = &call.core.config.settings;
     let need = |profile| roles::requirement(settings, row.view.openshift_version(), profile).map(|r| details(&r));
     let master = if row.view.is_sno() { Profile::SingleNode } else { Profile::Master };
@@ -112,27 +115,27 @@ pub(crate) fn preflight(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/supported-operators`: no operator is built in.
-pub(crate) fn supported_operators(_call: &mut Call<'_>) -> Answer {
+pub(super) fn supported_operators(_call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &json!([])))
 }
 
 /// `GET /v2/supported-operators/{operator_name}`
-pub(crate) fn operator_properties(call: &mut Call<'_>) -> Answer {
-    Err(Fail::not_found(format!("Operator {} not found", call.word)))
+pub(super) fn operator_properties(call: &mut Call<'_>) -> Answer {
+    Err(Refusal::not_found(format!("Operator {} not found", call.word)).into())
 }
 
 /// `GET /v2/operators/bundles`
-pub(crate) fn bundles(_call: &mut Call<'_>) -> Answer {
+pub(super) fn bundles(_call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &json!([])))
 }
 
 /// `GET /v2/operators/bundles/{id}`
-pub(crate) fn bundle(call: &mut Call<'_>) -> Answer {
-    Err(Fail::not_found(format!("bundle {} not found", call.word)))
+pub(super) fn bundle(call: &mut Call<'_>) -> Answer {
+    Err(Refusal::not_found(format!("bundle {} not found", call.word)).into())
 }
 
 /// `GET /v2/component-versions`
-pub(crate) fn component_versions(call: &mut Call<'_>) -> Answer {
+pub(super) fn component_versions(call: &mut Call<'_>) -> Answer {
     let s = &call.core.config.settings;
     let versions: BTreeMap<String, String> = [
         ("assisted-installer", s.installer_image.clone()),
@@ -147,7 +150,7 @@ pub(crate) fn component_versions(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/openshift-versions`
-pub(crate) fn openshift_versions(call: &mut Call<'_>) -> Answer {
+pub(super) fn openshift_versions(call: &mut Call<'_>) -> Answer {
     let settings = &call.core.config.settings;
     let filter = call.query("version").filter(|v| !v.is_empty());
     let mut versions: BTreeMap<String, OpenshiftVersion> = BTreeMap::new();
@@ -183,18 +186,18 @@ pub(crate) fn openshift_versions(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/release-sources`
-pub(crate) fn release_sources(_call: &mut Call<'_>) -> Answer {
+pub(super) fn release_sources(_call: &mut Call<'_>) -> Answer {
     Ok(Response::json(200, &json!([])))
 }
 
-fn known_version<'c>(call: &'c Call<'_>) -> Result<&'c str, Fail> {
+fn known_version<'c>(call: &'c Call<'_>) -> Result<&'c str, Refusal> {
     let version = call.query("openshift_version").unwrap_or("");
     let plausible = version.split('.').count() >= 2 && version.split('.').take(2).all(|p| p.parse::<u32>().is_ok());
-    if plausible { Ok(version) } else { Err(Fail::bad_request(format!("OpenShift version {version} is not valid"))) }
+    if plausible { Ok(version) } else { Err(Refusal::invalid(format!("OpenShift version {version} is not valid"))) }
 }
 
 /// `GET /v2/support-levels/features`: only what this service really does is called supported.
-pub(crate) fn features(call: &mut Call<'_>) -> Answer {
+pub(super) fn features(call: &mut Call<'_>) -> Answer {
     let version = known_version(call)?.to_owned();
     let x86 = matches!(call.query("cpu_architecture").unwrap_or("x86_64"), "x86_64" | "");
     let level = |on: bool| if on { "supported" } else { "unavailable" };
@@ -226,7 +229,7 @@ pub(crate) fn features(call: &mut Call<'_>) -> Answer {
 }
 
 /// `GET /v2/support-levels/architectures`
-pub(crate) fn architectures(call: &mut Call<'_>) -> Answer {
+pub(super) fn architectures(call: &mut Call<'_>) -> Answer {
     let version = known_version(call)?.to_owned();
     let mut levels = Map::new();
     for (name, arch) in [

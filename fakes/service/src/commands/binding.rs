@@ -1,0 +1,112 @@
+//! Hosts are bound to clusters and unbound from them.
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{HostRole, Severity};
+use vlab_model::host::{self, EventArgs, HostEvent};
+use vlab_model::view::{HostView, Scope};
+
+use super::infra_envs;
+use super::register::find;
+use crate::Core;
+use crate::monitor::in_installation;
+use crate::refusal::Refusal;
+use crate::state::{HostKey, accepts_hosts};
+
+/// Binds a host of the pool to a cluster. A refusal is an event of the host, too.
+pub(crate) fn bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
+    try_bind(core, now, key, cluster_id).inspect_err(|refusal| {
+        if core.state.host(key).is_some() {
+            let text = format!("Host {}: cannot be bound: {}", core.host_name(key), refusal.text);
+            core.host_event(now, key, "host_bind_failed", Severity::Error, text);
+        }
+    })
+}
+
+fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
+    let row = find(core, key)?;
+    if let Some(bound) = row.host().cluster_id {
+        return Err(Refusal::conflict(format!("Host {} is already bound to cluster {bound}", key.1)));
+    }
+    let Some(cluster) = core.state.cluster(cluster_id).cloned() else {
+        return Err(Refusal::invalid(format!("Failed to find cluster {cluster_id}")));
+    };
+    let arch = cluster.cluster().cpu_architecture.as_deref().unwrap_or("");
+    let own = row.view.inventory.as_ref().and_then(|i| i.cpu.as_ref()).and_then(|c| c.architecture.as_deref());
+    if let Some(own) = own
+        && !arch.is_empty()
+        && arch != "multi"
+        && own != arch
+    {
+        return Err(Refusal::invalid(format!(
+            "Host {} has CPU architecture {own}, cluster {cluster_id} has {arch}",
+            key.1
+        )));
+    }
+    if row.host().role == Some(HostRole::Arbiter) && cluster.view.control_plane_count() != 2 {
+        return Err(Refusal::invalid(format!("Cluster {cluster_id} takes no arbiter")));
+    }
+    if row.host().fencing_credentials.is_some() && cluster.view.control_plane_count() != 2 {
+        return Err(Refusal::invalid(format!("Cluster {cluster_id} takes no host with fencing credentials")));
+    }
+    if !accepts_hosts(cluster.cluster().status) {
+        return Err(Refusal::conflict(format!(
+            "Cluster {cluster_id} takes no hosts while it is {}",
+            cluster.cluster().status
+        )));
+    }
+    let infra_env = infra_envs::find(core, key.0)?;
+    let scope = Scope { infra_env: &infra_env.infra_env, cluster: None, hosts: &[] };
+    let decision =
+        host::on_event(HostEvent::BindHost, &row.view, &scope, &core.config.settings, now, &EventArgs::default())
+            .map_err(|e| Refusal::internal(e.to_string()))?;
+    core.apply_host(now, key, &decision);
+    let day2 = cluster.view.is_day2();
+    let sno = cluster.view.is_sno() && !day2;
+    core.state.edit_host(key, now, |row| {
+        let h = &mut row.view.host;
+        h.cluster_id = Some(cluster_id);
+        if day2 {
+            h.kind = "AddToExistingClusterHost".into();
+            h.role = Some(HostRole::Worker);
+            h.suggested_role = Some(HostRole::Worker);
+            h.machine_config_pool_name = Some("worker".into());
+        } else if sno {
+            h.role = Some(HostRole::Master);
+            h.suggested_role = Some(HostRole::Master);
+            h.bootstrap = Some(true);
+        }
+    });
+    let text =
+        format!("Host {}: bound to cluster {}", core.host_name(key), cluster.cluster().name.as_deref().unwrap_or(""));
+    core.host_event(now, key, "host_bind_succeeded", Severity::Info, text);
+    Ok(())
+}
+
+/// Takes a host out of its cluster, back to the pool.
+pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<(), Refusal> {
+    let row = find(core, key)?;
+    let infra_env = infra_envs::find(core, key.0)?;
+    if let Some(cluster) = infra_env.infra_env.cluster_id {
+        return Err(Refusal::conflict(format!(
+            "Cannot unbind Host {}. InfraEnv {} is bound to Cluster {cluster}",
+            key.1, key.0
+        )));
+    }
+    if row.host().cluster_id.is_none() {
+        return Err(Refusal::conflict(format!("Host {} is already unbound", key.1)));
+    }
+    if in_installation(row.host().status) {
+        return Err(Refusal::conflict(format!("Host {} cannot be unbound while it is {}", key.1, row.host().status)));
+    }
+    let (cluster, hosts) = core.neighbours(&row);
+    let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
+    let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
+    let decision =
+        host::on_event(HostEvent::UnbindHost, &row.view, &scope, &core.config.settings, now, &EventArgs::default())
+            .map_err(|e| Refusal::internal(e.to_string()))?;
+    core.apply_host(now, key, &decision);
+    let text = format!("Host {}: unbound from its cluster", core.host_name(key));
+    core.host_event(now, key, "host_unbind_succeeded", Severity::Info, text);
+    Ok(())
+}

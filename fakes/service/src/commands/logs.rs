@@ -1,0 +1,172 @@
+//! Logs: their progress, their upload and their download.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{LogsState, Severity};
+
+use super::clusters;
+use super::register::find;
+use crate::Core;
+use crate::refusal::Refusal;
+use crate::state::HostKey;
+
+/// How far a host's logs are.
+pub(crate) fn host_progress(core: &mut Core, now: Timestamp, key: HostKey, state: LogsState) -> Result<(), Refusal> {
+    find(core, key)?;
+    core.state.edit_host(key, now, |row| {
+        let h = &mut row.view.host;
+        h.logs_info = Some(state);
+        if state == LogsState::Requested {
+            h.logs_started_at = Some(now);
+        }
+    });
+    Ok(())
+}
+
+/// How far the controller's logs are.
+pub(crate) fn cluster_progress(core: &mut Core, now: Timestamp, id: Uuid, state: LogsState) -> Result<(), Refusal> {
+    clusters::find(core, id)?;
+    core.state.edit_cluster(id, now, |row| {
+        let c = &mut row.view.cluster;
+        c.logs_info = Some(state);
+        if state == LogsState::Requested {
+            c.controller_logs_started_at = Some(now);
+        }
+    });
+    Ok(())
+}
+
+/// Keeps the logs of a host; without an infra-env the host is looked for everywhere.
+pub(crate) fn upload_host(
+    core: &mut Core,
+    now: Timestamp,
+    id: Uuid,
+    (infra_env, host_id): (Option<Uuid>, Option<Uuid>),
+    file: Vec<u8>,
+) -> Result<(), Refusal> {
+    clusters::find(core, id)?;
+    let Some(host_id) = host_id else {
+        return Err(Refusal::invalid("host_id is required for logs of type host"));
+    };
+    let found = || core.state.find_host(host_id).map(|h| h.infra_env_id()).unwrap_or_default();
+    let key = (infra_env.unwrap_or_else(found), host_id);
+    find(core, key)?;
+    core.state.put_file(format!("{id}/logs/{host_id}/logs.tar.gz"), file);
+    core.state.edit_host(key, now, |row| {
+        let h = &mut row.view.host;
+        h.logs_collected_at = Some(now);
+        if h.logs_info != Some(LogsState::Completed) {
+            h.logs_info = Some(LogsState::Collecting);
+        }
+    });
+    let text = format!("Uploaded logs for host {} cluster {id}", core.host_name(key));
+    core.host_event(now, key, "host_logs_uploaded", Severity::Info, text);
+    Ok(())
+}
+
+/// Keeps the logs of the controller.
+pub(crate) fn upload_controller(core: &mut Core, now: Timestamp, id: Uuid, file: Vec<u8>) -> Result<(), Refusal> {
+    let row = clusters::find(core, id)?;
+    let first = !row.cluster().controller_logs_collected_at.is_some_and(|t| t.is_set());
+    core.state.put_file(format!("{id}/logs/controller/logs.tar.gz"), file);
+    core.state.edit_cluster(id, now, |row| {
+        let c = &mut row.view.cluster;
+        c.controller_logs_collected_at = Some(now);
+        if c.logs_info != Some(LogsState::Completed) {
+            c.logs_info = Some(LogsState::Collecting);
+        }
+    });
+    if first {
+        let text = "Uploaded logs for the cluster".to_owned();
+        core.cluster_event(now, id, "cluster_logs_uploaded", Severity::Info, text);
+    }
+    Ok(())
+}
+
+/// A file and the name under which it is handed out.
+pub(crate) type NamedFile = (String, Arc<[u8]>);
+
+/// The logs of a host.
+pub(crate) fn of_host(core: &Core, id: Uuid, host: Option<Uuid>) -> Result<NamedFile, Refusal> {
+    let row = clusters::find(core, id)?;
+    let Some(host) = host else {
+        return Err(Refusal::invalid("Host ID must be provided for downloading host logs"));
+    };
+    if !core.state.host_keys_of_cluster(id).iter().any(|k| k.1 == host) {
+        return Err(Refusal::not_found(format!("failed to get host {host} in cluster {id}: record not found")));
+    }
+    let bytes = core
+        .state
+        .file(&format!("{id}/logs/{host}/logs.tar.gz"))
+        .ok_or_else(|| Refusal::conflict(format!("Logs for host {host} were not found")))?;
+    let name = row.cluster().name.as_deref().unwrap_or_default();
+    Ok((format!("{name}_{}_{host}.tar.gz", host_label(core, host)), bytes.clone()))
+}
+
+/// The logs of the controller.
+pub(crate) fn of_controller(core: &Core, id: Uuid) -> Result<NamedFile, Refusal> {
+    let row = clusters::find(core, id)?;
+    let bytes = core
+        .state
+        .file(&format!("{id}/logs/controller/logs.tar.gz"))
+        .ok_or_else(|| Refusal::conflict(format!("Controller Logs for cluster {id} were not found")))?;
+    let name = row.cluster().name.as_deref().unwrap_or_default();
+    Ok((format!("{name}_controller_logs.tar.gz"), bytes.clone()))
+}
+
+/// All logs of a cluster in one archive.
+pub(crate) fn of_cluster(core: &Core, now: Timestamp, id: Uuid) -> Result<NamedFile, Refusal> {
+    let row = clusters::find(core, id)?;
+    let name = row.cluster().name.as_deref().unwrap_or_default();
+    let prefix = format!("{id}/logs/");
+    let mut tar = Vec::new();
+    for (key, bytes) in core.state.files_under(&prefix) {
+        let inner = key[prefix.len()..].replace('/', "_");
+        append_tar(&mut tar, &format!("{name}_{inner}"), bytes, now.as_secs())
+            .map_err(|e| Refusal::internal(e.to_string()))?;
+    }
+    if tar.is_empty() {
+        return Err(Refusal::conflict(format!("No log files were found for cluster {id}")));
+    }
+    tar.extend_from_slice(&[0; 1024]);
+    Ok((format!("{name}_{id}.tar"), tar.into()))
+}
+
+fn host_label(core: &Core, host: Uuid) -> String {
+    let row = core.state.find_host(host);
+    row.map_or("host".to_owned(), |r| {
+        if r.view.is_bootstrap() { "bootstrap".into() } else { r.view.effective_role().to_string() }
+    })
+}
+
+/// Appends a file to a tar archive (ustar).
+///
+/// # Errors
+/// The name does not fit the format (more than 100 bytes).
+pub(crate) fn append_tar(tar: &mut Vec<u8>, name: &str, bytes: &[u8], mtime: i64) -> std::io::Result<()> {
+    let mut header = [0u8; 512];
+    let mut field = |at: usize, len: usize, text: &str| -> std::io::Result<()> {
+        if text.len() > len {
+            return Err(std::io::Error::other(format!("{text:?} is too long for a tar header")));
+        }
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        Ok(())
+    };
+    field(0, 100, name)?;
+    field(100, 8, "0000644\0")?;
+    field(108, 8, "0000000\0")?;
+    field(116, 8, "0000000\0")?;
+    field(124, 12, &format!("{:011o}\0", bytes.len()))?;
+    field(136, 12, &format!("{:011o}\0", mtime.max(0)))?;
+    field(148, 8, "        ")?;
+    field(156, 1, "0")?;
+    field(257, 8, "ustar\x0000")?;
+    let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    tar.extend_from_slice(&header);
+    tar.extend_from_slice(bytes);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+    Ok(())
+}

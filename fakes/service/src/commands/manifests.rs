@@ -1,0 +1,146 @@
+//! Manifests that the user adds to a cluster. Kept as files under `manifests/user/`.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{CreateManifestParams, Manifest, UpdateManifestParams};
+
+use crate::Core;
+use crate::refusal::Refusal;
+
+const DEFAULT_FOLDER: &str = "manifests";
+
+fn key(id: Uuid, folder: &str, name: &str) -> String {
+    format!("{id}/manifests/user/{folder}/{name}")
+}
+
+/// Manifests are taken in every state, also when it is too late for them to matter.
+fn check_cluster(core: &Core, id: Uuid) -> Result<(), Refusal> {
+    let missing = || Refusal::not_found(format!("Object Not Found: cluster {id} was not found"));
+    core.state.cluster(id).map(|_| ()).ok_or_else(missing)
+}
+
+fn check_name(id: Uuid, name: &str) -> Result<(), Refusal> {
+    let patch = name.split_once(".yaml.patch_").or_else(|| name.split_once(".yml.patch_")).is_some();
+    let known = [".json", ".yaml", ".yml"].iter().any(|e| name.ends_with(e)) || patch;
+    if name.contains(' ') {
+        return Err(Refusal::unprocessable(format!(
+            "Cluster manifest {name} for cluster {id} should not include a space in its name."
+        )));
+    }
+    if name.contains('/') || name.starts_with('.') || name.is_empty() {
+        return Err(Refusal::invalid(format!(
+            "Cluster manifest {name}: the file name must be a single component without spaces"
+        )));
+    }
+    if !known {
+        return Err(Refusal::invalid(format!(
+            "Unsupported manifest extension {name}: it must be json, yaml, yml or a patch"
+        )));
+    }
+    Ok(())
+}
+
+fn check_content(name: &str, encoded: &str) -> Result<Vec<u8>, Refusal> {
+    const LIMIT: usize = 1024 * 1024;
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(encoded)
+        .map_err(|_| Refusal::invalid(format!("failed to base64-decode cluster manifest content of {name}")))?;
+    if bytes.is_empty() {
+        return Err(Refusal::invalid(format!("Manifest content of file {name} is empty")));
+    }
+    if bytes.len() > LIMIT {
+        return Err(Refusal::invalid(format!("Manifest content of file {name} exceeds the maximum file size of 1MiB")));
+    }
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| Refusal::invalid(format!("Manifest content of file {name} is not text")))?;
+    let valid = if name.ends_with(".json") {
+        serde_json::from_str::<serde_json::Value>(text).is_ok()
+    } else {
+        use serde::Deserialize as _;
+        serde_yaml::Deserializer::from_str(text).all(|d| serde_yaml::Value::deserialize(d).is_ok())
+    };
+    if !valid {
+        let kind = if name.ends_with(".json") { "JSON" } else { "YAML" };
+        return Err(Refusal::invalid(format!("Manifest content of file {name} has an invalid {kind} format")));
+    }
+    Ok(bytes)
+}
+
+fn note_custom_manifests(core: &mut Core, now: Timestamp, id: Uuid) {
+    let any = core.state.files_under(&format!("{id}/manifests/user/")).next().is_some();
+    core.state.edit_cluster(id, now, |row| row.view.has_custom_manifests = any);
+}
+
+fn manifest(folder: &str, name: &str) -> Manifest {
+    Manifest { folder: Some(folder.into()), file_name: Some(name.into()), manifest_source: Some("user".into()) }
+}
+
+/// The user's manifests; there are none of the system's.
+pub(crate) fn list(core: &Core, id: Uuid) -> Result<Vec<Manifest>, Refusal> {
+    check_cluster(core, id)?;
+    let prefix = format!("{id}/manifests/user/");
+    let keys = core.state.files_under(&prefix).filter_map(|(k, _)| k[prefix.len()..].split_once('/'));
+    Ok(keys.map(|(folder, name)| manifest(folder, name)).collect())
+}
+
+/// Adds a manifest, or replaces it.
+pub(crate) fn create(core: &mut Core, now: Timestamp, id: Uuid, p: &CreateManifestParams) -> Result<Manifest, Refusal> {
+    check_cluster(core, id)?;
+    check_name(id, &p.file_name)?;
+    let bytes = check_content(&p.file_name, &p.content)?;
+    let folder = p.folder.as_deref().unwrap_or(DEFAULT_FOLDER);
+    core.state.put_file(key(id, folder, &p.file_name), bytes);
+    note_custom_manifests(core, now, id);
+    Ok(manifest(folder, &p.file_name))
+}
+
+/// Changes a manifest: its content, its name, its folder.
+pub(crate) fn update(core: &mut Core, id: Uuid, p: &UpdateManifestParams) -> Result<Manifest, Refusal> {
+    check_cluster(core, id)?;
+    let old = key(id, &p.folder, &p.file_name);
+    let Some(current) = core.state.file(&old).map(|b| b.to_vec()) else {
+        return Err(Refusal::not_found(format!(
+            "Manifest {} was not found in folder {} of cluster {id}",
+            p.file_name, p.folder
+        )));
+    };
+    let folder = p.updated_folder.clone().unwrap_or_else(|| p.folder.clone());
+    let name = p.updated_file_name.clone().unwrap_or_else(|| p.file_name.clone());
+    check_name(id, &name)?;
+    let new = key(id, &folder, &name);
+    if new != old && core.state.file(&new).is_some() {
+        return Err(Refusal::conflict(format!("Manifest {name} exists already in folder {folder} of cluster {id}")));
+    }
+    let bytes = match &p.updated_content {
+        Some(content) => check_content(&name, content)?,
+        None => current,
+    };
+    core.state.delete_file(&old);
+    core.state.put_file(new, bytes);
+    Ok(manifest(&folder, &name))
+}
+
+/// Removes a manifest, if it is there.
+pub(crate) fn delete(
+    core: &mut Core,
+    now: Timestamp,
+    id: Uuid,
+    (folder, name): (Option<&str>, &str),
+) -> Result<(), Refusal> {
+    check_cluster(core, id)?;
+    core.state.delete_file(&key(id, folder.unwrap_or(DEFAULT_FOLDER), name));
+    note_custom_manifests(core, now, id);
+    Ok(())
+}
+
+/// The text of a manifest.
+pub(crate) fn content(core: &Core, id: Uuid, folder: Option<&str>, name: &str) -> Result<Arc<[u8]>, Refusal> {
+    check_cluster(core, id)?;
+    let folder = folder.unwrap_or(DEFAULT_FOLDER);
+    core.state.file(&key(id, folder, name)).cloned().ok_or_else(|| {
+        Refusal::not_found(format!("Cluster manifest {name} was not found in folder {folder} of cluster {id}"))
+    })
+}

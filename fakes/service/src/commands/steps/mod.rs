@@ -1,0 +1,200 @@
+//! What a host is told to do: the steps of its status, and the answer to its poll.
+
+mod args;
+
+use serde_json::json;
+use vlab_api::Timestamp;
+use vlab_api::types::{HostStatus, Severity, Step, StepType, Steps};
+
+use args::Subject;
+pub(crate) use args::api_host;
+
+use super::register::find;
+use crate::Core;
+use crate::refusal::Refusal;
+use crate::state::HostKey;
+
+use StepType::*;
+
+/// What a status asks of a host: steps in their order, how long until the next poll, and whether the agent starts over.
+struct Plan {
+    steps: &'static [StepType],
+    pace: Pace,
+    exit: bool,
+}
+
+/// Time until the next poll.
+enum Pace {
+    Normal,
+    BackedOff,
+    /// At once; the agent registers again.
+    Zero,
+}
+
+const fn plan(steps: &'static [StepType]) -> Plan {
+    Plan { steps, pace: Pace::Normal, exit: false }
+}
+
+const fn slow(steps: &'static [StepType]) -> Plan {
+    Plan { steps, pace: Pace::BackedOff, exit: false }
+}
+
+const LEAVE: Plan = Plan { steps: &[], pace: Pace::Zero, exit: true };
+
+/// The table of day-1 hosts and of the pool.
+fn day1(status: HostStatus) -> Plan {
+    use HostStatus as S;
+    match status {
+        S::Discovering => plan(&[Inventory]),
+        S::Insufficient | S::PendingForInput => plan(&[
+            Inventory,
+            ConnectivityCheck,
+            TangConnectivityCheck,
+            FreeNetworkAddresses,
+            DhcpLeaseAllocate,
+            NtpSynchronizer,
+            DomainResolution,
+            VerifyVips,
+        ]),
+        S::Known => plan(&[
+            ConnectivityCheck,
+            TangConnectivityCheck,
+            FreeNetworkAddresses,
+            DhcpLeaseAllocate,
+            Inventory,
+            NtpSynchronizer,
+            DomainResolution,
+            VerifyVips,
+        ]),
+        S::Disconnected => slow(&[Inventory]),
+        S::PreparingForInstallation => {
+            plan(&[DhcpLeaseAllocate, InstallationDiskSpeedCheck, ContainerImageAvailability])
+        }
+        S::Installing => plan(&[Install, DhcpLeaseAllocate]),
+        S::InstallingInProgress => plan(&[DhcpLeaseAllocate]),
+        S::Error | S::Cancelled => slow(&[LogsGather, StopInstallation]),
+        S::Disabled | S::Resetting => slow(&[]),
+        S::Binding | S::Unbinding | S::UnbindingPendingUserAction => LEAVE,
+        S::DiscoveringUnbound | S::InsufficientUnbound | S::KnownUnbound => plan(&[Inventory, NtpSynchronizer]),
+        S::DisconnectedUnbound => slow(&[Inventory]),
+        S::Reclaiming => plan(&[DownloadBootArtifacts]),
+        S::ReclaimingRebooting => Plan { steps: &[RebootForReclaim], pace: Pace::BackedOff, exit: true },
+        _ => plan(&[]),
+    }
+}
+
+/// The table of hosts of an adding-hosts cluster; where it is silent, day 1 holds.
+fn day2(status: HostStatus) -> Plan {
+    use HostStatus as S;
+    match status {
+        S::Discovering => plan(&[Inventory, NtpSynchronizer, DomainResolution]),
+        S::Insufficient => plan(&[
+            Inventory,
+            ConnectivityCheck,
+            ApiVipConnectivityCheck,
+            TangConnectivityCheck,
+            NtpSynchronizer,
+            DomainResolution,
+        ]),
+        S::Known => plan(&[
+            ConnectivityCheck,
+            ApiVipConnectivityCheck,
+            TangConnectivityCheck,
+            Inventory,
+            NtpSynchronizer,
+            DomainResolution,
+        ]),
+        S::PendingForInput => plan(&[Inventory, ConnectivityCheck, ApiVipConnectivityCheck, TangConnectivityCheck]),
+        S::Installing => plan(&[Install]),
+        S::InstallingInProgress | S::PreparingForInstallation => plan(&[]),
+        other => day1(other),
+    }
+}
+
+/// Statuses in which an agent of another version is told to upgrade before anything else.
+const UPGRADES: &[HostStatus] = &[
+    HostStatus::Binding,
+    HostStatus::Discovering,
+    HostStatus::Insufficient,
+    HostStatus::Known,
+    HostStatus::PendingForInput,
+    HostStatus::DiscoveringUnbound,
+    HostStatus::InsufficientUnbound,
+    HostStatus::KnownUnbound,
+];
+
+/// A host asks what to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Poll<'a> {
+    /// The host's clock, in seconds since 1970.
+    pub(crate) timestamp: Option<i64>,
+    /// The agent that asks.
+    pub(crate) agent: Option<&'a str>,
+}
+
+/// Notes that a host polled, and says what it is to do.
+pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>) -> Result<Steps, Refusal> {
+    find(core, key)?;
+    core.state.heartbeat(key, now, poll.timestamp);
+    if let Some(version) = poll.agent
+        && core.state.host(key).is_some_and(|r| r.host().discovery_agent_version.as_deref() != Some(version))
+    {
+        core.state.edit_host(key, now, |row| row.view.host.discovery_agent_version = Some(version.to_owned()));
+    }
+    let row = find(core, key)?;
+    let table = if row.view.is_day2() { day2(row.host().status) } else { day1(row.host().status) };
+    let constants = &core.config.settings.constants;
+    let seconds = match table.pace {
+        Pace::Normal => constants.next_instruction_seconds,
+        Pace::BackedOff => constants.next_instruction_seconds_backed_off,
+        Pace::Zero => 0,
+    };
+    let agent = core.config.settings.agent_docker_image.clone();
+    let upgrade = core.config.settings.enable_upgrade_agent
+        && UPGRADES.contains(&row.host().status)
+        && row.host().discovery_agent_version.as_deref() != Some(agent.as_str());
+    let mut instructions = Vec::new();
+    if upgrade {
+        instructions.push(core.step(UpgradeAgent, vec![json!({"agent_image": agent}).to_string()]));
+        let what = format!("is told to upgrade its agent to {agent}");
+        core.upgrade_event(now, key, "upgrade_agent_started", Severity::Info, what);
+    } else {
+        let cluster = row.host().cluster_id.and_then(|id| core.state.cluster(id)).cloned();
+        let subject = Subject { now, key, row: &row, cluster: cluster.as_deref() };
+        for step in table.steps {
+            if core.config.settings.disabled_steps.iter().any(|s| s == step.as_str()) {
+                continue;
+            }
+            if let Some(args) = core.step_args(*step, &subject) {
+                instructions.push(core.step(*step, args));
+            }
+        }
+    }
+    let exit = table.exit && !upgrade;
+    Ok(Steps {
+        next_instruction_seconds: Some(seconds),
+        post_step_action: Some(if exit { "exit" } else { "continue" }.into()),
+        instructions: Some(instructions),
+    })
+}
+
+impl Core {
+    fn step(&mut self, kind: StepType, args: Vec<String>) -> Step {
+        let id = format!("{kind}-{:08x}", self.state.new_u32());
+        Step { step_type: Some(kind.as_str().into()), step_id: Some(id), args: Some(args) }
+    }
+
+    /// Events about agent upgrades come at most once an hour for each host and name.
+    pub(crate) fn upgrade_event(&mut self, now: Timestamp, key: HostKey, name: &str, severity: Severity, what: String) {
+        const HOUR_SECS: u64 = 3600;
+        let last = self.state.host(key).and_then(|r| r.private.last_upgrade_events.get(name).copied());
+        if last.is_some_and(|l| now.since(l).as_secs() < HOUR_SECS) {
+            return;
+        }
+        self.state.edit_host(key, now, |row| {
+            row.private.last_upgrade_events.insert(name.to_owned(), now);
+        });
+        let text = format!("Host {}: {what}", self.host_name(key));
+        self.host_event(now, key, name, severity, text);
+    }
+}

@@ -1,0 +1,67 @@
+//! Writing events.
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, Event, Host, HostStatus, Severity};
+
+use crate::Core;
+use crate::state::{HostKey, user_event};
+
+/// Severity of `host_status_updated` for the new status.
+fn status_severity(status: HostStatus) -> Severity {
+    match status {
+        HostStatus::Disconnected | HostStatus::Insufficient | HostStatus::InstallingPendingUserAction => {
+            Severity::Warning
+        }
+        HostStatus::Error => Severity::Error,
+        _ => Severity::Info,
+    }
+}
+
+impl Core {
+    /// Writes an event about a cluster.
+    pub(crate) fn cluster_event(&mut self, now: Timestamp, id: Uuid, name: &str, severity: Severity, message: String) {
+        let event = user_event(now, name, severity, message);
+        self.state.append_event(Event { cluster_id: Some(id), ..event });
+    }
+
+    /// Writes an event about an infra-env.
+    pub(crate) fn infra_env_event(
+        &mut self,
+        now: Timestamp,
+        id: Uuid,
+        name: &str,
+        severity: Severity,
+        message: String,
+    ) {
+        // Also when it is bound to a cluster: the cluster's list does not tell of it.
+        let event = user_event(now, name, severity, message);
+        self.state.append_event(Event { infra_env_id: Some(id), ..event });
+    }
+
+    /// Writes an event about a host.
+    pub(crate) fn host_event(&mut self, now: Timestamp, key: HostKey, name: &str, severity: Severity, message: String) {
+        let cluster_id = self.state.host(key).and_then(|r| r.host().cluster_id);
+        let event = user_event(now, name, severity, message);
+        self.state.append_event(Event { infra_env_id: Some(key.0), host_id: Some(key.1), cluster_id, ..event });
+    }
+
+    /// Name of a host in events.
+    pub(crate) fn host_name(&self, key: HostKey) -> String {
+        self.state.host(key).and_then(|r| r.view.hostname().map(str::to_owned)).unwrap_or_else(|| key.1.to_string())
+    }
+
+    /// `host_status_updated`
+    pub(crate) fn host_status_event(&mut self, now: Timestamp, key: HostKey, from: HostStatus, to: &Host) {
+        let message =
+            format!("Host {}: updated status from {from} to {} ({})", self.host_name(key), to.status, to.status_info);
+        let severity = status_severity(to.status);
+        self.host_event(now, key, "host_status_updated", severity, message);
+    }
+
+    /// `cluster_status_updated`
+    pub(crate) fn cluster_status_event(&mut self, now: Timestamp, id: Uuid, to: ClusterStatus, info: &str) {
+        let message = format!("Updated status of the cluster to {to} ({info})");
+        self.cluster_event(now, id, "cluster_status_updated", Severity::Info, message);
+    }
+}
