@@ -270,7 +270,7 @@ fn kargs_places(
     for path in paths {
         let Some(file) = iso.place(path) else { return Ok(Err(format!("there is no /{path}"))) };
         if file.len > SMALL {
-            return Ok(Err(format!("/{path} has {} bytes and is no configuration of a boot loader", file.len)));
+            return Ok(Err(format!("/{path} has {} bytes and is not the configuration of a boot loader", file.len)));
         }
         let text = iso.contents(image, path, SMALL)?.unwrap_or_default();
         let Some((start, end)) = free_area(&text) else {
@@ -341,7 +341,7 @@ fn warnings(
     for file in &kargs.files {
         let path = file.path.as_deref().unwrap_or("");
         let at = file.offset.and_then(|o| u64::try_from(o).ok());
-        let place = iso.find_plain(path).and_then(crate::iso::Node::place);
+        let place = iso.find_plain(path).and_then(crate::iso::IsoNode::place);
         match (at, place) {
             (Some(at), Some(place)) if at.checked_add(size).is_some_and(|end| end <= place.len) => {
                 let pad = file.pad.as_deref().unwrap_or("#").as_bytes().first().copied().unwrap_or(b'#');

@@ -52,7 +52,7 @@ fn kind(text: &str) -> Result<OsImageKind, OsImageError> {
     match text {
         "" | "full-iso" => Ok(OsImageKind::Full),
         "disconnected-iso" => Ok(OsImageKind::Disconnected),
-        other => Err(OsImageError(format!("type {other:?} is none; there are full-iso and disconnected-iso"))),
+        other => Err(OsImageError(format!("type {other:?} is unknown; use full-iso or disconnected-iso"))),
     }
 }
 
@@ -94,7 +94,7 @@ impl FromStr for OsImage {
                 Some(("openshift", value)) => image.openshift_version = Some(value.to_owned()),
                 Some(("arch", value)) => image.arch = value.to_owned(),
                 Some(("type", value)) => image.kind = kind(value)?,
-                Some((name, _)) => return Err(OsImageError(format!("{name:?} is no property of an image: {form}"))),
+                Some((name, _)) => return Err(OsImageError(format!("{name:?} is not a property of an image: {form}"))),
             }
         }
         Err(OsImageError(format!("the file is missing: {form}; iso= comes last")))
@@ -116,7 +116,7 @@ pub fn from_setting(json: &str) -> Result<Vec<OsImage>, OsImageError> {
         kind: String,
     }
     let rows: Vec<Row> =
-        serde_json::from_str(json).map_err(|e| OsImageError(format!("this is no list of images: {e}")))?;
+        serde_json::from_str(json).map_err(|e| OsImageError(format!("this is not a list of images: {e}")))?;
     let images = rows.into_iter().enumerate().map(|(i, row)| {
         let need = |value: Option<String>, name: &str| {
             value.filter(|v| !v.is_empty()).ok_or_else(|| OsImageError(format!("image {i} has no {name}")))
@@ -192,9 +192,9 @@ mod tests {
     )]
     #[case(
         "size=1,iso=x",
-        "\"size\" is no property of an image: write version=V,arch=A,iso=FILE, or only iso=FILE for an image for every version"
+        "\"size\" is not a property of an image: write version=V,arch=A,iso=FILE, or only iso=FILE for an image for every version"
     )]
-    #[case("type=small,iso=x", "type \"small\" is none; there are full-iso and disconnected-iso")]
+    #[case("type=small,iso=x", "type \"small\" is unknown; use full-iso or disconnected-iso")]
     #[case(
         "https://example.org/live.iso",
         "https://example.org/live.iso is not downloaded here: download it and name the file instead"
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("{}", "this is no list of images: invalid type: map, expected a sequence at line 1 column 0")]
+    #[case("{}", "this is not a list of images: invalid type: map, expected a sequence at line 1 column 0")]
     #[case(r#"[{"openshift_version":"4.16","cpu_architecture":"x86_64","url":"/x.iso"}]"#, "image 0 has no version")]
     #[case(
         r#"[{"openshift_version":"4.16","cpu_architecture":"x86_64","url":"http://h/x.iso","version":"1"}]"#,

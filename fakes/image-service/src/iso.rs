@@ -26,7 +26,7 @@ pub enum IsoError {
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// Something else than an ISO 9660 image.
-    #[error("is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
+    #[error("is not an ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
     NotIso,
     /// Shorter than it says. coreos-installer refuses it, too.
     #[error("is cut off: it has {has} of {says} bytes")]
@@ -43,7 +43,7 @@ pub enum IsoError {
 
 /// A file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct IsoNode {
     /// The identifier as the image has it, for example `KARGS.JSO;1`.
     pub id: Vec<u8>,
     /// Its Rock Ridge name, for example `kargs.json`; without Rock Ridge the plain name.
@@ -51,14 +51,14 @@ pub struct Node {
     /// Its date, as directory records have it.
     pub date: [u8; 7],
     /// What it is.
-    pub kind: Kind,
+    pub kind: NodeKind,
 }
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeKind {
     /// A folder.
-    Dir(Vec<Node>),
+    Dir(Vec<IsoNode>),
     /// A file: where it begins in the image, and its length.
     File {
         /// Byte in the image.
@@ -107,7 +107,7 @@ pub struct Iso {
     /// Label, without the padding.
     pub volume_id: String,
     /// The root's files and folders.
-    pub root: Vec<Node>,
+    pub root: Vec<IsoNode>,
     /// Date of the root.
     pub date: [u8; 7],
     /// Are there Rock Ridge names?
@@ -169,12 +169,12 @@ impl Iso {
 
     /// The file or folder with that path, by the names that the image service reads: Rock Ridge, or the plain ones of an image
     /// that has no others.
-    pub fn find(&self, path: &str) -> Option<&Node> {
+    pub fn find(&self, path: &str) -> Option<&IsoNode> {
         if self.rock_ridge { walk(&self.root, path, |node, part| node.name == part) } else { self.find_plain(path) }
     }
 
     /// The same by plain names, as coreos-installer reads them: `coreos/kargs.json` is `COREOS/KARGS.JSO`.
-    pub fn find_plain(&self, path: &str) -> Option<&Node> {
+    pub fn find_plain(&self, path: &str) -> Option<&IsoNode> {
         walk(&self.root, path, |node, part| plain(&node.id) == eight_three(part).as_bytes())
     }
 
@@ -202,17 +202,17 @@ impl Iso {
     }
 }
 
-impl Node {
+impl IsoNode {
     /// Where a file is.
     pub fn place(&self) -> Option<Place> {
         match self.kind {
-            Kind::File { offset, len } => Some(Place { offset, len }),
-            Kind::Dir(_) | Kind::Other => None,
+            NodeKind::File { offset, len } => Some(Place { offset, len }),
+            NodeKind::Dir(_) | NodeKind::Other => None,
         }
     }
 }
 
-fn walk<'a>(root: &'a [Node], path: &str, same: impl Fn(&Node, &str) -> bool) -> Option<&'a Node> {
+fn walk<'a>(root: &'a [IsoNode], path: &str, same: impl Fn(&IsoNode, &str) -> bool) -> Option<&'a IsoNode> {
     let mut parts = path.split('/').filter(|p| !p.is_empty()).peekable();
     let mut folder = root;
     while let Some(part) = parts.next() {
@@ -220,7 +220,7 @@ fn walk<'a>(root: &'a [Node], path: &str, same: impl Fn(&Node, &str) -> bool) ->
         if parts.peek().is_none() {
             return Some(node);
         }
-        let Kind::Dir(below) = &node.kind else { return None };
+        let NodeKind::Dir(below) = &node.kind else { return None };
         folder = below;
     }
     None
@@ -261,7 +261,7 @@ struct Ridge {
 }
 
 impl<I: ReadAt + ?Sized> Reader<'_, I> {
-    fn folder(&mut self, lba: u32, len: u32, depth: usize) -> Result<Vec<Node>, IsoError> {
+    fn folder(&mut self, lba: u32, len: u32, depth: usize) -> Result<Vec<IsoNode>, IsoError> {
         if depth > MAX_DEPTH || u64::from(len) > MAX_DIRECTORY || !self.folders.insert(lba) {
             return Err(IsoError::Damaged(format!(
                 "the folder at sector {lba} is too deep, too large or contains itself"
@@ -273,7 +273,7 @@ impl<I: ReadAt + ?Sized> Reader<'_, I> {
             }
             _ => e.into(),
         })?;
-        let mut nodes: Vec<Node> = Vec::new();
+        let mut nodes: Vec<IsoNode> = Vec::new();
         // A file of 4 GiB or more has several records.
         let mut unfinished = false;
         let mut at = 0;
@@ -307,7 +307,7 @@ impl<I: ReadAt + ?Sized> Reader<'_, I> {
             let place = Place { offset: u64::from(start) * SECTOR, len: u64::from(len) };
             if unfinished {
                 unfinished = flags & 0x80 != 0;
-                if let Some(Node { kind: Kind::File { offset, len }, .. }) = nodes.last_mut() {
+                if let Some(IsoNode { kind: NodeKind::File { offset, len }, .. }) = nodes.last_mut() {
                     if *offset + *len != place.offset {
                         return Err(IsoError::Damaged(format!("the file at byte {offset} has a gap")));
                     }
@@ -324,13 +324,13 @@ impl<I: ReadAt + ?Sized> Reader<'_, I> {
             };
             let date = record[18..25].try_into().unwrap_or_default();
             let kind = if ridge.other || ridge.moved {
-                Kind::Other
+                NodeKind::Other
             } else if flags & 2 != 0 {
-                Kind::Dir(self.folder(start, len, depth + 1)?)
+                NodeKind::Dir(self.folder(start, len, depth + 1)?)
             } else {
-                Kind::File { offset: place.offset, len: place.len }
+                NodeKind::File { offset: place.offset, len: place.len }
             };
-            nodes.push(Node { id: id.to_vec(), name, date, kind });
+            nodes.push(IsoNode { id: id.to_vec(), name, date, kind });
         }
         Ok(nodes)
     }
@@ -393,7 +393,7 @@ impl<I: ReadAt + ?Sized> Reader<'_, I> {
 
 /// The bootable entries of a catalogue.
 fn read_catalog(image: &(impl ReadAt + ?Sized), sector: u32) -> Result<Boot, IsoError> {
-    let bad = || IsoError::Damaged(format!("the boot catalogue at sector {sector} is none"));
+    let bad = || IsoError::Damaged(format!("there is no boot catalogue at sector {sector}"));
     let catalog = image.bytes_at(u64::from(sector) * SECTOR, SECTOR as usize).map_err(|_| bad())?;
     if catalog[0] != 1 || catalog[30..32] != [0x55, 0xAA] {
         return Err(bad());
@@ -451,9 +451,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case(0, "is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
-    #[case(32768, "is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
-    #[case(1 << 20, "is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
+    #[case(0, "is not an ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
+    #[case(32768, "is not an ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
+    #[case(1 << 20, "is not an ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
     fn something_else(#[case] len: usize, #[case] expected: &str) {
         assert_eq!(Iso::read(vec![0u8; len].as_slice()).unwrap_err().to_string(), expected);
     }

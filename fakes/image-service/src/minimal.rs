@@ -13,12 +13,12 @@ use regex::Regex;
 use serde::Serialize;
 
 use crate::base::{BaseImage, CUSTOM, KARGS_INFO, KargsInfo, SMALL};
-use crate::iso::{DESCRIPTORS, Kind, Node, SECTOR, eight_three};
+use crate::iso::{DESCRIPTORS, IsoNode, NodeKind, SECTOR, eight_three};
 use crate::layout::{Laid, Layout, ReadAt};
-use crate::write::{BootFile, Entry, Tree, What, WriteError, compose};
+use crate::write::{BootFile, EntryContent, Tree, TreeEntry, WriteError, compose};
 
 /// What is taken out.
-pub const ROOTFS: &str = "images/pxeboot/rootfs.img";
+pub(crate) const ROOTFS: &str = "images/pxeboot/rootfs.img";
 /// Bytes for the RAM disk with static networks and the proxy.
 const CUSTOM_LEN: u64 = 1 << 20;
 /// The first of these that is there is edited.
@@ -28,7 +28,7 @@ const EFI: u8 = 0xEF;
 
 /// Why there is no minimal image.
 #[derive(Debug, thiserror::Error)]
-pub enum MinimalError {
+pub(crate) enum MinimalError {
     /// A file is missing.
     #[error("the image has no {0}")]
     Missing(String),
@@ -145,7 +145,7 @@ fn kargs_json(info: &KargsInfo) -> String {
 }
 
 /// The URL of the root file system.
-pub fn rootfs_url(base_url: &str, arch: &str, version: &str) -> String {
+pub(crate) fn rootfs_url(base_url: &str, arch: &str, version: &str) -> String {
     let (arch, version) = (crate::routes::encode(arch), crate::routes::encode(version));
     format!("{}/boot-artifacts/rootfs?arch={arch}&version={version}", base_url.trim_end_matches('/'))
 }
@@ -154,7 +154,12 @@ pub fn rootfs_url(base_url: &str, arch: &str, version: &str) -> String {
 ///
 /// # Errors
 /// [`MinimalError`].
-pub fn minimal<B: ReadAt>(image: &BaseImage, base: &Arc<B>, arch: &str, url: &str) -> Result<Laid<B>, MinimalError> {
+pub(crate) fn minimal<B: ReadAt>(
+    image: &BaseImage,
+    base: &Arc<B>,
+    arch: &str,
+    url: &str,
+) -> Result<Laid<B>, MinimalError> {
     if arch == "s390x" {
         return Err(MinimalError::Architecture(arch.to_owned()));
     }
@@ -229,7 +234,11 @@ pub fn minimal<B: ReadAt>(image: &BaseImage, base: &Arc<B>, arch: &str, url: &st
 }
 
 /// The tree without the root file system, edited files exchanged.
-fn entries(nodes: &[Node], above: &str, edited: &mut Vec<(String, Vec<u8>)>) -> Result<Vec<Entry>, MinimalError> {
+fn entries(
+    nodes: &[IsoNode],
+    above: &str,
+    edited: &mut Vec<(String, Vec<u8>)>,
+) -> Result<Vec<TreeEntry>, MinimalError> {
     let mut out = Vec::new();
     for node in nodes {
         let path = format!("{above}{}", node.name);
@@ -237,39 +246,39 @@ fn entries(nodes: &[Node], above: &str, edited: &mut Vec<(String, Vec<u8>)>) -> 
             continue;
         }
         let what = match &node.kind {
-            Kind::Dir(below) => What::Dir(entries(below, &format!("{path}/"), edited)?),
-            Kind::File { offset, len } => {
+            NodeKind::Dir(below) => EntryContent::Dir(entries(below, &format!("{path}/"), edited)?),
+            NodeKind::File { offset, len } => {
                 let mut content = Layout::default();
                 match edited.iter().position(|(p, _)| *p == path) {
                     Some(i) => content.push_bytes(edited.swap_remove(i).1),
                     None => content.push_base(*offset, *len),
                 }
-                What::File(content)
+                EntryContent::File(content)
             }
-            Kind::Other => {
+            NodeKind::Other => {
                 let why = "it is a link, a device or a moved folder, which minimal images are not made with".to_owned();
                 return Err(MinimalError::File { path, why });
             }
         };
-        out.push(Entry { id: node.id.clone(), name: node.name.clone(), date: node.date, what });
+        out.push(TreeEntry { id: node.id.clone(), name: node.name.clone(), date: node.date, what });
     }
     Ok(out)
 }
 
 /// Adds a file to a folder that is there.
-fn insert(root: &mut Vec<Entry>, path: &str, date: [u8; 7], content: Layout) -> Result<(), MinimalError> {
+fn insert(root: &mut Vec<TreeEntry>, path: &str, date: [u8; 7], content: Layout) -> Result<(), MinimalError> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let mut entries = root;
     for part in folder.split('/').filter(|p| !p.is_empty()) {
         let below = entries.iter_mut().find(|e| e.name == part).map(|e| &mut e.what);
-        let Some(What::Dir(below)) = below else { return Err(MinimalError::Missing(folder.to_owned())) };
+        let Some(EntryContent::Dir(below)) = below else { return Err(MinimalError::Missing(folder.to_owned())) };
         entries = below;
     }
     let id = format!("{};1", eight_three(name)).into_bytes();
     if entries.iter().any(|e| e.id == id || e.name == name) {
         return Err(MinimalError::File { path: path.to_owned(), why: "it is there already".into() });
     }
-    entries.push(Entry { id, name: name.to_owned(), date, what: What::File(content) });
+    entries.push(TreeEntry { id, name: name.to_owned(), date, what: EntryContent::File(content) });
     Ok(())
 }
 
@@ -282,7 +291,7 @@ fn boot_files(image: &BaseImage) -> Result<(Vec<BootFile>, Option<String>), Mini
     let mut out = Vec::new();
     for entry in &boot.entries {
         let Some((path, _, len)) = at(entry.lba) else {
-            let why = format!("the boot image at sector {} is no file, so it cannot be put elsewhere", entry.lba);
+            let why = format!("the boot image at sector {} is not a file, so it cannot be moved", entry.lba);
             return Err(MinimalError::File { path: "boot catalogue".into(), why });
         };
         // EFI firmware loads the whole file system; what the base image says may be cut to 16 bits or left out.
@@ -295,13 +304,13 @@ fn boot_files(image: &BaseImage) -> Result<(Vec<BootFile>, Option<String>), Mini
     Ok((out, at(boot.catalog).map(|(path, ..)| path.clone())))
 }
 
-fn paths(nodes: &[Node], above: &str, out: &mut Vec<(String, u64, u64)>) {
+fn paths(nodes: &[IsoNode], above: &str, out: &mut Vec<(String, u64, u64)>) {
     for node in nodes {
         let path = format!("{above}/{}", node.name);
         match &node.kind {
-            Kind::Dir(below) => paths(below, &path, out),
-            Kind::File { offset, len } => out.push((path, *offset, *len)),
-            Kind::Other => {}
+            NodeKind::Dir(below) => paths(below, &path, out),
+            NodeKind::File { offset, len } => out.push((path, *offset, *len)),
+            NodeKind::Other => {}
         }
     }
 }

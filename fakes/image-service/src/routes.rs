@@ -23,9 +23,9 @@ pub enum Credentials {
     None,
 }
 
-/// Which image.
+/// The version and architecture of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Which {
+pub struct OsVersion {
     /// Version of the image or of OpenShift.
     pub version: String,
     /// CPU architecture.
@@ -45,13 +45,13 @@ pub enum Artifact {
 
 /// What a request asks the image service for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ImageRequest {
     /// The discovery image of an infra-env.
     Iso {
         /// Infra-env; as the path or the token has it, checked by the service.
         id: String,
         /// Image.
-        which: Which,
+        which: OsVersion,
         /// Full, minimal, disconnected.
         kind: ImageType,
         /// Who asks.
@@ -62,7 +62,7 @@ pub enum Wanted {
         /// Infra-env.
         id: String,
         /// Image.
-        which: Which,
+        which: OsVersion,
         /// `s390x-initrd-addrsize` instead of the RAM disk.
         only_size: bool,
         /// Who asks.
@@ -70,10 +70,10 @@ pub enum Wanted {
     },
     /// A boot artifact.
     Artifact {
-        /// Which.
+        /// Of which image.
         artifact: Artifact,
         /// Image.
-        which: Which,
+        which: OsVersion,
     },
     /// Does the program live?
     Live,
@@ -93,7 +93,7 @@ fn refuse<T>(status: u16, why: impl Into<String>) -> Result<T, Refused> {
 }
 
 /// A request on its way: what it asks for, and the name of its path for counting (without ids and tokens).
-pub type Routed = (&'static str, Result<Wanted, Refused>);
+pub type Routed = (&'static str, Result<ImageRequest, Refused>);
 
 /// What a request asks for. `None`: the path is none of the image service.
 pub fn route(request: &Request) -> Option<Routed> {
@@ -104,7 +104,7 @@ pub fn route(request: &Request) -> Option<Routed> {
     let not_found = || refuse(404, "404 page not found");
     let (first, rest) = parts.split_first()?;
     Some(match (*first, rest) {
-        ("live", []) => ("/live", Ok(Wanted::Live)),
+        ("live", []) => ("/live", Ok(ImageRequest::Live)),
         ("byid", [id, version, arch, file]) => {
             let wanted = if is_id(id) { short(id, version, arch, file, query.or_header(request)) } else { not_found() };
             ("/byid/{id}/{version}/{arch}/{file}", wanted)
@@ -142,37 +142,37 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && Uuid::parse_str(text).is_ok() && !text.bytes().any(|b| b.is_ascii_uppercase())
 }
 
-fn short(id: &str, version: &str, arch: &str, file: &str, credentials: Credentials) -> Result<Wanted, Refused> {
+fn short(id: &str, version: &str, arch: &str, file: &str, credentials: Credentials) -> Result<ImageRequest, Refused> {
     let kind = match file {
         "full.iso" => ImageType::FullIso,
         "minimal.iso" => ImageType::MinimalIso,
         "disconnected.iso" => ImageType::DisconnectedIso,
         _ => return refuse(404, format!("unrecognized file name {file}")),
     };
-    let which = Which { version: version.to_owned(), arch: arch.to_owned() };
-    Ok(Wanted::Iso { id: id.to_owned(), which, kind, credentials })
+    let which = OsVersion { version: version.to_owned(), arch: arch.to_owned() };
+    Ok(ImageRequest::Iso { id: id.to_owned(), which, kind, credentials })
 }
 
-fn long(id: &str, query: &Query, request: &Request) -> Result<Wanted, Refused> {
+fn long(id: &str, query: &Query, request: &Request) -> Result<ImageRequest, Refused> {
     let Some(version) = query.get("version") else { return refuse(400, "'version' parameter required") };
     let Some(kind) = query.get("type") else { return refuse(400, "'type' parameter required") };
     let Ok(kind) = kind.parse::<ImageType>() else {
         return refuse(400, format!("invalid value '{kind}' for parameter 'type'"));
     };
-    let which = Which { version: version.to_owned(), arch: query.get("arch").unwrap_or(DEFAULT_ARCH).to_owned() };
-    Ok(Wanted::Iso { id: id.to_owned(), which, kind, credentials: query.or_header(request) })
+    let which = OsVersion { version: version.to_owned(), arch: query.get("arch").unwrap_or(DEFAULT_ARCH).to_owned() };
+    Ok(ImageRequest::Iso { id: id.to_owned(), which, kind, credentials: query.or_header(request) })
 }
 
-fn initrd(id: &str, query: &Query, request: &Request, only_size: bool) -> Result<Wanted, Refused> {
+fn initrd(id: &str, query: &Query, request: &Request, only_size: bool) -> Result<ImageRequest, Refused> {
     let Some(version) = query.get("version") else {
         return refuse(400, "'version' parameter required for initrd download");
     };
     let arch = if only_size { "s390x" } else { query.get("arch").unwrap_or(DEFAULT_ARCH) };
-    let which = Which { version: version.to_owned(), arch: arch.to_owned() };
-    Ok(Wanted::Initrd { id: id.to_owned(), which, only_size, credentials: query.or_header(request) })
+    let which = OsVersion { version: version.to_owned(), arch: arch.to_owned() };
+    Ok(ImageRequest::Initrd { id: id.to_owned(), which, only_size, credentials: query.or_header(request) })
 }
 
-fn artifact(method: Method, rest: &[&str], query: &Query) -> Result<Wanted, Refused> {
+fn artifact(method: Method, rest: &[&str], query: &Query) -> Result<ImageRequest, Refused> {
     if !matches!(method, Method::Get | Method::Head) {
         return refuse(405, "");
     }
@@ -193,7 +193,7 @@ fn artifact(method: Method, rest: &[&str], query: &Query) -> Result<Wanted, Refu
             return refuse(404, format!("Failed to parse artifact: malformed download path: /boot-artifacts/{path}"));
         }
     };
-    Ok(Wanted::Artifact { artifact, which: Which { version: version.to_owned(), arch: arch.to_owned() } })
+    Ok(ImageRequest::Artifact { artifact, which: OsVersion { version: version.to_owned(), arch: arch.to_owned() } })
 }
 
 /// The infra-env that a token is for. Nothing is verified: the service does, when it is asked with the token.
@@ -296,13 +296,13 @@ mod tests {
         format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(payload))
     }
 
-    fn wanted(path: &str) -> Result<Wanted, (u16, String)> {
+    fn wanted(path: &str) -> Result<ImageRequest, (u16, String)> {
         route(&Request::new(Method::Get, path)).unwrap().1.map_err(|r| (r.status, r.why))
     }
 
-    fn iso(kind: ImageType, arch: &str, credentials: Credentials) -> Wanted {
-        let which = Which { version: "4.16".into(), arch: arch.into() };
-        Wanted::Iso { id: ID.into(), which, kind, credentials }
+    fn iso(kind: ImageType, arch: &str, credentials: Credentials) -> ImageRequest {
+        let which = OsVersion { version: "4.16".into(), arch: arch.into() };
+        ImageRequest::Iso { id: ID.into(), which, kind, credentials }
     }
 
     #[rstest]
@@ -310,7 +310,7 @@ mod tests {
     #[case(&format!("/byid/{ID}/4.16/aarch64/minimal.iso?api_key=k"), iso(ImageType::MinimalIso, "aarch64", Credentials::ApiKey("k".into())))]
     #[case(&format!("/images/{ID}?version=4.16&type=disconnected-iso"), iso(ImageType::DisconnectedIso, "x86_64", Credentials::None))]
     #[case(&format!("/images/{ID}?version=4.16&type=full-iso&arch=s390x&image_token=t%2B"), iso(ImageType::FullIso, "s390x", Credentials::ImageToken("t+".into())))]
-    fn images(#[case] path: &str, #[case] expected: Wanted) {
+    fn images(#[case] path: &str, #[case] expected: ImageRequest) {
         assert_eq!(wanted(path), Ok(expected));
     }
 

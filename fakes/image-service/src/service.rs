@@ -15,7 +15,7 @@ use crate::cpio;
 use crate::http::{Content, Reply, parse_date, serve};
 use crate::layout::{BaseFile, Laid, Layout, ReadAt as _};
 use crate::minimal::{MinimalError, ROOTFS, minimal, rootfs_url};
-use crate::routes::{Artifact, Credentials, Wanted, Which};
+use crate::routes::{Artifact, Credentials, ImageRequest, OsVersion};
 
 const INITRD: &str = "images/pxeboot/initrd.img";
 const KERNEL: &str = "images/pxeboot/vmlinuz";
@@ -65,21 +65,21 @@ impl std::fmt::Debug for ImageService {
 
 /// An answer, and the file that its body is read from.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ImageResponse {
     /// Status, headers, what is where.
     pub reply: Reply,
     /// The base file, when the body has parts of one.
     pub base: Option<Arc<BaseFile>>,
 }
 
-impl From<Reply> for Answer {
+impl From<Reply> for ImageResponse {
     fn from(reply: Reply) -> Self {
         Self { reply, base: None }
     }
 }
 
 /// The service that knows the infra-envs.
-pub trait Service: Sync {
+pub trait AssistedService: Sync {
     /// Carries a request to it.
     fn ask(&self, request: Request) -> impl Future<Output = Response> + Send;
 }
@@ -103,7 +103,7 @@ impl ImageService {
                 tracing::warn!(image = path, "{warning}");
             }
             let minimal = match image.kind {
-                OsImageKind::Disconnected => Err("a disconnected image has no minimal one".to_owned()),
+                OsImageKind::Disconnected => Err("a disconnected image has no minimal form".to_owned()),
                 OsImageKind::Full => load_minimal(&full, &file, image, base_url),
             };
             if let Err(why) = &minimal {
@@ -115,29 +115,36 @@ impl ImageService {
     }
 
     /// Answers a request that [`crate::routes::route`] understood.
-    pub async fn answer(&self, request: &Request, wanted: Wanted, service: &impl Service) -> Answer {
+    pub async fn answer(
+        &self,
+        request: &Request,
+        wanted: ImageRequest,
+        service: &impl AssistedService,
+    ) -> ImageResponse {
         let made = match wanted {
-            Wanted::Iso { id, which, kind, credentials } => self.iso(&id, &which, kind, &credentials, service).await,
-            Wanted::Initrd { id, which, only_size, credentials } => {
+            ImageRequest::Iso { id, which, kind, credentials } => {
+                self.iso(&id, &which, kind, &credentials, service).await
+            }
+            ImageRequest::Initrd { id, which, only_size, credentials } => {
                 self.initrd(&id, &which, only_size, &credentials, service).await
             }
-            Wanted::Artifact { artifact, which } => self.artifact(artifact, &which),
-            Wanted::Live => return Reply::empty(200).into(),
+            ImageRequest::Artifact { artifact, which } => self.artifact(artifact, &which),
+            ImageRequest::Live => return Reply::empty(200).into(),
         };
         match made {
             Ok((content, base)) => {
                 // Keys of a new hasher are random: nobody can have put them into an image.
                 let [a, b] = [(), ()].map(|()| RandomState::new().build_hasher().finish());
                 let boundary = format!("vlab{a:016x}{b:016x}");
-                Answer { reply: serve(request, &content, &boundary), base: Some(base) }
+                ImageResponse { reply: serve(request, &content, &boundary), base: Some(base) }
             }
             Err((status, why)) => Reply::text(status, &why).into(),
         }
     }
 
     /// The base image for a version and of a kind.
-    fn choose(&self, which: &Which, kind: OsImageKind, unknown: u16) -> Result<&Loaded, Refusal> {
-        let Which { version, arch } = which;
+    fn choose(&self, which: &OsVersion, kind: OsImageKind, unknown: u16) -> Result<&Loaded, Refusal> {
+        let OsVersion { version, arch } = which;
         if self.images.is_empty() {
             let why = "no OS image is configured: start the service with `--os-image iso=FILE`, or set OS_IMAGES";
             return Err((unknown, why.to_owned()));
@@ -160,10 +167,10 @@ impl ImageService {
     async fn iso(
         &self,
         id: &str,
-        which: &Which,
+        which: &OsVersion,
         kind: ImageType,
         credentials: &Credentials,
-        service: &impl Service,
+        service: &impl AssistedService,
     ) -> Result<(Content, Arc<BaseFile>), Refusal> {
         let wanted = match kind {
             ImageType::DisconnectedIso => OsImageKind::Disconnected,
@@ -205,10 +212,10 @@ impl ImageService {
     async fn initrd(
         &self,
         id: &str,
-        which: &Which,
+        which: &OsVersion,
         only_size: bool,
         credentials: &Credentials,
-        service: &impl Service,
+        service: &impl AssistedService,
     ) -> Result<(Content, Arc<BaseFile>), Refusal> {
         let loaded = self.choose(which, OsImageKind::Full, 400)?;
         let asker = Asker { id, credentials, service };
@@ -232,7 +239,7 @@ impl ImageService {
         Ok((Content { layout, file_name, modified }, loaded.file.clone()))
     }
 
-    fn artifact(&self, artifact: Artifact, which: &Which) -> Result<(Content, Arc<BaseFile>), Refusal> {
+    fn artifact(&self, artifact: Artifact, which: &OsVersion) -> Result<(Content, Arc<BaseFile>), Refusal> {
         let loaded = self.choose(which, OsImageKind::Full, 400).map_err(|(status, why)| match status {
             400 => (status, format!("Failed to parse query parameters: {why}")),
             _ => (status, why),
@@ -277,7 +284,7 @@ struct Asker<'a, S> {
     service: &'a S,
 }
 
-impl<S: Service> Asker<'_, S> {
+impl<S: AssistedService> Asker<'_, S> {
     async fn get(&self, below: &str) -> Result<Response, Refusal> {
         let mut path = format!("/api/assisted-install/v2/infra-envs/{}{below}", crate::routes::encode(self.id));
         if let Credentials::ApiKey(key) = self.credentials {

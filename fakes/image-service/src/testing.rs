@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::layout::{Layout, ReadAt};
-use crate::write::{BootFile, Entry, Tree, What, compose};
+use crate::write::{BootFile, EntryContent, Tree, TreeEntry, compose};
 
 /// What to put into the image. The default is complete.
 #[derive(Clone, Debug)]
@@ -96,18 +96,18 @@ impl Live {
             let mut entries = &mut root;
             let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
             for part in folders.split('/').filter(|p| !p.is_empty()) {
-                let at = entries.iter().position(|e: &Entry| e.name == part).unwrap_or_else(|| {
+                let at = entries.iter().position(|e: &TreeEntry| e.name == part).unwrap_or_else(|| {
                     let id = part.to_uppercase().into_bytes();
-                    entries.push(Entry { id, name: part.to_owned(), date, what: What::Dir(Vec::new()) });
+                    entries.push(TreeEntry { id, name: part.to_owned(), date, what: EntryContent::Dir(Vec::new()) });
                     entries.len() - 1
                 });
-                let What::Dir(below) = &mut entries[at].what else { panic!("{part} is a file") };
+                let EntryContent::Dir(below) = &mut entries[at].what else { panic!("{part} is a file") };
                 entries = below;
             }
             let mut content = Layout::default();
             content.push_bytes(bytes);
             let id = format!("{};1", crate::iso::eight_three(name)).into_bytes();
-            entries.push(Entry { id, name: name.to_owned(), date, what: What::File(content) });
+            entries.push(TreeEntry { id, name: name.to_owned(), date, what: EntryContent::File(content) });
         }
         let mut descriptor = vec![b' '; 2048];
         descriptor[..8].copy_from_slice(b"\x01CD001\x01\0");

@@ -9,20 +9,20 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use crate::base::{BaseImage, Fill};
-use crate::iso::{Iso, Kind, Node};
+use crate::iso::{Iso, IsoNode, NodeKind};
 use crate::layout::{Laid, Layout, ReadAt};
 use crate::minimal::{minimal, rootfs_url};
 use crate::testing::{KARGS, Live, all, noise};
 
 const URL: &str = "http://127.0.0.1:8090/boot-artifacts/rootfs?arch=x86_64&version=4.16";
 
-fn files(nodes: &[Node], above: &str, image: &impl ReadAt, out: &mut Vec<(String, Vec<u8>)>) {
+fn files(nodes: &[IsoNode], above: &str, image: &impl ReadAt, out: &mut Vec<(String, Vec<u8>)>) {
     for node in nodes {
         let path = format!("{above}{}", node.name);
         match &node.kind {
-            Kind::Dir(below) => files(below, &format!("{path}/"), image, out),
-            Kind::File { offset, len } => out.push((path, image.bytes_at(*offset, *len as usize).unwrap())),
-            Kind::Other => panic!("{path} is something else"),
+            NodeKind::Dir(below) => files(below, &format!("{path}/"), image, out),
+            NodeKind::File { offset, len } => out.push((path, image.bytes_at(*offset, *len as usize).unwrap())),
+            NodeKind::Other => panic!("{path} is something else"),
         }
     }
 }
@@ -83,7 +83,7 @@ fn what_was_written_is_read() {
     assert_eq!(iso.find("coreos/kargs.json").unwrap().id, b"KARGS.JSO;1");
     assert_eq!(iso.find("coreos/kargs.json"), iso.find_plain("coreos/kargs.json"));
     assert_eq!(iso.find("COREOS/KARGS.JSO"), None);
-    assert!(matches!(iso.find("/images/pxeboot").unwrap().kind, Kind::Dir(_)));
+    assert!(matches!(iso.find("/images/pxeboot").unwrap().kind, NodeKind::Dir(_)));
     let changes = ["isolinux/boot.cat", "isolinux/isolinux.bin"];
     let mut expected: Vec<_> = live.files().into_iter().map(|(p, b)| (p.to_owned(), b)).collect();
     expected.sort();

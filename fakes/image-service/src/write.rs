@@ -20,7 +20,7 @@ const ER_TEXT: &[u8] = b"THE ROCK RIDGE INTERCHANGE PROTOCOL PROVIDES SUPPORT FO
 
 /// Why an image cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub(crate) enum WriteError {
     /// The base image.
     #[error("the base image cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -31,52 +31,52 @@ pub enum WriteError {
 
 /// A file or folder to write.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct TreeEntry {
     /// Plain identifier, for example `KARGS.JSO;1`.
-    pub id: Vec<u8>,
+    pub(crate) id: Vec<u8>,
     /// Rock Ridge name.
-    pub name: String,
+    pub(crate) name: String,
     /// Date of the record.
-    pub date: [u8; 7],
+    pub(crate) date: [u8; 7],
     /// What it is.
-    pub what: What,
+    pub(crate) what: EntryContent,
 }
 
-/// Contents of an [`Entry`].
+/// Contents of a [`TreeEntry`].
 #[derive(Clone, Debug)]
-pub enum What {
+pub(crate) enum EntryContent {
     /// A folder.
-    Dir(Vec<Entry>),
+    Dir(Vec<TreeEntry>),
     /// A file.
     File(Layout),
 }
 
 /// A boot image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BootFile {
+pub(crate) struct BootFile {
     /// Path of the file, by Rock Ridge names.
-    pub path: String,
+    pub(crate) path: String,
     /// 0: BIOS, 0xEF: EFI.
-    pub platform: u8,
+    pub(crate) platform: u8,
     /// Sectors of 512 bytes to load.
-    pub sectors: u16,
+    pub(crate) sectors: u16,
     /// Sector at which the base image has it: tables in the boot image name it.
-    pub old_lba: u32,
+    pub(crate) old_lba: u32,
 }
 
 /// Everything about an image.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub(crate) struct Tree {
     /// The base image's primary volume descriptor: label, names and dates are taken from it.
-    pub descriptor: Vec<u8>,
+    pub(crate) descriptor: Vec<u8>,
     /// Date of the root.
-    pub date: [u8; 7],
+    pub(crate) date: [u8; 7],
     /// The root's files and folders.
-    pub root: Vec<Entry>,
+    pub(crate) root: Vec<TreeEntry>,
     /// Boot images; empty: the image does not boot.
-    pub boot: Vec<BootFile>,
+    pub(crate) boot: Vec<BootFile>,
     /// Path of the file that is the boot catalogue, when it is a file.
-    pub catalog: Option<String>,
+    pub(crate) catalog: Option<String>,
 }
 
 /// A folder with its place.
@@ -191,11 +191,11 @@ fn flatten(tree: Tree) -> (Vec<Folder>, Vec<Placed>) {
             for entry in entries {
                 let path = format!("{path}/{}", entry.name);
                 let to = match entry.what {
-                    What::File(content) => {
+                    EntryContent::File(content) => {
                         files.push(Placed { path, content, lba: 0 });
                         Target::File(files.len() - 1)
                     }
-                    What::Dir(entries) => {
+                    EntryContent::Dir(entries) => {
                         let (id, date) = (entry.id.clone(), entry.date);
                         folders.push(Folder { parent: folder, id, date, rows: Vec::new(), lba: 0, sectors: 0 });
                         next.push((folders.len() - 1, path, entries));
@@ -317,7 +317,7 @@ fn relocate(base: &Arc<impl ReadAt>, file: &Placed, old_lba: u32) -> Result<Opti
 ///
 /// # Errors
 /// [`WriteError`].
-pub fn compose(base: &Arc<impl ReadAt>, tree: Tree) -> Result<Layout, WriteError> {
+pub(crate) fn compose(base: &Arc<impl ReadAt>, tree: Tree) -> Result<Layout, WriteError> {
     let (descriptor, boot, catalog_path) = (tree.descriptor.clone(), tree.boot.clone(), tree.catalog.clone());
     let (mut folders, mut files) = flatten(tree);
     if folders.len() > usize::from(u16::MAX) || boot.len() > 16 {

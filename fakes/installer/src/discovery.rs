@@ -3,7 +3,7 @@
 use vlab_api::types::{ImageType, InfraEnv};
 
 use crate::ignition::{Builder, data_url_percent, merge_override};
-use crate::networks::{self, Maker};
+use crate::networks::{self, ConnectionMaker};
 use crate::{ArtifactError, HOME};
 
 /// What [`discovery_ignition`] needs.
@@ -201,7 +201,7 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
         );
     }
     if let Some(stored) = static_networks {
-        let maker = Maker::of(infra_env.openshift_version.as_deref(), input.first_nmstate_version);
+        let maker = ConnectionMaker::of(infra_env.openshift_version.as_deref(), input.first_nmstate_version);
         ignition = ignition.unit("pre-network-manager-config.service", true, maker.unit());
         for (path, script) in maker.scripts() {
             ignition = ignition.file(path, 0o755, script);

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use vlab_api::types::{HostRole, Inventory, PlatformType};
 
-use crate::{ArtifactError, ArtifactInput, Facts};
+use crate::{ArtifactError, ArtifactInput, ClusterFacts};
 
 /// Renders the install config, the user's overrides merged in.
-pub(crate) fn render(input: &ArtifactInput<'_>, facts: &Facts<'_>) -> Result<Value, ArtifactError> {
+pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Result<Value, ArtifactError> {
     let cluster = input.cluster;
     let count = |role: HostRole| input.hosts.iter().filter(|h| h.role == role).count();
     let architecture = match cluster.cpu_architecture.as_deref() {
@@ -85,7 +85,7 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &Facts<'_>) -> Result<Val
     Ok(config)
 }
 
-fn platform_of(platform: PlatformType, input: &ArtifactInput<'_>, facts: &Facts<'_>) -> Value {
+fn platform_of(platform: PlatformType, input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Value {
     match platform {
         PlatformType::Baremetal => {
             let hosts: Vec<Value> = input

@@ -96,9 +96,9 @@ pub fn openshift_cluster_id(seed: &[u8; 32]) -> Uuid {
 /// The cluster's authority and what it signed.
 struct Tls {
     root: keys::Authority,
-    machine_config_server: keys::Pair,
-    api_server: keys::Pair,
-    admin: keys::Pair,
+    machine_config_server: keys::PemPair,
+    api_server: keys::PemPair,
+    admin: keys::PemPair,
 }
 
 impl Tls {

@@ -56,7 +56,7 @@ pub(crate) fn derive_text(seed: &[u8; 32], purpose: &str, alphabet: &[u8], lengt
 
 /// A certificate and its key, in PEM.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct PemPair {
     pub(crate) cert: String,
     pub(crate) key: String,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Authority {
     seed: [u8; 32],
     now: Timestamp,
     issuer: Issuer<'static, KeyPair>,
-    pub(crate) pair: Pair,
+    pub(crate) pair: PemPair,
 }
 
 /// What a certificate that the authority signs is for.
@@ -86,11 +86,11 @@ impl Authority {
             vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::OrganizationalUnitName, "openshift");
         let cert: Certificate = params.self_signed(&key).map_err(signing)?;
-        let pair = Pair { cert: unix_lines(&cert.pem()), key: unix_lines(&key.serialize_pem()) };
+        let pair = PemPair { cert: unix_lines(&cert.pem()), key: unix_lines(&key.serialize_pem()) };
         Ok(Self { seed: *seed, now, issuer: Issuer::new(params, key), pair })
     }
 
-    pub(crate) fn issue(&self, common_name: &str, usage: &Usage<'_>) -> Result<Pair, ArtifactError> {
+    pub(crate) fn issue(&self, common_name: &str, usage: &Usage<'_>) -> Result<PemPair, ArtifactError> {
         let key = key_pair(&self.seed, common_name)?;
         let mut params = params(&self.seed, self.now, common_name);
         params.use_authority_key_identifier_extension = true;
@@ -111,7 +111,7 @@ impl Authority {
             }
         }
         let cert = params.signed_by(&key, &self.issuer).map_err(signing)?;
-        Ok(Pair { cert: unix_lines(&cert.pem()), key: unix_lines(&key.serialize_pem()) })
+        Ok(PemPair { cert: unix_lines(&cert.pem()), key: unix_lines(&key.serialize_pem()) })
     }
 }
 

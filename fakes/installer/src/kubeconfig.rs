@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 
 use crate::ArtifactError;
-use crate::keys::Pair;
+use crate::keys::PemPair;
 
 /// A kubeconfig with one cluster, one context and one user, in YAML.
-pub(crate) fn admin(cluster: &str, server: &str, ca: &str, client: &Pair) -> Result<Vec<u8>, ArtifactError> {
+pub(crate) fn admin(cluster: &str, server: &str, ca: &str, client: &PemPair) -> Result<Vec<u8>, ArtifactError> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",

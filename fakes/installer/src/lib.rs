@@ -120,7 +120,7 @@ pub enum ArtifactError {
 }
 
 /// What several files need, checked once.
-struct Facts<'a> {
+struct ClusterFacts<'a> {
     name: &'a str,
     base_domain: &'a str,
     single_node: bool,
@@ -128,7 +128,7 @@ struct Facts<'a> {
     ingress_vips: Vec<String>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> ClusterFacts<'a> {
     fn new(input: &ArtifactInput<'a>) -> Result<Self, ArtifactError> {
         let cluster = input.cluster;
         let need = |value: &'a Option<String>, missing: &'static str| {
@@ -172,7 +172,7 @@ fn spread_over_the_control_plane(manifests: &mut [Artifact]) -> Result<(), Artif
 /// # Errors
 /// [`ArtifactError`]
 pub fn generate(input: &ArtifactInput<'_>) -> Result<Vec<Artifact>, ArtifactError> {
-    let facts = Facts::new(input)?;
+    let facts = ClusterFacts::new(input)?;
     let install_config = serde_yaml::to_string(&install_config::render(input, &facts)?)
         .map_err(|e| ArtifactError::InstallConfigOverrides(e.to_string()))?;
     let version = input.cluster.openshift_version.as_deref().unwrap_or_default();

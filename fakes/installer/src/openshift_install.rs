@@ -58,14 +58,14 @@ pub enum InstallError {
 }
 
 #[derive(Deserialize, Serialize)]
-struct State {
+struct InstallState {
     install_config: String,
     release_image: String,
     seed: [u8; 32],
     created: Timestamp,
 }
 
-impl State {
+impl InstallState {
     fn installer(&self) -> Result<Installer, ArtifactError> {
         Installer::read(&self.install_config, version_of(&self.release_image), self.seed, self.created)
     }
@@ -90,7 +90,7 @@ pub fn create(asset: Asset, folder: &Path, release_image: &str, seed: u64, now: 
         Asset::Manifests => {
             let path = folder.join(INSTALL_CONFIG);
             let install_config = fs::read_to_string(&path).map_err(|error| InstallError::File { path, error })?;
-            let state = State {
+            let state = InstallState {
                 seed: seed_of(seed, &install_config),
                 install_config,
                 release_image: release_image.to_owned(),
@@ -111,7 +111,8 @@ pub fn create(asset: Asset, folder: &Path, release_image: &str, seed: u64, now: 
         Asset::IgnitionConfigs | Asset::SingleNodeIgnitionConfig => {
             let path = folder.join(STATE);
             let bytes = fs::read(&path).map_err(|error| InstallError::File { path: path.clone(), error })?;
-            let state: State = serde_json::from_slice(&bytes).map_err(|error| InstallError::State { path, error })?;
+            let state: InstallState =
+                serde_json::from_slice(&bytes).map_err(|error| InstallError::State { path, error })?;
             let installer = state.installer()?;
             match (asset, installer.single_node()) {
                 (Asset::SingleNodeIgnitionConfig, false) => {

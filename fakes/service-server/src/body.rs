@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use vlab_image_service::layout::{BaseFile, Layout};
-use vlab_image_service::service::Answer;
+use vlab_image_service::service::ImageResponse;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 * 1024;
@@ -32,8 +32,8 @@ pub(crate) struct ImageBody {
 
 impl ImageBody {
     /// The body of an answer; `permit` is held until it is sent.
-    pub(crate) fn new(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Self {
-        let Answer { reply, base } = answer;
+    pub(crate) fn new(answer: ImageResponse, permit: Option<OwnedSemaphorePermit>) -> Self {
+        let ImageResponse { reply, base } = answer;
         Self { layout: Arc::new(reply.body), base, at: 0, reading: None, permit }
     }
 

@@ -27,10 +27,10 @@ use vlab_api::http::{Method, Request, Response};
 use crate::Limits;
 use crate::body::ImageBody;
 use crate::engine::{Asked, Job, error};
-use crate::images::{ImageAnswer, Images};
+use crate::images::{Images, PermittedResponse};
 use crate::metrics::Metrics;
 use vlab_image_service::routes;
-use vlab_image_service::service::Service;
+use vlab_image_service::service::AssistedService;
 
 /// How long the engine may take to say how it is.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub(crate) struct Context {
     pub(crate) cut: CancellationToken,
 }
 
-impl Service for Context {
+impl AssistedService for Context {
     /// Lets the engine answer.
     async fn ask(&self, request: Request) -> Response {
         let (reply, response) = oneshot::channel();
@@ -280,7 +280,7 @@ async fn health(context: &Context) -> Response {
     match asked.await {
         Ok(Ok(())) => Response::empty(200),
         Ok(Err(reason)) => error(500, reason),
-        Err(_) => error(500, format!("the service did not say how it is within {HEALTH_TIMEOUT:?}")),
+        Err(_) => error(500, format!("the service did not report its health within {HEALTH_TIMEOUT:?}")),
     }
 }
 
@@ -324,8 +324,8 @@ pub(crate) fn to_hyper(response: Response) -> hyper::Response<OutBody> {
     with_head(body, response.status, response.headers)
 }
 
-pub(crate) fn image_to_hyper(method: Method, image: ImageAnswer) -> hyper::Response<OutBody> {
-    let ImageAnswer { mut answer, permit } = image;
+pub(crate) fn image_to_hyper(method: Method, image: PermittedResponse) -> hyper::Response<OutBody> {
+    let PermittedResponse { mut answer, permit } = image;
     let (status, headers) = (answer.reply.status, std::mem::take(&mut answer.reply.headers));
     let len = answer.reply.body.len();
     if method == Method::Head {

@@ -21,8 +21,8 @@ use vlab_client::{Endpoint, HttpConnection};
 use crate::connection::{OutBody, image_to_hyper, plain, to_hyper};
 use crate::engine::error;
 use vlab_image_service::http::Reply;
-use vlab_image_service::routes::{Refused, Wanted, route};
-use vlab_image_service::service::{Answer, ImageService, Service};
+use vlab_image_service::routes::{ImageRequest, Refused, route};
+use vlab_image_service::service::{AssistedService, ImageResponse, ImageService};
 
 /// How long the service may take to say what it knows about an infra-env.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,13 +36,13 @@ pub(crate) struct Images {
 }
 
 /// An answer that is ready to be sent.
-pub(crate) struct ImageAnswer {
-    pub(crate) answer: Answer,
+pub(crate) struct PermittedResponse {
+    pub(crate) answer: ImageResponse,
     /// Held until the body is sent.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-impl From<Reply> for ImageAnswer {
+impl From<Reply> for PermittedResponse {
     fn from(reply: Reply) -> Self {
         Self { answer: reply.into(), permit: None }
     }
@@ -57,18 +57,18 @@ impl Images {
     pub(crate) async fn answer(
         &self,
         request: &Request,
-        wanted: Result<Wanted, Refused>,
-        service: &impl Service,
-    ) -> ImageAnswer {
+        wanted: Result<ImageRequest, Refused>,
+        service: &impl AssistedService,
+    ) -> PermittedResponse {
         match wanted {
-            Ok(Wanted::Live) => Reply::empty(200).into(),
+            Ok(ImageRequest::Live) => Reply::empty(200).into(),
             Ok(wanted) => {
                 // The semaphore is never closed.
                 let permit = self.permits.clone().acquire_owned().await.ok();
                 let answer = self.service.answer(request, wanted, service).await;
                 // A refusal is short.
                 let permit = permit.filter(|_| answer.base.is_some());
-                ImageAnswer { answer, permit }
+                PermittedResponse { answer, permit }
             }
             Err(refused) if refused.why.is_empty() => Reply::empty(refused.status).into(),
             Err(refused) => Reply::text(refused.status, &refused.why).into(),
@@ -82,12 +82,12 @@ struct Beside {
     service: Endpoint,
 }
 
-impl Service for Beside {
+impl AssistedService for Beside {
     async fn ask(&self, request: Request) -> Response {
         // Three short questions for an image: connections that are kept would only have to be watched.
         let mut connection = HttpConnection::new(self.service.clone());
         let answered = connection.send(&request, PATIENCE).await;
-        answered.unwrap_or_else(|why| error(502, format!("the service cannot be asked: {why}")))
+        answered.unwrap_or_else(|why| error(502, format!("cannot reach the service: {why}")))
     }
 }
 
@@ -138,6 +138,6 @@ async fn answer(beside: &Beside, request: hyper::Request<Incoming>) -> hyper::Re
     let request = plain(&head, Vec::new());
     match route(&request) {
         Some((_, wanted)) => image_to_hyper(request.method, beside.images.answer(&request, wanted, beside).await),
-        None => to_hyper(error(404, format!("{} is no path of the image service", request.split_path().0))),
+        None => to_hyper(error(404, format!("the image service has no path {}", request.split_path().0))),
     }
 }

@@ -82,10 +82,11 @@ fn database(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
 pub async fn run_under_real_environment() -> Result<(), String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let number = |name: &str, default: u64| match variable(name) {
-        Some(text) => text.parse().map_err(|_| format!("{name}: {text:?} is no number")),
+        Some(text) => text.parse().map_err(|_| format!("{name}: {text:?} is not a number")),
         None => Ok(default),
     };
-    let port = u16::try_from(number("HTTP_LISTEN_PORT", 8090)?).map_err(|_| "HTTP_LISTEN_PORT: no port".to_owned())?;
+    let port = u16::try_from(number("HTTP_LISTEN_PORT", 8090)?)
+        .map_err(|_| "HTTP_LISTEN_PORT: not a port number".to_owned())?;
     let core = CoreConfig {
         settings: settings_of_environment().map_err(|error| format!("settings in the environment: {error}"))?,
         seed: number("VLAB_SEED", 0)?,

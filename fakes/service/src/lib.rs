@@ -37,7 +37,7 @@ use vlab_model::settings::Settings;
 
 pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
 
-use self::state::State;
+use self::state::ServiceState;
 
 /// What a core must know besides its state.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
-    state: State,
+    state: ServiceState,
     /// Was the core told the time yet?
     begun: bool,
     last_host_tick: Timestamp,
@@ -101,7 +101,7 @@ fn floor_ms(now: Timestamp) -> Timestamp {
 impl Core {
     /// A service over what was stored. An empty snapshot is a new service.
     pub fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
-        let state = State::new(config.seed, snapshot);
+        let state = ServiceState::new(config.seed, snapshot);
         Self {
             config,
             state,

@@ -81,7 +81,7 @@ impl Core {
     }
 
     fn generate(&self, now: Timestamp, id: Uuid, hosts: &[Arc<HostRow>]) -> Result<Vec<(String, Vec<u8>)>, String> {
-        let row = self.state.cluster(id).ok_or("the cluster vanished")?;
+        let row = self.state.cluster(id).ok_or("the cluster no longer exists")?;
         let names: Vec<String> =
             hosts.iter().map(|h| h.view.hostname().map_or_else(|| h.host().id.to_string(), str::to_owned)).collect();
         let inputs: Vec<HostInput<'_>> = hosts

@@ -1,5 +1,5 @@
 //! The tables in memory, and the one place through which they change. Every change leaves its pre-image here (for
-//! [`State::rollback`]) and becomes a [`Write`]; it also says whose turn it is with the monitors.
+//! [`ServiceState::rollback`]) and becomes a [`Write`]; it also says whose turn it is with the monitors.
 //!
 //! Everything is in whole milliseconds, because that is what survives the stored JSON: the core rounds `now` down on the way
 //! in, and due times up on the way out. So a restart from the stored rows sees exactly what the running service saw.
@@ -94,7 +94,7 @@ enum Touched {
 
 /// The tables.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ServiceState {
     clusters: BTreeMap<Uuid, Arc<ClusterRow>>,
     infra_envs: BTreeMap<Uuid, Arc<InfraEnvRow>>,
     hosts: BTreeMap<HostKey, Arc<HostRow>>,
@@ -124,7 +124,7 @@ pub(crate) struct State {
     pub(crate) clock: Timestamp,
 }
 
-impl State {
+impl ServiceState {
     pub(crate) fn new(seed: u64, snapshot: Snapshot) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         // A restarted service must not deal the same ids again.

@@ -57,7 +57,7 @@ mod tests {
         };
         let refused = with(HostKind::Vm).unwrap_err();
         assert!(
-            refused.starts_with("infra_env.iso: ") && refused.contains("rhcos.iso is no ISO 9660 image"),
+            refused.starts_with("infra_env.iso: ") && refused.contains("rhcos.iso is not an ISO 9660 image"),
             "{refused}"
         );
         assert_eq!(with(HostKind::Simulated), Ok(()));

@@ -30,24 +30,28 @@ pub const UNIT_LINK: &str = "/etc/systemd/system/initrd.target.wants/pre-network
 
 /// Who makes NetworkManager's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maker {
+pub enum ConnectionMaker {
     /// The service: hosts get connections.
     Service,
     /// The host's own nmstate: hosts get policies.
     Host,
 }
 
-impl Maker {
+impl ConnectionMaker {
     /// Of hosts that are to run that version of OpenShift; without a version the service makes them.
     pub fn of(openshift_version: Option<&str>, first_on_host: &str) -> Self {
-        if host_makes_connections(openshift_version, first_on_host) { Maker::Host } else { Maker::Service }
+        if host_makes_connections(openshift_version, first_on_host) {
+            ConnectionMaker::Host
+        } else {
+            ConnectionMaker::Service
+        }
     }
 
     /// Scripts to put on the host, with their paths; the first one is run by the unit.
     pub fn scripts(self) -> [(&'static str, &'static str); 2] {
         let first = match self {
-            Maker::Service => KEYFILES_SCRIPT,
-            Maker::Host => POLICIES_SCRIPT,
+            ConnectionMaker::Service => KEYFILES_SCRIPT,
+            ConnectionMaker::Host => POLICIES_SCRIPT,
         };
         [
             ("/usr/local/bin/pre-network-manager-config.sh", first),
@@ -58,8 +62,8 @@ impl Maker {
     /// The unit in the system of a full image.
     pub fn unit(self) -> String {
         let (reader, order) = match self {
-            Maker::Service => ("NetworkManager", "Before=NetworkManager.service"),
-            Maker::Host => ("nmstate", "After=NetworkManager-wait-online.service\nBefore=nmstate.service"),
+            ConnectionMaker::Service => ("NetworkManager", "Before=NetworkManager.service"),
+            ConnectionMaker::Host => ("nmstate", "After=NetworkManager-wait-online.service\nBefore=nmstate.service"),
         };
         format!(
             "[Unit]\nDescription=Give {reader} the static networks of this host\nDefaultDependencies=no\n{order}\n\n\
@@ -73,7 +77,7 @@ impl Maker {
     /// for interfaces.
     pub fn ram_disk_unit(self, delay_seconds: i64) -> String {
         match self {
-            Maker::Service => "[Unit]\n\
+            ConnectionMaker::Service => "[Unit]\n\
                  Description=Keep the static networks of this host for its first boot\n\
                  DefaultDependencies=no\n\
                  # Interfaces are found by their MACs: all of them must be there.\n\
@@ -85,7 +89,7 @@ impl Maker {
                  RemainAfterExit=yes\n\
                  ExecStart=/usr/local/bin/pre-network-manager-config.sh\n"
                 .to_owned(),
-            Maker::Host => format!(
+            ConnectionMaker::Host => format!(
                 "[Unit]\n\
                  Description=Apply the static networks of this host\n\
                  DefaultDependencies=no\n\
@@ -182,7 +186,7 @@ pub fn stored(hosts: &[HostStaticNetworkConfig]) -> Option<String> {
 ///
 /// # Errors
 /// Where a network has no interfaces: that passes the check and fails here, as in the real service.
-pub fn files(stored: &str, maker: Maker) -> Result<Vec<NetworkFile>, ArtifactError> {
+pub fn files(stored: &str, maker: ConnectionMaker) -> Result<Vec<NetworkFile>, ArtifactError> {
     let hosts: Vec<HostStaticNetworkConfig> =
         serde_json::from_str(stored).map_err(|e| ArtifactError::StaticNetwork(e.to_string()))?;
     let mut files = Vec::new();
@@ -192,7 +196,7 @@ pub fn files(stored: &str, maker: Maker) -> Result<Vec<NetworkFile>, ArtifactErr
             files.push(NetworkFile { path: format!("{FOLDER}/host{i}/{name}"), content });
         };
         match maker {
-            Maker::Service => {
+            ConnectionMaker::Service => {
                 let failed = |why: String| {
                     ArtifactError::StaticNetwork(format!("failed to create static config for host {i}: {why}"))
                 };
@@ -205,7 +209,7 @@ pub fn files(stored: &str, maker: Maker) -> Result<Vec<NetworkFile>, ArtifactErr
                 }
                 add("mac_interface.ini", mapping(host));
             }
-            Maker::Host => {
+            ConnectionMaker::Host => {
                 add("mac_interface.ini", mapping(host));
                 add(&format!("ymlFile{i}.yml"), policy(host).map_err(ArtifactError::StaticNetwork)?);
             }

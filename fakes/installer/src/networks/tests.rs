@@ -83,15 +83,15 @@ fn hosts_are_not_compared() {
 }
 
 #[rstest]
-#[case(None, Maker::Service)]
-#[case(Some(""), Maker::Service)]
-#[case(Some("4.17.9"), Maker::Service)]
-#[case(Some("4.18.0-ec.0"), Maker::Service)]
-#[case(Some("4.18"), Maker::Host)]
-#[case(Some("4.18.3"), Maker::Host)]
-#[case(Some("4.20.0-rc.1"), Maker::Host)]
-fn the_version_decides_who_makes_connections(#[case] version: Option<&str>, #[case] maker: Maker) {
-    assert_eq!(Maker::of(version, "4.18"), maker);
+#[case(None, ConnectionMaker::Service)]
+#[case(Some(""), ConnectionMaker::Service)]
+#[case(Some("4.17.9"), ConnectionMaker::Service)]
+#[case(Some("4.18.0-ec.0"), ConnectionMaker::Service)]
+#[case(Some("4.18"), ConnectionMaker::Host)]
+#[case(Some("4.18.3"), ConnectionMaker::Host)]
+#[case(Some("4.20.0-rc.1"), ConnectionMaker::Host)]
+fn the_version_decides_who_makes_connections(#[case] version: Option<&str>, #[case] maker: ConnectionMaker) {
+    assert_eq!(ConnectionMaker::of(version, "4.18"), maker);
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn a_network_without_interfaces_fails_when_its_files_are_made() {
     let hosts = [host("interfaces: []", &[(MAC, "eth0")])];
     assert_eq!(problems(&hosts), [""; 0]);
     let stored = stored(&hosts).unwrap();
-    let error = files(&stored, Maker::Service).unwrap_err().to_string();
+    let error = files(&stored, ConnectionMaker::Service).unwrap_err().to_string();
     assert_eq!(
         error,
         "failed to create static config for host 0: nmstate generated an empty NetworkManager config file content"
     );
-    assert!(files(&stored, Maker::Host).is_ok());
+    assert!(files(&stored, ConnectionMaker::Host).is_ok());
 }
 
 /// A machine's file system below a temporary folder: its interfaces, and the files that the image has.
-fn machine(nics: &[(&str, &str)], files: &[NetworkFile], maker: Maker) -> tempfile::TempDir {
+fn machine(nics: &[(&str, &str)], files: &[NetworkFile], maker: ConnectionMaker) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path = root.path().join(path.trim_start_matches('/'));
@@ -164,8 +164,8 @@ fn connections_of(root: &tempfile::TempDir, folder: &str) -> std::collections::B
 #[case::one_is_missing(&[("ens3", MAC)])]
 fn the_script_does_what_simulated_hosts_do(#[case] nics: &[(&str, &str)], #[values(false, true)] ram_disk: bool) {
     let hosts = [host(BOND, &[(OTHER, "eth1"), (MAC, "eth0")]), host(ETHERNET, &[("02:00:00:80:13:01", "eth0")])];
-    let files = files(&stored(&hosts).unwrap(), Maker::Service).unwrap();
-    let root = machine(nics, &files, Maker::Service);
+    let files = files(&stored(&hosts).unwrap(), ConnectionMaker::Service).unwrap();
+    let root = machine(nics, &files, ConnectionMaker::Service);
     let folder = if ram_disk { "etc/coreos-firstboot-network" } else { "etc/NetworkManager/system-connections" };
     if ram_disk {
         std::fs::write(root.path().join("etc/initrd-release"), "").unwrap();
@@ -184,9 +184,9 @@ fn the_script_does_what_simulated_hosts_do(#[case] nics: &[(&str, &str)], #[valu
 }
 
 #[rstest]
-#[case(Maker::Service)]
-#[case(Maker::Host)]
-fn a_machine_that_no_network_is_for_keeps_what_it_has(#[case] maker: Maker) {
+#[case(ConnectionMaker::Service)]
+#[case(ConnectionMaker::Host)]
+fn a_machine_that_no_network_is_for_keeps_what_it_has(#[case] maker: ConnectionMaker) {
     let files = files(&stored(&[host(ETHERNET, &[(MAC, "eth0")])]).unwrap(), maker).unwrap();
     let root = machine(&[("ens3", OTHER)], &files, maker);
     run_script(&root);
@@ -198,8 +198,8 @@ fn a_machine_that_no_network_is_for_keeps_what_it_has(#[case] maker: Maker) {
 #[test]
 fn nmstate_gets_the_policy_that_is_for_the_machine() {
     let hosts = [host(BOND, &[(OTHER, "eth1"), (MAC, "eth0")]), host(ETHERNET, &[("02:00:00:80:13:01", "eth0")])];
-    let files = files(&stored(&hosts).unwrap(), Maker::Host).unwrap();
-    let root = machine(&[("ens3", "02:00:00:80:13:01")], &files, Maker::Host);
+    let files = files(&stored(&hosts).unwrap(), ConnectionMaker::Host).unwrap();
+    let root = machine(&[("ens3", "02:00:00:80:13:01")], &files, ConnectionMaker::Host);
     run_script(&root);
     assert_eq!(std::fs::read_to_string(root.path().join("applied")).unwrap(), "ymlFile1.yml\n");
 }

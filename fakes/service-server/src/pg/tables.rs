@@ -14,7 +14,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{Event, MonitoredOperator, Severity};
 
 use super::{batch_error, connection_error};
-use crate::store::{Folded, Step, StoreError};
+use crate::store::{Folded, RowStep, StoreError};
 use vlab_service::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot};
 
 /// A table as the batches see it: its key and its other columns, with their types.
@@ -198,12 +198,12 @@ impl Statements {
 type Column = Box<dyn ToSql + Sync + Send>;
 
 /// One statement of a batch with its parameters.
-struct Call {
+struct StatementCall {
     statement: fn(&Statements) -> &Statement,
     columns: Vec<Column>,
 }
 
-impl Call {
+impl StatementCall {
     async fn run(&self, client: &Client, statements: &Statements) -> Result<(), tokio_postgres::Error> {
         let refs: Vec<&(dyn ToSql + Sync)> = self.columns.iter().map(|c| &**c as &(dyn ToSql + Sync)).collect();
         client.execute((self.statement)(statements), &refs).await.map(|_| ())
@@ -213,7 +213,7 @@ impl Call {
 /// One batch as statements in order.
 #[derive(Default)]
 pub(super) struct Batch {
-    calls: Vec<Call>,
+    calls: Vec<StatementCall>,
 }
 
 /// A column: one value of each row.
@@ -251,16 +251,16 @@ impl Batch {
         let mut out = Self::default();
         for step in &batch.steps {
             match step {
-                Step::PutClusters(rows) => out.put_clusters(rows)?,
-                Step::DeleteClusters(ids) => {
+                RowStep::PutClusters(rows) => out.put_clusters(rows)?,
+                RowStep::DeleteClusters(ids) => {
                     out.call(|s| &s.delete_clusters, vec![column(ids, Uuid::to_string)]);
                     let none = || -> Column { Box::new(Vec::<String>::new()) };
                     out.call(|s| &s.stale_operators, vec![column(ids, Uuid::to_string), none(), none()]);
                 }
-                Step::PutInfraEnvs(rows) => out.put_infra_envs(rows)?,
-                Step::DeleteInfraEnvs(ids) => out.call(|s| &s.delete_infra_envs, vec![column(ids, Uuid::to_string)]),
-                Step::PutHosts(rows) => out.put_hosts(rows)?,
-                Step::DeleteHosts(keys) => out.call(
+                RowStep::PutInfraEnvs(rows) => out.put_infra_envs(rows)?,
+                RowStep::DeleteInfraEnvs(ids) => out.call(|s| &s.delete_infra_envs, vec![column(ids, Uuid::to_string)]),
+                RowStep::PutHosts(rows) => out.put_hosts(rows)?,
+                RowStep::DeleteHosts(keys) => out.call(
                     |s| &s.delete_hosts,
                     vec![column(keys, |(_, host)| host.to_string()), column(keys, |(env, _)| env.to_string())],
                 ),
@@ -294,7 +294,7 @@ impl Batch {
     }
 
     fn call(&mut self, statement: fn(&Statements) -> &Statement, columns: Vec<Column>) {
-        self.calls.push(Call { statement, columns });
+        self.calls.push(StatementCall { statement, columns });
     }
 
     fn put_clusters(&mut self, put: &[Arc<ClusterRow>]) -> Result<(), StoreError> {

@@ -312,7 +312,7 @@ async fn a_config_that_does_not_fit_is_an_error_and_not_a_cut_config() {
 
 #[rstest]
 #[case::none(None, "cannot be opened: No such file or directory (os error 2)")]
-#[case::something(Some(vec![1; 5000]), "is no ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
+#[case::something(Some(vec![1; 5000]), "is not an ISO 9660 image: there is no volume descriptor CD001 at byte 32768")]
 #[tokio::test]
 async fn a_service_with_a_bad_image_does_not_start(#[case] bytes: Option<Vec<u8>>, #[case] why: &str) {
     let dir = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use vlab_service::{ClusterRow, EventRow, HostRow, InfraEnvRow, Write};
 
 /// Rows of one table to put or to delete; no key is in a step twice.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum RowStep {
     PutClusters(Vec<Arc<ClusterRow>>),
     DeleteClusters(Vec<Uuid>),
     PutInfraEnvs(Vec<Arc<InfraEnvRow>>),
@@ -28,7 +28,7 @@ pub(crate) enum Step {
 /// What a batch comes to: the steps in order, then the rest in any order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Folded {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RowStep>,
     /// (infra-env, host) to the new `checked_in_at`, and `timestamp` where it changes.
     pub(crate) heartbeats: BTreeMap<(Uuid, Uuid), (Timestamp, Option<i64>)>,
     pub(crate) events: Vec<EventRow>,
@@ -57,12 +57,12 @@ macro_rules! push {
     ($out:expr, $last:expr, $kind:ident, $item:expr) => {{
         let held = $last.is_some_and(|l: Last| l.step() + 1 == $out.steps.len());
         match $out.steps.last_mut() {
-            Some(Step::$kind(rows)) if !held => rows.push($item),
-            _ => $out.steps.push(Step::$kind(vec![$item])),
+            Some(RowStep::$kind(rows)) if !held => rows.push($item),
+            _ => $out.steps.push(RowStep::$kind(vec![$item])),
         }
         let step = $out.steps.len() - 1;
         let row = match &$out.steps[step] {
-            Step::$kind(rows) => rows.len() - 1,
+            RowStep::$kind(rows) => rows.len() - 1,
             _ => 0,
         };
         (step, row)
@@ -74,7 +74,7 @@ macro_rules! replace {
     ($out:expr, $last:expr, $kind:ident, $item:expr, $same:expr) => {
         match $last {
             Some(Last::Put { step, row }) => match &mut $out.steps[step] {
-                Step::$kind(rows) if $same(&rows[row], &$item) => {
+                RowStep::$kind(rows) if $same(&rows[row], &$item) => {
                     rows[row] = $item.clone();
                     true
                 }
@@ -195,7 +195,7 @@ mod tests {
             .steps
             .iter()
             .map(|s| match s {
-                Step::PutHosts(rows) => rows
+                RowStep::PutHosts(rows) => rows
                     .iter()
                     .map(|r| {
                         let h = &r.view.host;
@@ -203,8 +203,8 @@ mod tests {
                     })
                     .collect::<Vec<_>>()
                     .join(" "),
-                Step::PutClusters(rows) => format!("{} clusters", rows.len()),
-                Step::DeleteHosts(keys) => {
+                RowStep::PutClusters(rows) => format!("{} clusters", rows.len()),
+                RowStep::DeleteHosts(keys) => {
                     format!("-{}", keys.iter().map(|k| k.1.as_u128().to_string()).collect::<Vec<_>>().join(" -"))
                 }
                 other => format!("{other:?}"),

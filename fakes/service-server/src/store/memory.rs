@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::{PoolState, Step, Store, StoreError, fold};
+use super::{PoolState, RowStep, Store, StoreError, fold};
 use vlab_service::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
 
 /// Rows in memory. Clones are handles to the same rows, as two connections to one database would be.
@@ -55,14 +55,14 @@ impl MemoryStore {
         }
         for step in batch.steps {
             match step {
-                Step::PutClusters(rows) => tables.clusters.extend(rows.into_iter().map(|r| (r.view.cluster.id, r))),
-                Step::DeleteClusters(ids) => ids.iter().for_each(|id| drop(tables.clusters.remove(id))),
-                Step::PutInfraEnvs(rows) => tables.infra_envs.extend(rows.into_iter().map(|r| (r.infra_env.id, r))),
-                Step::DeleteInfraEnvs(ids) => ids.iter().for_each(|id| drop(tables.infra_envs.remove(id))),
-                Step::PutHosts(rows) => {
+                RowStep::PutClusters(rows) => tables.clusters.extend(rows.into_iter().map(|r| (r.view.cluster.id, r))),
+                RowStep::DeleteClusters(ids) => ids.iter().for_each(|id| drop(tables.clusters.remove(id))),
+                RowStep::PutInfraEnvs(rows) => tables.infra_envs.extend(rows.into_iter().map(|r| (r.infra_env.id, r))),
+                RowStep::DeleteInfraEnvs(ids) => ids.iter().for_each(|id| drop(tables.infra_envs.remove(id))),
+                RowStep::PutHosts(rows) => {
                     tables.hosts.extend(rows.into_iter().map(|r| ((r.infra_env_id(), r.view.host.id), r)));
                 }
-                Step::DeleteHosts(keys) => keys.iter().for_each(|key| drop(tables.hosts.remove(key))),
+                RowStep::DeleteHosts(keys) => keys.iter().for_each(|key| drop(tables.hosts.remove(key))),
             }
         }
         for (key, (checked_in_at, timestamp)) in batch.heartbeats {

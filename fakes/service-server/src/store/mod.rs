@@ -11,7 +11,7 @@ use std::future::Future;
 
 use vlab_service::{Snapshot, Write};
 
-pub(crate) use fold::{Folded, Step, fold};
+pub(crate) use fold::{Folded, RowStep, fold};
 pub use memory::MemoryStore;
 
 /// Why the store did not do it.

@@ -44,14 +44,14 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
         )));
     }
     if row.host().role == Some(HostRole::Arbiter) && cluster.view.control_plane_count() != 2 {
-        return Err(Refusal::invalid(format!("Cluster {cluster_id} takes no arbiter")));
+        return Err(Refusal::invalid(format!("Cluster {cluster_id} does not take an arbiter")));
     }
     if row.host().fencing_credentials.is_some() && cluster.view.control_plane_count() != 2 {
-        return Err(Refusal::invalid(format!("Cluster {cluster_id} takes no host with fencing credentials")));
+        return Err(Refusal::invalid(format!("Cluster {cluster_id} does not take hosts with fencing credentials")));
     }
     if !accepts_hosts(cluster.cluster().status) {
         return Err(Refusal::conflict(format!(
-            "Cluster {cluster_id} takes no hosts while it is {}",
+            "Cluster {cluster_id} does not take hosts while it is {}",
             cluster.cluster().status
         )));
     }

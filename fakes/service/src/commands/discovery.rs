@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostStage, HostStatus, ImageType, InfraEnv, KernelArgument};
 use vlab_image_service::cpio::{Archive, gzip};
-use vlab_installer::networks::{self, Maker, NetworkFile};
+use vlab_installer::networks::{self, ConnectionMaker, NetworkFile};
 use vlab_installer::{DiscoveryInput, discovery_ignition};
 
 use super::infra_envs::find;
@@ -107,8 +107,8 @@ fn refuse_when_installed(core: &Core, id: Uuid, mac: &str) -> Result<(), Refusal
 }
 
 /// Who makes the connections of the infra-env's hosts.
-fn network_maker(core: &Core, infra_env: &InfraEnv) -> Maker {
-    Maker::of(infra_env.openshift_version.as_deref(), &core.config.settings.min_version_for_nmstate_service)
+fn network_maker(core: &Core, infra_env: &InfraEnv) -> ConnectionMaker {
+    ConnectionMaker::of(infra_env.openshift_version.as_deref(), &core.config.settings.min_version_for_nmstate_service)
 }
 
 /// Files of the static networks as hosts find them; none without such networks.

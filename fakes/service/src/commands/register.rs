@@ -61,7 +61,7 @@ pub(crate) fn register(
         let message = format!("Host {}: Successfully registered", core.host_name(key));
         core.host_event(now, key, "host_registration_succeeded", Severity::Info, message);
     }
-    let host = core.state.host(key).cloned().ok_or_else(|| Refusal::internal("the host vanished"))?;
+    let host = core.state.host(key).cloned().ok_or_else(|| Refusal::internal("the host no longer exists"))?;
     let settings = &core.config.settings;
     let agent = match (settings.enable_upgrade_agent, &params.discovery_agent_version) {
         (false, Some(own)) => own.clone(),

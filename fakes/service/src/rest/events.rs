@@ -6,7 +6,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::Response;
 use vlab_api::types::{Event, Severity};
 
-use super::Call;
+use super::RestCall;
 use super::answer::Answer;
 use crate::commands::events::{self, EventFilter};
 use crate::go;
@@ -47,7 +47,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-fn filter(call: &Call<'_>) -> EventFilter {
+fn filter(call: &RestCall<'_>) -> EventFilter {
     let cluster = call.query_id("cluster_id");
     let mut hosts: Vec<Uuid> =
         call.query_list("host_ids").unwrap_or_default().iter().filter_map(|t| go::parse_uuid(t)).collect();
@@ -65,7 +65,7 @@ fn filter(call: &Call<'_>) -> EventFilter {
 }
 
 /// `GET /v2/events`
-pub(super) fn list(call: &mut Call<'_>) -> Answer {
+pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
     let filter = filter(call);
     let number = |name: &str| call.query(name).and_then(|v| v.parse::<i64>().ok());
     let limit = match number("limit").unwrap_or(DEFAULT_LIMIT) {
@@ -91,7 +91,7 @@ pub(super) fn list(call: &mut Call<'_>) -> Answer {
 }
 
 /// `POST /v2/events`
-pub(super) fn trigger(call: &mut Call<'_>) -> Answer {
+pub(super) fn trigger(call: &mut RestCall<'_>) -> Answer {
     let event: Event = call.body("trigger-event-params")?;
     events::trigger(call.core, call.now, event)?;
     Ok(Response::empty(201))

@@ -3,7 +3,7 @@
 //! query values).
 //!
 //! * `routes` is the table of operations. `body` and `answer` are the words for requests that are wrong.
-//! * The other modules have an operation each as a function of a `Call`.
+//! * The other modules have an operation each as a function of a `RestCall`.
 
 mod agents;
 mod answer;
@@ -35,7 +35,7 @@ use crate::{Core, go};
 const ROOT: &str = "/api/assisted-install";
 
 /// A request on its way to its operation.
-struct Call<'a> {
+struct RestCall<'a> {
     core: &'a mut Core,
     now: Timestamp,
     request: &'a Request,
@@ -49,7 +49,7 @@ struct Call<'a> {
     query: Vec<(String, String)>,
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     /// Value of a query parameter.
     fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
@@ -117,7 +117,7 @@ fn answer(core: &mut Core, now: Timestamp, request: &Request) -> Answer {
     check_media(route, request)?;
     let (ids, word) = path_parts(route, &segments)?;
     let query: Vec<(String, String)> = parse_query(query);
-    let mut call = Call { core, now, request, ids, host: (ids[0], ids[1]), word, query };
+    let mut call = RestCall { core, now, request, ids, host: (ids[0], ids[1]), word, query };
     for parameter in route.query {
         check_query(&call, parameter)?;
     }
@@ -239,7 +239,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-fn check_query(call: &Call<'_>, parameter: &Query) -> Result<(), Fail> {
+fn check_query(call: &RestCall<'_>, parameter: &Query) -> Result<(), Fail> {
     let bad = |message: String| Err(Fail::Infra(400, message));
     let of_type = |name: &str, kind: &str, value: &str| {
         bad(format!("{name} in query must be of type {kind}: {}", go::quote(value)))

@@ -4,7 +4,9 @@ use vlab_api::http::Method;
 use vlab_api::types::Severity;
 
 use super::answer::Answer;
-use super::{Call, agents, catalog, clusters, events, files, hosts, infra_envs, install, logs, manifests, operators};
+use super::{
+    RestCall, agents, catalog, clusters, events, files, hosts, infra_envs, install, logs, manifests, operators,
+};
 
 /// A query parameter that is checked before the operation sees it.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +28,7 @@ pub(super) enum Query {
 }
 use Query::*;
 
-type Handler = fn(&mut Call<'_>) -> Answer;
+type Handler = fn(&mut RestCall<'_>) -> Answer;
 
 /// An operation.
 pub(crate) struct Route {

@@ -65,6 +65,6 @@ fn e2e_a_medium_that_is_none_is_told_by_its_name() {
     let medium = bench.file("live.iso", vec![0; 70_000]);
     let file = bench.file("t.yaml", node("vm", 64) + &format!("infra_env: {{iso: {medium}}}\n"));
     let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(2);
-    said.says(&[&format!("infra_env.iso: {medium} is no ISO 9660 image")]);
+    said.says(&[&format!("infra_env.iso: {medium} is not an ISO 9660 image")]);
     bench.nothing_is_left();
 }

@@ -841,8 +841,8 @@ mod tests {
             std::fs::write(&file, content).unwrap();
             whole(&file).unwrap_err()
         };
-        assert!(said("empty.iso", b"").starts_with("is no ISO 9660 image"));
-        assert!(said("page.iso", b"<html>502 Bad Gateway</html>").starts_with("is no ISO 9660 image"));
+        assert!(said("empty.iso", b"").starts_with("is not an ISO 9660 image"));
+        assert!(said("page.iso", b"<html>502 Bad Gateway</html>").starts_with("is not an ISO 9660 image"));
         let mut image = vec![0; 40_000];
         image[32768..32774].copy_from_slice(b"\x01CD001");
         image[32768 + 80..32768 + 84].copy_from_slice(&50_000_u32.to_le_bytes());
