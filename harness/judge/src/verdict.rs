@@ -46,10 +46,15 @@ pub fn put_together(result: &mut RunResult, scenario: &Scenario, clock_scale: f6
 }
 
 /// What follows from the history and what was found while running, in the order in which it is told: why a run was cut
-/// short comes before all that could not be seen any more because of that.
+/// short comes before all that could not be seen any more because of that. A problem of the lab that an earlier judgement found in
+/// the history is there once.
 fn in_order(judged: Vec<CheckResult>, found: Vec<CheckResult>) -> Vec<CheckResult> {
-    let (mut checks, rest): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|c| c.kind == CheckKind::Lab || MADE_WHILE_RUNNING.contains(&c.name.as_str()));
+    let is_new =
+        |check: &CheckResult| !judged.iter().any(|other| (other.kind, &other.name) == (check.kind, &check.name));
+    let (mut checks, rest): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .filter(is_new)
+        .partition(|c| c.kind == CheckKind::Lab || MADE_WHILE_RUNNING.contains(&c.name.as_str()));
     checks.extend(judged);
     checks.extend(rest);
     checks

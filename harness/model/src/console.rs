@@ -70,7 +70,7 @@ pub const CHECKS: &[ConsoleCheck] = &[
     },
     ConsoleCheck {
         id: "emergency-shell",
-        description: "the boot was given up and waits for somebody at the keyboard",
+        description: "the boot stopped and waits for someone at the keyboard",
         pattern: r"(?i)(you are in|entering|started|welcome to) emergency (mode|shell)|^\(initramfs\) |^dracut:/# |^:/# ",
         ends: true,
         blames: Blame::Product,
@@ -84,7 +84,7 @@ pub const CHECKS: &[ConsoleCheck] = &[
     },
     ConsoleCheck {
         id: "initrd-failure",
-        description: "the lab's own initrd gave the boot up and switched the machine off",
+        description: "the initrd of the lab's own operating system gave up the boot and switched the machine off",
         pattern: r"vlab-initrd(\[[\d.]+\])?: FAILED: ",
         ends: true,
         blames: Blame::Product,
