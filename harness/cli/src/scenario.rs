@@ -3,9 +3,9 @@
 use tokio_util::sync::CancellationToken;
 use vlab_drive::prepare::{Choices, PrepareError, Prepared};
 use vlab_drive::target::Target;
+use vlab_run::hosts::vm::Ability;
 use vlab_run::prepare::prepare;
 use vlab_run::session::{Order, Partition};
-use vlab_run::vm::Ability;
 use vlab_scenario::{Catalogue, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
@@ -185,7 +185,7 @@ pub(crate) async fn machines(
     }
     let runs = lab.runs();
     let found = tokio::select! {
-        found = vlab_run::vm::ability(&runs) => found,
+        found = vlab_run::hosts::vm::ability(&runs) => found,
         () = interrupted.cancelled() => return Err(CliError::interrupted()),
     };
     match found {
@@ -210,7 +210,7 @@ async fn lab_images(
         return Ok(Ok(()));
     }
     tokio::select! {
-        built = vlab_run::vm::lab_iso(say) => Ok(built.map(drop)),
+        built = vlab_run::hosts::vm::lab_iso(say) => Ok(built.map(drop)),
         () = interrupted.cancelled() => Err(CliError::interrupted()),
     }
 }

@@ -10,11 +10,11 @@ use vlab_drive::target::Target;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::console::{self, Style};
 use vlab_reports::session::{Item, Outcome, Session};
+use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
 use vlab_run::session::{self, Front, LATEST, Order, Plan, Tried, find_session};
-use vlab_run::vm::Ability;
-use vlab_scenario::{Catalogue, HostKind};
+use vlab_scenario::Catalogue;
 
 use crate::args::{Options, SeriesArgs, interrupted};
 use crate::error::{CliError, Ended as Exit};
@@ -156,7 +156,7 @@ impl Front for Terminal {
             eprintln!("{name} begins");
         }
         if let Some(why) = &order.prepared.hosts_why {
-            let hosts = if order.prepared.has(HostKind::Vm) { "virtual machines" } else { "SIMULATED" };
+            let hosts = if order.prepared.has_machines() { "virtual machines" } else { "SIMULATED" };
             self.screen.suspend(|| say(&format!("{name}: its hosts are {hosts}: {why}")));
         }
     }

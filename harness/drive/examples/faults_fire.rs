@@ -10,7 +10,7 @@ use vlab_drive::prepare::{Choices, Nowhere, prepare};
 use vlab_drive::simulate::simulate;
 use vlab_history::Recorder;
 use vlab_judge::lives::lives;
-use vlab_scenario::{Catalogue, HostKind, Need};
+use vlab_scenario::{Catalogue, Need};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds: u64 = std::env::args().nth(1).map_or(Ok(100), |n| n.parse())?;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for entry in catalogue.list() {
         let scenario = vlab_scenario::load(&catalogue.find(&entry.name)?, &catalogue)?;
-        let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+        let machines = scenario.hosts.iter().any(|host| host.is_machine());
         if scenario.faults.is_empty() || scenario.needs.contains(&Need::RealTime) || machines {
             continue;
         }
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let prepared = prepare(scenario.clone(), &catalogue, &choices, &Nowhere)?;
             let info = prepared.info("faults-fire", true, BTreeMap::new());
             let core = prepared.core_config("http://127.0.0.1:8090");
-            let done = simulate(prepared.score(info, LAB_INGRESS_PEM.to_owned()), core, Recorder::new(None));
+            let done = simulate(prepared.conductor_config(info, LAB_INGRESS_PEM.to_owned()), core, Recorder::new(None));
             let history = done.conductor.finish(done.now, vlab_model::history::RunEnd::Ended);
             let lives = lives(&history);
             for fault in &scenario.faults {

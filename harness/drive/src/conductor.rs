@@ -32,7 +32,7 @@ const USER_CONNECTIONS: Connection = 2;
 
 /// What a conductor must know besides the scenario.
 #[derive(Clone, Debug)]
-pub struct Score {
+pub struct ConductorConfig {
     /// The scenario.
     pub scenario: Arc<Scenario>,
     /// What goes into the first line of the history.
@@ -128,7 +128,7 @@ pub enum Ending {
 
 /// The conductor.
 pub struct Conductor {
-    score: Score,
+    score: ConductorConfig,
     recorder: Recorder,
     cast: Cast,
     user: User,
@@ -165,7 +165,7 @@ pub struct Conductor {
 
 impl Conductor {
     /// A conductor that has not started.
-    pub fn new(score: Score, recorder: Recorder) -> Self {
+    pub fn new(score: ConductorConfig, recorder: Recorder) -> Self {
         let host_ids: Vec<Uuid> =
             score.scenario.hosts.iter().map(|h| host_id(score.info.seed, h.index as u64)).collect();
         let user = User::new(
@@ -557,7 +557,7 @@ impl Conductor {
         let scenario = self.score.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
         let (machines, members): (Vec<_>, Vec<_>) =
-            scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.kind == HostKind::Vm);
+            scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.is_machine());
         if !machines.is_empty() {
             self.present.hosts.extend(machines.iter().map(|host| host.name.clone()));
             self.machine_orders.push(MachineOrder::Boot {
@@ -684,7 +684,7 @@ impl Conductor {
         let scenario = &self.score.scenario;
         let is_machine = |name: &String| match hit {
             ResolvedTarget::Cluster(_) => has_machines(scenario, name),
-            _ => scenario.host(name).is_some_and(|h| h.kind == HostKind::Vm),
+            _ => scenario.host(name).is_some_and(Host::is_machine),
         };
         on.iter()
             .any(is_machine)
@@ -789,7 +789,7 @@ pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
 
 /// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
 pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
-    let host = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
+    let host = scenario.hosts.iter().find(|host| host.is_machine())?;
     gateway(&network_of(scenario, host.cluster.as_deref())?)
 }
 
@@ -903,7 +903,7 @@ mod tests {
         let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
         let choices = crate::prepare::Choices { seed: Some(1), ..Default::default() };
         let prepared = crate::prepare::prepare(scenario, &catalogue, &choices, &crate::prepare::Nowhere).unwrap();
-        Conductor::new(prepared.score(RunInfo::default(), String::new()), Recorder::new(None))
+        Conductor::new(prepared.conductor_config(RunInfo::default(), String::new()), Recorder::new(None))
     }
 
     /// Seen: a run waited nine minutes for a machine whose kernel had panicked after four seconds.

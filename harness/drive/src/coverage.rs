@@ -59,7 +59,7 @@ pub fn rehearse_catalogue(
         let source = catalogue.find(&entry.name).map_err(|e| wrong(&e))?;
         let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| wrong(&e))?;
         // What has no form in virtual time says nothing here.
-        if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) || scenario.needs.contains(&Need::RealTime) {
+        if scenario.hosts.iter().any(|host| host.is_machine()) || scenario.needs.contains(&Need::RealTime) {
             continue;
         }
         let choices = Choices {

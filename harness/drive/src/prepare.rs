@@ -13,10 +13,10 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings};
-use vlab_scenario::{Catalogue, Fault, FaultTarget, HostKind, LoadError, Scenario};
+use vlab_scenario::{Catalogue, Fault, FaultTarget, Host, HostKind, LoadError, Scenario};
 use vlab_service::CoreConfig;
 
-use crate::conductor::{Score, gateway_of};
+use crate::conductor::{ConductorConfig, gateway_of};
 use crate::target::{OWNED, Target, TargetError};
 
 /// Version of the harness.
@@ -197,7 +197,7 @@ pub fn prepare(
     let hosts_why = settle_hosts(&mut scenario, choices);
     let of_scenario = Target::of_scenario(&scenario.service);
     let other_target = choices.service.is_some() && choices.service.as_ref() != of_scenario.as_ref().ok();
-    if !scenario.not_built.is_empty() && scenario.hosts.iter().any(|h| h.kind == HostKind::Vm) {
+    if !scenario.not_built.is_empty() && scenario.hosts.iter().any(|h| h.is_machine()) {
         return Err(PrepareError::NotBuilt(scenario.not_built.iter().map(|n| n.diagnostic.clone()).collect()));
     }
     let mut target = match choices.service.clone() {
@@ -281,9 +281,9 @@ fn settle_hosts(scenario: &mut Scenario, choices: &Choices) -> Option<String> {
 /// in the place of those under which hosts work faster than real ones.
 fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<String, PrepareError> {
     let own = scenario.service.time_profile.as_str();
-    let machines = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+    let machines = scenario.hosts.iter().any(Host::is_machine);
     let stands_in = machines && catalogue.time_profile(own).map_err(|e| (own, e))?.work_scale > 1.0;
-    let given_agent = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && host.vm.agent.is_some());
+    let given_agent = scenario.hosts.iter().any(|host| host.is_machine() && host.vm.agent.is_some());
     Ok(match (stands_in, given_agent) {
         (true, true) => "real-agent",
         (true, false) => "vm",
@@ -307,7 +307,7 @@ fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
 /// What a target cannot do must not be left out silently.
 fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Place) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
-    if scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) {
+    if scenario.hosts.iter().any(Host::is_machine) {
         // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
         if matches!(target, Target::Remote { .. }) {
             return unfit(
@@ -332,7 +332,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
         if let Some(why) = crate::fault::machine::unfit(scenario) {
             return unfit(why);
         }
-        if let Some(host) = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm && host.registry_on_medium) {
+        if let Some(host) = scenario.hosts.iter().find(|host| host.is_machine() && host.registry_on_medium) {
             return unfit(format!(
                 "host {} is to have a medium with a container registry (`registry_on_medium`), and the lab's media carry none; \
                  `--hosts sim` runs it",
@@ -343,7 +343,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             let named = |c: &&vlab_scenario::Cluster| {
                 host.cluster.as_deref() == Some(&c.name) || host.bound_to.contains(&c.name)
             };
-            host.kind == HostKind::Vm && scenario.clusters.iter().filter(named).any(|c| c.vip_dhcp_allocation)
+            host.is_machine() && scenario.clusters.iter().filter(named).any(|c| c.vip_dhcp_allocation)
         };
         if let Some(host) = scenario.hosts.iter().find(leased) {
             return unfit(format!(
@@ -408,9 +408,14 @@ impl Prepared {
         self.scenario.hosts.iter().any(|host| host.kind == kind)
     }
 
+    /// Has it hosts that a provider runs, and not the conductor?
+    pub fn has_machines(&self) -> bool {
+        self.scenario.hosts.iter().any(Host::is_machine)
+    }
+
     /// What its hosts are.
     pub fn hosts_kind(&self) -> HostsKind {
-        match (self.has(HostKind::Vm), self.has(HostKind::Simulated)) {
+        match (self.has_machines(), self.has(HostKind::Simulated)) {
             (true, true) => HostsKind::Mixed,
             (true, false) => HostsKind::Vm,
             _ => HostsKind::Simulated,
@@ -445,8 +450,8 @@ impl Prepared {
     }
 
     /// What a conductor must know. `ingress_pem` is fresh in a real run and fixed in virtual time.
-    pub fn score(&self, info: RunInfo, ingress_pem: String) -> Score {
-        Score {
+    pub fn conductor_config(&self, info: RunInfo, ingress_pem: String) -> ConductorConfig {
+        ConductorConfig {
             scenario: self.scenario.clone(),
             info,
             profiles: self.profiles.clone(),
@@ -497,7 +502,7 @@ impl Prepared {
         };
         let postgres = if verb == "simulate" { String::new() } else { postgres };
         // What was decided by what the machine can do must not be decided again elsewhere.
-        let hosts = match (verb, self.hosts_why.is_some() || self.hosts_chosen, self.has(HostKind::Vm)) {
+        let hosts = match (verb, self.hosts_why.is_some() || self.hosts_chosen, self.has_machines()) {
             ("simulate", ..) | (_, false, _) => "",
             (_, true, true) => " --hosts vm",
             (_, true, false) => " --hosts sim",

@@ -22,7 +22,7 @@ use vlab_judge::verdict;
 use vlab_model::history::{Observation, RunEnd, Source, What};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
-use crate::conductor::{Conductor, Ending, Score, Task};
+use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{Facts, LostAt, RequestFault, Rules, Side};
@@ -74,7 +74,7 @@ pub struct Simulated {
 }
 
 /// Runs a scenario in virtual time.
-pub fn simulate(score: Score, core: CoreConfig, recorder: Recorder) -> Simulated {
+pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) -> Simulated {
     let seed = score.info.seed;
     let mut world = World {
         core: Core::new(core, Snapshot::default()),
@@ -126,7 +126,7 @@ pub fn run(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
     let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
     let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
     let info = prepared.info(&run_id, true, versions);
-    let score = prepared.score(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let ending = simulated.ending.clone();
     let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
@@ -147,7 +147,7 @@ pub fn run(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
 /// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.
 pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<RuleId>) {
     let info = prepared.info("virtual", true, BTreeMap::new());
-    let score = prepared.score(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+    let score = prepared.conductor_config(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let ending = simulated.ending.clone();
     (ending, simulated.conductor.finish(simulated.now, RunEnd::Ended), simulated.fired)

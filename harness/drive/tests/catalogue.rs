@@ -22,7 +22,7 @@ fn scenarios() -> Vec<(Catalogue, Scenario)> {
     let load = |name: String| {
         let scenario = vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
         // What only a machine can do (boot from the wrong medium, say) has its own tests.
-        let machines_only = scenario.hosts.iter().any(|host| host.kind == HostKind::Vm);
+        let machines_only = scenario.hosts.iter().any(|host| host.is_machine());
         (scenario.hosts.len() <= UP_TO_HOSTS && !machines_only).then(|| (catalogue.clone(), scenario))
     };
     catalogue.list().into_iter().filter_map(|entry| load(entry.name)).collect()

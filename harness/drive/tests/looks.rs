@@ -21,7 +21,8 @@ fn looked_at(scenario: &str, seed: u64) -> Vec<Observation> {
     let scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
     let choices = Choices { seed: Some(seed), time_profile: Some("fast".to_owned()), ..Choices::default() };
     let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
-    let mut score = prepared.score(prepared.info("looks", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let mut score =
+        prepared.conductor_config(prepared.info("looks", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     (score.state_source, score.look_every) = (Source::Poll, Duration::from_secs(1));
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     assert_eq!(simulated.ending, Ending::Complete);
@@ -75,7 +76,7 @@ fn a_watched_database_needs_no_events() {
     let catalogue = Catalogue::discover().unwrap();
     let scenario = vlab_scenario::load(&catalogue.find("sno").unwrap(), &catalogue).unwrap();
     let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(1), ..Choices::default() }, &Nowhere).unwrap();
-    let score = prepared.score(prepared.info("watched", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let score = prepared.conductor_config(prepared.info("watched", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let history = simulated.conductor.finish(simulated.now, RunEnd::Ended);
     assert_eq!(lines(&history, &[Source::Events]), BTreeMap::new());

@@ -25,7 +25,8 @@ fn run(scenario: &str, pivot: Pivot, mutation: Option<Mutation>) -> Judgement {
     scenario.budgets.total = "2h".parse().unwrap();
     let choices = Choices { seed: Some(1), time_profile: Some("real".to_owned()), ..Choices::default() };
     let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
-    let mut score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let mut score =
+        prepared.conductor_config(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     score.mutation = mutation;
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let history = simulated.conductor.finish(simulated.now, RunEnd::Ended);

@@ -23,7 +23,7 @@ fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
 }
 
 fn run(prepared: &Prepared) -> (Ending, Vec<Observation>, u64) {
-    let score = prepared.score(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let score = prepared.conductor_config(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let requests = simulated.requests;
     (simulated.ending, simulated.conductor.finish(simulated.now, RunEnd::Ended), requests)

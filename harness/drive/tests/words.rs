@@ -103,7 +103,7 @@ fn prepared(text: &[u8]) -> Prepared {
 }
 
 fn history(prepared: &Prepared) -> Vec<Observation> {
-    let score = prepared.score(prepared.info("words", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
+    let score = prepared.conductor_config(prepared.info("words", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     simulated.conductor.finish(simulated.now, RunEnd::Ended)
 }

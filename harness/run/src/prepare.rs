@@ -6,7 +6,7 @@ use vlab_api::Timestamp;
 use vlab_drive::prepare::{Choices, Place, PrepareError, Prepared};
 use vlab_scenario::{Catalogue, Scenario};
 
-use crate::vm;
+use crate::hosts::vm;
 
 /// This computer.
 struct Here;

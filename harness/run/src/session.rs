@@ -12,7 +12,7 @@ use vlab_api::Timestamp;
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION, SESSION_VERSION, Session};
-use vlab_scenario::{HostKind, Quarantined};
+use vlab_scenario::Quarantined;
 
 use crate::real::{self, RealOptions};
 use crate::rundir::session_id;
@@ -71,7 +71,7 @@ impl Order {
     /// Does it need all of this computer? Who measures load measures the others as well, when they run beside it; virtual
     /// machines want all of it, too.
     fn runs_alone(&self) -> bool {
-        self.prepared.scenario.load.is_some() || self.prepared.has(HostKind::Vm)
+        self.prepared.scenario.load.is_some() || self.prepared.has_machines()
     }
 
     fn item(&self, quarantine: &[Quarantined]) -> Item {

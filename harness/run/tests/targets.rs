@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,7 +21,9 @@ use vlab_judge::result::CheckVerdict;
 use vlab_judge::verdict::judge;
 use vlab_model::history::{HostsKind, Source, What};
 use vlab_run::prepare::prepare;
-use vlab_run::target::{self, Database, Ground, Inside, Running, Scratch, StandIns, StartError, environment};
+use vlab_run::service::environment::{Around, Database, StandIns, environment};
+use vlab_run::service::scratch::Scratch;
+use vlab_run::service::{Inside, Launch, Launched, StartError, process, remote};
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
 
 fn scenario(service: &str) -> Scenario {
@@ -119,10 +122,10 @@ fn what_a_target_cannot_do_is_refused(#[case] service: &str, #[case] chosen: Opt
 #[test]
 fn states_of_a_remote_service_come_from_looking() {
     let remote = prepared("{kind: remote, url: 'http://h'}", None).unwrap();
-    let score = remote.score(remote.info("r", false, BTreeMap::new()), String::new());
+    let score = remote.conductor_config(remote.info("r", false, BTreeMap::new()), String::new());
     assert_eq!((score.state_source, score.look_every.as_millis()), (Source::Poll, 1000));
     let own = prepared("{kind: process, program: /p}", None).unwrap();
-    let score = own.score(own.info("r", false, BTreeMap::new()), String::new());
+    let score = own.conductor_config(own.info("r", false, BTreeMap::new()), String::new());
     assert_eq!(score.state_source, Source::Database);
 }
 
@@ -183,15 +186,15 @@ fn the_real_service_is_told_all_that_it_needs() {
     let settings = "{kind: process, program: /p, settings: {LOG_LEVEL: debug, CLUSTER_MONITOR_INTERVAL: 3s wall}}";
     let prepared = prepared(settings, None).unwrap();
     let database = Database::read("host=127.0.0.1 port=5433 user=u password='p w' dbname=assisted").unwrap();
-    let made = environment(
-        &prepared,
-        &database,
-        "127.0.0.1:4711".parse().unwrap(),
-        Path::new("/w"),
-        Some(&StandIns { folder: Path::new("/tools"), installer: Path::new("/bin/vlab") }),
-        OsStr::new("/usr/bin:/bin"),
-        None,
-    );
+    let around = Around {
+        database: &database,
+        address: "127.0.0.1:4711".parse().unwrap(),
+        work: Path::new("/w"),
+        tools: Some(StandIns { folder: Path::new("/tools"), installer: Path::new("/bin/vlab") }),
+        path: OsStr::new("/usr/bin:/bin"),
+        inside: None,
+    };
+    let made = environment(&prepared, &around);
     let map: BTreeMap<&str, &str> = made.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
     assert_eq!(map.len(), made.len(), "each variable once");
     for (name, value) in [
@@ -232,7 +235,8 @@ fn the_real_service_is_told_all_that_it_needs() {
         iso: "/live.iso".into(),
     };
     let address = "127.0.0.1:1".parse().unwrap();
-    let real = environment(&prepared, &database, address, Path::new("/w"), None, OsStr::new("/b"), Some(&inside));
+    let around = Around { address, tools: None, path: OsStr::new("/b"), inside: Some(&inside), ..around };
+    let real = environment(&prepared, &around);
     let map: BTreeMap<&str, &str> = real.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
     assert!(!map.contains_key("PATH"));
     for (name, value) in [
@@ -297,23 +301,22 @@ fn the_stand_in_tells_a_releases_version_and_gives_an_installer() {
     assert_eq!(String::from_utf8(ran.unwrap().stdout).unwrap(), "openshift-install create manifests\n");
 }
 
-/// Starts `target` in a folder of its own.
-async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Running, StartError> {
-    let prepared = prepared("{kind: simulated}", Some(&target.to_string())).unwrap();
-    let ground = Ground {
-        prepared: &prepared,
-        vlab: Path::new("/proc/self/exe"),
+/// Starts `target`, a program, in a folder of its own.
+async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Launched, StartError> {
+    let launch = Launch {
+        prepared: Arc::new(prepared("{kind: simulated}", Some(&target.to_string())).unwrap()),
+        vlab: "/proc/self/exe".into(),
         log_file: folder.join("service.log"),
         address_file: folder.join("address"),
         ledger: None,
         conninfo: "host=127.0.0.1 user=u dbname=d".to_owned(),
         tcp_conninfo: None,
-        scratch: Some(scratch),
+        scratch: Some(scratch.path().to_owned()),
         real_tools: false,
         ready_within: None,
         inside: None,
     };
-    target::start(target, &ground, None).await
+    process::launch(&launch, None).await
 }
 
 /// A program that is none of ours, and the folder that it would work in.
@@ -402,15 +405,12 @@ async fn a_remote_service_says_what_it_is(
     #[case] body: &'static str,
     #[case] expected: Result<&str, &str>,
 ) {
-    let folder = tempfile::tempdir().unwrap();
-    let scratch = Scratch::create(&format!("test-remote-{}", std::process::id()), None, false).unwrap();
     let url = answer_once(status, body).await;
-    let found = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await;
-    scratch.remove().unwrap();
+    let found = remote::find(&url).await;
     match (found, expected) {
-        (Ok(running), Ok(version)) => {
-            assert!(running.child.is_none(), "nothing was started");
-            assert_eq!(running.version, format!("{url} {version}"));
+        (Ok(about), Ok(version)) => {
+            assert!(about.conninfo.is_none() && about.startup.is_none(), "nothing was started");
+            assert_eq!(about.version, format!("{url} {version}"));
         }
         (Err(error), Err(text)) => {
             let error = error.to_string();
@@ -422,12 +422,9 @@ async fn a_remote_service_says_what_it_is(
 
 #[tokio::test]
 async fn a_remote_service_that_does_not_answer_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let scratch = Scratch::create(&format!("test-closed-{}", std::process::id()), None, false).unwrap();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{closed}");
-    let error = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await.unwrap_err().to_string();
-    scratch.remove().unwrap();
+    let error = remote::find(&url).await.unwrap_err().to_string();
     assert!(error.contains("no service answers at") && error.contains(&url), "{error}");
 }
 
@@ -448,10 +445,7 @@ async fn what_speaks_no_http_is_told_apart(#[case] says: &'static [u8]) {
             let _ = stream.write_all(says).await;
         }
     });
-    let folder = tempfile::tempdir().unwrap();
-    let scratch = Scratch::create(&format!("test-no-http-{}-{}", std::process::id(), says.len()), None, false).unwrap();
-    let error = start(&Target::Remote { url: url.clone() }, folder.path(), &scratch).await.unwrap_err().to_string();
-    scratch.remove().unwrap();
+    let error = remote::find(&url).await.unwrap_err().to_string();
     assert!(error.contains("does not speak HTTP") && error.contains("use the service's http listener"), "{error}");
     assert!(error.contains(&url), "{error}");
 }

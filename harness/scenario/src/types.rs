@@ -248,6 +248,23 @@ pub struct ClusterNetwork {
     pub host_prefix: u8,
 }
 
+impl HostKind {
+    /// Does a provider of hosts run it? Simulated hosts are played.
+    pub const fn is_machine(self) -> bool {
+        match self {
+            HostKind::Vm => true,
+            HostKind::Simulated | HostKind::Auto => false,
+        }
+    }
+}
+
+impl Host {
+    /// Does a provider of hosts run it? Simulated hosts are played.
+    pub const fn is_machine(&self) -> bool {
+        self.kind.is_machine()
+    }
+}
+
 /// A host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {

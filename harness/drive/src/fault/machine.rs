@@ -6,9 +6,7 @@ use vlab_api::types::ImageType;
 use vlab_model::disturbance::{Frames, WrongName};
 use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
-use vlab_scenario::{
-    ActionKind, Cluster, Fault, FaultHosts, FaultTarget, HostKind, Injection, Scenario, TargetForm, fault_rows,
-};
+use vlab_scenario::{ActionKind, Cluster, Fault, FaultHosts, FaultTarget, Injection, Scenario, TargetForm, fault_rows};
 
 use super::{control_plane, host, network};
 
@@ -121,13 +119,13 @@ pub fn has_machines(scenario: &Scenario, cluster: &str) -> bool {
     let of_cluster = |name: &Option<String>, bound: &[String]| {
         name.as_deref() == Some(cluster) || bound.iter().any(|name| name == cluster)
     };
-    scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && of_cluster(&host.cluster, &host.bound_to))
+    scenario.hosts.iter().any(|host| host.is_machine() && of_cluster(&host.cluster, &host.bound_to))
 }
 
 /// The cluster that is hit. The lab's network is made for the one whose machines are in it.
 fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, String> {
     let FaultTarget::Cluster(name) = &fault.target else { return Err("it hits no cluster".to_owned()) };
-    let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.kind == HostKind::Vm);
+    let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.is_machine());
     match scenario.cluster(name) {
         Some(cluster) if of_cluster => Ok(cluster),
         _ => Err("its hosts come out of the pool, whose network knows no cluster".to_owned()),
@@ -167,7 +165,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
         return Some(why);
     }
     let arch = scenario.infra_env.cpu_architecture.as_str();
-    (scenario.hosts.iter().any(|host| host.kind == HostKind::Vm) && arch != "x86_64")
+    (scenario.hosts.iter().any(|host| host.is_machine()) && arch != "x86_64")
         .then(|| format!("virtual machines are x86_64, and its infra-env is {arch}"))
 }
 
@@ -175,7 +173,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
 fn no_nmstate(scenario: &Scenario) -> Option<String> {
     const FIRST: &str = "MIN_VERSION_FOR_NMSTATE_SERVICE";
     let line = scenario.infra_env.static_networks.first()?.line;
-    let machine = scenario.hosts.iter().find(|host| host.kind == HostKind::Vm)?;
+    let machine = scenario.hosts.iter().find(|host| host.is_machine())?;
     let version = machine.cluster.as_deref().and_then(|name| scenario.cluster(name))?.openshift_version.as_str();
     let usual = Settings::default().min_version_for_nmstate_service;
     let first = scenario.service.settings.get(FIRST).unwrap_or(&usual);
@@ -192,7 +190,7 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
 
 /// Static networks with VLANs: the lab's network has none, so nobody would hear such a machine.
 fn no_vlan(scenario: &Scenario) -> Option<String> {
-    let is_vm = |name: &String| scenario.hosts.iter().any(|host| host.kind == HostKind::Vm && host.name == *name);
+    let is_vm = |name: &String| scenario.hosts.iter().any(|host| host.is_machine() && host.name == *name);
     let with_vlan = scenario.infra_env.static_networks.iter().find(|network| {
         network.hosts.iter().any(is_vm) && network.interfaces().iter().any(|interface| interface["type"] == "vlan")
     })?;

@@ -16,13 +16,13 @@ use uuid::Uuid;
 use vlab_client::Endpoint;
 use vlab_drive::conductor::Task;
 use vlab_drive::fault::effect::{Program, ServiceFault};
+use vlab_drive::prepare::Prepared;
 use vlab_drive::requests::Side;
 use vlab_gateway::{FaultEffect, Gateway};
-use vlab_lab::process::Child;
-use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
+use vlab_scenario::FaultTarget;
 
-use super::{Bench, Lab, LabError, SERVICE_STOP, lab};
-use crate::service::watch;
+use crate::error::{LabError, lab};
+use crate::service::{Restart, RunningService, watch};
 
 /// How long what is still being done may take at the end of a run.
 const LAST: Duration = Duration::from_secs(60);
@@ -33,9 +33,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) enum Report {
     /// A fault had an effect.
     Effect { fault: Arc<str>, host: Option<Uuid>, what: String },
-    /// The service runs again.
-    Up { fault: Arc<str>, child: Option<Child> },
-    /// Something else that takes its time is done.
+    /// A program runs again.
     Done { fault: Arc<str>, who: Program },
     /// For the history.
     Note(String),
@@ -43,18 +41,20 @@ pub(super) enum Report {
     Broken(LabError),
 }
 
-type Work<'a> = Pin<Box<dyn Future<Output = Report> + Send + 'a>>;
+type Work = Pin<Box<dyn Future<Output = Report> + Send>>;
 
 /// What faults do outside of the conductor.
-pub(super) struct Outside<'a> {
-    bench: &'a Bench<'a>,
+pub(super) struct Outside {
+    service: Arc<dyn RunningService>,
     /// Only where a fault is about the way to the service.
     gateway: Option<(Gateway, mpsc::UnboundedReceiver<FaultEffect>)>,
     /// Where hosts find the service.
     pub(super) hosts: Endpoint,
     /// Where the user finds it.
     pub(super) user: Endpoint,
-    work: Vec<Work<'a>>,
+    work: Vec<Work>,
+    /// The service is down because a fault wants it.
+    service_down: bool,
     /// What is to be done to the service once another fault has let it run again.
     later: VecDeque<(Arc<str>, bool, Duration)>,
     tell: mpsc::UnboundedSender<Report>,
@@ -62,79 +62,71 @@ pub(super) struct Outside<'a> {
     paused: BTreeMap<Arc<str>, Program>,
     slow: BTreeMap<Arc<str>, (CancellationToken, JoinHandle<()>)>,
     slowed: u32,
-    /// PostgreSQL is down because a fault wants it.
-    postgres_down: u32,
     /// The run ends: nothing is waited for any more.
     hurry: CancellationToken,
 }
 
-impl<'a> Outside<'a> {
+impl Outside {
     /// Nothing is done yet. A gateway is made only when a fault of the scenario needs it.
-    pub(super) fn new(bench: &'a Bench<'a>, up: &Lab) -> Result<Self, LabError> {
-        let faults = &bench.prepared.scenario.faults;
-        let kills = |f: &&Fault| {
-            f.target == FaultTarget::Postgres
-                && !matches!(f.injection, Injection::Service(ServiceInjection::SlowQueries { .. }))
-        };
-        if let (Some(store), Some(fault)) = (&up.postgres, faults.iter().find(kills))
-            && !store.cluster.is_ours()
-        {
-            let error = format!("{}: the PostgreSQL of DATABASE_URL is not the run's, and is left alone", fault.name);
-            return Err(LabError { what: "faults", error });
+    pub(super) fn new(prepared: &Prepared, service: &Arc<dyn RunningService>) -> Result<Self, LabError> {
+        let faults = &prepared.scenario.faults;
+        if let Some((fault, why)) = faults.iter().find_map(|fault| Some((fault, service.can(fault).err()?))) {
+            return Err(LabError::new("faults", format!("{}: {why}", fault.name)));
         }
-        let (mut hosts, mut user) = (up.endpoint.clone(), up.endpoint.clone());
+        let endpoint = &service.about().endpoint;
+        let (mut hosts, mut user) = (endpoint.clone(), endpoint.clone());
         let mut gateway = None;
         if faults.iter().any(|f| f.target == FaultTarget::Gateway) {
-            let (mut ours, effects) = Gateway::new(up.endpoint.address(), bench.prepared.seed);
+            let (mut ours, effects) = Gateway::new(endpoint.address(), prepared.seed);
             for (side, endpoint) in [(Side::Hosts, &mut hosts), (Side::User, &mut user)] {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| lab("gateway")(&e))?;
-                *endpoint = Endpoint::new(ours.listen(listener, side).map_err(|e| lab("gateway")(&e))?);
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(lab("gateway"))?;
+                *endpoint = Endpoint::new(ours.listen(listener, side).map_err(lab("gateway"))?);
             }
             gateway = Some((ours, effects));
         }
         let (tell, told) = mpsc::unbounded_channel();
         Ok(Self {
-            bench,
+            service: Arc::clone(service),
             gateway,
             hosts,
             user,
             work: Vec::new(),
+            service_down: false,
             later: VecDeque::new(),
             tell,
             told,
             paused: BTreeMap::new(),
             slow: BTreeMap::new(),
             slowed: 0,
-            postgres_down: 0,
             hurry: CancellationToken::new(),
         })
     }
 
-    /// Is PostgreSQL down on purpose?
-    pub(super) fn postgres_is_down(&self) -> bool {
-        self.postgres_down > 0
-    }
-
     /// Does what a fault wants.
-    pub(super) async fn carry_out(&mut self, lab: &mut Lab, task: Task) {
+    pub(super) async fn carry_out(&mut self, task: Task) {
         match task {
             Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
-                self.restart_service(lab, fault, kill, down);
+                if self.service_down {
+                    self.later.push_back((fault, kill, down));
+                } else {
+                    self.service_down = true;
+                    self.restart(Program::Service, fault, kill, down);
+                }
             }
             Task::Do(fault, ServiceFault::Restart { who: Program::Postgres, kill, down }) => {
-                self.restart_postgres(lab, fault, kill, down);
+                self.restart(Program::Postgres, fault, kill, down);
             }
-            Task::Do(fault, ServiceFault::Pause(who)) => match pause(lab, who, true).await {
+            Task::Do(fault, ServiceFault::Pause(who)) => match pause(&*self.service, who, true).await {
                 Ok(()) => {
                     self.paused.insert(fault.clone(), who);
                     self.effect(fault, format!("{} stands still", who.words()));
                 }
                 Err(error) => self.broken(error),
             },
-            Task::Do(fault, ServiceFault::SlowQueries(by)) => match lab.conninfo() {
+            Task::Do(fault, ServiceFault::SlowQueries(by)) => match &self.service.about().conninfo {
                 Some(conninfo) => {
                     let over = CancellationToken::new();
-                    let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo: conninfo.to_owned(), by };
+                    let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo: conninfo.clone(), by };
                     self.slowed += 1;
                     let task = tokio::spawn(slow.run(fault.clone(), over.clone(), self.tell.clone()));
                     self.slow.insert(fault, (over, task));
@@ -146,68 +138,36 @@ impl<'a> Outside<'a> {
                     gateway.inject(rule);
                 }
             }
-            Task::Undo(fault) => self.undo(lab, &fault).await,
+            Task::Undo(fault) => self.undo(&fault).await,
         }
     }
 
     /// Does what had to wait for the service.
-    pub(super) fn catch_up(&mut self, lab: &mut Lab) {
-        if lab.service.is_some()
+    pub(super) fn catch_up(&mut self) {
+        if !self.service_down
             && let Some((fault, kill, down)) = self.later.pop_front()
         {
-            self.restart_service(lab, fault, kill, down);
+            self.service_down = true;
+            self.restart(Program::Service, fault, kill, down);
         }
     }
 
-    fn restart_service(&mut self, lab: &mut Lab, fault: Arc<str>, kill: bool, down: Duration) {
-        let Some(child) = lab.service.take() else {
-            return self.later.push_back((fault, kill, down));
+    fn restart(&mut self, which: Program, fault: Arc<str>, kill: bool, down: Duration) {
+        let (tell, name) = (self.tell.clone(), fault.clone());
+        let stopped = move |what: String| {
+            let _ = tell.send(Report::Effect { fault: name.clone(), host: None, what });
         };
-        let (store, scratch, address) = (lab.postgres.clone(), lab.scratch.clone(), lab.endpoint.address());
-        let (bench, tell, hurry) = (self.bench, self.tell.clone(), self.hurry.clone());
+        let order = Restart { which, kill, down, hurry: self.hurry.clone(), stopped: Box::new(stopped) };
+        let restarted = Arc::clone(&self.service).restart(order);
         self.work.push(Box::pin(async move {
-            let status = if kill { child.kill9().await } else { child.stop(SERVICE_STOP).await };
-            drop(child);
-            let _ = tell.send(Report::Effect {
-                fault: fault.clone(),
-                host: None,
-                what: format!("the service ended: {status}"),
-            });
-            stay_down(down, &hurry).await;
-            let postgres = store.as_ref().map(|s| (&s.cluster, s.conninfo.as_str()));
-            match bench.start_service(postgres, scratch.as_deref(), Some(address)).await {
-                Ok(running) => Report::Up { fault, child: running.child },
+            match restarted.await {
+                Ok(()) => Report::Done { fault, who: which },
                 Err(error) => Report::Broken(error),
             }
         }));
     }
 
-    fn restart_postgres(&mut self, lab: &Lab, fault: Arc<str>, kill: bool, down: Duration) {
-        let Some(store) = lab.postgres.clone() else {
-            return self.broken(format!("the fault {fault} finds no PostgreSQL that it could stop"));
-        };
-        self.postgres_down += 1;
-        let (tell, hurry) = (self.tell.clone(), self.hurry.clone());
-        self.work.push(Box::pin(async move {
-            let restarted = async {
-                if kill {
-                    store.cluster.kill9().await?
-                } else {
-                    store.cluster.halt().await?
-                };
-                let what = if kill { "PostgreSQL was killed" } else { "PostgreSQL was stopped" };
-                let _ = tell.send(Report::Effect { fault: fault.clone(), host: None, what: what.to_owned() });
-                stay_down(down, &hurry).await;
-                store.cluster.restart().await
-            };
-            match restarted.await {
-                Ok(()) => Report::Done { fault, who: Program::Postgres },
-                Err(error) => Report::Broken(self::lab("postgresql")(&error)),
-            }
-        }));
-    }
-
-    async fn undo(&mut self, lab: &Lab, fault: &str) {
+    async fn undo(&mut self, fault: &str) {
         if let Some(count) = self.gateway.as_ref().and_then(|(gateway, _)| gateway.clear(fault)) {
             let _ = self.tell.send(Report::Note(format!("the fault {fault} hit {count} requests")));
         }
@@ -216,7 +176,7 @@ impl<'a> Outside<'a> {
         }
         if let Some(who) = self.paused.remove(fault)
             && !self.paused.values().any(|other| *other == who)
-            && let Err(error) = pause(lab, who, false).await
+            && let Err(error) = pause(&*self.service, who, false).await
         {
             self.broken(error);
         }
@@ -227,12 +187,12 @@ impl<'a> Outside<'a> {
     }
 
     fn broken(&self, error: String) {
-        let _ = self.tell.send(Report::Broken(LabError { what: "faults", error }));
+        let _ = self.tell.send(Report::Broken(LabError::new("faults", error)));
     }
 
     /// What happens next; may be given up and asked again.
     pub(super) async fn next(&mut self) -> Report {
-        let Self { gateway, work, told, postgres_down, .. } = self;
+        let Self { gateway, work, told, service_down, .. } = self;
         let requests = async {
             match gateway {
                 Some((_, effects)) => match effects.recv().await {
@@ -258,17 +218,17 @@ impl<'a> Outside<'a> {
             report = requests => report,
             report = works => report,
         };
-        if matches!(report, Report::Done { who: Program::Postgres, .. }) {
-            *postgres_down = postgres_down.saturating_sub(1);
+        if matches!(report, Report::Done { who: Program::Service, .. }) {
+            *service_down = false;
         }
         report
     }
 
     /// Undoes all that is not undone yet, waits for what is on its way, and tells what the gateway has counted.
-    pub(super) async fn finish(&mut self, lab: &mut Lab) -> Vec<Report> {
+    pub(super) async fn finish(&mut self) -> Vec<Report> {
         self.hurry.cancel();
         for fault in self.paused.keys().cloned().collect::<Vec<_>>() {
-            self.undo(lab, &fault).await;
+            self.undo(&fault).await;
         }
         for (_, (over, task)) in std::mem::take(&mut self.slow) {
             over.cancel();
@@ -309,35 +269,14 @@ fn through(gateway: &Gateway) -> String {
     format!("{all} requests went through the gateway; {}", each.join(", "))
 }
 
-async fn stay_down(down: Duration, hurry: &CancellationToken) {
-    tokio::select! {
-        () = tokio::time::sleep(down) => {}
-        () = hurry.cancelled() => {}
-    }
-}
-
-async fn pause(lab: &Lab, who: Program, still: bool) -> Result<(), String> {
-    let what = || format!("{} cannot be made to {}", who.words(), if still { "stand still" } else { "go on" });
-    match (who, &lab.service, &lab.postgres, &lab.containers) {
-        (_, _, _, Some(containers)) => {
-            let paused = containers.pause(who == Program::Service, still).await;
-            paused.map_err(|error| format!("{}: {error}", what()))
-        }
-        (Program::Service, Some(child), ..) => match child.pause(still).await {
-            true => Ok(()),
-            false => Err(format!("{}: has it ended?", what())),
-        },
-        (Program::Postgres, _, Some(store), _) => {
-            store.cluster.pause(still).await.map_err(|error| format!("{}: {error}", what()))
-        }
-        // It was killed meanwhile, and nothing of it stands still.
-        (..) if !still => Ok(()),
-        (..) => Err(what()),
-    }
+async fn pause(service: &dyn RunningService, who: Program, still: bool) -> Result<(), String> {
+    let what = if still { "stand still" } else { "go on" };
+    let paused = service.pause(who, still).await;
+    paused.map_err(|error| format!("{} cannot be made to {what}: {error}", who.words()))
 }
 
 /// Makes transactions that write into the service's tables slow: a trigger waits before the first write of each. Before it,
-/// so that no transaction waits while it holds a number of the history's, see [`database`].
+/// so that no transaction waits while it holds a number of the history's, see [`watch`].
 struct Slow {
     /// Name of the schema, which has all that it needs.
     name: String,
@@ -349,7 +288,7 @@ impl Slow {
     async fn run(self, fault: Arc<str>, over: CancellationToken, tell: mpsc::UnboundedSender<Report>) {
         let broken = |error: tokio_postgres::Error| {
             let error = format!("the fault {fault} cannot make queries slow: {}", vlab_lab::postgres::explain(&error));
-            Report::Broken(LabError { what: "faults", error })
+            Report::Broken(LabError::new("faults", error))
         };
         let ended = tokio::select! {
             ended = self.slow_down(&fault, &tell) => ended,

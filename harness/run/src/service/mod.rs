@@ -1,5 +1,300 @@
-//! The service that a run runs against.
+//! The service under test, behind one interface: whatever it is, it is started by [`start`] and used as a [`RunningService`].
 //!
-//! * [`watch`] follows the tables of a service through a trigger.
+//! * [`simulated`] is this program's own service, a process on PostgreSQL;
+//! * [`process`] is a program (the real assisted-service) on PostgreSQL, with the [`environment`] that it needs;
+//! * [`container`] is an image of either, with PostgreSQL in a container beside it;
+//! * [`remote`] runs already: nothing is started, stopped or set, and states come from polls.
+//!
+//! [`watch`] follows the tables of a service through a trigger.
 
+pub mod container;
+pub mod environment;
+mod local;
+pub mod process;
+pub mod ready;
+pub mod remote;
+pub mod scratch;
+pub mod simulated;
 pub mod watch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use vlab_client::Endpoint;
+use vlab_drive::fault::effect::Program;
+use vlab_drive::prepare::Prepared;
+use vlab_drive::target::Target;
+use vlab_judge::result::Startup;
+use vlab_lab::containers::ContainerError;
+use vlab_lab::ledger::{Ledger, LedgerError};
+use vlab_lab::process::{Child, ProcessError};
+use vlab_scenario::Fault;
+
+use crate::error::LabError;
+
+/// Work that is under way.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Name of the service's database.
+pub const DATABASE: &str = "assisted";
+/// How long a service may take to stop after it was asked to.
+const STOP: Duration = Duration::from_secs(10);
+
+/// Starts the service that the run is for, or finds the one that runs already, and returns when it is ready.
+///
+/// # Errors
+/// [`LabError`]; nothing is left then, or what is left is in the ledger.
+pub async fn start(order: &Order<'_>) -> Result<Arc<dyn RunningService>, LabError> {
+    match &order.prepared.target {
+        Target::Simulated => Box::pin(local::start(order, simulated::KIND)).await,
+        Target::Process { .. } => Box::pin(local::start(order, process::KIND)).await,
+        Target::Container { image, postgres } => Box::pin(container::start(order, image, postgres.as_deref())).await,
+        Target::Remote { url } => Box::pin(remote::start(order, url)).await,
+    }
+}
+
+/// A service under test that is up.
+pub trait RunningService: Send + Sync {
+    /// What is known of it.
+    fn about(&self) -> &About;
+
+    /// Can that fault be done to it?
+    ///
+    /// # Errors
+    /// Why not.
+    fn can(&self, fault: &Fault) -> Result<(), String>;
+
+    /// Ends when one of its programs ends that nobody has stopped; never, when they are not ours.
+    fn ended(&self) -> Doing<'_, Ended>;
+
+    /// Has one of its programs ended that nobody has stopped? For those whose end nobody tells.
+    fn lost(&self) -> Option<Ended>;
+
+    /// Lets a program stand still, or go on.
+    ///
+    /// # Errors
+    /// It cannot be made to.
+    fn pause(&self, which: Program, still: bool) -> Doing<'_, Result<(), String>>;
+
+    /// Ends a program and starts it again where it was. From the moment of the call its end is no surprise.
+    ///
+    /// # Errors
+    /// It cannot be stopped, or is not ready again.
+    fn restart(self: Arc<Self>, order: Restart) -> Doing<'static, Result<(), LabError>>;
+
+    /// The last lines of a program's log.
+    fn last_lines(&self, which: Program, count: usize) -> Vec<String>;
+
+    /// Resident memory of a program in KiB, where that can be measured.
+    fn memory(&self, which: Program) -> Option<u64>;
+
+    /// Stops the service and then what it stands on; what could not be stopped or removed.
+    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>>;
+}
+
+/// A program that ended by itself.
+#[derive(Debug)]
+pub struct Ended {
+    /// Which.
+    pub which: Program,
+    /// How, when that is known.
+    pub how: Option<String>,
+}
+
+/// What is known of a service that is up.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// What it says that it is.
+    pub version: String,
+    /// What it stands on: `postgresql`, `container engine`.
+    pub stands_on: BTreeMap<String, String>,
+    /// Connection string of its database, where that is ours.
+    pub conninfo: Option<String>,
+    /// How long it took to be ready; `None` when it ran already.
+    pub startup: Option<Startup>,
+}
+
+/// How a program is to be restarted.
+pub struct Restart {
+    /// Which.
+    pub which: Program,
+    /// With SIGKILL?
+    pub kill: bool,
+    /// It is down so long before it is started.
+    pub down: Duration,
+    /// Once cancelled it is started at once.
+    pub hurry: CancellationToken,
+    /// Is told how it ended.
+    pub stopped: Box<dyn Fn(String) + Send + Sync>,
+}
+
+impl Restart {
+    /// It stays down.
+    async fn stay_down(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(self.down) => {}
+            () = self.hurry.cancelled() => {}
+        }
+    }
+}
+
+/// What must not stand in logs and reports. Grows while services are started.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets(Arc<Mutex<Vec<String>>>);
+
+impl Secrets {
+    /// These, to begin with.
+    pub fn new(words: Vec<String>) -> Self {
+        Self(Arc::new(Mutex::new(words)))
+    }
+
+    /// One more.
+    pub fn add(&self, word: String) {
+        if !word.is_empty() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(word);
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What a service needs around it.
+pub struct Order<'a> {
+    /// The run.
+    pub prepared: &'a Prepared,
+    /// Its id.
+    pub run_id: &'a str,
+    /// Its folder: logs are written there.
+    pub folder: &'a Path,
+    /// The `vlab` program.
+    pub vlab: &'a Path,
+    /// Where everything is written down.
+    pub ledger: Option<Arc<Ledger>>,
+    /// Programs that the real service calls are taken from where it runs instead of our stand-ins.
+    pub real_tools: bool,
+    /// How long it may take until it is ready, when not the usual time.
+    pub ready_within: Option<Duration>,
+    /// How machines see it, when hosts are machines.
+    pub inside: Option<&'a Inside>,
+    /// Is told what must not stand in logs.
+    pub secrets: &'a Secrets,
+    /// Cancelled when the user wants an end.
+    pub interrupted: &'a CancellationToken,
+}
+
+impl Order<'_> {
+    /// Ends early when the user wants an end. Only for what may be given up in the middle.
+    async fn or_end<T>(&self, work: impl Future<Output = Result<T, LabError>>) -> Result<T, LabError> {
+        tokio::select! {
+            done = work => done,
+            () = self.interrupted.cancelled() => Err(LabError::interrupted()),
+        }
+    }
+}
+
+/// How machines see the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Where they reach it.
+    pub base_url: String,
+    /// Where they reach the image service.
+    pub images_url: String,
+    /// The live ISO that discovery images are made of.
+    pub iso: PathBuf,
+}
+
+/// What a program of the service needs when it is started, for the first time or again.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The run.
+    pub prepared: Arc<Prepared>,
+    /// The `vlab` program.
+    pub vlab: PathBuf,
+    /// Its log.
+    pub log_file: PathBuf,
+    /// Where the simulated service tells its address.
+    pub address_file: PathBuf,
+    /// Where processes are written down.
+    pub ledger: Option<Arc<Ledger>>,
+    /// Its database by the quickest way.
+    pub conninfo: String,
+    /// Its database by TCP, for programs that know nothing else.
+    pub tcp_conninfo: Option<String>,
+    /// Its folder, see [`scratch::Scratch`].
+    pub scratch: Option<PathBuf>,
+    /// The real tools are used instead of the stand-ins.
+    pub real_tools: bool,
+    /// How long it may take until it is ready, when not the usual time.
+    pub ready_within: Option<Duration>,
+    /// How machines see it, when hosts are machines.
+    pub inside: Option<Inside>,
+}
+
+/// A program of the service that is up.
+#[derive(Debug)]
+pub struct Launched {
+    /// Its process.
+    pub child: Child,
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// What it says that it is.
+    pub version: String,
+    /// From its start to `/ready`.
+    pub ready: Duration,
+}
+
+/// Starts a program of the service. The address is the one that it had before, when it is started again.
+type Launcher = for<'a> fn(&'a Launch, Option<SocketAddr>) -> Doing<'a, Result<Launched, StartError>>;
+
+/// Why the service under test cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The program.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// There is no such program.
+    #[error("there is no program {0:?}: give the path of an assisted-service binary")]
+    NoProgram(PathBuf),
+    /// Its folder.
+    #[error("the service's folder {path}: {error}")]
+    Scratch {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// What is copied into its container.
+    #[error("the stand-ins for the service's container, with {path}: {error}")]
+    StandIns {
+        /// The program among them.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// No free port.
+    #[error("no free port on 127.0.0.1: {0}")]
+    Port(io::Error),
+    /// The database cannot be told to the service.
+    #[error("the database cannot be given to the service: {0}")]
+    Database(String),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// It answers, but not as an assisted-service does.
+    #[error("{0}")]
+    Stranger(String),
+    /// A container.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+}

@@ -11,7 +11,7 @@ use vlab_drive::prepare::Prepared;
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
 use vlab_lab::network::{NetworkHost, NetworkSpec, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
-use vlab_scenario::{Host, HostKind, Scenario};
+use vlab_scenario::{Host, Scenario};
 
 /// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
 pub const PORT: u16 = 8090;
@@ -83,7 +83,7 @@ pub fn images_url(gateway: IpAddr) -> String {
 /// A host without hardware, an address or a disk.
 pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
     let scenario = &prepared.scenario;
-    let hosts: Vec<&Host> = scenario.hosts.iter().filter(|host| host.kind == HostKind::Vm).collect();
+    let hosts: Vec<&Host> = scenario.hosts.iter().filter(|host| host.is_machine()).collect();
     let mut machines = Vec::new();
     let mut in_network = Vec::new();
     for (place, host) in hosts.iter().enumerate() {

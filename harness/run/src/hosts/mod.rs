@@ -1,0 +1,135 @@
+//! Where hosts come from, behind one interface: a [`HostProvider`] for each kind that a scenario can name, and the hosts that it
+//! runs for a run as [`RunningHosts`].
+//!
+//! * [`simulated`] hosts are played by the conductor: nothing is made for them.
+//! * [`vm`] makes virtual machines, with libvirt.
+//!
+//! To add a provider: a folder here, and its line in [`PROVIDERS`].
+
+pub mod simulated;
+pub mod vm;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use vlab_api::Timestamp;
+use vlab_client::Endpoint;
+use vlab_drive::conductor::MachineOrder;
+use vlab_drive::prepare::Prepared;
+use vlab_judge::result::RunResult;
+use vlab_lab::ledger::Ledger;
+use vlab_model::history::{Source, What};
+use vlab_scenario::HostKind;
+
+use crate::error::LabError;
+use crate::service::{Doing, Inside};
+
+/// All providers. The first one that the run has hosts of makes them; the conductor plays the others.
+pub static PROVIDERS: &[&dyn HostProvider] = &[&vm::Libvirt, &simulated::Simulated];
+
+/// The provider of a run's hosts.
+pub fn provider(prepared: &Prepared) -> &'static dyn HostProvider {
+    let of_run = PROVIDERS.iter().find(|provider| prepared.has(provider.kind()));
+    *of_run.unwrap_or(&(&simulated::Simulated as &dyn HostProvider))
+}
+
+/// Makes hosts of one kind.
+pub trait HostProvider: Sync {
+    /// Of which.
+    fn kind(&self) -> HostKind;
+
+    /// Makes what the hosts of a run need; they are switched on by [`RunningHosts::carry_out`]. What is known of them goes into
+    /// the result.
+    ///
+    /// # Errors
+    /// What cannot be had; it is found out before anything is made, as far as that is possible.
+    fn start<'a>(
+        &'a self,
+        order: &'a Order<'a>,
+        result: &'a mut RunResult,
+    ) -> Doing<'a, Result<Box<dyn RunningHosts>, LabError>>;
+
+    /// Files that its hosts leave in the folder of a run.
+    fn files(&self, prepared: &Prepared) -> Vec<HostFile>;
+}
+
+/// A file that hosts leave in the folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFile {
+    /// Its name.
+    pub name: String,
+    /// What it is, for people.
+    pub what: String,
+    /// Is it a text that others have written, out of which secrets are to be taken?
+    pub log: bool,
+}
+
+/// What hosts need around them.
+pub struct Order<'a> {
+    /// The run.
+    pub prepared: &'a Prepared,
+    /// Folder of the run.
+    pub folder: &'a Path,
+    /// Folder of all runs.
+    pub runs: &'a Path,
+    /// The `vlab` program.
+    pub vlab: &'a Path,
+    /// Where everything is written down.
+    pub ledger: &'a Arc<Ledger>,
+    /// What is known already of this computer's virtual machines.
+    pub ability: Option<&'a vm::Ability>,
+    /// Is told what takes long.
+    pub tell: fn(&str),
+    /// Cancelled when the user wants an end.
+    pub interrupted: &'a CancellationToken,
+}
+
+/// The hosts of a run.
+pub trait RunningHosts: Send + Sync {
+    /// How they see the service, when they do not see it as the harness does.
+    fn inside(&self) -> Option<&Inside>;
+
+    /// The public key that lets people in.
+    fn ssh_key(&self) -> Option<&str>;
+
+    /// From now on they reach `front`: the service, or what stands before it.
+    ///
+    /// # Errors
+    /// They cannot.
+    fn connect(&mut self, front: SocketAddr, service: &Endpoint) -> Result<(), LabError>;
+
+    /// Begins to do what the conductor wants. What comes of it is in the news.
+    fn carry_out(&mut self, order: MachineOrder, now: Timestamp);
+
+    /// What they have to tell next; never, when they have nothing to tell. May be given up and asked again.
+    fn news(&mut self) -> Doing<'_, News>;
+
+    /// Writes into that folder what can be seen of them now.
+    fn evidence<'a>(&'a self, folder: &'a Path) -> Doing<'a, ()>;
+
+    /// How to get into them, for people.
+    fn entrance(&self) -> Vec<String>;
+
+    /// Switches everything off and removes it: what could not be, and what they said until then.
+    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)>;
+}
+
+/// What hosts have to tell.
+#[derive(Debug)]
+pub enum News {
+    /// For the history.
+    Seen(Source, What),
+    /// A host is gone although nobody asked for it.
+    Lost {
+        /// Its name.
+        machine: String,
+        /// How, for people.
+        how: String,
+        /// What to do about it; empty: nothing is known.
+        advice: String,
+    },
+    /// Something that the run cannot go on without does not work.
+    Broken(LabError),
+}

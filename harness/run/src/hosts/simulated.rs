@@ -1,0 +1,76 @@
+//! Simulated hosts. The conductor plays them, and [`crate::traffic`] carries what they say: nothing is made for them here.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use vlab_api::Timestamp;
+use vlab_client::Endpoint;
+use vlab_drive::conductor::MachineOrder;
+use vlab_drive::prepare::Prepared;
+use vlab_judge::result::RunResult;
+use vlab_model::history::{Source, What};
+use vlab_scenario::HostKind;
+
+use super::{HostFile, HostProvider, News, Order, RunningHosts};
+use crate::error::LabError;
+use crate::service::{Doing, Inside};
+
+/// Their provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulated;
+
+impl HostProvider for Simulated {
+    fn kind(&self) -> HostKind {
+        HostKind::Simulated
+    }
+
+    fn start<'a>(
+        &'a self,
+        _: &'a Order<'a>,
+        _: &'a mut RunResult,
+    ) -> Doing<'a, Result<Box<dyn RunningHosts>, LabError>> {
+        Box::pin(async { Ok(Box::new(Played) as Box<dyn RunningHosts>) })
+    }
+
+    fn files(&self, _: &Prepared) -> Vec<HostFile> {
+        Vec::new()
+    }
+}
+
+/// Hosts that the conductor plays.
+struct Played;
+
+impl RunningHosts for Played {
+    fn inside(&self) -> Option<&Inside> {
+        None
+    }
+
+    fn ssh_key(&self) -> Option<&str> {
+        None
+    }
+
+    fn connect(&mut self, _: SocketAddr, _: &Endpoint) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn carry_out(&mut self, order: MachineOrder, _: Timestamp) {
+        // Orders are for hosts that the conductor does not play.
+        tracing::warn!(?order, "an order for hosts that nobody has");
+    }
+
+    fn news(&mut self) -> Doing<'_, News> {
+        Box::pin(std::future::pending())
+    }
+
+    fn evidence<'a>(&'a self, _: &'a Path) -> Doing<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn entrance(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)> {
+        Box::pin(async { (Vec::new(), Vec::new()) })
+    }
+}

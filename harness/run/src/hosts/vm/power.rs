@@ -1,0 +1,87 @@
+//! Switching machines on.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vlab_lab::machines::{MachineSpec, Machines};
+use vlab_model::console::Classifier;
+use vlab_model::history::{MachineMoment, Source, What};
+
+use super::Made;
+use super::console::Listener;
+use crate::error::{LabError, lab};
+use crate::hosts::News;
+
+/// What switches machines on.
+#[derive(Clone)]
+pub(super) struct Switch {
+    pub(super) machines: Machines,
+    pub(super) made: Made,
+    pub(super) grown: watch::Sender<()>,
+    pub(super) news: mpsc::UnboundedSender<News>,
+    pub(super) reading: Arc<Mutex<JoinSet<()>>>,
+    pub(super) over: CancellationToken,
+    pub(super) cluster: Option<Uuid>,
+    pub(super) classifiers: BTreeMap<String, Arc<Classifier>>,
+}
+
+impl Switch {
+    pub(super) fn tell(&self, what: What) {
+        let _ = self.news.send(News::Seen(Source::Harness, what));
+    }
+
+    pub(super) fn broken(&self, error: LabError) {
+        let _ = self.news.send(News::Broken(error));
+    }
+
+    pub(super) async fn on(&self, spec: MachineSpec, medium: PathBuf) {
+        let (name, id) = (spec.name.clone(), spec.uuid);
+        let begun = Instant::now();
+        let machine = match self.machines.create(MachineSpec { cdrom: Some(medium), ..spec }).await {
+            Ok(machine) => Arc::new(machine),
+            Err(error) => return self.broken(lab("machines")(error)),
+        };
+        let detail = format!("defined and started in {} ms", begun.elapsed().as_millis());
+        self.tell(What::Machine { machine: name.clone(), did: MachineMoment::Defined, detail });
+        let mut console = match machine.console() {
+            Ok(console) => console,
+            Err(error) => return self.broken(LabError::new("consoles", format!("{name}: {error}"))),
+        };
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), machine);
+        self.grown.send_replace(());
+        let mut listener = Listener {
+            classifier: self.classifiers.get(&name).cloned().unwrap_or_default(),
+            machine: name,
+            host: id,
+            cluster: self.cluster,
+            lines: 0,
+        };
+        let (news, over) = (self.news.clone(), self.over.clone());
+        let read = async move {
+            loop {
+                let lines = tokio::select! {
+                    line = console.next_line() => line.map(|line| vec![line]),
+                    () = over.cancelled() => break,
+                };
+                match lines {
+                    Ok(lines) => listener.hear(&lines, &news),
+                    Err(error) => {
+                        let error = format!("the console of {} cannot be read any more: {error}", listener.machine);
+                        let _ = news.send(News::Broken(LabError::new("consoles", error)));
+                        return;
+                    }
+                }
+            }
+            if let Ok(lines) = console.drain() {
+                listener.hear(&lines, &news);
+            }
+        };
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).spawn(read);
+    }
+}

@@ -1,0 +1,397 @@
+//! The machines of a run and their network, as they run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_client::Endpoint;
+use vlab_drive::conductor::MachineOrder;
+use vlab_drive::fault::machine::MachineFault;
+use vlab_image_service::catalog::OsImage;
+use vlab_image_service::service::ImageService;
+use vlab_lab::ledger::{Ledger, Resource, Token};
+use vlab_lab::machines::{Accel, MachineSpec, Machines, MachinesOptions};
+use vlab_lab::network::{ForeignQuery, Forward, Network, NetworkOptions};
+use vlab_lab::ssh::Keys;
+use vlab_model::console::Classifier;
+use vlab_model::history::{Source, What};
+use vlab_scenario::FaultPhase;
+use vlab_service_server::serve_images;
+
+use super::events::tell_events;
+use super::faults::Reach;
+use super::medium::{fetch, whole};
+use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_page};
+use super::power::Switch;
+use super::{Made, programs, screenshot_file};
+use crate::error::{LabError, lab};
+use crate::hosts::{News, Order, RunningHosts};
+use crate::service::{Doing, Inside};
+
+/// How long readers of consoles may take to come to the end of what is there.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The machines of a run and their network.
+pub(super) struct VirtualLab {
+    plan: Plan,
+    ids: BTreeMap<String, Uuid>,
+    classifiers: BTreeMap<String, Arc<Classifier>>,
+    ledger: Arc<Ledger>,
+    network: Arc<Network>,
+    reachable: Vec<Forward>,
+    /// The image service, from here.
+    images: Option<Endpoint>,
+    keys: Keys,
+    machines: Machines,
+    made: Made,
+    /// Told whenever a machine is on for the first time.
+    grown: watch::Sender<()>,
+    /// Faults that are over.
+    over_with: Arc<Mutex<BTreeSet<String>>>,
+    media: (PathBuf, Token),
+    news: mpsc::UnboundedSender<News>,
+    told: mpsc::UnboundedReceiver<News>,
+    /// How they see the service.
+    inside: Inside,
+    /// Works that are given up at the end.
+    doing: JoinSet<()>,
+    /// Readers that come to the end of what is there.
+    reading: Arc<Mutex<JoinSet<()>>>,
+    over: CancellationToken,
+}
+
+impl VirtualLab {
+    /// Makes the network and the connection to libvirt, reserves the memory. Machines are switched on by
+    /// [`VirtualLab::carry_out`].
+    ///
+    /// # Errors
+    /// What cannot be had.
+    pub(super) async fn start(order: &Order<'_>, accel: Accel, plan: Plan, inside: Inside) -> Result<Self, LabError> {
+        let folder = order.folder.join("network");
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| LabError::new("lab network", format!("{}: {e}", folder.display())))?;
+        let mut options = NetworkOptions::new(order.ledger.run(), &folder);
+        options.helper = order.vlab.to_path_buf();
+        options.ledger = Some(Arc::clone(order.ledger));
+        let network = Network::start(plan.network.clone(), options).await.map_err(lab("lab network"))?;
+        let clock = network.tell_time().map_err(lab("lab network"))?;
+        let hosts = plan.network.hosts.iter().map(|host| (host.name.as_str(), host.addresses.as_slice()));
+        let keys = Keys::create(order.ledger, hosts).map_err(lab("ssh"))?;
+        let mut options = MachinesOptions::new(order.ledger, accel, order.folder);
+        options.namespace = Some(Arc::clone(network.namespace()));
+        let machines = Machines::start(options).await.map_err(lab("libvirt"))?;
+        let specs: Vec<MachineSpec> = plan.machines.iter().map(|machine| machine.spec.clone()).collect();
+        machines.reserve(&specs).map_err(lab("memory"))?;
+        // Gone at the end, unlike the rest of the run's folder: it is as large as a CD.
+        let media = std::path::absolute(order.folder.join("media")).map_err(lab("media"))?;
+        let entry = order.ledger.record(Resource::Directory { path: media.clone() }).map_err(lab("ledger"))?;
+        std::fs::create_dir(&media).map_err(|e| LabError::new("media", format!("{}: {e}", media.display())))?;
+        let mut classifiers = BTreeMap::new();
+        let mut ids = BTreeMap::new();
+        for machine in &plan.machines {
+            let host = &order.prepared.scenario.hosts[machine.index];
+            let classifier = Classifier::without(&host.vm.ignore_console).map_err(lab("console checks"))?;
+            classifiers.insert(host.name.clone(), Arc::new(classifier));
+            ids.insert(host.name.clone(), machine.spec.uuid);
+        }
+        let (news, told) = mpsc::unbounded_channel();
+        let mut doing = JoinSet::new();
+        doing.spawn(tell_events(machines.events(), machines.folder().to_path_buf(), news.clone()));
+        Ok(Self {
+            plan,
+            ids,
+            classifiers,
+            ledger: Arc::clone(order.ledger),
+            network: Arc::new(network),
+            reachable: vec![clock],
+            images: None,
+            keys,
+            machines,
+            made: Made::default(),
+            grown: watch::Sender::new(()),
+            over_with: Arc::default(),
+            media: (media, entry),
+            news,
+            told,
+            inside,
+            doing,
+            reading: Arc::default(),
+            over: CancellationToken::new(),
+        })
+    }
+
+    /// Programs that the run gives machines can be fetched.
+    fn hand_out_programs(&mut self) -> Result<(), LabError> {
+        let agent = |machine: &PlannedMachine| Some((agent_page(&machine.spec.name), machine.agent.clone()?));
+        let pages: BTreeMap<String, PathBuf> = self.plan.machines.iter().filter_map(agent).collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(lab("programs"))?;
+        let address = listener.local_addr().map_err(lab("programs"))?;
+        self.reachable.push(self.network.forward(PROGRAMS_PORT, address).map_err(lab("lab network"))?);
+        let news = self.news.clone();
+        self.doing.spawn(async move {
+            if let Err(error) = programs::serve(listener, pages).await {
+                let _ = news.send(News::Broken(lab("programs")(error)));
+            }
+        });
+        Ok(())
+    }
+
+    /// What runs here, for the report.
+    pub(super) fn versions(&self) -> [(&'static str, String); 2] {
+        let versions = self.machines.versions();
+        [("libvirt", versions.libvirt.clone()), ("qemu", versions.qemu.clone())]
+    }
+
+    /// Fetches the discovery image, and switches machines on with it, each after its time.
+    fn boot(&mut self, image: Image, machines: Vec<(PlannedMachine, Duration)>) {
+        let Image { infra_env, cluster, download_url } = image;
+        let medium = self.media.0.join(format!("{infra_env}.iso"));
+        let (images, switch) = (self.images.clone(), self.switch(cluster));
+        self.doing.spawn(async move {
+            let Some(images) = images else {
+                return switch.broken(LabError::new("image service", "there is none yet"));
+            };
+            match fetch(&images, &download_url, &medium).await {
+                Ok(text) => switch.tell(What::Note { text }),
+                Err(error) => return switch.broken(error),
+            }
+            // What the service has sent to its end may still be half of an image.
+            if let Err(why) = whole(&medium) {
+                let error = format!("the discovery image that the service sent from {download_url} {why}");
+                return switch.broken(LabError::new("discovery image", error));
+            }
+            let mut all = JoinSet::new();
+            for (machine, wait) in machines {
+                let (switch, medium) = (switch.clone(), medium.clone());
+                all.spawn(async move {
+                    tokio::time::sleep(wait).await;
+                    switch.on(machine.spec, medium).await;
+                });
+            }
+            // None is left when this one is given up.
+            all.join_all().await;
+        });
+    }
+
+    /// A fault begins or ends on these machines.
+    fn fault(&mut self, order: FaultOrder) {
+        let FaultOrder { name, what: fault, on, to, undo } = order;
+        // Of a link nobody is hit in particular.
+        let hit = |name: &String| to.is_empty().then(|| self.ids.get(name).copied()).flatten();
+        let on: Vec<(String, Option<Uuid>)> = on.iter().map(|name| (name.clone(), hit(name))).collect();
+        let reach = Reach { made: Arc::clone(&self.made), network: Arc::clone(&self.network), medium: self.medium() };
+        let (news, mut grown, over_with) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.over_with));
+        if undo {
+            over_with.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        }
+        self.doing.spawn(async move {
+            for (machine, host) in on {
+                let there = || reach.made.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&machine);
+                if !undo && fault.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
+                    return;
+                }
+                if !undo && over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
+                    return;
+                }
+                let what = match (reach.apply(fault, &machine, &to, undo).await, undo) {
+                    (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off {machine}") },
+                    (Ok(()), false) => What::Fault {
+                        name: name.clone(),
+                        phase: FaultPhase::Effect,
+                        inject: String::new(),
+                        host,
+                        cluster: None,
+                        detail: fault.done().to_owned(),
+                    },
+                    (Err(why), _) => {
+                        What::Note { text: format!("the fault {name} could not be done to {machine}: {why}") }
+                    }
+                };
+                let _ = news.send(News::Seen(Source::Harness, what));
+            }
+        });
+    }
+
+    /// The discovery image, once it was fetched.
+    fn medium(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(&self.media.0).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "iso"))
+    }
+
+    fn switch(&self, cluster: Option<Uuid>) -> Switch {
+        Switch {
+            machines: self.machines.clone(),
+            made: Arc::clone(&self.made),
+            grown: self.grown.clone(),
+            news: self.news.clone(),
+            reading: Arc::clone(&self.reading),
+            over: self.over.clone(),
+            cluster,
+            classifiers: self.classifiers.clone(),
+        }
+    }
+}
+
+/// A discovery image, and whose it is.
+struct Image {
+    infra_env: Uuid,
+    cluster: Option<Uuid>,
+    download_url: String,
+}
+
+/// A fault that begins or ends.
+struct FaultOrder {
+    name: String,
+    what: MachineFault,
+    on: Vec<String>,
+    to: Vec<String>,
+    undo: bool,
+}
+
+/// Ends when something that machines need has ended by itself: what, and how.
+async fn ended(network: &Network, machines: &Machines) -> LabError {
+    tokio::select! {
+        status = network.failed() => LabError::new(
+            "dnsmasq",
+            format!("dnsmasq, which gives the machines addresses and names, ended by itself: {status}"),
+        ),
+        status = machines.failed() => LabError::new(
+            "libvirt",
+            format!("the program that runs the machines ended by itself: {status}"),
+        )
+        .with_log(machines.helper().last_lines(20)),
+    }
+}
+
+impl RunningHosts for VirtualLab {
+    fn inside(&self) -> Option<&Inside> {
+        Some(&self.inside)
+    }
+
+    fn ssh_key(&self) -> Option<&str> {
+        Some(self.keys.public())
+    }
+
+    /// An image service can be reached, too: that of the service, or one that is started here and asks it.
+    fn connect(&mut self, front: SocketAddr, service: &Endpoint) -> Result<(), LabError> {
+        self.reachable.push(self.network.forward(PORT, front).map_err(lab("lab network"))?);
+        self.hand_out_programs()?;
+        if self.inside.images_url == self.inside.base_url {
+            self.images = Some(service.clone());
+            return Ok(());
+        }
+        let image = OsImage::of_every_version(&self.inside.iso);
+        let images = ImageService::open(&[image], &self.inside.images_url).map_err(lab("image service"))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(lab("image service"))?;
+        let address = listener.local_addr().map_err(lab("image service"))?;
+        self.reachable.push(self.network.forward(IMAGES_PORT, address).map_err(lab("lab network"))?);
+        self.images = Some(Endpoint::new(address));
+        let (service, over, news) = (service.clone(), self.over.clone(), self.news.clone());
+        self.doing.spawn(async move {
+            if let Err(error) = serve_images(listener, images, service, over).await {
+                let _ = news.send(News::Broken(lab("image service")(error)));
+            }
+        });
+        Ok(())
+    }
+
+    fn carry_out(&mut self, order: MachineOrder, now: Timestamp) {
+        match order {
+            MachineOrder::Boot { infra_env, cluster, download_url, machines } => {
+                let planned = machines.into_iter().filter_map(|(index, at)| {
+                    let planned = self.plan.machines.iter().find(|machine| machine.index == index)?;
+                    Some((planned.clone(), at.since(now)))
+                });
+                let planned = planned.collect();
+                self.boot(Image { infra_env, cluster, download_url }, planned);
+            }
+            MachineOrder::Fault { name, what, on, to, undo } => self.fault(FaultOrder { name, what, on, to, undo }),
+        }
+    }
+
+    fn news(&mut self) -> Doing<'_, News> {
+        let Self { told, network, machines, .. } = self;
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                Some(item) = told.recv() => item,
+                error = ended(network, machines) => News::Broken(error),
+            }
+        })
+    }
+
+    fn evidence<'a>(&'a self, folder: &'a Path) -> Doing<'a, ()> {
+        Box::pin(async move {
+            let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect::<Vec<_>>();
+            for machine in made {
+                // One that is off has no screen.
+                if let Err(error) = machine.screenshot(&folder.join(screenshot_file(machine.name()))).await {
+                    tracing::debug!(%error, machine = machine.name(), "no screenshot");
+                }
+            }
+        })
+    }
+
+    fn entrance(&self) -> Vec<String> {
+        let first = self.plan.machines.first().map(|machine| machine.spec.name.as_str());
+        first.map(|name| format!("machines: vlab ssh {name}, vlab console {name} (they run)")).into_iter().collect()
+    }
+
+    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)> {
+        Box::pin(async move {
+            let Self {
+                mut doing, news, mut told, network, machines, media, ledger, reading, over, mut reachable, ..
+            } = *self;
+            let mut problems = Vec::new();
+            doing.shutdown().await;
+            if let Err(error) = machines.stop().await {
+                problems.push(lab("libvirt")(error));
+            }
+            over.cancel();
+            let mut reading = std::mem::take(&mut *reading.lock().unwrap_or_else(PoisonError::into_inner));
+            let _ = tokio::time::timeout(DRAIN, async { while reading.join_next().await.is_some() {} }).await;
+            reachable.clear();
+            for ForeignQuery { from, name, times } in network.foreign_queries() {
+                let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+                let text =
+                    format!("{from} asked DNS for {name}, a name outside of the lab, {times}: there is no way to it");
+                let _ = news.send(News::Seen(Source::Harness, What::Note { text }));
+            }
+            // Nobody else has it any more; if somebody had, it would be removed with the last one.
+            if let Some(network) = Arc::into_inner(network)
+                && let Err(error) = network.stop().await
+            {
+                problems.push(lab("lab network")(error));
+            }
+            let (media, entry) = media;
+            match std::fs::remove_dir_all(&media) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    problems.push(LabError::new("media", format!("{}: {error}", media.display())));
+                }
+                _ => {
+                    if let Err(error) = ledger.release(entry) {
+                        problems.push(lab("ledger")(error));
+                    }
+                }
+            }
+            // What they said until their power was off.
+            let mut said = Vec::new();
+            while let Ok(item) = told.try_recv() {
+                if let News::Seen(source, what) = item {
+                    said.push((source, what));
+                }
+            }
+            (problems, said)
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! What a run measures beside its history: load, memory, and what the harness itself added to the time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use vlab_api::Timestamp;
+use vlab_drive::conductor::{ConductorConfig, Ending};
+use vlab_drive::fault::effect::Program;
+use vlab_drive::simulate::simulate;
+use vlab_drive::target::Target;
+use vlab_history::Recorder;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, LoadReport, Overhead, RunResult};
+use vlab_lab::proc::Usage;
+use vlab_model::history::{Observation, Source, What};
+use vlab_scenario::{Fault, FaultTarget};
+
+use super::RealRun;
+use crate::service::RunningService;
+use crate::traffic::Traffic;
+
+/// The harness may add so much to what the service's own intervals force, or this share of it, whichever is more.
+const OVERHEAD_LIMIT: (f64, f64) = (200.0, 0.01);
+/// Up to so many hosts the forced time is found by simulating the same run.
+const SIMULATE_UP_TO: usize = 50;
+
+/// When a run began and ended, and how.
+pub(super) struct Span<'a> {
+    pub(super) begun: Timestamp,
+    pub(super) ended: Timestamp,
+    /// How long the lab took to be up before that.
+    pub(super) set_up: Duration,
+    pub(super) ending: Option<&'a Ending>,
+}
+
+impl RealRun<'_> {
+    pub(super) fn load(&self, result: &mut RunResult, traffic: &Traffic, memory: &Memory, measured: Duration) {
+        let Some(load) = &self.prepared.scenario.load else { return };
+        let tally = traffic.tally();
+        let seconds = measured.as_secs_f64().max(1e-6);
+        let report = LoadReport {
+            hosts: self.prepared.scenario.hosts.len() as u64,
+            measured_s: seconds,
+            offered_rps: tally.offered as f64 / seconds,
+            achieved_rps: tally.answered as f64 / seconds,
+            requests: tally.offered,
+            errors: tally.errors.clone(),
+            latency: tally.latencies(),
+            agents_rss_kib: memory.harness,
+            service_rss_kib: memory.service,
+            postgres_rss_kib: memory.postgres,
+            per_host_kib_slope: memory.slope(),
+        };
+        if let Some(limit) = load.max_errors {
+            let failed = tally.failed();
+            let verdict = if failed > limit { CheckVerdict::Failed } else { CheckVerdict::Passed };
+            let mut check = CheckResult::new(CheckKind::Expectation, "load: failed requests", verdict);
+            check.expected = format!("at most {limit}");
+            check.seen = format!("{failed} of {}: {:?}", tally.offered, tally.errors);
+            check.message = check.seen.clone();
+            result.checks.push(check);
+        }
+        if let Some(limit) = load.latency_p99_at_most {
+            let limit = limit.under(self.prepared.clock_scale).as_secs_f64() * 1e3;
+            let worst =
+                report.latency.iter().map(|l| (l.latency_ms.p99, &l.operation)).max_by(|a, b| a.0.total_cmp(&b.0));
+            let verdict = match worst {
+                Some((p99, _)) if p99 <= limit => CheckVerdict::Passed,
+                Some(_) => CheckVerdict::Failed,
+                None => CheckVerdict::Inconclusive { reason: "no request was measured".to_owned() },
+            };
+            let mut check = CheckResult::new(CheckKind::Budget, "load: 99th percentile of latency", verdict);
+            check.expected = format!("at most {limit:.1} ms");
+            check.seen = worst.map(|(p99, op)| format!("{p99:.1} ms ({op})")).unwrap_or_default();
+            check.message = check.seen.clone();
+            result.checks.push(check);
+        }
+        result.load = Some(report);
+    }
+
+    /// What the harness added to what the service's own intervals force: the same run in virtual time, where requests cost
+    /// nothing, says what is forced.
+    pub(super) fn overhead(&self, result: &mut RunResult, history: &[Observation], span: &Span<'_>) {
+        let Span { begun, ended, set_up, ending } = *span;
+        let hosts = self.prepared.scenario.hosts.len();
+        // What the simulated service's intervals force says nothing about another one.
+        if ending != Some(&Ending::Complete)
+            || hosts > SIMULATE_UP_TO
+            || self.prepared.scenario.faults.iter().any(is_outside)
+            || self.prepared.target != Target::Simulated
+            || self.prepared.has_machines()
+        {
+            return;
+        }
+        let info = self.prepared.info("forced-time", true, BTreeMap::new());
+        let score: ConductorConfig =
+            self.prepared.conductor_config(info, vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        let forced = simulate(score, self.prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
+        if forced.ending != Ending::Complete {
+            return;
+        }
+        let wall_ms = ended.since(begun).as_secs_f64() * 1e3;
+        let forced_ms = forced.ended_at.since(vlab_drive::simulate::BEGINNING).as_secs_f64() * 1e3;
+        let first_host = history.iter().find_map(|o| match &o.what {
+            What::HostStatus { from: None, .. } => Some(o.at()),
+            _ => None,
+        });
+        result.overhead = Some(Overhead {
+            wall_ms,
+            forced_ms,
+            overhead_ms: wall_ms - forced_ms,
+            limit_ms: Some(OVERHEAD_LIMIT.0.max(forced_ms * OVERHEAD_LIMIT.1)),
+            first_host_ms: first_host.map(|at| (at.since(begun) + set_up).as_secs_f64() * 1e3),
+        });
+    }
+}
+
+/// Number of hosts from which the memory of one more host is measured: with fewer, what every process needs would count.
+const SLOPE_FROM: u64 = 100;
+
+/// Largest resident memory seen, in KiB.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) harness: Option<u64>,
+    pub(super) service: Option<u64>,
+    pub(super) postgres: Option<u64>,
+    /// Hosts that have registered, and how much of the history was counted for that.
+    registered: u64,
+    counted: usize,
+    /// Hosts and memory of the harness when there were [`SLOPE_FROM`] hosts for the first time.
+    few: Option<(u64, u64)>,
+}
+
+impl Memory {
+    pub(super) fn look(&mut self, service: &dyn RunningService, history: &[Observation]) {
+        let harness = Usage::of(std::process::id()).ok().map(|usage| usage.rss_bytes / 1024);
+        self.harness = self.harness.max(harness);
+        self.service = self.service.max(service.memory(Program::Service));
+        self.postgres = self.postgres.max(service.memory(Program::Postgres));
+        let new =
+            |o: &&Observation| matches!(o.what, What::HostStatus { from: None, .. }) && o.source == Source::Database;
+        self.registered += history[self.counted..].iter().filter(new).count() as u64;
+        self.counted = history.len();
+        if self.few.is_none()
+            && self.registered >= SLOPE_FROM
+            && let Some(kib) = harness
+        {
+            self.few = Some((self.registered, kib));
+        }
+    }
+
+    /// Forgets the largest values: from now on those of the idle fleet count.
+    pub(super) fn settle(&mut self) {
+        (self.harness, self.service, self.postgres) = (None, None, None);
+    }
+
+    /// KiB for one more host of the fleet, its part of the history included.
+    pub(super) fn slope(&self) -> Option<f64> {
+        let (hosts, kib) = self.few?;
+        let more = self.registered.checked_sub(hosts).filter(|n| *n >= SLOPE_FROM)?;
+        Some((self.harness? as f64 - kib as f64) / more as f64)
+    }
+}
+
+/// Does it happen to the programs of the run? Its length is then that of the wall clock, too.
+fn is_outside(fault: &Fault) -> bool {
+    matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+}

@@ -1,0 +1,300 @@
+//! A run in real time: PostgreSQL, the service as a process of its own, hosts over HTTP, the database watched; and at the
+//! end a verdict, whatever happened.
+
+mod clock;
+mod files;
+mod lab;
+mod look;
+mod measure;
+mod outside;
+mod perform;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use vlab_client::Endpoint;
+use vlab_drive::fault::effect::Program;
+use vlab_drive::prepare::Prepared;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult, exit};
+use vlab_judge::verdict;
+use vlab_lab::ledger::Ledger;
+use vlab_lab::supervisor::Supervisor;
+use vlab_model::history::Observation;
+use vlab_reports::{Redactor, write_all};
+use vlab_scenario::Need;
+
+use self::clock::Clock;
+use self::files::{environment, files, redact_logs};
+use crate::error::LabError;
+use crate::hosts::vm;
+use crate::live::Show;
+use crate::rundir::{self, RunDir, Started};
+use crate::service::{Ended, RunningService, Secrets};
+
+/// What a real run needs beside the scenario.
+pub struct RealOptions {
+    /// The `vlab` program, which is also the service.
+    pub vlab: PathBuf,
+    /// Folder of all runs.
+    pub runs: PathBuf,
+    /// The scenario's text, for the copy in the run's folder.
+    pub scenario_text: Vec<u8>,
+    /// Cancelled when the user presses Ctrl-C.
+    pub interrupted: CancellationToken,
+    /// What is shown of it on the terminal.
+    pub live: Show,
+    /// The lab stays when the run is over: nothing is stopped or removed.
+    pub keep: bool,
+    /// A run that does not pass waits for the Enter key before it takes the lab down.
+    pub pause_on_failure: bool,
+    /// Programs that the real service calls (`oc`) are taken from `PATH` instead of our stand-ins.
+    pub real_tools: bool,
+    /// How long the service may take until it is ready, when not the usual time.
+    pub ready_within: Option<Duration>,
+    /// What is known already of this place's virtual machines; else it is found out when they are wanted.
+    pub ability: Option<vm::Ability>,
+    /// Is told what takes long before the run begins.
+    pub tell: fn(&str),
+}
+
+/// What a real run gives.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its folder; `None` when not even that could be made.
+    pub dir: Option<PathBuf>,
+    /// Its result.
+    pub result: RunResult,
+    /// How to get into the lab, when it was kept.
+    pub kept: Vec<String>,
+}
+
+/// A run that has a folder and nothing else yet.
+struct Opened {
+    clock: Clock,
+    result: RunResult,
+    dir: RunDir,
+}
+
+/// Starts the clock of a run and makes its folder; what it comes to without one is the error.
+fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcome>> {
+    let clock = Clock::start();
+    let started_at = clock.now();
+    let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
+    let mut result = RunResult {
+        version: RESULT_VERSION,
+        run: prepared.info(&run_id, false, BTreeMap::new()),
+        started_at,
+        environment: environment(),
+        ..RunResult::default()
+    };
+    if let Some(why) = &prepared.hosts_why {
+        result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_kind()));
+    }
+    let started = Started::of(prepared, &run_id, started_at);
+    match RunDir::create(&options.runs, &started, &options.scenario_text, &prepared.scenario.infra_env.resources) {
+        Ok(dir) => Ok(Opened { clock, result, dir }),
+        Err(error) => {
+            result.finished_at = clock.now();
+            result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
+            Err(Box::new(Outcome { dir: None, result, kept: Vec::new() }))
+        }
+    }
+}
+
+/// A run in real time, as it goes on.
+struct RealRun<'a> {
+    prepared: &'a Prepared,
+    options: &'a RealOptions,
+    dir: &'a RunDir,
+    clock: Clock,
+    /// Of what is written while it goes on.
+    redactor: Redactor,
+    ledger: Option<(Arc<Ledger>, Supervisor)>,
+    /// What must not stand in logs.
+    secrets: Secrets,
+    /// How to get into the lab, once it is decided that it stays.
+    kept: Vec<String>,
+}
+
+impl<'a> RealRun<'a> {
+    fn new(prepared: &'a Prepared, options: &'a RealOptions, dir: &'a RunDir, clock: Clock) -> Self {
+        Self {
+            prepared,
+            options,
+            dir,
+            clock,
+            redactor: Redactor::new(prepared.secrets()),
+            ledger: None,
+            secrets: Secrets::new(prepared.secrets()),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Sets everything up, runs, takes everything down. What goes wrong with the lab is put into the result.
+    async fn history(&mut self, result: &mut RunResult) -> Vec<Observation> {
+        let begun = Instant::now();
+        let lab = match Box::pin(self.set_up(result)).await {
+            Ok(lab) => lab,
+            Err(error) => {
+                lab_check(result, error);
+                return Vec::new();
+            }
+        };
+        let set_up = begun.elapsed();
+        tracing::info!(?set_up, "the lab is up");
+        let (history, kept) = Box::pin(self.perform(lab, result, set_up)).await;
+        self.kept = kept;
+        history
+    }
+}
+
+/// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
+pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
+    let Opened { clock, mut result, dir } = match open(prepared, &options) {
+        Ok(opened) => opened,
+        Err(outcome) => return *outcome,
+    };
+    result.how_to_repeat = prepared.how_to_repeat("scenario");
+    // A service that runs already has its PostgreSQL, one in a container gets it in another one.
+    let mut needs = prepared.scenario.needs.clone();
+    needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
+    if let Some(reason) = crate::needs::unmet(&needs, &options.runs).await {
+        skip(prepared, &dir, clock, &mut result, &reason);
+        return Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
+    }
+    let mut run = RealRun::new(prepared, &options, &dir, clock);
+    let history = Box::pin(run.history(&mut result)).await;
+    run.clean_up(&mut result).await;
+    let redactor = Redactor::new(run.secrets.all());
+    let interrupted = options.interrupted.is_cancelled();
+    result.finished_at = clock.now();
+    verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
+    if interrupted {
+        result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
+    }
+    redact_logs(&dir, prepared, &redactor, &mut result);
+    result.files = files(&dir, prepared);
+    if let Err(error) = write_all(dir.path(), &result, &history, &redactor) {
+        // The verdict is known all the same; that the reports are not there must not look like a pass.
+        result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
+    }
+    let kept = std::mem::take(&mut run.kept);
+    Outcome { dir: Some(dir.path().to_owned()), result, kept }
+}
+
+/// The place of the run lacks something: that is the result.
+fn skip(prepared: &Prepared, dir: &RunDir, clock: Clock, result: &mut RunResult, reason: &str) {
+    let skipped = CheckVerdict::Skipped { reason: reason.to_owned() };
+    let mut check = CheckResult::new(CheckKind::Lab, "needs", skipped);
+    check.expected = "the place of the run offers what the scenario needs".to_owned();
+    result.checks.push(check);
+    result.finished_at = clock.now();
+    result.cut_short(exit::INCONCLUSIVE, format!("skipped: {reason}"));
+    result.files = files(dir, prepared);
+    if let Err(error) = write_all(dir.path(), result, &[], &Redactor::new(prepared.secrets())) {
+        result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
+    }
+}
+
+/// A service under test that is up.
+#[derive(Debug)]
+pub struct Hosted {
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// What it says that it is.
+    pub version: String,
+}
+
+/// Starts the service of a run (or finds the one that runs already), lets `work` use it, and takes everything down again. The
+/// folder, the ledger and the clean-up are those of a scenario's run; what is done with the service is the caller's.
+///
+/// The result has what was found about the lab and about leaks; `None`: the service was not to be had, or the user interrupted.
+pub async fn with_service<T, W>(prepared: &Prepared, options: &RealOptions, work: W) -> (Outcome, Option<T>)
+where
+    W: AsyncFnOnce(Hosted) -> T,
+{
+    let Opened { clock, mut result, dir } = match open(prepared, options) {
+        Ok(opened) => opened,
+        Err(outcome) => return (*outcome, None),
+    };
+    let mut run = RealRun::new(prepared, options, &dir, clock);
+    let mut done = None;
+    match Box::pin(run.set_up(&mut result)).await {
+        Err(error) => lab_check(&mut result, error),
+        Ok(lab) => {
+            let about = lab.service.about();
+            let hosted = Hosted { endpoint: about.endpoint.clone(), version: about.version.clone() };
+            tokio::select! {
+                biased;
+                ended = lab.service.ended() => match surprise(&*lab.service, ended) {
+                    Surprise::Product(check) => result.checks.push(*check),
+                    Surprise::Lab(error) => lab_check(&mut result, error),
+                },
+                worked = work(hosted) => done = Some(worked),
+            }
+            lab.take_down(&mut result).await;
+        }
+    }
+    run.clean_up(&mut result).await;
+    let redactor = Redactor::new(run.secrets.all());
+    redact_logs(&dir, prepared, &redactor, &mut result);
+    result.finished_at = clock.now();
+    result.files = files(&dir, prepared);
+    (Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
+}
+
+/// What it means that a program has ended by itself.
+enum Surprise {
+    /// The product is wrong.
+    Product(Box<CheckResult>),
+    /// The lab is.
+    Lab(LabError),
+}
+
+fn surprise(service: &dyn RunningService, ended: Ended) -> Surprise {
+    match ended.which {
+        Program::Service => {
+            let how = ended.how.unwrap_or_else(|| "nobody knows how".to_owned());
+            let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
+            check.message = format!("the service under test ended by itself: {how}");
+            check.expected = "the service runs until the harness stops it".to_owned();
+            check.seen = how;
+            check.last_things = service.last_lines(Program::Service, 50);
+            Surprise::Product(Box::new(check))
+        }
+        Program::Postgres => {
+            let how = ended.how.map(|how| format!(": {how}")).unwrap_or_default();
+            let error = LabError::new("postgresql", format!("PostgreSQL ended by itself during the run{how}"));
+            Surprise::Lab(error.with_log(service.last_lines(Program::Postgres, 20)))
+        }
+    }
+}
+
+/// Something was wrong with the lab: with it the run proves nothing.
+///
+/// The first line says what; lines after it are details, and then the end of a log.
+fn lab_check(result: &mut RunResult, problem: LabError) {
+    let mut check = CheckResult::new(CheckKind::Lab, problem.what, CheckVerdict::Failed);
+    let (first, rest) = problem.error.split_once('\n').unwrap_or((&problem.error, ""));
+    check.message = first.to_owned();
+    check.seen = first.to_owned();
+    check.last_things = rest.lines().map(str::to_owned).chain(problem.log).collect();
+    result.checks.push(check);
+}
+
+/// Where runs are kept when nothing else is said: `target/vlab/runs` of the project, else of the working directory.
+pub fn default_runs() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from("target"), PathBuf::from)
+        .join("vlab")
+        .join("runs")
+}
+
+/// A path of a run or of the runs' folder, as people give it: a folder, an id, or `latest`.
+pub fn find_run(runs: &Path, name: &str) -> PathBuf {
+    let direct = PathBuf::from(name);
+    if direct.join(rundir::STARTED).exists() { direct } else { runs.join(name) }
+}

@@ -1,0 +1,453 @@
+//! The run itself: everything is wired together around the conductor, goes on until there is an end, leaves what was seen at
+//! that end, and is taken down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior};
+use vlab_api::Timestamp;
+use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
+use vlab_drive::simulate::ending_check;
+use vlab_history::Recorder;
+use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
+use vlab_judge::verdict;
+use vlab_model::history::{Observation, RunEnd, Source, What};
+
+use super::lab::Lab;
+use super::look::LAST_LOOK;
+use super::measure::{Memory, Span};
+use super::outside::{Outside, Report};
+use super::{RealRun, Surprise, lab_check, surprise};
+use crate::error::LabError;
+use crate::hosts::{News, RunningHosts};
+use crate::live::Live;
+use crate::rundir;
+use crate::service::watch::{self, Change};
+use crate::service::{Ended, RunningService};
+use crate::traffic::{Answer, Traffic};
+
+/// How often buffers are written out, memory is looked at and the terminal is drawn.
+const HOUSEKEEPING: Duration = Duration::from_millis(250);
+/// A wall clock that moves by more than this against the monotonic one has jumped.
+const CLOCK_JUMP: Duration = Duration::from_secs(2);
+/// So many answers that have arrived already need no further turn of the loop.
+const AT_ONCE: usize = 256;
+
+/// Changes in the service's tables.
+pub(super) struct Watch {
+    pub(super) changes: mpsc::UnboundedReceiver<(Timestamp, Vec<Change>)>,
+    /// Where the database is not ours nobody sends any; then this keeps the channel open.
+    idle: Option<mpsc::UnboundedSender<(Timestamp, Vec<Change>)>>,
+    /// What watches, and what tells it that it is over.
+    watcher: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+}
+
+/// A run under way.
+pub(super) struct UnderWay<'a> {
+    pub(super) run: &'a RealRun<'a>,
+    service: Arc<dyn RunningService>,
+    hosts: Box<dyn RunningHosts>,
+    pub(super) conductor: Conductor,
+    outside: Outside,
+    pub(super) traffic: Traffic,
+    pub(super) answers: mpsc::UnboundedReceiver<Answer>,
+    pub(super) watch: Watch,
+    live: Live,
+    memory: Memory,
+    begun: Timestamp,
+    /// When the hosts had nothing to do any more but to be there.
+    idle_since: Option<Timestamp>,
+}
+
+/// How it came to its end: as the scenario says, by what is wrong with the lab, or else (both are `None`) because the user wants it
+/// or the product is wrong.
+#[derive(Debug, Default)]
+struct End {
+    ending: Option<Ending>,
+    problem: Option<LabError>,
+}
+
+/// What happens next.
+enum Event {
+    Interrupted,
+    Answer(Answer),
+    Report(Report),
+    Changes(Timestamp, Vec<Change>),
+    News(News),
+    Ended(Ended),
+    Wake,
+    Housekeeping,
+}
+
+impl RealRun<'_> {
+    /// The run itself: its history, and how to get into the lab when that stays.
+    pub(super) async fn perform(
+        &self,
+        lab: Lab,
+        result: &mut RunResult,
+        set_up: Duration,
+    ) -> (Vec<Observation>, Vec<String>) {
+        let outside = match Outside::new(self.prepared, &lab.service) {
+            Ok(outside) => outside,
+            Err(error) => {
+                lab_check(result, error);
+                lab.take_down(result).await;
+                return (Vec::new(), Vec::new());
+            }
+        };
+        let mut under_way = self.wire(lab, outside, result).await;
+        let end = match under_way.connect() {
+            Ok(()) => under_way.go_on(result).await,
+            Err(problem) => End { ending: None, problem: Some(problem) },
+        };
+        let ending = under_way.gather(end, result, set_up).await;
+        under_way.take_down(ending.as_ref(), result).await
+    }
+
+    /// Everything around the conductor, which begins.
+    async fn wire(&self, lab: Lab, outside: Outside, result: &mut RunResult) -> UnderWay<'_> {
+        let Lab { service, hosts } = lab;
+        let watch = watch_database(&*service, result).await;
+        let sink = match self.dir.redacted_file(rundir::HISTORY, &self.redactor) {
+            Ok(file) => Some(Box::new(file) as Box<dyn std::io::Write + Send>),
+            Err(error) => {
+                lab_check(result, LabError::new("history", error.to_string()));
+                None
+            }
+        };
+        let ingress_pem = match vlab_agents::ingress::make_ingress_pem() {
+            Ok(pem) => pem,
+            Err(error) => {
+                lab_check(result, LabError::new("certificates", error.to_string()));
+                vlab_agents::ingress::LAB_INGRESS_PEM.to_owned()
+            }
+        };
+        let config = ConductorConfig {
+            ssh_key: hosts.ssh_key().map(str::to_owned),
+            ..self.prepared.conductor_config(result.run.clone(), ingress_pem)
+        };
+        let mut conductor = Conductor::new(config, Recorder::new(sink));
+        let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone());
+        let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
+        let begun = self.clock.now();
+        conductor.start(begun);
+        let memory = Memory::default();
+        let idle_since = None;
+        UnderWay {
+            run: self,
+            service,
+            hosts,
+            conductor,
+            outside,
+            traffic,
+            answers,
+            watch,
+            live,
+            memory,
+            begun,
+            idle_since,
+        }
+    }
+
+    /// Did everything go well so far?
+    fn holds(&self, ending: Option<&Ending>, history: &[Observation]) -> bool {
+        let judgement = verdict::judge(&self.prepared.scenario, self.prepared.clock_scale, history);
+        ending == Some(&Ending::Complete) && judgement.checks.iter().all(|c| c.verdict != CheckVerdict::Failed)
+    }
+}
+
+/// Follows the tables of a service, where its database is ours; else the user's looks are all that is seen.
+async fn watch_database(service: &dyn RunningService, result: &mut RunResult) -> Watch {
+    let (tell, changes) = mpsc::unbounded_channel();
+    let Some(conninfo) = service.about().conninfo.clone() else {
+        return Watch { changes, idle: Some(tell), watcher: None };
+    };
+    let installed = async {
+        let client = watch::connect(&conninfo).await.map_err(|error| error.to_string())?;
+        watch::install(&client).await.map_err(|error| error.to_string())
+    };
+    if let Err(error) = installed.await {
+        lab_check(result, LabError::new("history", error));
+    }
+    let (over, until) = oneshot::channel();
+    let task = tokio::spawn(watch::watch(conninfo, tell, until));
+    Watch { changes, idle: None, watcher: Some((task, over)) }
+}
+
+pub(super) fn observe(conductor: &mut Conductor, at: Timestamp, changes: Vec<Change>) {
+    for change in changes {
+        conductor.observe(at, Source::Database, Some(change.at), change.what);
+    }
+}
+
+impl UnderWay<'_> {
+    /// Hosts that the conductor does not play reach the service as those that it plays do: through the gateway, where a fault
+    /// needs one.
+    fn connect(&mut self) -> Result<(), LabError> {
+        self.hosts.connect(self.outside.hosts.address(), &self.service.about().endpoint)
+    }
+
+    /// Goes on until there is an end.
+    async fn go_on(&mut self, result: &mut RunResult) -> End {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if let Some(ending) = self.turn().await {
+                return End { ending: Some(ending), problem: None };
+            }
+            let event = self.next(&mut housekeeping).await;
+            if let Some(end) = self.take_event(event, &mut housekeeping, result).await {
+                return end;
+            }
+        }
+    }
+
+    /// Does what the conductor wants; is that its end?
+    async fn turn(&mut self) -> Option<Ending> {
+        for send in self.conductor.take_sends() {
+            self.traffic.send(send);
+        }
+        // Before the end is looked for: a fault that begins with the last thing that is waited for happens, too.
+        self.outside.catch_up();
+        for task in self.conductor.take_tasks() {
+            self.outside.carry_out(task).await;
+        }
+        let now = self.run.clock.now();
+        if let Some(ending) = self.conductor.ending(now) {
+            return Some(ending);
+        }
+        if self.idle_since.is_none() && self.conductor.lingering_since().is_some() {
+            // A load report is about the idle fleet, not about the storm of its registration.
+            self.idle_since = Some(now);
+            self.traffic.restart_count();
+            self.memory.settle();
+        }
+        for order in self.conductor.take_machine_orders() {
+            self.hosts.carry_out(order, now);
+        }
+        None
+    }
+
+    async fn next(&mut self, housekeeping: &mut Interval) -> Event {
+        let now = self.run.clock.now();
+        let pause = self.conductor.next_wake().map(|at| at.since(now)).unwrap_or(Duration::from_secs(3600));
+        tokio::select! {
+            biased;
+            () = self.run.options.interrupted.cancelled() => Event::Interrupted,
+            Some(answer) = self.answers.recv() => Event::Answer(answer),
+            report = self.outside.next() => Event::Report(report),
+            Some((at, found)) = self.watch.changes.recv() => Event::Changes(at, found),
+            news = self.hosts.news() => Event::News(news),
+            ended = self.service.ended() => Event::Ended(ended),
+            () = tokio::time::sleep(pause) => Event::Wake,
+            _ = housekeeping.tick() => Event::Housekeeping,
+        }
+    }
+
+    /// Takes in what happened; is that the end?
+    async fn take_event(&mut self, event: Event, housekeeping: &mut Interval, result: &mut RunResult) -> Option<End> {
+        let problem = match event {
+            Event::Interrupted => return Some(End::default()),
+            Event::Answer(answer) => {
+                self.take_answers(answer);
+                if housekeeping_due(housekeeping).await { self.keep_house() } else { None }
+            }
+            Event::Report(report) => self.take_report(report),
+            Event::Changes(at, found) => {
+                observe(&mut self.conductor, at, found);
+                None
+            }
+            Event::News(news) => self.take_news(news),
+            Event::Ended(ended) => match surprise(&*self.service, ended) {
+                Surprise::Lab(error) => Some(error),
+                Surprise::Product(check) => {
+                    let text = check.message.clone();
+                    self.conductor.observe(self.run.clock.now(), Source::Harness, None, What::Note { text });
+                    result.checks.push(*check);
+                    return Some(End::default());
+                }
+            },
+            Event::Wake => {
+                self.conductor.wake(self.run.clock.now());
+                None
+            }
+            Event::Housekeeping => self.keep_house(),
+        };
+        problem.map(|problem| End { ending: None, problem: Some(problem) })
+    }
+
+    fn take_answers(&mut self, first: Answer) {
+        let clock = self.run.clock;
+        let reply = self.traffic.count(first);
+        self.conductor.deliver(clock.now(), reply);
+        for _ in 0..AT_ONCE {
+            let Ok(answer) = self.answers.try_recv() else { break };
+            let reply = self.traffic.count(answer);
+            self.conductor.deliver(clock.now(), reply);
+        }
+        if self.conductor.next_wake().is_some_and(|at| at <= clock.now()) {
+            self.conductor.wake(clock.now());
+        }
+        while let Ok((at, found)) = self.watch.changes.try_recv() {
+            observe(&mut self.conductor, at, found);
+        }
+    }
+
+    /// Takes in what happened to the programs of the run; what is wrong with the lab, if that is it.
+    fn take_report(&mut self, report: Report) -> Option<LabError> {
+        let now = self.run.clock.now();
+        match report {
+            Report::Effect { fault, host, what } => self.conductor.task_effect(now, &fault, host, what),
+            Report::Done { fault, who } => {
+                self.conductor.task_done(now, &fault, &format!("{} is up again", who.words()));
+            }
+            Report::Note(text) => self.conductor.observe(now, Source::Harness, None, What::Note { text }),
+            Report::Broken(error) => return Some(error),
+        }
+        None
+    }
+
+    fn take_news(&mut self, news: News) -> Option<LabError> {
+        let now = self.run.clock.now();
+        match news {
+            News::Seen(source, what) => {
+                self.conductor.observe(now, source, None, what);
+                None
+            }
+            News::Lost { machine, how, advice } => {
+                let after = now.since(self.begun).as_secs_f64();
+                let end = if advice.is_empty() { String::new() } else { format!("; {advice}") };
+                let when = format!("{after:.1} s after the start of the run");
+                Some(LabError::new("machines", format!("{machine}: {how}, {when}{end}")))
+            }
+            News::Broken(error) => Some(error),
+        }
+    }
+
+    /// Writes out, measures, draws; what is wrong with the lab, if that shows.
+    fn keep_house(&mut self) -> Option<LabError> {
+        // The service waits for it and every host with it: without this the run would go on to its total budget.
+        if let Some(ended) = self.service.lost()
+            && let Surprise::Lab(error) = surprise(&*self.service, ended)
+        {
+            return Some(error);
+        }
+        let recorder = self.conductor.recorder();
+        recorder.flush();
+        self.memory.look(&*self.service, recorder.observations());
+        self.live.draw(recorder.observations());
+        let jump = self.run.clock.jump();
+        if jump > CLOCK_JUMP {
+            return Some(LabError::new("clock", format!("the machine's clock jumped by {jump:?} during the run")));
+        }
+        broken_history(self.run, &mut self.conductor)
+    }
+
+    /// Whatever the end was: faults are undone, evidence is taken, and everything is looked at once more.
+    async fn gather(&mut self, end: End, result: &mut RunResult, set_up: Duration) -> Option<Ending> {
+        let ended = self.run.clock.now();
+        let End { ending, mut problem } = end;
+        self.live.finish();
+        // Nothing stands still and nothing is broken when the last look is taken.
+        for report in self.outside.finish().await {
+            if let Some(found) = self.take_report(report) {
+                problem.get_or_insert(found);
+            }
+        }
+        if let Some(ending) = &ending {
+            ending_check(result, ending);
+        }
+        let broken = problem.is_some();
+        if let Some(problem) = problem {
+            lab_check(result, problem);
+        }
+        if broken || !self.run.holds(ending.as_ref(), self.conductor.recorder().observations()) {
+            self.hosts.evidence(self.run.dir.path()).await;
+        }
+        if !broken {
+            self.last_look().await;
+        }
+        self.stop_watching().await;
+        if self.run.prepared.scenario.load.as_ref().is_some_and(|load| load.measure) {
+            let since = self.idle_since.unwrap_or(self.begun);
+            self.run.load(result, &self.traffic, &self.memory, ended.since(since));
+        }
+        let span = Span { begun: self.begun, ended, set_up, ending: ending.as_ref() };
+        self.run.overhead(result, self.conductor.recorder().observations(), &span);
+        ending
+    }
+
+    /// What the last look has shown was in the database before, so that is read to its end.
+    async fn stop_watching(&mut self) {
+        self.watch.idle = None;
+        let Some((task, over)) = self.watch.watcher.take() else { return };
+        drop(over);
+        let deadline = tokio::time::Instant::now() + LAST_LOOK;
+        while let Ok(Some((at, found))) = tokio::time::timeout_at(deadline, self.watch.changes.recv()).await {
+            observe(&mut self.conductor, at, found);
+        }
+        task.abort();
+    }
+
+    /// Stops everything, unless it is to stay; the history, and how to get into what stays.
+    async fn take_down(mut self, ending: Option<&Ending>, result: &mut RunResult) -> (Vec<Observation>, Vec<String>) {
+        if self.run.options.pause_on_failure {
+            self.pause(result).await;
+        }
+        let kept = if self.run.options.keep { self.run.entrance(&*self.service) } else { Vec::new() };
+        let Self { run, service, hosts, mut conductor, outside, traffic, answers, .. } = self;
+        // The order matters: nobody may write to what is already gone.
+        let (problems, said) = hosts.stop().await;
+        problems.into_iter().for_each(|problem| lab_check(result, problem));
+        for (source, what) in said {
+            conductor.observe(run.clock.now(), source, None, what);
+        }
+        drop(traffic);
+        drop(answers);
+        drop(outside);
+        if kept.is_empty() {
+            service.stop().await.into_iter().for_each(|problem| lab_check(result, problem));
+        }
+        if let Some(problem) = broken_history(run, &mut conductor) {
+            lab_check(result, problem);
+        }
+        let how = if ending.is_some() { RunEnd::Ended } else { RunEnd::CutShort };
+        (conductor.finish(run.clock.now(), how), kept)
+    }
+
+    /// Waits for the Enter key when the run has not passed so far. Hosts and user rest meanwhile; service and database go on.
+    async fn pause(&mut self, result: &RunResult) {
+        let run = self.run;
+        let mut so_far = result.clone();
+        let history = self.conductor.recorder().observations();
+        so_far.finished_at = run.clock.now();
+        verdict::put_together(&mut so_far, &run.prepared.scenario, run.prepared.clock_scale, history);
+        if so_far.verdict == Verdict::Passed || run.options.interrupted.is_cancelled() {
+            return;
+        }
+        let reason = so_far.reason.as_deref().unwrap_or("no reason was given");
+        eprintln!("{} {}: {reason}", run.prepared.scenario.name, so_far.verdict);
+        for line in run.entrance(&*self.service).into_iter().chain(self.hosts.entrance()) {
+            eprintln!("  {line}");
+        }
+        eprintln!("The hosts rest, the service and its database are up. Enter takes the lab down.");
+        let enter = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        tokio::select! {
+            _ = enter => {}
+            () = run.options.interrupted.cancelled() => {}
+        }
+    }
+}
+
+fn broken_history(run: &RealRun<'_>, conductor: &mut Conductor) -> Option<LabError> {
+    let error = conductor.recorder().broken()?;
+    let path = run.dir.file(rundir::HISTORY);
+    Some(LabError::new("history", format!("cannot write {}: {error}", path.display())))
+}
+
+/// Is the interval's tick due now? A loop that is always busy with answers would otherwise starve it.
+async fn housekeeping_due(interval: &mut Interval) -> bool {
+    tokio::time::timeout(Duration::ZERO, interval.tick()).await.is_ok()
+}

@@ -1,0 +1,148 @@
+//! What the real service is told: its environment, its database, and the programs that it finds first.
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tokio_postgres::config::Host;
+use vlab_api::types::ReleaseImage;
+use vlab_drive::prepare::Prepared;
+
+use super::Inside;
+
+/// A database as the real service wants to be told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// Host.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// User.
+    pub user: String,
+    /// Password; empty: none.
+    pub password: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Database {
+    /// From a connection string or URL.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn read(conninfo: &str) -> Result<Self, String> {
+        let config: tokio_postgres::Config = conninfo.parse().map_err(|e| format!("{e}"))?;
+        let host = match config.get_hosts().first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => return Err("the connection string has no host".to_owned()),
+        };
+        let user = config.get_user().ok_or("the connection string has no user")?.to_owned();
+        let name = config.get_dbname().unwrap_or(&user).to_owned();
+        let password = String::from_utf8_lossy(config.get_password().unwrap_or_default()).into_owned();
+        Ok(Self { host, port: config.get_ports().first().copied().unwrap_or(5432), user, password, name })
+    }
+}
+
+/// Programs that a real service finds first in its `PATH`.
+#[derive(Clone, Copy, Debug)]
+pub struct StandIns<'a> {
+    /// Their folder.
+    pub folder: &'a Path,
+    /// What the stand-in for `oc` gives as a release's installer: `vlab`, or what starts it.
+    pub installer: &'a Path,
+}
+
+/// What is around a real service.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// Its database.
+    pub database: &'a Database,
+    /// Where it is to listen.
+    pub address: SocketAddr,
+    /// Its working directory.
+    pub work: &'a Path,
+    /// The stand-ins; `None`: it uses the real tools.
+    pub tools: Option<StandIns<'a>>,
+    /// Where programs are looked for besides.
+    pub path: &'a OsStr,
+    /// How machines see it: they need its address in their network, and an image service.
+    pub inside: Option<&'a Inside>,
+}
+
+/// The environment of the real service on top of the run's own. Three layers, later ones win: the settings that it shares
+/// with the simulated service (time profile and scenario), the fixed ones of a lab without Kubernetes, S3 and registry
+/// together with those that only the real service has (from the scenario), and those that the run must choose
+/// ([`vlab_drive::target::OWNED`]).
+pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsString)> {
+    let Around { database, address, work, tools, path, inside } = *around;
+    let mut all: Vec<(String, OsString)> = Vec::new();
+    let mut set = |name: &str, value: OsString| {
+        all.retain(|(known, _)| known != name);
+        all.push((name.to_owned(), value));
+    };
+    // Empty means "not set", which the real service only understands when there is no variable at all.
+    for (name, value) in prepared.settings.to_vars().into_iter().filter(|(_, value)| !value.is_empty()) {
+        set(name, value.into());
+    }
+    for (name, value) in [
+        // Without an installer ignition configs are made of nothing.
+        ("DUMMY_IGNITION", if tools.is_some() { "false" } else { "true" }),
+        ("SKIP_CERT_VERIFICATION", "true"),
+        // Only one with answers from a data centre would want these.
+        ("ENABLE_DATA_COLLECTION", "false"),
+        ("ENABLE_EVENT_STREAMING", "false"),
+        ("LOG_LEVEL", "info"),
+        ("LOG_FORMAT", "text"),
+    ] {
+        set(name, value.into());
+    }
+    for (name, value) in &prepared.only_real {
+        set(name, value.into());
+    }
+    set("DEPLOY_TARGET", "onprem".into());
+    set("STORAGE", "filesystem".into());
+    set("WORK_DIR", work.into());
+    set("AUTH_TYPE", "none".into());
+    set("ENABLE_KUBE_API", "false".into());
+    set("ENABLE_IMAGE_SERVICE", inside.is_some().to_string().into());
+    if let Some(inside) = inside {
+        set("IMAGE_SERVICE_BASE_URL", inside.images_url.clone().into());
+        set("OS_IMAGES", os_images(&prepared.settings.release_images, &inside.iso).into());
+    }
+    set("HTTP_LISTEN_PORT", address.port().to_string().into());
+    set(
+        "SERVICE_BASE_URL",
+        inside.map_or_else(|| format!("http://{address}"), |inside| inside.base_url.clone()).into(),
+    );
+    set("DB_HOST", database.host.clone().into());
+    set("DB_PORT", database.port.to_string().into());
+    set("DB_USER", database.user.clone().into());
+    set("DB_PASS", database.password.clone().into());
+    set("DB_NAME", database.name.clone().into());
+    if let Some(tools) = tools {
+        let mut first = tools.folder.as_os_str().to_owned();
+        if !path.is_empty() {
+            first.push(":");
+            first.push(path);
+        }
+        set("PATH", first);
+        set("VLAB_OPENSHIFT_INSTALL", tools.installer.into());
+    }
+    // The stand-in for the installer looks at it, and our own image.
+    set("VLAB_SEED", prepared.seed.to_string().into());
+    all
+}
+
+/// The list of live images that the real service wants: the one that there is, for every release that it may install.
+fn os_images(releases: &[ReleaseImage], iso: &Path) -> String {
+    let of = |release: &ReleaseImage| {
+        serde_json::json!({
+            "openshift_version": release.openshift_version, "version": release.version,
+            "cpu_architecture": release.cpu_architecture,
+            // It only looks whether there is one: the image service is the one that opens it.
+            "url": format!("file://{}", iso.display()),
+        })
+    };
+    serde_json::Value::from_iter(releases.iter().map(of)).to_string()
+}

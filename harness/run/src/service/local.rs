@@ -1,0 +1,260 @@
+//! A service that is a process of this computer, with PostgreSQL beside it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vlab_drive::fault::effect::Program;
+use vlab_judge::result::Startup;
+use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
+use vlab_lab::proc::Usage;
+use vlab_lab::process::Child;
+use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
+
+use super::environment::Database;
+use super::scratch::Scratch;
+use super::{About, DATABASE, Doing, Ended, Launch, Launcher, Order, Restart, RunningService, STOP};
+use crate::error::{LabError, lab};
+
+/// What is different between services that are processes.
+pub(super) struct Kind {
+    /// Starts its program.
+    pub(super) launcher: Launcher,
+    /// Does it reach its database by TCP?
+    pub(super) tcp: bool,
+    /// Does it work in a folder of its own?
+    pub(super) scratch: bool,
+}
+
+struct Local {
+    about: About,
+    launch: Launch,
+    launcher: Launcher,
+    postgres: PgCluster,
+    /// How many faults have PostgreSQL down.
+    postgres_down: AtomicU32,
+    /// `None` while a fault has it stopped.
+    child: Mutex<Option<Arc<Child>>>,
+    /// Has the service ended by itself?
+    surprised: AtomicBool,
+    scratch: Mutex<Option<Scratch>>,
+}
+
+/// Starts PostgreSQL and the service on it.
+pub(super) async fn start(order: &Order<'_>, kind: Kind) -> Result<Arc<dyn RunningService>, LabError> {
+    let postgres = PgCluster::start(PgOptions {
+        log_file: Some(order.folder.join("postgresql.log")),
+        ledger: order.ledger.clone(),
+        tcp: if kind.tcp { Tcp::AnyPort } else { Tcp::Off },
+        ..PgOptions::from_env()
+    });
+    // Not given up in the middle when the user interrupts: its directory would be left. It takes a moment only.
+    let postgres = postgres.await.map_err(lab("postgresql"))?;
+    if order.interrupted.is_cancelled() {
+        let _ = postgres.stop().await;
+        return Err(LabError::interrupted());
+    }
+    let mut scratch = None;
+    match start_on(order, &kind, &postgres, &mut scratch).await {
+        Ok((launch, launched)) => {
+            let startup = Startup {
+                service_ready_ms: launched.ready.as_secs_f64() * 1e3,
+                postgres_ready_ms: Some(postgres.start_times().total.as_secs_f64() * 1e3),
+            };
+            let about = About {
+                endpoint: launched.endpoint,
+                version: launched.version,
+                stands_on: BTreeMap::from([("postgresql".to_owned(), postgres.version().to_owned())]),
+                conninfo: Some(launch.conninfo.clone()),
+                startup: Some(startup),
+            };
+            Ok(Arc::new(Local {
+                about,
+                launch,
+                launcher: kind.launcher,
+                postgres,
+                postgres_down: AtomicU32::new(0),
+                child: Mutex::new(Some(Arc::new(launched.child))),
+                surprised: AtomicBool::new(false),
+                scratch: Mutex::new(scratch),
+            }))
+        }
+        Err(error) => {
+            if let Some(scratch) = scratch {
+                // What cannot be removed stays in the ledger and is told as a leak.
+                let _ = scratch.remove();
+            }
+            let _ = postgres.stop().await;
+            Err(error)
+        }
+    }
+}
+
+async fn start_on(
+    order: &Order<'_>,
+    kind: &Kind,
+    postgres: &PgCluster,
+    scratch: &mut Option<Scratch>,
+) -> Result<(Launch, super::Launched), LabError> {
+    let conninfo = postgres.create_database(DATABASE).await.map_err(lab("postgresql"))?;
+    let tcp_conninfo = postgres.tcp_conninfo_for(DATABASE);
+    if kind.scratch {
+        let made = Scratch::create(order.run_id, order.ledger.clone(), !order.real_tools);
+        *scratch = Some(made.map_err(lab("service"))?);
+        // The service may write it into its log.
+        let database = tcp_conninfo.as_ref().and_then(|conninfo| Database::read(conninfo).ok());
+        order.secrets.add(database.map(|database| database.password).unwrap_or_default());
+    }
+    let launch = Launch {
+        prepared: Arc::new(order.prepared.clone()),
+        vlab: order.vlab.to_owned(),
+        log_file: order.folder.join("service.log"),
+        address_file: order.folder.join("service.address"),
+        ledger: order.ledger.clone(),
+        conninfo,
+        tcp_conninfo,
+        scratch: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
+        real_tools: order.real_tools,
+        ready_within: order.ready_within,
+        inside: order.inside.cloned(),
+    };
+    let launched = order.or_end(async { (kind.launcher)(&launch, None).await.map_err(lab("service")) }).await?;
+    Ok((launch, launched))
+}
+
+impl Local {
+    fn child(&self) -> Option<Arc<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_child(&self) -> Option<Arc<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn restart_service(self: Arc<Self>, child: Option<Arc<Child>>, order: Restart) -> Result<(), LabError> {
+        let Some(child) = child else { return Err(LabError::new("faults", "the service does not run")) };
+        let status = if order.kill { child.kill9().await } else { child.stop(STOP).await };
+        drop(child);
+        (order.stopped)(format!("the service ended: {status}"));
+        order.stay_down().await;
+        let again = Some(self.about.endpoint.address());
+        let launched = (self.launcher)(&self.launch, again).await.map_err(lab("service"))?;
+        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(launched.child));
+        Ok(())
+    }
+
+    async fn restart_postgres(self: Arc<Self>, order: Restart) -> Result<(), LabError> {
+        let restarted = async {
+            if order.kill {
+                self.postgres.kill9().await?;
+            } else {
+                self.postgres.halt().await?;
+            }
+            let what = if order.kill { "PostgreSQL was killed" } else { "PostgreSQL was stopped" };
+            (order.stopped)(what.to_owned());
+            order.stay_down().await;
+            self.postgres.restart().await
+        };
+        if let Err(error) = restarted.await {
+            let log = self.last_lines(Program::Postgres, 20);
+            return Err(LabError::new("postgresql", error.to_string()).with_log(log));
+        }
+        self.postgres_down.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl RunningService for Local {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn can(&self, fault: &Fault) -> Result<(), String> {
+        let slow = matches!(fault.injection, Injection::Service(ServiceInjection::SlowQueries { .. }));
+        let stops_postgres = fault.target == FaultTarget::Postgres && !slow;
+        if stops_postgres && !self.postgres.is_ours() {
+            return Err("the PostgreSQL of DATABASE_URL is not the run's, and is left alone".to_owned());
+        }
+        Ok(())
+    }
+
+    fn ended(&self) -> Doing<'_, Ended> {
+        let child = self.child();
+        Box::pin(async move {
+            let Some(child) = child else { return std::future::pending().await };
+            let how = child.wait().await.to_string();
+            self.surprised.store(true, Ordering::Relaxed);
+            Ended { which: Program::Service, how: Some(how) }
+        })
+    }
+
+    fn lost(&self) -> Option<Ended> {
+        let gone = self.postgres.postmaster().is_some_and(|postmaster| !postmaster.is_alive());
+        let surprising = self.postgres_down.load(Ordering::Relaxed) == 0;
+        (gone && surprising).then_some(Ended { which: Program::Postgres, how: None })
+    }
+
+    fn pause(&self, which: Program, still: bool) -> Doing<'_, Result<(), String>> {
+        let child = self.child();
+        Box::pin(async move {
+            match (which, child) {
+                (Program::Postgres, _) => self.postgres.pause(still).await.map_err(|error| error.to_string()),
+                (Program::Service, Some(child)) if child.pause(still).await => Ok(()),
+                (Program::Service, Some(_)) => Err("has it ended?".to_owned()),
+                // It was killed meanwhile, and nothing of it stands still.
+                (Program::Service, None) if !still => Ok(()),
+                (Program::Service, None) => Err("it does not run".to_owned()),
+            }
+        })
+    }
+
+    fn restart(self: Arc<Self>, order: Restart) -> Doing<'static, Result<(), LabError>> {
+        match order.which {
+            Program::Service => {
+                // Now, so that its end surprises nobody.
+                let child = self.take_child();
+                Box::pin(self.restart_service(child, order))
+            }
+            Program::Postgres => {
+                self.postgres_down.fetch_add(1, Ordering::Relaxed);
+                Box::pin(self.restart_postgres(order))
+            }
+        }
+    }
+
+    fn last_lines(&self, which: Program, count: usize) -> Vec<String> {
+        match which {
+            Program::Service => self.child().map(|child| child.last_lines(count)).unwrap_or_default(),
+            Program::Postgres => self.postgres.last_log_lines(count),
+        }
+    }
+
+    fn memory(&self, which: Program) -> Option<u64> {
+        let pid = match which {
+            Program::Service => self.child()?.pid(),
+            Program::Postgres => self.postgres.postmaster()?.pid,
+        };
+        Usage::of(pid).ok().map(|usage| usage.rss_bytes / 1024)
+    }
+
+    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>> {
+        Box::pin(async move {
+            let mut problems = Vec::new();
+            if let Some(child) = self.take_child() {
+                let status = child.stop(STOP).await;
+                if !status.success() && !self.surprised.load(Ordering::Relaxed) {
+                    tracing::warn!(%status, "the service did not end cleanly");
+                }
+            }
+            if let Err(error) = self.postgres.stop().await {
+                problems.push(lab("postgresql")(error));
+            }
+            let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(Err(error)) = scratch.map(Scratch::remove) {
+                problems.push(lab("service")(error));
+            }
+            let _ = std::fs::remove_file(&self.launch.address_file);
+            problems
+        })
+    }
+}

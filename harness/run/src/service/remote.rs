@@ -1,0 +1,77 @@
+//! A service that runs already and is not touched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vlab_client::Endpoint;
+use vlab_drive::fault::effect::Program;
+use vlab_scenario::{Fault, FaultTarget};
+
+use super::ready::who_is;
+use super::{About, Doing, Ended, Order, Restart, RunningService, StartError};
+use crate::error::{LabError, lab};
+
+struct Remote {
+    about: About,
+}
+
+/// Finds it.
+pub(super) async fn start(order: &Order<'_>, url: &str) -> Result<Arc<dyn RunningService>, LabError> {
+    let about = order.or_end(async { find(url).await.map_err(lab("service")) }).await?;
+    Ok(Arc::new(Remote { about }))
+}
+
+/// Asks what answers there what it is.
+///
+/// # Errors
+/// [`StartError::Stranger`] when nothing does, or no assisted-service.
+pub async fn find(url: &str) -> Result<About, StartError> {
+    let endpoint = Endpoint::resolve(url).await.map_err(|e| StartError::Stranger(e.to_string()))?;
+    let version = who_is(&endpoint).await.map_err(|e| StartError::Stranger(format!("{url}: {e}")))?;
+    let version = format!("{url} ({version})");
+    Ok(About { endpoint, version, stands_on: BTreeMap::new(), conninfo: None, startup: None })
+}
+
+/// What is said of its programs.
+const NOT_OURS: &str = "the service runs elsewhere, and its programs are not the run's";
+
+impl RunningService for Remote {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn can(&self, fault: &Fault) -> Result<(), String> {
+        match fault.target {
+            FaultTarget::Service | FaultTarget::Postgres => Err(NOT_OURS.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn ended(&self) -> Doing<'_, Ended> {
+        Box::pin(std::future::pending())
+    }
+
+    fn lost(&self) -> Option<Ended> {
+        None
+    }
+
+    fn pause(&self, _: Program, _: bool) -> Doing<'_, Result<(), String>> {
+        Box::pin(async { Err(NOT_OURS.to_owned()) })
+    }
+
+    fn restart(self: Arc<Self>, _: Restart) -> Doing<'static, Result<(), LabError>> {
+        Box::pin(async { Err(LabError::new("faults", NOT_OURS)) })
+    }
+
+    fn last_lines(&self, _: Program, _: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn memory(&self, _: Program) -> Option<u64> {
+        None
+    }
+
+    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>> {
+        Box::pin(async { Vec::new() })
+    }
+}
