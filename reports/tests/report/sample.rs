@@ -131,7 +131,6 @@ const WORKERS: [(u128, &str); 2] = [(4, "worker-0"), (5, "worker-1")];
 
 /// Three masters and two workers install; every role with its own stages.
 pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
-    use HostStage::*;
     use HostStatus as S;
     let info = info("ha-3-2");
     let mut b = Builder::default();
@@ -165,6 +164,16 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         b.host_status(*host, 2615.0, Some(S::PreparingSuccessful), S::Installing, "Installation is in progress");
         b.host_status(*host, 2660.0 + skew, Some(S::Installing), S::InstallingInProgress, "Starting installation");
     }
+    masters_install(&mut b);
+    workers_install(&mut b);
+    inside_the_cluster(&mut b);
+    b.add(8800.0, Source::Harness, What::RunFinished { how: RunEnd::Ended });
+    (ha_result(info), b.finish())
+}
+
+fn masters_install(b: &mut Builder) {
+    use HostStage::*;
+    use HostStatus as S;
     b.stages(
         1,
         &[
@@ -198,6 +207,11 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         b.host_status(host, 5160.0 + skew, Some(S::InstallingInProgress), S::Installed, "Done");
     }
     b.host_status(1, 7260.0, Some(S::InstallingInProgress), S::Installed, "Done");
+}
+
+fn workers_install(b: &mut Builder) {
+    use HostStage::*;
+    use HostStatus as S;
     for (host, skew) in [(4, 0.0), (5, 140.0)] {
         b.stages(
             host,
@@ -215,6 +229,10 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         );
         b.host_status(host, 7010.0 + skew, Some(S::InstallingInProgress), S::Installed, "Done");
     }
+}
+
+/// What hosts, the cluster inside of them and the end of the installation say.
+fn inside_the_cluster(b: &mut Builder) {
     for (ms, host) in [(4200.0, 2), (4310.0, 3), (5600.0, 4), (5740.0, 5), (6380.0, 1)] {
         b.add(ms, Source::Hosts, What::HostDid { host: id(host), what: HostMoment::BootedInstalledOs });
     }
@@ -242,7 +260,9 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
         let status = Some(OperatorStatus::Available);
         b.add(ms, Source::Database, What::Operator { cluster: id(CLUSTER), name: name.into(), status });
     }
-    b.add(8800.0, Source::Harness, What::RunFinished { how: RunEnd::Ended });
+}
+
+fn ha_result(info: RunInfo) -> RunResult {
     let mut result = result(info, 8812.0);
     for name in ["cluster installs", "workers wait for the control plane", "bootstrap pivots last"] {
         result.checks.push(CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Passed));
@@ -280,7 +300,7 @@ pub(crate) fn ha() -> (RunResult, Vec<Observation>) {
     });
     result.detection_latency_ms = Some(Quantiles { count: 118, p50: 1.7, p90: 2.9, p99: 6.1, p999: 9.4, max: 9.4 });
     result.conclude();
-    (result, b.finish())
+    result
 }
 
 /// A single node whose disk cannot be written: the verdict is failed.
