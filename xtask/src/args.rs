@@ -214,12 +214,21 @@ pub(crate) fn wants_machines(args: &[OsString], chosen: Option<&str>, text: impl
 
 /// Does one of the scenarios that these arguments name have something of that kind?
 pub(crate) fn has_kind(args: &[OsString], kind: &str, text: impl Fn(Option<&str>) -> String) -> bool {
+    any_line(args, text, |line| line.contains(&format!("kind: {kind}")))
+}
+
+/// Does one of the scenarios that these arguments name measure load?
+pub(crate) fn measures_load(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> bool {
+    any_line(args, text, |line| line.starts_with("load:"))
+}
+
+/// Has one of the scenarios that these arguments name such a line, comments aside?
+fn any_line(args: &[OsString], text: impl Fn(Option<&str>) -> String, wanted: impl Fn(&str) -> bool) -> bool {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     // Values of other options are not names of scenarios, and nobody has a text for them.
     let named = words.iter().filter(|word| !word.starts_with('-')).map(|word| text(Some(word)));
     let all = words.iter().any(|word| word.starts_with("--tag")).then(|| text(None));
-    let has = |line: &str| line.split('#').next().is_some_and(|line| line.contains(&format!("kind: {kind}")));
-    named.chain(all).any(|text| text.lines().any(has))
+    named.chain(all).any(|text| text.lines().any(|line| line.split('#').next().is_some_and(&wanted)))
 }
 
 /// Do these arguments name a service in a container?
@@ -417,6 +426,8 @@ mod tests {
         ] {
             assert_eq!(names_container(&words(line)), wanted, "{line}");
         }
+        let load = |_: Option<&str>| "name: x\nload: {}\n".to_owned();
+        assert!(measures_load(&words("x"), load) && !measures_load(&words("x"), |_| "# load:\n  load: x\n".to_owned()));
         let text = |_: Option<&str>| "service: {kind: container, image: x}\n".to_owned();
         assert!(has_kind(&words("sno"), "container", text) && !has_kind(&words("--seed"), "container", text));
     }

@@ -50,13 +50,13 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
             return ExitCode::from(INCONCLUSIVE);
         }
     };
-    let none = Helpers::default();
+    let none = Build::default();
     match verb.doer {
         // The doctor examines the helper, too, where it can be built.
-        Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, Helpers { libvirt: can_build_machines(), ..none }),
-        Doer::Vlab { verb } => vlab(verb, args, Helpers { containers: wants_containers(verb, args), ..none }),
+        Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, Build { libvirt: can_build_machines(), ..none }),
+        Doer::Vlab { verb } => vlab(verb, args, Build { containers: wants_containers(verb, args), ..none }),
         Doer::Scenario => scenario(may_install, args),
-        Doer::Machines { verb } => vlab(verb, args, Helpers { libvirt: true, ..none }),
+        Doer::Machines { verb } => vlab(verb, args, Build { libvirt: true, ..none }),
         Doer::Test => test(args, may_install),
         Doer::Images => images(args),
         Doer::Setup if !args.is_empty() => containers(may_install),
@@ -93,21 +93,25 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
     }
     let libvirt = wish != Wish::No && can_build_machines();
     let containers = args::names_container(args) || args::has_kind(args, "container", scenario_text);
+    let optimised = args::measures_load(args, scenario_text);
     let mut args = args.to_vec();
     if !may_install {
         args.push("--no-setup".into());
     }
-    vlab("scenario", &args, Helpers { libvirt, containers })
+    let build = Build { libvirt, containers, optimised };
+    vlab("scenario", &args, build)
 }
 
-/// Programs beside `vlab` that only some runs need. They are built where they are needed, because they take longer than `vlab`
-/// itself (`testcontainers` alone is a sixth of all packages) or need libraries that not every machine has.
+/// How `vlab` is built, and with what beside it. What only some runs need is built where it is needed: it takes longer than `vlab`
+/// itself (`testcontainers` alone is a sixth of all packages), or needs libraries that not every machine has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Helpers {
-    /// `vlab-libvirt-helper`, for virtual machines.
+struct Build {
+    /// With `vlab-libvirt-helper`, for virtual machines.
     libvirt: bool,
-    /// `vlab-container-helper`, for a service in a container.
+    /// With `vlab-container-helper`, for a service in a container.
     containers: bool,
+    /// Optimised, to measure load.
+    optimised: bool,
 }
 
 /// Is a service in a container wanted, by the command line or by the session that `rerun` takes up?
@@ -185,8 +189,8 @@ fn images(args: &[OsString]) -> ExitCode {
 }
 
 /// Builds `vlab` (cargo decides whether there is anything to do) and becomes it.
-fn vlab(verb: &str, args: &[OsString], helpers: Helpers) -> ExitCode {
-    let binary = match build_vlab(helpers) {
+fn vlab(verb: &str, args: &[OsString], build: Build) -> ExitCode {
+    let binary = match build_vlab(build) {
         Ok(binary) => binary,
         Err(code) => return code,
     };
@@ -204,16 +208,18 @@ fn vlab(verb: &str, args: &[OsString], helpers: Helpers) -> ExitCode {
     ExitCode::from(INTERNAL)
 }
 
-fn build_vlab(helpers: Helpers) -> Result<PathBuf, ExitCode> {
-    let mut args = vec!["build", "--profile", "lab", "--package", "vlab-cli", "--bin", "vlab", "--locked"];
-    if helpers.libvirt {
+fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
+    let profile = if build.optimised { "load" } else { "lab" };
+    let program = |package, name| ["build", "--profile", profile, "--locked", "--package", package, "--bin", name];
+    let mut args = program("vlab-cli", "vlab").to_vec();
+    if build.libvirt {
         args.extend(["--package", "vlab-libvirt-helper", "--bin", "vlab-libvirt-helper"]);
     }
     let vlab = build_binary("vlab", &args)?;
-    if helpers.containers {
+    if build.containers {
         // By itself: together cargo would give both the same features of what they share, and build `vlab` once more.
         let name = "vlab-container-helper";
-        build_binary(name, &["build", "--profile", "lab", "--package", name, "--bin", name, "--locked"])?;
+        build_binary(name, &program(name, name))?;
     }
     Ok(vlab)
 }

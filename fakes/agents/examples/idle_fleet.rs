@@ -1,4 +1,4 @@
-//! How much memory and time an idle fleet takes: `cargo run --profile lab -p vlab-agents --example idle_fleet`.
+//! How much memory and time an idle fleet takes: `cargo run --profile load -p vlab-agents --example idle_fleet`.
 //!
 //! Hosts register, answer the steps of a known host and poll, against a service that is one fixed answer, on a virtual clock.
 //! Memory is the slope of the resident size between 100 hosts and more, so that what the program itself needs does not count.

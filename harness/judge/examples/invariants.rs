@@ -1,4 +1,4 @@
-//! How many changes of a status the invariants' checkers judge in a second: `cargo run --profile lab --example invariants`.
+//! How many changes of a status the invariants' checkers judge in a second: `cargo run --profile load --example invariants`.
 
 use std::time::Instant;
 
