@@ -50,7 +50,7 @@ pub(crate) const VERBS: &[Verb] = &[
     Verb {
         name: "rerun",
         usage: "rerun [session] [options of `vlab rerun`]",
-        what: "run those of a session again that did not pass",
+        what: "run again what did not pass in a session",
         doer: vlab("rerun"),
     },
     Verb {
@@ -62,7 +62,7 @@ pub(crate) const VERBS: &[Verb] = &[
     Verb {
         name: "setup",
         usage: "setup [--containers]",
-        what: "install what runs and tests need and is missing; with --containers also Docker Engine, and start it",
+        what: "install what runs and tests need and this machine lacks; with --containers, install and start Docker Engine",
         doer: Doer::Setup,
     },
     Verb {
@@ -74,7 +74,7 @@ pub(crate) const VERBS: &[Verb] = &[
     Verb {
         name: "doctor",
         usage: "doctor [options of `vlab doctor`]",
-        what: "tell what this machine has, what works, and how to get the rest",
+        what: "show what this machine has, what works, and how to get the rest",
         doer: vlab("doctor"),
     },
     Verb {
@@ -86,13 +86,13 @@ pub(crate) const VERBS: &[Verb] = &[
     Verb {
         name: "console",
         usage: "console <host>",
-        what: "sit down at the console of a virtual machine that runs",
+        what: "attach to the console of a running virtual machine",
         doer: vlab("console"),
     },
     Verb {
         name: "ssh",
         usage: "ssh <host> [command]...",
-        what: "open a shell in a virtual machine that runs, or run a command there",
+        what: "open a shell in a running virtual machine, or run a command there",
         doer: vlab("ssh"),
     },
     Verb { name: "list", usage: "list [options of `vlab list`]", what: "list the scenarios", doer: vlab("list") },
@@ -117,19 +117,24 @@ pub(crate) const VERBS: &[Verb] = &[
     Verb {
         name: "report",
         usage: "report [run] [options of `vlab report`]",
-        what: "write the reports of a run again from its history",
+        what: "rewrite the reports of a run from its history",
         doer: vlab("report"),
     },
     Verb {
         name: "coverage",
         usage: "coverage [run|folder|session]... [options of `vlab coverage`]",
-        what: "tell what of the service's machines runs have exercised",
+        what: "show which rules of the service's state machines runs have exercised",
         doer: vlab("coverage"),
     },
     Verb { name: "check", usage: "check [run]", what: "judge a run again from its history", doer: vlab("check") },
     Verb { name: "check-run", usage: "check-run [run]", what: "the same as `check`", doer: vlab("check") },
     Verb { name: "schema", usage: "schema", what: "print the JSON Schema of scenarios", doer: vlab("schema") },
-    Verb { name: "gc", usage: "gc [options of `vlab gc`]", what: "remove what dead runs have left", doer: vlab("gc") },
+    Verb {
+        name: "gc",
+        usage: "gc [options of `vlab gc`]",
+        what: "remove what dead runs have left behind",
+        doer: vlab("gc"),
+    },
     Verb { name: "vlab", usage: "vlab <arguments>", what: "build `vlab` and run it as it is", doer: vlab("") },
 ];
 

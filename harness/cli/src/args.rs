@@ -19,7 +19,7 @@ use crate::tools::print;
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) lab: LabArgs,
-    /// No progress on the terminal.
+    /// Show no progress on the terminal.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -48,17 +48,17 @@ pub(crate) struct LabArgs {
     /// With `process` and `container`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
     #[arg(long)]
     pub(crate) real_tools: bool,
-    /// With `container`: PostgreSQL's image. Without it `vlab-postgres` when it is on the machine, else `postgres:16` of
+    /// With `container`: the PostgreSQL image. Without it, `vlab-postgres` if this machine has it, else `postgres:16` from
     /// Docker's registry.
     #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
     pub(crate) postgres_image: Option<String>,
-    /// How many seconds PostgreSQL's container and the service may take until they are ready, on a slow machine.
+    /// How many seconds to wait until PostgreSQL's container and the service are ready; for a slow machine.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) ready_within: Option<u64>,
-    /// Folder in which the folder of each run is made.
+    /// Folder in which each run gets a folder of its own.
     #[arg(long, env = "VLAB_RUNS")]
     pub(crate) output_dir: Option<PathBuf>,
-    /// Install nothing that is missing.
+    /// Do not install anything that is missing.
     #[arg(long)]
     pub(crate) no_setup: bool,
 }

@@ -38,7 +38,7 @@ Which service:
   vlab conformance --service process:/usr/local/bin/assisted-service
       the real one: PostgreSQL and the program are started for the run and stopped
   vlab conformance --service remote:http://127.0.0.1:8090 --time-profile fast
-      one that runs already. The suite makes clusters, infra-envs and hosts whose names begin with `vc-` and removes them;
+      one that is already running. The suite makes clusters, infra-envs and hosts whose names begin with `vc-` and removes them;
       it touches nothing else and sets nothing. Name the time profile whose intervals the service was started with; without
       it they are taken to be the service's defaults, and checks that wait for its monitors are skipped, with the reason.
 Which checks:
@@ -52,31 +52,32 @@ pub(crate) struct ConformanceArgs {
     /// Service under test: `simulated`, `process:<program>`, `container:<image>` or `remote:<url>`
     #[arg(long, value_name = "TARGET", default_value = "simulated")]
     service: Service,
-    /// Only checks whose id has this in it; with `*` the whole id; `!` in front takes out. May be given several times.
+    /// Only checks whose id contains this; with `*` it must match the whole id, and `!` in front excludes. May be given
+    /// several times.
     #[arg(long, short, value_name = "PATTERN")]
     filter: Vec<String>,
     /// List the checks instead of running them.
     #[arg(long)]
     list: bool,
-    /// With `--list`: as JSON.
+    /// With `--list`: print JSON.
     #[arg(long, requires = "list")]
     json: bool,
-    /// Checks of these files instead of the built-in ones.
+    /// Use the checks in these files instead of the built-in ones.
     #[arg(long, value_name = "FILE")]
     checks: Vec<PathBuf>,
     /// How many checks run at the same time.
     #[arg(long, short, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
-    /// Time profile: the intervals of a service that is started (`fast` without it), or those that a remote one was started
-    /// with (`real` without it).
+    /// Time profile: the intervals of a service that is started (by default `fast`), or those that a remote one was started
+    /// with (by default `real`).
     #[arg(long)]
     time_profile: Option<String>,
-    /// OpenShift version of the clusters that are made; the service's default without it.
+    /// OpenShift version of the clusters that are made, instead of the service's default.
     #[arg(long, value_name = "VERSION")]
     openshift_version: Option<String>,
     #[command(flatten)]
     lab: LabArgs,
-    /// Say nothing about single checks that pass or are skipped.
+    /// Do not list checks that pass or are skipped.
     #[arg(long, short)]
     quiet: bool,
 }

@@ -22,25 +22,25 @@ use crate::tools::{catalogue, print};
 
 #[derive(clap::Args)]
 pub(crate) struct CoverageArgs {
-    /// Runs (a folder, an id, `latest`), sessions (`sessions/latest`, `sessions/<id>`), or folders of runs. None: the latest
-    /// session.
+    /// Runs (a folder, an id, `latest`), sessions (`sessions/latest`, `sessions/<id>`), or folders of runs. Without any:
+    /// the latest session.
     runs: Vec<String>,
-    /// Simulate the whole catalogue in virtual time, too.
+    /// Also simulate the whole catalogue in virtual time.
     #[arg(long)]
     simulate: bool,
-    /// Show what was reached as well.
+    /// Also show what was reached.
     #[arg(long)]
     all: bool,
     /// Print JSON.
     #[arg(long, conflicts_with_all = ["markdown", "all"])]
     json: bool,
-    /// Print tables for a document.
+    /// Print Markdown tables.
     #[arg(long, conflicts_with = "all")]
     markdown: bool,
-    /// Write a page to this file, too.
+    /// Also write an HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Code 1 when less than so many per cent of the rules that can be reached were reached on the built-in service.
+    /// Exit with code 1 if runs reached less than this percentage of the reachable rules on the built-in service.
     #[arg(long, value_name = "PERCENT")]
     at_least: Option<f64>,
     /// Folder of the runs.

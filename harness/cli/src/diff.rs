@@ -39,13 +39,13 @@ pub(crate) struct DiffArgs {
     a: String,
     /// Another one.
     b: String,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Every place and every word, also when it is more than one screen.
+    /// Show all differences in full, even if they fill more than one screen.
     #[arg(long)]
     all: bool,
-    /// Also runs of different scenarios, and runs that were cut short.
+    /// Compare even runs of different scenarios and runs that were cut short.
     #[arg(long)]
     force: bool,
     /// Folder of the runs.
@@ -68,7 +68,7 @@ pub(crate) struct DifferentialArgs {
     /// The other service: `process:<program>`, `remote:<url>` ... (`simulated`: how much two equal runs differ)
     #[arg(long, value_name = "TARGET")]
     against: Target,
-    /// Pairs of runs for each scenario, each with the next seed.
+    /// How many pairs of runs to make for each scenario, each with the next seed.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// Seed of the first pair, instead of the scenario's.
@@ -77,10 +77,10 @@ pub(crate) struct DifferentialArgs {
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
-    /// The result as JSON, one comparison a line.
+    /// Print JSON, one comparison per line.
     #[arg(long)]
     json: bool,
-    /// Every place and every word, also when it is more than one screen.
+    /// Show all differences in full, even if they fill more than one screen.
     #[arg(long)]
     all: bool,
     #[command(flatten)]

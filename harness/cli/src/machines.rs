@@ -30,10 +30,10 @@ pub(crate) struct SpawnArgs {
     /// A bootable medium for the CD drive.
     #[arg(long, value_name = "FILE")]
     iso: Option<PathBuf>,
-    /// A disk image (raw or qcow2). It is only read; what the machine writes is gone with it.
+    /// A disk image (raw or qcow2). It is only read; what the machine writes is discarded.
     #[arg(long, value_name = "FILE")]
     disk: Option<PathBuf>,
-    /// Size of the disk in GiB; without an image it is empty. Takes only what is written to it.
+    /// Size of the disk in GiB. Without `--disk` it is empty. It takes only the space that is written to.
     #[arg(long, value_name = "GIB")]
     disk_size: Option<u64>,
     /// Memory in MiB.
@@ -45,7 +45,7 @@ pub(crate) struct SpawnArgs {
     /// `bios` or `uefi`.
     #[arg(long, default_value = "bios")]
     firmware: Firmware,
-    /// With a TPM 2.0.
+    /// Give the machine a TPM 2.0.
     #[arg(long)]
     tpm: bool,
     /// Try the CD before the disk.
@@ -57,7 +57,7 @@ pub(crate) struct SpawnArgs {
     /// Console checks to leave out, by id.
     #[arg(long, value_name = "CHECK")]
     without_check: Vec<String>,
-    /// Install nothing.
+    /// Do not install anything.
     #[arg(long)]
     no_setup: bool,
 }
@@ -193,10 +193,10 @@ pub(crate) struct SshArgs {
     /// Id of its run, when several have a host of that name.
     #[arg(long)]
     run: Option<String>,
-    /// Give the command a terminal. A shell has one.
+    /// Give the command a terminal. A shell always has one.
     #[arg(long, short)]
     tty: bool,
-    /// What to run there, as user `core`; without it a shell. Its exit code becomes that of `vlab`.
+    /// The command to run there, as user `core`; without one, a shell. `vlab` ends with its exit code.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
@@ -305,7 +305,7 @@ impl Drop for Raw {
 
 #[derive(clap::Args)]
 pub(crate) struct MachinesArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

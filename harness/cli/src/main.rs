@@ -47,11 +47,11 @@ enum Verb {
     Scenario(scenario::ScenarioArgs),
     /// Run every scenario of the catalogue (`--tag` selects): the catalogue is the test suite of an installer.
     Test(scenario::TestArgs),
-    /// Run those of a session again that did not pass, with the seeds that they had.
+    /// Run again what did not pass in a session, with the same seeds.
     Rerun(session::RerunArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(simulate::SimulateArgs),
-    /// Ask a service a few hundred questions about its API, one check each, and judge the answers.
+    /// Check the API of a service with a few hundred requests, and judge the answers.
     Conformance(conformance::ConformanceArgs),
     /// Run the simulated assisted-service by itself.
     Service(service::ServiceArgs),
@@ -61,29 +61,29 @@ enum Verb {
     Validate(tools::ValidateArgs),
     /// Print the JSON Schema of the scenario language.
     Schema,
-    /// Write the reports of a run again from its history.
+    /// Rewrite the reports of a run from its history.
     Report(again::ReportArgs),
     /// Judge a run again from its history.
     Check(again::CheckArgs),
-    /// Tell which rules of the service's machines, stages, steps, validations, events and faults runs have exercised.
+    /// Show which rules of the service's state machines, stages, steps, validations, events and faults runs have exercised.
     Coverage(coverage::CoverageArgs),
-    /// Compare two runs: where do their histories part?
+    /// Compare two runs and show where their histories diverge.
     Diff(diff::DiffArgs),
     /// Run scenarios on the simulated service and on another one, and compare the histories.
     Differential(diff::DifferentialArgs),
     /// Boot a medium in a virtual machine and show its console until it stops or Ctrl-C ends it.
     Spawn(machines::SpawnArgs),
-    /// Sit down at the console of a virtual machine that runs (Ctrl-] leaves).
+    /// Attach to the console of a running virtual machine (Ctrl-] detaches).
     Console(machines::ConsoleArgs),
-    /// Open a shell in a virtual machine of a run that goes on, or run a command there.
+    /// Open a shell in a virtual machine of a run in progress, or run a command there.
     Ssh(machines::SshArgs),
-    /// List the virtual machines that run.
+    /// List the running virtual machines.
     Machines(machines::MachinesArgs),
-    /// Tell what this machine has, what works, and how to get the rest.
+    /// Show what this machine has, what works, and how to get the rest.
     Doctor(tools::DoctorArgs),
-    /// Install what runs need and is missing.
+    /// Install what runs need and this machine lacks.
     Setup(tools::SetupArgs),
-    /// Find and remove what dead runs have left.
+    /// Find and remove what dead runs have left behind.
     Gc(tools::GcArgs),
     /// What a real service starts in the place of the release's installer.
     #[command(hide = true)]

@@ -18,25 +18,25 @@ const TARGETS: &str = "\
 Against the real service:
   vlab scenario sno --service process:/usr/local/bin/assisted-service
       starts PostgreSQL and the program, on a free port of 127.0.0.1, and stops both. The time profile becomes
-      its settings (HOST_MONITOR_INTERVAL ...); all other variables of your environment reach it, too.
+      its settings (HOST_MONITOR_INTERVAL ...); it also gets all other variables of your environment.
   vlab scenario sno --service remote:http://127.0.0.1:8090 --time-profile real
-      uses a service that runs already (AUTH_TYPE=none, http). Nothing of it is started, stopped or set; clusters of
-      the run stay there. States come from looking every second: shorter ones are missed, and what cannot be judged
-      for that reason is inconclusive. Give the time profile whose intervals it was started with.
+      uses a service that is already running (AUTH_TYPE=none, http). It is not started, stopped or configured, and
+      the clusters of the run stay there. Its states are read once a second: shorter ones are missed, and what cannot
+      be judged for that reason is inconclusive. Give the time profile whose intervals it was started with.
   vlab scenario sno --service container:quay.io/edge-infrastructure/assisted-service:latest
       starts PostgreSQL and the service as containers on a network of their own, with the environment that `process`
       has, and removes both. `container:vlab-service` is the simulated one (`cargo xtask images` builds it). Docker
       and Podman: `vlab doctor` says which is used.
 In a scenario: `service: {kind: process, program: ...}`, `service: {kind: container, image: ...}` or
 `service: {kind: remote, url: ...}`.
-Not built yet: https, services with authentication.";
+Not supported yet: https, services with authentication.";
 
 #[derive(clap::Args)]
 #[command(after_help = TARGETS)]
 pub(crate) struct ScenarioArgs {
     /// Names of scenarios, or paths of their files.
     scenarios: Vec<String>,
-    /// Run all scenarios with this tag; `!tag`: without it. Of several all must hold.
+    /// Run all scenarios with this tag, or with `!tag` those without it. If given several times, all must hold.
     #[arg(long)]
     tag: Vec<String>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) struct ScenarioArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct TestArgs {
-    /// Only scenarios with this tag; `!tag`: only those without.
+    /// Only scenarios with this tag, or with `!tag` only those without it.
     #[arg(long)]
     tag: Vec<String>,
     #[command(flatten)]
@@ -65,13 +65,13 @@ struct SessionArgs {
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
-    /// Run each so many times, and show median and spread of what it takes: each stage of the pivot, and the durations of the
-    /// run. Without `--seed` each time has another seed, unless the scenario fixes one.
+    /// Run each scenario this many times, and show the median and spread of its durations and of each stage of the pivot.
+    /// Without `--seed` each run has a seed of its own, unless the scenario fixes one.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     #[command(flatten)]
     series: SeriesArgs,
-    /// Only part I of N of the scenarios, chosen by their names alone: for several machines that share the work.
+    /// Run only part I of N of the scenarios, split by name alone, so that several machines can share the work.
     #[arg(long, value_name = "I/N")]
     partition: Option<Partition>,
     #[command(flatten)]
@@ -84,8 +84,8 @@ struct SessionArgs {
 #[derive(clap::Args, Clone)]
 struct TargetArgs {
     /// Service under test, instead of the scenario's: `simulated`, `process:<program>` (a real assisted-service that is
-    /// started for the run, with a PostgreSQL of its own), `container:<image>` (the same in containers) or `remote:<url>` (one that
-    /// runs already; it is not touched)
+    /// started for the run, with a PostgreSQL of its own), `container:<image>` (the same in containers) or `remote:<url>`
+    /// (one that is already running; it is neither stopped nor configured)
     #[arg(long, value_name = "TARGET")]
     service: Option<Target>,
     /// What hosts are, instead of what the scenario says: `vm` (virtual machines that boot the discovery image) or `sim`

@@ -35,8 +35,8 @@ pub(crate) struct ServiceArgs {
     /// URL under which hosts reach the service; default: that of the address it listens on.
     #[arg(long, env = "SERVICE_BASE_URL")]
     base_url: Option<String>,
-    /// Live image (ISO) that discovery images are made of: `[version=V,][openshift=V,][arch=A,][type=T,]iso=FILE`. Without a
-    /// version it is for every version. Can be given several times.
+    /// Live image (ISO) that discovery images are made from: `[version=V,][openshift=V,][arch=A,][type=T,]iso=FILE`.
+    /// Without a version it is for every version. Can be given several times.
     #[arg(long = "os-image", value_name = "IMAGE")]
     os_images: Vec<OsImage>,
     /// Write the address here once the service is ready.

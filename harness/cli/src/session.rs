@@ -25,16 +25,17 @@ use crate::tools::{Setup, catalogue, ensure_set_up, load, print};
 /// How the runs of a command are carried out.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct How {
-    /// Runs at once. Scenarios that measure load run alone.
+    /// How many runs go on at once. Scenarios that measure load run alone.
     #[arg(long, short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
-    /// Try a scenario that does not pass up to so many times again, with the same seed. One that passes then is `flaky`.
+    /// Retry a scenario that does not pass up to this many times, with the same seed. One that passes on a retry is
+    /// `flaky`.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=20))]
     retries: u16,
-    /// What a scenario makes of the exit code that passes only at a retry: `fail` (code 7) or `pass`.
+    /// The result of a scenario that passes only on a retry: `fail` (exit code 7) or `pass`.
     #[arg(long, value_enum, default_value_t = FlakyResult::Fail, value_name = "RESULT")]
     flaky_result: FlakyResult,
-    /// Leave the lab of each run as it is at its end; `vlab gc` removes it.
+    /// Leave the lab of each run in place when it ends; `vlab gc` removes it.
     #[arg(long)]
     keep: bool,
     /// When a run does not pass, wait for the Enter key before its lab is taken down. Needs a terminal, and one run at a time.
@@ -203,10 +204,10 @@ pub(crate) struct RerunArgs {
     /// A session: its folder, its id, or `latest`.
     #[arg(default_value = LATEST)]
     session: String,
-    /// Those that failed, were inconclusive or were not run, with the seeds that they had. This is what happens without an option.
+    /// Run what failed, was inconclusive or was not run. This is the default.
     #[arg(long, conflicts_with = "all")]
     failed: bool,
-    /// All of them.
+    /// Run all of them.
     #[arg(long)]
     all: bool,
     #[command(flatten)]

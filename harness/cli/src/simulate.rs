@@ -26,14 +26,14 @@ pub(crate) struct SimulateArgs {
     /// Time profile. In virtual time an hour costs nothing.
     #[arg(long, default_value = "real")]
     time_profile: String,
-    /// Folder in which the folder of the run is made.
+    /// Folder in which the run gets a folder of its own.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
     /// Print the history to stdout and write no folder.
     #[arg(long, conflicts_with = "repeat")]
     history: bool,
-    /// Run it so many times, with the seeds from `--seed` (1 without it) on, and show median and spread of what it takes: each
-    /// stage of the pivot, and the durations of the run. Writes no folder.
+    /// Run it this many times, with consecutive seeds from `--seed` (or 1) on, and show the median and spread of its
+    /// durations and of each stage of the pivot. Writes no folder.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     repeat: Option<u64>,
     #[command(flatten)]

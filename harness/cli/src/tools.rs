@@ -15,10 +15,10 @@ use crate::say;
 
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Only scenarios with this tag; `!tag`: only those without.
+    /// Only scenarios with this tag, or with `!tag` only those without it.
     #[arg(long)]
     tag: Vec<String>,
 }
@@ -127,10 +127,10 @@ pub(crate) fn schema() -> Ended {
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Number of simulated hosts that the machine shall carry.
+    /// Number of simulated hosts that this machine should be able to run.
     #[arg(long, default_value_t = 2000)]
     hosts: u32,
 }
@@ -175,13 +175,13 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Ended {
 
 #[derive(clap::Args)]
 pub(crate) struct SetupArgs {
-    /// Install nothing; only say what is missing.
+    /// Do not install anything; only say what is missing.
     #[arg(long)]
     no_setup: bool,
-    /// Docker Engine, and start it.
+    /// Install Docker Engine and start it.
     #[arg(long)]
     containers: bool,
-    /// What virtual machines and the lab network need, too.
+    /// Also install what virtual machines and the lab network need.
     #[arg(long, conflicts_with = "containers")]
     machines: bool,
 }
@@ -223,7 +223,7 @@ pub(crate) struct GcArgs {
     /// Only show what would be removed.
     #[arg(long)]
     dry_run: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

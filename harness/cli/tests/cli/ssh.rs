@@ -79,5 +79,5 @@ fn ssh_says_what_is_missing() {
         said(&["--run", "on", "node-0"]).says(&["there is no run `on`", "did you mean `one`?"]);
     }
     let said = vlab(&bench, &["ssh", "--run", "one", "node-0"]).ends_with(2);
-    said.says(&["no key of ours is on `node-0`", "`vlab console node-0`"]);
+    said.says(&["vlab has no key for `node-0`", "`vlab console node-0`"]);
 }
