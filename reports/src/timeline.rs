@@ -6,29 +6,10 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{HostRole, HostStage, HostStatus};
-use vlab_model::history::{FaultPhase, MachineMoment, Observation, Source, What};
-
-/// All sources, in the order of their bits in [`Transition::sources`].
-const SOURCES: [(Source, &str); 6] = [
-    (Source::Database, "database"),
-    (Source::Events, "events"),
-    (Source::Poll, "poll"),
-    (Source::Harness, "harness"),
-    (Source::Hosts, "hosts"),
-    (Source::Console, "console"),
-];
-
-fn bit(source: Source) -> u8 {
-    SOURCES.iter().position(|(s, _)| *s == source).map_or(0, |i| 1 << i)
-}
-
-/// The words for a set of sources.
-pub fn source_names(sources: u8) -> String {
-    let names: Vec<&str> =
-        SOURCES.iter().enumerate().filter(|(i, _)| sources & (1 << i) != 0).map(|(_, (_, name))| *name).collect();
-    names.join(" ")
-}
+use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus};
+use vlab_history::timeline::{Change, Sources, Subject};
+use vlab_model::history::{FaultPhase, MachineMoment, Observation, What};
+use vlab_model::validation::ValidationStatus;
 
 /// A time in which something had one value. Times are microseconds since the start of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +94,8 @@ pub struct Transition<'a> {
     pub to: &'a str,
     /// The service's words.
     pub info: &'a str,
-    /// Who saw it, see [`source_names`].
-    pub sources: u8,
+    /// Who saw it.
+    pub sources: Sources,
 }
 
 /// A row of the events table.
@@ -132,6 +113,16 @@ pub struct Row<'a> {
     pub name: Cow<'a, str>,
     /// Text.
     pub text: Cow<'a, str>,
+}
+
+impl Row<'_> {
+    fn new(at: i64, kind: &'static str) -> Self {
+        Self { at, kind, severity: "info", subject: None, name: Cow::Borrowed(""), text: Cow::Borrowed("") }
+    }
+
+    fn warning(self, is_one: bool) -> Self {
+        Self { severity: if is_one { "warning" } else { self.severity }, ..self }
+    }
 }
 
 /// Everything that there is to draw.
@@ -160,8 +151,12 @@ impl<'a> Timeline<'a> {
     /// Reads `history`. With an empty history the timeline is empty and one microsecond long.
     pub fn read(history: &'a [Observation]) -> Self {
         let mut reader = Reader::new(history);
-        for observation in history {
-            reader.take(observation);
+        for (observation, change) in vlab_history::Timeline::new(history).walk() {
+            let at = reader.timeline.offset(when(observation));
+            match change {
+                Some(change) => reader.change(at, change),
+                None => reader.take(at, observation),
+            }
         }
         reader.finish()
     }
@@ -197,10 +192,6 @@ fn when(observation: &Observation) -> Timestamp {
 struct Reader<'a> {
     timeline: Timeline<'a>,
     lanes: BTreeMap<Uuid, Lane<'a>>,
-    /// The database saw changes of status or stage: then other sources only confirm.
-    database: bool,
-    /// (subject, kind, from, to) to transitions, for confirmations.
-    index: BTreeMap<(Uuid, &'static str, &'a str, &'a str), Vec<usize>>,
 }
 
 impl<'a> Reader<'a> {
@@ -208,13 +199,9 @@ impl<'a> Reader<'a> {
         let times = || history.iter().map(when).filter(|t| t.is_set());
         let start = times().min().unwrap_or_default();
         let end = times().max().unwrap_or_default();
-        let database = history.iter().any(|o| {
-            o.source == Source::Database
-                && matches!(o.what, What::HostStatus { .. } | What::HostStage { .. } | What::ClusterStatus { .. })
-        });
         let timeline =
             Timeline { start, length: end.as_micros().saturating_sub(start.as_micros()).max(1), ..Timeline::default() };
-        Self { timeline, lanes: BTreeMap::new(), database, index: BTreeMap::new() }
+        Self { timeline, lanes: BTreeMap::new() }
     }
 
     fn lane(&mut self, id: Uuid, is_cluster: bool) -> &mut Lane<'a> {
@@ -231,43 +218,76 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Notes a change. Is it new (and not only seen by one more source)?
-    fn change(&mut self, transition: Transition<'a>, source: Source, current: &str) -> bool {
-        let key = (transition.subject, transition.kind, transition.from, transition.to);
-        let confirms = if self.database { source != Source::Database } else { current == transition.to };
-        if confirms {
-            let seen = self.index.get(&key).into_iter().flatten();
-            let unconfirmed = seen.copied().find(|i| self.timeline.transitions[*i].sources & bit(source) == 0);
-            if let Some(i) = unconfirmed {
-                self.timeline.transitions[i].sources |= bit(source);
-            }
-            return false;
-        }
-        self.index.entry(key).or_default().push(self.timeline.transitions.len());
-        self.timeline.transitions.push(transition);
-        true
-    }
-
     fn row(&mut self, row: Row<'a>) {
         self.timeline.rows.push(row);
     }
 
-    fn take(&mut self, o: &'a Observation) {
-        let at = self.timeline.offset(when(o));
-        let sources = bit(o.source);
-        let row = |kind, severity, subject, name: Cow<'a, str>, text: Cow<'a, str>| Row {
-            at,
-            kind,
-            severity,
-            subject,
-            name,
-            text,
-        };
+    /// A state changed.
+    fn change(&mut self, at: i64, change: Change<'a>) {
+        let (Subject::Host(id) | Subject::Cluster(id)) = change.subject;
+        let mut transition =
+            Transition { at, subject: id, kind: "", which: "", from: "", to: "", info: "", sources: change.sources };
+        match &change.observation.what {
+            What::HostStatus { from, to, info, .. } => {
+                (transition.from, transition.to) = (from.map_or("", HostStatus::as_str), to.as_str());
+                self.status(Transition { kind: "status", info, ..transition }, false);
+            }
+            What::ClusterStatus { from, to, info, .. } => {
+                (transition.from, transition.to) = (from.map_or("", ClusterStatus::as_str), to.as_str());
+                self.status(Transition { kind: "status", info, ..transition }, true);
+            }
+            What::HostStage { from, to, info, .. } => {
+                (transition.from, transition.to) =
+                    (from.map_or("", HostStage::as_str), to.map_or("", HostStage::as_str));
+                self.stage(Transition { kind: "stage", info, ..transition }, false);
+            }
+            What::ClusterFinalizingStage { stage, .. } => {
+                transition.from = self.lane(id, true).stages.last().map_or("", |s| s.value);
+                self.stage(Transition { kind: "stage", to: stage.as_str(), ..transition }, true);
+            }
+            What::HostRole { role, bootstrap, .. } => {
+                let lane = self.lane(id, false);
+                let before = (lane.role.map_or("", HostRole::as_str), lane.bootstrap);
+                (lane.role, lane.bootstrap) = (Some(*role), *bootstrap);
+                if before != (role.as_str(), *bootstrap) {
+                    let info = if *bootstrap { "bootstrap" } else { "" };
+                    let (from, to) = (before.0, role.as_str());
+                    self.timeline.transitions.push(Transition { kind: "role", from, to, info, ..transition });
+                }
+            }
+            What::HostDeleted { .. } => {
+                let lane = self.lane(id, false);
+                lane.ended = true;
+                for span in lane.statuses.last_mut().into_iter().chain(lane.stages.last_mut()) {
+                    span.to = at.max(span.from);
+                }
+                self.row(Row { subject: Some(id), name: "deleted".into(), ..Row::new(at, "host") });
+            }
+            What::Validation { id: which, from, to, message, .. } => {
+                let word = |status: Option<ValidationStatus>| status.map_or("", ValidationStatus::as_str);
+                (transition.from, transition.to) = (word(*from), word(*to));
+                let t = Transition { kind: "validation", which, info: message, ..transition };
+                self.timeline.transitions.push(t);
+            }
+            What::Operator { name, status, .. } => {
+                let to = status.map_or("", |s| s.as_str());
+                self.timeline.transitions.push(Transition { kind: "operator", which: name, to, ..transition });
+            }
+            // Too many for a page; they are in the history.
+            _ => {}
+        }
+    }
+
+    /// Something happened that is no change of a state.
+    fn take(&mut self, at: i64, o: &'a Observation) {
+        let row = |kind| Row::new(at, kind);
         match &o.what {
             What::RunStarted(info) => {
-                self.row(row("run", "info", None, "run-started".into(), Cow::Borrowed(&info.scenario)))
+                self.row(Row { name: "run-started".into(), text: Cow::Borrowed(&info.scenario), ..row("run") });
             }
-            What::RunFinished { how } => self.row(row("run", "info", None, "run-finished".into(), how.word())),
+            What::RunFinished { how } => {
+                self.row(Row { name: "run-finished".into(), text: how.word(), ..row("run") });
+            }
             What::ClusterNamed { cluster, name, .. } => {
                 self.timeline.names.insert(*cluster, name);
             }
@@ -275,77 +295,14 @@ impl<'a> Reader<'a> {
                 self.timeline.names.insert(*host, name);
                 self.lane(*host, false);
             }
-            What::HostStatus { host, from, to, info, .. } => {
-                let from = from.map_or("", HostStatus::as_str);
-                self.status(at, *host, false, from, to.as_str(), info, o.source);
-            }
-            What::ClusterStatus { cluster, from, to, info } => {
-                let from = from.map_or("", |s| s.as_str());
-                self.status(at, *cluster, true, from, to.as_str(), info, o.source);
-            }
-            What::HostStage { host, from, to, info, .. } => {
-                let from = from.map_or("", HostStage::as_str);
-                self.stage(at, *host, false, from, to.map_or("", HostStage::as_str), info, o.source);
-            }
-            What::ClusterFinalizingStage { cluster, stage } => {
-                let from = self.lane(*cluster, true).stages.last().map_or("", |s| s.value);
-                self.stage(at, *cluster, true, from, stage.as_str(), "", o.source);
-            }
-            What::HostRole { host, role, bootstrap } => {
-                let lane = self.lane(*host, false);
-                let before = (lane.role.map_or("", HostRole::as_str), lane.bootstrap);
-                (lane.role, lane.bootstrap) = (Some(*role), *bootstrap);
-                if before != (role.as_str(), *bootstrap) {
-                    let info = if *bootstrap { "bootstrap" } else { "" };
-                    let (from, to) = (before.0, role.as_str());
-                    let t = Transition { at, subject: *host, kind: "role", which: "", from, to, info, sources };
-                    self.timeline.transitions.push(t);
-                }
-            }
-            What::HostDeleted { host } => {
-                let lane = self.lane(*host, false);
-                lane.ended = true;
-                for span in lane.statuses.last_mut().into_iter().chain(lane.stages.last_mut()) {
-                    span.to = at.max(span.from);
-                }
-                self.row(row("host", "info", Some(*host), "deleted".into(), Cow::Borrowed("")));
-            }
-            What::Validation { subject, id, from, to, message, .. } => {
-                use vlab_model::validation::ValidationStatus as V;
-                let word = |s: Option<V>| match s {
-                    None => "",
-                    Some(V::Success) => "success",
-                    Some(V::Failure) => "failure",
-                    Some(V::Pending) => "pending",
-                    Some(V::Error) => "error",
-                    Some(V::Disabled) => "disabled",
-                };
-                let (from, to) = (word(*from), word(*to));
-                let (kind, which, info) = ("validation", id.as_str(), message.as_str());
-                self.timeline.transitions.push(Transition {
-                    at,
-                    subject: *subject,
-                    kind,
-                    which,
-                    from,
-                    to,
-                    info,
-                    sources,
-                });
-            }
-            What::Operator { cluster, name, status } => {
-                let to = status.map_or("", |s| s.as_str());
-                let (kind, which) = ("operator", name.as_str());
-                let t = Transition { at, subject: *cluster, kind, which, from: "", to, info: "", sources };
-                self.timeline.transitions.push(t);
-            }
             What::Event { name, severity, message, cluster, host } => {
-                self.row(row("event", severity.as_str(), host.or(*cluster), name.into(), Cow::Borrowed(message)));
+                let (severity, subject) = (severity.as_str(), host.or(*cluster));
+                self.row(Row { severity, subject, name: name.into(), text: message.into(), ..row("event") });
             }
             What::HostDid { host, what } => {
                 let bad = what.is_trouble();
                 self.lane(*host, false).marks.push(Mark { at, text: what.word(), bad });
-                self.row(row("host", if bad { "warning" } else { "info" }, Some(*host), what.word(), "".into()));
+                self.row(Row { subject: Some(*host), name: what.word(), ..row("host").warning(bad) });
             }
             What::InCluster { cluster, host, what } => {
                 let text = match host {
@@ -353,113 +310,81 @@ impl<'a> Reader<'a> {
                     None => what.word(),
                 };
                 self.lane(*cluster, true).marks.push(Mark { at, text, bad: false });
-                self.row(row("cluster", "info", host.or(Some(*cluster)), what.word(), "".into()));
+                self.row(Row { subject: host.or(Some(*cluster)), name: what.word(), ..row("cluster") });
             }
             What::UserAction { action, subject, status, reason } => {
                 let bad = !(200..300).contains(status);
                 let text = match (bad, *status) {
-                    (false, code) => Cow::Owned(format!("HTTP {code}")),
-                    (true, 0) => Cow::Owned(format!("no answer: {reason}")),
-                    (true, code) => Cow::Owned(format!("HTTP {code}: {reason}")),
+                    (false, code) => format!("HTTP {code}"),
+                    (true, 0) => format!("no answer: {reason}"),
+                    (true, code) => format!("HTTP {code}: {reason}"),
                 };
                 let label = if bad { Cow::Owned(format!("{action}: {text}")) } else { action.word() };
                 self.timeline.user.push(Mark { at, text: label, bad });
-                self.row(row("user", if bad { "warning" } else { "info" }, *subject, action.word(), text));
+                let (subject, name, text) = (*subject, action.word(), text.into());
+                self.row(Row { subject, name, text, ..row("user").warning(bad) });
             }
             What::Fault { name, phase, inject, host, cluster, detail } => {
-                let faults = &mut self.timeline.faults;
-                let open = faults.iter_mut().rev().find(|f| f.name == name && f.to.is_none());
-                match (phase, open) {
-                    (FaultPhase::Effect, Some(fault)) => fault.effects.push(at),
-                    (FaultPhase::End, Some(fault)) => fault.to = Some(at.max(fault.from)),
-                    // A fault that hits several hosts tells of each.
-                    (FaultPhase::Begin, Some(fault)) if fault.from == at => {}
-                    (FaultPhase::Begin, _) | (_, None) => {
-                        let effects = if *phase == FaultPhase::Effect { vec![at] } else { Vec::new() };
-                        let to = (*phase == FaultPhase::End).then_some(at);
-                        faults.push(FaultSpan { name, from: at, to, effects });
-                    }
-                }
-                let words = [phase.as_str(), inject, detail];
-                let words: Vec<&str> = words.into_iter().filter(|w| !w.is_empty()).collect();
-                self.row(row("fault", "warning", host.or(*cluster), name.into(), Cow::Owned(words.join(": "))));
+                self.fault(at, name, *phase);
+                let words: Vec<&str> = [phase.as_str(), inject, detail].into_iter().filter(|w| !w.is_empty()).collect();
+                let (subject, name, text) = (host.or(*cluster), name.into(), words.join(": ").into());
+                self.row(Row { subject, name, text, ..row("fault").warning(true) });
             }
-            What::Note { text } => self.row(row("note", "info", None, "".into(), Cow::Borrowed(text))),
+            What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {
                 let bad = matches!(detail.as_str(), "failed" | "crashed" | "panicked" | "ioerror")
                     || *did == MachineMoment::IoError;
-                let text = if detail.is_empty() { did.to_string() } else { format!("{did}: {detail}") };
-                self.row(row("machine", if bad { "warning" } else { "info" }, None, machine.into(), Cow::Owned(text)));
+                let text = if detail.is_empty() { did.word() } else { format!("{did}: {detail}").into() };
+                self.row(Row { name: machine.into(), text, ..row("machine").warning(bad) });
             }
             What::Console { machine, line, finding: Some(finding) } => {
-                let text = Cow::Owned(format!("{finding}: {line}"));
-                self.row(row("console", "warning", None, machine.into(), text));
+                let text = format!("{finding}: {line}").into();
+                self.row(Row { name: machine.into(), text, ..row("console").warning(true) });
             }
-            // Too many for a page; they are in the history.
-            What::Step { .. }
-            | What::ClusterProgress { .. }
-            | What::HostLogs { .. }
-            | What::ClusterLogs { .. }
-            | What::Console { finding: None, .. } => {}
+            // What another source saw of a change stands with the change. The rest is too much for a page.
+            _ => {}
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the members of one observation")]
-    fn status(
-        &mut self,
-        at: i64,
-        id: Uuid,
-        is_cluster: bool,
-        from: &'a str,
-        to: &'a str,
-        info: &'a str,
-        source: Source,
-    ) {
-        let current = self.lane(id, is_cluster).last_status().to_owned();
-        let (kind, which, sources) = ("status", "", bit(source));
-        let t = Transition { at, subject: id, kind, which, from, to, info, sources };
-        if !self.change(t, source, &current) {
-            return;
+    fn fault(&mut self, at: i64, name: &'a str, phase: FaultPhase) {
+        let faults = &mut self.timeline.faults;
+        let open = faults.iter_mut().rev().find(|f| f.name == name && f.to.is_none());
+        match (phase, open) {
+            (FaultPhase::Effect, Some(fault)) => fault.effects.push(at),
+            (FaultPhase::End, Some(fault)) => fault.to = Some(at.max(fault.from)),
+            // A fault that hits several hosts tells of each.
+            (FaultPhase::Begin, Some(fault)) if fault.from == at => {}
+            (phase, _) => {
+                let effects = if phase == FaultPhase::Effect { vec![at] } else { Vec::new() };
+                faults.push(FaultSpan { name, from: at, to: (phase == FaultPhase::End).then_some(at), effects });
+            }
         }
-        let lane = self.lane(id, is_cluster);
-        let at = end_last(&mut lane.statuses, at);
+    }
+
+    fn status(&mut self, t: Transition<'a>, is_cluster: bool) {
+        self.timeline.transitions.push(t);
+        let lane = self.lane(t.subject, is_cluster);
+        let at = end_last(&mut lane.statuses, t.at);
         lane.ended = false;
-        lane.statuses.push(Span { from: at, to: i64::MAX, value: to, info });
+        lane.statuses.push(Span { from: at, to: i64::MAX, value: t.to, info: t.info });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the members of one observation")]
-    fn stage(
-        &mut self,
-        at: i64,
-        id: Uuid,
-        is_cluster: bool,
-        from: &'a str,
-        to: &'a str,
-        info: &'a str,
-        source: Source,
-    ) {
-        let lane = self.lane(id, is_cluster);
-        let last = lane.stages.last_mut().filter(|s| s.to == i64::MAX);
-        let current = last.as_ref().map_or("", |s| s.value).to_owned();
-        if from == to {
+    fn stage(&mut self, t: Transition<'a>, is_cluster: bool) {
+        let lane = self.lane(t.subject, is_cluster);
+        if t.from == t.to {
             // Only the text of the stage changed.
-            if let Some(last) = last
-                && !info.is_empty()
+            if let Some(last) = lane.stages.last_mut().filter(|s| s.to == i64::MAX)
+                && !t.info.is_empty()
             {
-                last.info = info;
+                last.info = t.info;
             }
             return;
         }
-        let (kind, which, sources) = ("stage", "", bit(source));
-        let t = Transition { at, subject: id, kind, which, from, to, info, sources };
-        if !self.change(t, source, &current) {
-            return;
+        let at = end_last(&mut lane.stages, t.at);
+        if !t.to.is_empty() {
+            lane.stages.push(Span { from: at, to: i64::MAX, value: t.to, info: t.info });
         }
-        let lane = self.lane(id, is_cluster);
-        let at = end_last(&mut lane.stages, at);
-        if !to.is_empty() {
-            lane.stages.push(Span { from: at, to: i64::MAX, value: to, info });
-        }
+        self.timeline.transitions.push(t);
     }
 
     fn finish(self) -> Timeline<'a> {
@@ -510,6 +435,8 @@ pub fn natural(name: &str) -> (&str, u64) {
 
 #[cfg(test)]
 mod tests {
+    use vlab_model::history::Source;
+
     use super::*;
 
     fn status(seq: u64, source: Source, ms: i64, from: Option<HostStatus>, to: HostStatus) -> Observation {
@@ -540,7 +467,7 @@ mod tests {
         let spans: Vec<_> = timeline.hosts[0].statuses.iter().map(|s| (s.from, s.to, s.value)).collect();
         assert_eq!(spans, [(0, 10_000, "discovering"), (10_000, 20_000, "insufficient"), (20_000, 40_000, "known")]);
         assert_eq!(timeline.transitions.len(), 3);
-        assert_eq!(source_names(timeline.transitions[2].sources), "database events");
+        assert_eq!(timeline.transitions[2].sources.to_string(), "database events");
         assert_eq!(timeline.hosts[0].name, "00000000");
     }
 
@@ -553,7 +480,7 @@ mod tests {
         ];
         let timeline = Timeline::read(&history);
         assert_eq!(timeline.hosts[0].statuses.len(), 2);
-        assert_eq!(source_names(timeline.transitions[0].sources), "events poll");
+        assert_eq!(timeline.transitions[0].sources.to_string(), "events poll");
     }
 
     #[test]

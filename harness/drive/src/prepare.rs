@@ -440,6 +440,7 @@ impl Prepared {
             virtual_time,
             vlab_version: VERSION.to_owned(),
             versions,
+            states_from: Some(self.target.state_source()).filter(|source| *source != Source::Database),
             expected_hosts: self
                 .scenario
                 .hosts

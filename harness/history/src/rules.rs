@@ -17,12 +17,14 @@ use vlab_api::types::{
     ClusterStatus, ClusterValidationId, FinalizingStage, HostRole, HostStage, HostStatus, HostValidationId, LogsState,
 };
 use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule};
-use vlab_model::history::{FaultPhase, HostMoment, Observation, Source, UserVerb, What};
+use vlab_model::history::{FaultPhase, HostMoment, Observation, UserVerb, What};
 use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState};
 use vlab_model::machine::{Guard, Rule};
 use vlab_model::settings::Settings;
 use vlab_model::validation::{ClusterGate, HostGate, ValidationStatus, cluster_spec, host_spec};
 use vlab_model::view::ClusterView;
+
+use crate::timeline::{Change, Subject, Timeline};
 
 /// One of the three machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,39 +124,21 @@ const LEFT_ALONE: &[ClusterStatus] =
 /// Reads the rules out of a history. `settings`: those of its service. `real`: it is not the built-in service, so it need not
 /// write a status together with the validations that it follows from, and leaves what is over alone.
 pub fn shown(history: &[Observation], settings: &Settings, real: bool) -> Shown {
-    let truth = match history.iter().any(|o| o.source == Source::Database) {
-        true => Source::Database,
-        false => Source::Poll,
-    };
-    let mut reader = Reader::new(history, settings, real);
-    let states: Vec<&Observation> =
-        history.iter().filter(|o| o.source.tells_states(truth) && subject(&o.what).is_some()).collect();
-    for batch in states.chunk_by(|a, b| subject(&a.what) == subject(&b.what) && a.at() == b.at()) {
+    let timeline = Timeline::new(history);
+    let mut reader = Reader::new(&timeline, settings, real);
+    // Percentages and operators are nothing that rules ask about, but for the time at which something happened.
+    let asked = |c: &&Change<'_>| !matches!(c.observation.what, What::ClusterProgress { .. } | What::Operator { .. });
+    let changes: Vec<&Change<'_>> = timeline.changes.iter().filter(asked).collect();
+    for batch in changes.chunk_by(|a, b| a.subject == b.subject && a.observation.at() == b.observation.at()) {
         reader.take(batch);
     }
     let end = history.last().map(Observation::at).unwrap_or_default();
     let last = history.last().map_or(0, |o| o.seq);
-    reader.look_at_all(end, last);
+    reader.look_at_all(Place { at: end, seq: last });
     reader.read_events(history);
     let certain = reader.certain;
     let possible = reader.possible.into_iter().filter(|(id, _)| !certain.contains_key(id)).collect();
     Shown { certain, possible }
-}
-
-/// What an observation of states speaks of; `true`: a cluster.
-fn subject(what: &What) -> Option<(bool, Uuid)> {
-    match what {
-        What::HostStatus { host, .. }
-        | What::HostStage { host, .. }
-        | What::HostRole { host, .. }
-        | What::HostDeleted { host }
-        | What::HostLogs { host, .. } => Some((false, *host)),
-        What::ClusterStatus { cluster, .. }
-        | What::ClusterFinalizingStage { cluster, .. }
-        | What::ClusterLogs { cluster, .. } => Some((true, *cluster)),
-        What::Validation { subject, is_cluster, .. } => Some((*is_cluster, *subject)),
-        _ => None,
-    }
 }
 
 /// A guard of which not all is known.
@@ -242,6 +226,116 @@ struct Past {
     cluster: Option<Uuid>,
     status: Option<HostStatus>,
     stage: Option<HostStage>,
+}
+
+impl HostNow {
+    /// What it is until something is told of it. Its past is not copied.
+    fn next(&self, at: Timestamp) -> Self {
+        Self {
+            status: self.status,
+            since: self.since,
+            cluster: self.cluster,
+            stage: self.stage,
+            stage_since: self.stage_since,
+            role: self.role,
+            day2: self.day2,
+            validations: self.validations.clone(),
+            silence_noted: self.silence_noted,
+            quiet_since: at,
+            looked: false,
+            past: Vec::new(),
+        }
+    }
+}
+
+/// When something changed, and where in the history that stands.
+#[derive(Clone, Copy)]
+struct Place {
+    at: Timestamp,
+    seq: u64,
+}
+
+/// A host before and after something was told of it.
+#[derive(Clone, Copy)]
+struct HostChange<'a> {
+    id: Uuid,
+    before: &'a HostNow,
+    now: &'a HostNow,
+    place: Place,
+}
+
+/// A cluster after something was told of it, and since when it had been in its status before.
+#[derive(Clone, Copy)]
+struct ClusterChange<'a> {
+    id: Uuid,
+    now: &'a ClusterNow,
+    since: Timestamp,
+    at: Timestamp,
+}
+
+/// What was told of a host at one time.
+#[derive(Default)]
+struct Told<'h> {
+    moved: Option<(Option<HostStatus>, HostStatus)>,
+    cluster: Option<Option<Uuid>>,
+    /// A report of its installer: a stage, and not only more of the same one.
+    reported: bool,
+    stages: Vec<(Option<HostStage>, Option<HostStage>)>,
+    role: Option<HostRole>,
+    evaluated: bool,
+    validations: Vec<(&'h str, Option<ValidationStatus>)>,
+    logs: Option<LogsState>,
+    deleted: bool,
+}
+
+impl<'h> Told<'h> {
+    fn of(batch: &[&Change<'h>]) -> Self {
+        let mut told = Self::default();
+        for change in batch {
+            match &change.observation.what {
+                What::HostStatus { from, to, cluster, .. } => {
+                    told.moved = Some((*from, *to));
+                    told.cluster = Some(*cluster);
+                }
+                What::HostStage { from, to, .. } => {
+                    // More of the same stage is noted down, and the machine is not asked.
+                    told.reported |= to.is_some() && from != to;
+                    told.stages.push((*from, *to));
+                }
+                What::HostRole { role, .. } => told.role = Some(*role),
+                What::Validation { id, to, .. } => {
+                    told.evaluated = true;
+                    told.validations.push((id, *to));
+                }
+                What::HostLogs { state, .. } => told.logs = Some(*state),
+                What::HostDeleted { .. } => told.deleted = true,
+                _ => {}
+            }
+        }
+        told
+    }
+
+    fn apply(&self, now: &mut HostNow, at: Timestamp) {
+        if let Some((_, to)) = self.moved {
+            (now.status, now.since) = (Some(to), at);
+        }
+        if let Some(cluster) = self.cluster {
+            now.cluster = cluster;
+        }
+        for (from, to) in &self.stages {
+            now.stage_since = at;
+            if from != to {
+                now.stage = *to;
+            }
+        }
+        now.role = self.role.or(now.role);
+        for (id, to) in &self.validations {
+            match to {
+                Some(to) => now.validations.insert((*id).to_owned(), *to),
+                None => now.validations.remove(*id),
+            };
+        }
+    }
 }
 
 #[derive(Default)]
@@ -341,9 +435,9 @@ fn stopped(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(history: &[Observation], settings: &'a Settings, real: bool) -> Self {
+    fn new(timeline: &Timeline<'_>, settings: &'a Settings, real: bool) -> Self {
         let mut evidence = Evidence::default();
-        for o in history {
+        for o in timeline.observations {
             match &o.what {
                 What::UserAction { action, subject: Some(subject), status, .. } if (200..300).contains(status) => {
                     if let Some(clue) = Clue::of(action) {
@@ -370,14 +464,8 @@ impl<'a> Reader<'a> {
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             evidence,
-            vip_dhcp: history
-                .iter()
-                .filter_map(|o| match &o.what {
-                    What::ClusterNamed { cluster, vip_dhcp: true, .. } => Some(*cluster),
-                    _ => None,
-                })
-                .collect(),
-            stopped: stopped(history),
+            vip_dhcp: timeline.clusters.iter().filter(|(_, line)| line.vip_dhcp).map(|(id, _)| *id).collect(),
+            stopped: stopped(timeline.observations),
             certain: BTreeMap::new(),
             possible: BTreeMap::new(),
         }
@@ -390,42 +478,47 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn take(&mut self, batch: &[&Observation]) {
-        let (Some(first), Some((is_cluster, id))) = (batch.first(), batch.first().and_then(|o| subject(&o.what)))
-        else {
-            return;
-        };
-        let (at, seq) = (first.at(), first.seq);
-        if is_cluster {
-            let members: Vec<Uuid> =
-                self.hosts.iter().filter(|(_, h)| h.cluster == Some(id)).map(|(host, _)| *host).collect();
-            let status_changes = batch.iter().any(|o| matches!(o.what, What::ClusterStatus { .. }));
-            self.look_at_cluster(id, at, seq);
-            if status_changes {
-                for host in &members {
-                    self.look_at_host(*host, at, seq);
-                }
+    /// Takes in what changed of one host, or of one cluster, at one time.
+    fn take(&mut self, batch: &[&Change<'_>]) {
+        let Some(first) = batch.first() else { return };
+        let place = Place { at: first.observation.at(), seq: first.observation.seq };
+        match first.subject {
+            Subject::Cluster(id) => self.take_cluster(id, batch, place),
+            Subject::Host(id) => self.take_host(id, batch, place),
+        }
+    }
+
+    fn take_cluster(&mut self, id: Uuid, batch: &[&Change<'_>], place: Place) {
+        let members: Vec<Uuid> =
+            self.hosts.iter().filter(|(_, h)| h.cluster == Some(id)).map(|(host, _)| *host).collect();
+        let status_changes = batch.iter().any(|c| matches!(c.observation.what, What::ClusterStatus { .. }));
+        self.look_at_cluster(id, place);
+        if status_changes {
+            for host in &members {
+                self.look_at_host(*host, place);
             }
-            self.cluster_changes(id, batch, at, seq);
-            if status_changes {
-                for host in &members {
-                    self.disturb_host(*host, at);
-                }
+        }
+        self.cluster_changes(id, batch, place);
+        if status_changes {
+            for host in &members {
+                self.disturb_host(*host, place.at);
             }
-        } else {
-            let status_changes = batch.iter().any(|o| matches!(o.what, What::HostStatus { .. }));
-            self.look_at_host(id, at, seq);
-            let cluster = self.hosts.get(&id).and_then(|h| h.cluster);
-            if let (Some(cluster), true) = (cluster, status_changes) {
-                self.look_at_cluster(cluster, at, seq);
-            }
-            self.host_changes(id, batch, at, seq);
-            let now = self.hosts.get(&id).and_then(|h| h.cluster);
-            if status_changes {
-                for cluster in [cluster, now].into_iter().flatten() {
-                    if let Some(c) = self.clusters.get_mut(&cluster) {
-                        (c.quiet_since, c.looked) = (at, false);
-                    }
+        }
+    }
+
+    fn take_host(&mut self, id: Uuid, batch: &[&Change<'_>], place: Place) {
+        let status_changes = batch.iter().any(|c| matches!(c.observation.what, What::HostStatus { .. }));
+        self.look_at_host(id, place);
+        let cluster = self.hosts.get(&id).and_then(|h| h.cluster);
+        if let (Some(cluster), true) = (cluster, status_changes) {
+            self.look_at_cluster(cluster, place);
+        }
+        self.host_changes(id, batch, place);
+        let now = self.hosts.get(&id).and_then(|h| h.cluster);
+        if status_changes {
+            for cluster in [cluster, now].into_iter().flatten() {
+                if let Some(c) = self.clusters.get_mut(&cluster) {
+                    (c.quiet_since, c.looked) = (place.at, false);
                 }
             }
         }
@@ -437,94 +530,55 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn look_at_all(&mut self, at: Timestamp, seq: u64) {
+    fn look_at_all(&mut self, place: Place) {
         for id in self.hosts.keys().copied().collect::<Vec<_>>() {
-            self.look_at_host(id, at, seq);
+            self.look_at_host(id, place);
         }
         for id in self.clusters.keys().copied().collect::<Vec<_>>() {
-            self.look_at_cluster(id, at, seq);
+            self.look_at_cluster(id, place);
         }
     }
 
     // ---- hosts ----
 
-    fn host_changes(&mut self, id: Uuid, batch: &[&Observation], at: Timestamp, seq: u64) {
+    fn host_changes(&mut self, id: Uuid, batch: &[&Change<'_>], place: Place) {
+        let at = place.at;
         let mut before = self.hosts.remove(&id).unwrap_or_default();
-        let mut now = HostNow {
-            status: before.status,
-            since: before.since,
-            cluster: before.cluster,
-            stage: before.stage,
-            stage_since: before.stage_since,
-            role: before.role,
-            day2: before.day2,
-            validations: before.validations.clone(),
-            silence_noted: before.silence_noted,
-            quiet_since: at,
-            looked: false,
-            past: Vec::new(),
-        };
-        let (mut moved, mut reported, mut evaluated, mut logs) = (None, false, false, None);
-        for o in batch {
-            match &o.what {
-                What::HostStatus { from, to, cluster, .. } => {
-                    moved = Some((*from, *to));
-                    now.cluster = *cluster;
-                    (now.status, now.since) = (Some(*to), at);
-                }
-                What::HostStage { to, from, .. } => {
-                    // More of the same stage is noted down, and the machine is not asked.
-                    reported |= to.is_some() && from != to;
-                    now.stage_since = at;
-                    if from != to {
-                        now.stage = *to;
-                    }
-                }
-                What::HostRole { role, .. } => now.role = Some(*role),
-                What::Validation { id, to, .. } => {
-                    evaluated = true;
-                    match to {
-                        Some(to) => now.validations.insert(id.clone(), *to),
-                        None => now.validations.remove(id),
-                    };
-                }
-                What::HostLogs { state, .. } => logs = Some(*state),
-                What::HostDeleted { .. } => {
-                    return;
-                }
-                _ => {}
-            }
+        let mut now = before.next(at);
+        let told = Told::of(batch);
+        if told.deleted {
+            return;
         }
+        told.apply(&mut now, at);
         now.past = std::mem::take(&mut before.past);
         now.past.push(Past { at, cluster: now.cluster, status: now.status, stage: now.stage });
-        if moved.is_some_and(|(from, _)| from.is_none()) {
-            let joined = now.cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.status);
-            now.day2 = joined == Some(ClusterStatus::AddingHosts);
-        }
-        match moved {
+        match told.moved {
             // Back in the pool a host is like a new one, and what it is bound to next makes it what it is.
-            Some((_, HostStatus::Binding)) => {
+            Some((None, _) | (_, HostStatus::Binding)) => {
                 let joined = now.cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.status);
-                now.day2 = joined == Some(ClusterStatus::AddingHosts);
+                now.day2 = now.cluster.is_some() && joined == Some(ClusterStatus::AddingHosts);
             }
             _ if now.cluster.is_none() => now.day2 = false,
             _ => {}
         }
-        if let Some((from, to)) = moved {
-            self.host_moved(id, &before, &now, from, to, reported, at, seq);
-        } else if reported && let Some(status) = now.status {
-            let found = self.of_host(HostEvent::HostProgressChanged, &before, &now, status, status, at);
-            self.note(Machine::Host, &found, seq);
-        } else if evaluated && !self.real {
-            // Validations are evaluated by a refresh alone: it was just looked at.
-            self.hosts.insert(id, now);
-            self.refreshed_host(id, at, seq);
-            return;
-        }
-        if logs == Some(LogsState::Timeout)
+        let change = HostChange { id, before: &before, now: &now, place };
+        if let Some((from, to)) = told.moved {
+            self.host_moved(&change, from, to, told.reported);
+        } else if told.reported
             && let Some(status) = now.status
         {
-            self.logs_timed_out(status, seq);
+            let found = self.of_host(HostEvent::HostProgressChanged, &change, status, status);
+            self.note(Machine::Host, &found, place.seq);
+        } else if told.evaluated && !self.real {
+            // Validations are evaluated by a refresh alone: it was just looked at.
+            self.hosts.insert(id, now);
+            self.refreshed_host(id, place);
+            return;
+        }
+        if told.logs == Some(LogsState::Timeout)
+            && let Some(status) = now.status
+        {
+            self.logs_timed_out(status, place.seq);
         }
         self.hosts.insert(id, now);
     }
@@ -539,18 +593,8 @@ impl<'a> Reader<'a> {
         self.note(Machine::Host, &found, seq);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that is known of one change of one host")]
-    fn host_moved(
-        &mut self,
-        id: Uuid,
-        before: &HostNow,
-        now: &HostNow,
-        from: Option<HostStatus>,
-        to: HostStatus,
-        reported: bool,
-        at: Timestamp,
-        seq: u64,
-    ) {
+    fn host_moved(&mut self, change: &HostChange<'_>, from: Option<HostStatus>, to: HostStatus, reported: bool) {
+        let HostChange { id, before, now, place: Place { at, seq } } = *change;
         let unbound = if from.is_none() { now.cluster.is_none() } else { before.cluster.is_none() };
         let (machine, table) = machine_of(unbound);
         let source = from.map_or(HostState::Initial, HostState::At);
@@ -574,7 +618,7 @@ impl<'a> Reader<'a> {
         add(HostEvent::MediaDisconnect, self.evidence.near(id, Clue::Media, at, BEFORE, AFTER));
         // The host says so first, then the service hears it.
         add(HostEvent::HostInstallationFailed, self.evidence.near(id, Clue::InstallFailed, at, AFTER, BEFORE));
-        let condition = |c: HostCond| self.host_condition(c, before, now, at);
+        let condition = |c: HostCond| self.host_condition(c, change);
         let mut found = BTreeSet::new();
         for event in happened {
             found.extend(candidates(table, event, source, HostState::At(to), &condition));
@@ -601,17 +645,9 @@ impl<'a> Reader<'a> {
         self.note(machine, &found, seq);
     }
 
-    fn of_host(
-        &self,
-        event: HostEvent,
-        before: &HostNow,
-        now: &HostNow,
-        from: HostStatus,
-        to: HostStatus,
-        at: Timestamp,
-    ) -> Vec<usize> {
-        let (_, table) = machine_of(now.cluster.is_none());
-        let condition = |c: HostCond| self.host_condition(c, before, now, at);
+    fn of_host(&self, event: HostEvent, change: &HostChange<'_>, from: HostStatus, to: HostStatus) -> Vec<usize> {
+        let (_, table) = machine_of(change.now.cluster.is_none());
+        let condition = |c: HostCond| self.host_condition(c, change);
         candidates(table, event, HostState::At(from), HostState::At(to), &condition)
     }
 
@@ -623,23 +659,24 @@ impl<'a> Reader<'a> {
     }
 
     /// A host that nothing has happened to for two rounds of its monitor was looked at.
-    fn look_at_host(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+    fn look_at_host(&mut self, id: Uuid, place: Place) {
         let Some(h) = self.hosts.get(&id) else { return };
-        if h.looked || self.quiet(h.quiet_since, at) < self.settings.host_monitor_interval * 2 {
+        if h.looked || self.quiet(h.quiet_since, place.at) < self.settings.host_monitor_interval * 2 {
             return;
         }
-        self.refreshed_host(id, at, seq);
+        self.refreshed_host(id, place);
     }
 
-    fn refreshed_host(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+    fn refreshed_host(&mut self, id: Uuid, place: Place) {
         let Some(h) = self.hosts.get(&id) else { return };
         let Some(status) = h.status else { return };
         let (machine, _) = machine_of(h.cluster.is_none());
         // What a monitor makes of it while time goes by is what it makes of it now.
-        let found = self.of_host(HostEvent::RefreshHost, h, h, status, status, at);
-        let connected = self.host_condition(HostCond::Connected, h, h, at);
+        let change = HostChange { id, before: h, now: h, place };
+        let found = self.of_host(HostEvent::RefreshHost, &change, status, status);
+        let connected = self.host_condition(HostCond::Connected, &change);
         let soft = self.soft();
-        self.note(machine, &found, seq);
+        self.note(machine, &found, place.seq);
         if let Some(h) = self.hosts.get_mut(&id) {
             h.looked = true;
             let installing = matches!(status, HostStatus::Installing | HostStatus::InstallingInProgress);
@@ -659,7 +696,8 @@ impl<'a> Reader<'a> {
         self.settings.enable_soft_timeouts
     }
 
-    fn host_condition(&self, condition: HostCond, before: &HostNow, now: &HostNow, at: Timestamp) -> Option<bool> {
+    fn host_condition(&self, condition: HostCond, change: &HostChange<'_>) -> Option<bool> {
+        let HostChange { before, now, place: Place { at, .. }, .. } = *change;
         let cluster = now.cluster.or(before.cluster).and_then(|c| self.clusters.get(&c));
         let cluster_is = |wanted: &[ClusterStatus]| match cluster {
             Some(c) => c.status.map(|status| wanted.contains(&status)),
@@ -748,12 +786,13 @@ impl<'a> Reader<'a> {
 
     // ---- clusters ----
 
-    fn cluster_changes(&mut self, id: Uuid, batch: &[&Observation], at: Timestamp, seq: u64) {
+    fn cluster_changes(&mut self, id: Uuid, batch: &[&Change<'_>], place: Place) {
+        let Place { at, seq } = place;
         let mut now = self.clusters.remove(&id).unwrap_or_default();
         let (before, since) = (now.status, now.since);
         let (mut moved, mut evaluated, mut logs) = (None, false, None);
-        for o in batch {
-            match &o.what {
+        for change in batch {
+            match &change.observation.what {
                 What::ClusterStatus { from, to, .. } => {
                     moved = Some((*from, *to));
                     (now.status, now.since) = (Some(*to), at);
@@ -777,7 +816,7 @@ impl<'a> Reader<'a> {
         }
         (now.quiet_since, now.looked) = (at, false);
         let found = match moved {
-            Some((Some(from), to)) => self.cluster_moved(id, &now, from, to, since, at),
+            Some((Some(from), to)) => self.cluster_moved(&ClusterChange { id, now: &now, since, at }, from, to),
             Some((None, _)) => Vec::new(),
             None if evaluated && !self.real => self.refreshed_cluster(id, &now, at),
             None => Vec::new(),
@@ -793,16 +832,9 @@ impl<'a> Reader<'a> {
         self.clusters.insert(id, now);
     }
 
-    fn cluster_moved(
-        &self,
-        id: Uuid,
-        now: &ClusterNow,
-        from: ClusterStatus,
-        to: ClusterStatus,
-        since: Timestamp,
-        at: Timestamp,
-    ) -> Vec<usize> {
-        let condition = |c: ClusterCond| self.cluster_condition(c, id, now, since, at);
+    fn cluster_moved(&self, change: &ClusterChange<'_>, from: ClusterStatus, to: ClusterStatus) -> Vec<usize> {
+        let ClusterChange { id, at, .. } = *change;
+        let condition = |c: ClusterCond| self.cluster_condition(c, change);
         let of = |event| candidates(cluster::RULES, event, from, to, &condition);
         let by_user = |clue: Clue| self.evidence.near(id, clue, at, BEFORE, AFTER);
         if by_user(Clue::Cancel) && !of(ClusterEvent::CancelInstallation).is_empty() {
@@ -821,7 +853,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    fn look_at_cluster(&mut self, id: Uuid, at: Timestamp, seq: u64) {
+    fn look_at_cluster(&mut self, id: Uuid, Place { at, seq }: Place) {
         let Some(c) = self.clusters.get(&id) else { return };
         let left_alone = self.real && c.status.is_some_and(|status| LEFT_ALONE.contains(&status));
         let quiet = self.quiet(c.quiet_since, at) >= self.settings.cluster_monitor_interval * 2;
@@ -837,22 +869,17 @@ impl<'a> Reader<'a> {
 
     fn refreshed_cluster(&self, id: Uuid, now: &ClusterNow, at: Timestamp) -> Vec<usize> {
         let Some(status) = now.status else { return Vec::new() };
+        let change = ClusterChange { id, now, since: now.since, at };
         let condition = |c: ClusterCond| match c {
             // Told by an event of its own.
             ClusterCond::FinalizingStageTimeoutNoted => Some(true),
-            other => self.cluster_condition(other, id, now, now.since, at),
+            other => self.cluster_condition(other, &change),
         };
         candidates(cluster::RULES, ClusterEvent::RefreshStatus, status, status, &condition)
     }
 
-    fn cluster_condition(
-        &self,
-        condition: ClusterCond,
-        id: Uuid,
-        now: &ClusterNow,
-        since: Timestamp,
-        at: Timestamp,
-    ) -> Option<bool> {
+    fn cluster_condition(&self, condition: ClusterCond, change: &ClusterChange<'_>) -> Option<bool> {
+        let ClusterChange { id, now, since, at } = *change;
         let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
         let gate = |gate: ClusterGate| {
             let seen = &now.validations;
@@ -1016,6 +1043,8 @@ fn holds(status: ValidationStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use vlab_model::history::Source;
+
     use super::*;
     use crate::Recorder;
 

@@ -1,7 +1,8 @@
-//! Answers about a history: which statuses a host went through, when it was first seen in one, how long a stage took.
+//! The one projection of a history: who is who, what each host and cluster went through, and every change of a state once.
 //!
-//! Several sources may have seen the same change. The best source that saw *any* state is used for states: the database
-//! if it was watched, else polls. The others only confirm.
+//! Several sources may have seen the same change. [`truth`] says which of them is believed; the others only confirm. Verdicts,
+//! invariants, coverage, comparison and the report's page read the changes from here and nowhere else, so that they cannot
+//! disagree about what happened.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +10,112 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus};
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::validation::ValidationStatus;
+
+/// The source from which states are taken. The run's information says it where it is not the database; histories of before
+/// that have none of the database's states where nobody watched it.
+pub fn truth(history: &[Observation]) -> Source {
+    let told = history.iter().find_map(|o| match &o.what {
+        What::RunStarted(info) => info.states_from,
+        _ => None,
+    });
+    let is_state = |what: &What| matches!(what, What::HostStatus { .. } | What::ClusterStatus { .. });
+    let watched = || history.iter().any(|o| o.source == Source::Database && is_state(&o.what));
+    told.unwrap_or_else(|| if watched() { Source::Database } else { Source::Poll })
+}
+
+/// Who has seen a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sources(u8);
+
+impl Sources {
+    fn only(source: Source) -> Self {
+        Self(1 << source as u8)
+    }
+
+    fn add(&mut self, source: Source) {
+        self.0 |= 1 << source as u8;
+    }
+
+    /// Is that source one of them?
+    pub fn contains(self, source: Source) -> bool {
+        self.0 & (1 << source as u8) != 0
+    }
+}
+
+impl std::fmt::Display for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = [
+            (Source::Database, "database"),
+            (Source::Events, "events"),
+            (Source::Poll, "poll"),
+            (Source::Harness, "harness"),
+            (Source::Hosts, "hosts"),
+            (Source::Console, "console"),
+        ];
+        let names: Vec<&str> = names.iter().filter(|(s, _)| self.contains(*s)).map(|(_, name)| *name).collect();
+        f.pad(&names.join(" "))
+    }
+}
+
+/// A host or a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A host.
+    Host(Uuid),
+    /// A cluster.
+    Cluster(Uuid),
+}
+
+impl Subject {
+    /// Whose state an observation tells; `None` where it tells none.
+    pub fn of(what: &What) -> Option<Self> {
+        match what {
+            What::HostStatus { host, .. }
+            | What::HostStage { host, .. }
+            | What::HostRole { host, .. }
+            | What::HostDeleted { host }
+            | What::HostLogs { host, .. } => Some(Subject::Host(*host)),
+            What::ClusterStatus { cluster, .. }
+            | What::ClusterProgress { cluster, .. }
+            | What::ClusterFinalizingStage { cluster, .. }
+            | What::Operator { cluster, .. }
+            | What::ClusterLogs { cluster, .. } => Some(Subject::Cluster(*cluster)),
+            What::Validation { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
+            What::Validation { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
+            _ => None,
+        }
+    }
+}
+
+/// A change of a state, told by the source that is believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'h> {
+    /// Whose.
+    pub subject: Subject,
+    /// Which.
+    pub observation: &'h Observation,
+    /// Who has seen it: the one that is believed, and those that confirm it.
+    pub sources: Sources,
+}
+
+/// A change of a status or a stage in a form in which what other sources saw can be found again.
+type Key = (Subject, &'static str, &'static str, &'static str);
+
+fn key(subject: Subject, what: &What) -> Option<Key> {
+    Some(match what {
+        What::HostStatus { from, to, .. } => (subject, "status", from.map_or("", HostStatus::as_str), to.as_str()),
+        What::ClusterStatus { from, to, .. } => {
+            (subject, "status", from.map_or("", ClusterStatus::as_str), to.as_str())
+        }
+        What::HostStage { from, to, .. } if from != to => {
+            (subject, "stage", from.map_or("", HostStage::as_str), to.map_or("", HostStage::as_str))
+        }
+        What::ClusterFinalizingStage { stage, .. } => (subject, "stage", "", stage.as_str()),
+        _ => return None,
+    })
+}
 
 /// A step of something that goes from state to state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +169,8 @@ pub struct ClusterLine {
     pub finalizing: Vec<Step<FinalizingStage>>,
     /// Values of each validation in order.
     pub validations: BTreeMap<String, Vec<Step<Option<ValidationStatus>>>>,
+    /// Its VIPs are leased by DHCP.
+    pub vip_dhcp: bool,
 }
 
 /// An index over a history.
@@ -71,8 +178,12 @@ pub struct ClusterLine {
 pub struct Timeline<'h> {
     /// The history.
     pub observations: &'h [Observation],
-    /// The source that states were taken from.
-    pub state_source: Source,
+    /// What the run was, when the history has its beginning.
+    pub run: Option<&'h RunInfo>,
+    /// The source that states are taken from.
+    pub truth: Source,
+    /// Every change of a state once, in the order of the history.
+    pub changes: Vec<Change<'h>>,
     /// Hosts by id.
     pub hosts: BTreeMap<Uuid, HostLine>,
     /// Clusters by id.
@@ -83,61 +194,94 @@ pub struct Timeline<'h> {
     pub host_names: BTreeMap<Uuid, String>,
     /// Cluster ids by their name in the scenario.
     pub cluster_ids: BTreeMap<String, Uuid>,
+    /// Names by cluster id.
+    pub cluster_names: BTreeMap<Uuid, String>,
+    /// Changes that another source may still confirm.
+    unconfirmed: BTreeMap<Key, Vec<usize>>,
 }
 
 impl<'h> Timeline<'h> {
     /// Reads a history once.
     pub fn new(observations: &'h [Observation]) -> Self {
-        let is_state = |w: &What| matches!(w, What::HostStatus { .. } | What::ClusterStatus { .. });
-        let state_source = if observations.iter().any(|o| o.source == Source::Database && is_state(&o.what)) {
-            Source::Database
-        } else {
-            Source::Poll
-        };
-        let mut line = Self {
+        let mut timeline = Self {
             observations,
-            state_source,
+            run: None,
+            truth: truth(observations),
+            changes: Vec::new(),
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             host_ids: BTreeMap::new(),
             host_names: BTreeMap::new(),
             cluster_ids: BTreeMap::new(),
+            cluster_names: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
         };
         for observation in observations {
-            line.add(observation);
+            match &observation.what {
+                What::RunStarted(info) => timeline.run = timeline.run.or(Some(info)),
+                What::HostNamed { host, name, .. } => {
+                    timeline.host_ids.insert(name.clone(), *host);
+                    timeline.host_names.insert(*host, name.clone());
+                }
+                What::ClusterNamed { cluster, name, vip_dhcp } => {
+                    timeline.cluster_ids.insert(name.clone(), *cluster);
+                    timeline.cluster_names.insert(*cluster, name.clone());
+                    if *vip_dhcp {
+                        timeline.clusters.entry(*cluster).or_default().vip_dhcp = true;
+                    }
+                }
+                what => {
+                    if let Some(subject) = Subject::of(what) {
+                        timeline.take(subject, observation);
+                    }
+                }
+            }
         }
-        line
+        timeline
     }
 
-    fn add(&mut self, observation: &Observation) {
-        let (at, seq) = (observation.at(), observation.seq);
-        match &observation.what {
-            What::HostNamed { host, name, .. } => {
-                self.host_ids.insert(name.clone(), *host);
-                self.host_names.insert(*host, name.clone());
-                return;
+    /// A state was told: something new, or something that is known.
+    fn take(&mut self, subject: Subject, observation: &'h Observation) {
+        let source = observation.source;
+        let key = key(subject, &observation.what);
+        if !source.tells_states(self.truth) || self.is_known(&observation.what) {
+            let seen = key.and_then(|key| self.unconfirmed.get(&key)).into_iter().flatten();
+            if let Some(index) = seen.copied().find(|i| !self.changes[*i].sources.contains(source)) {
+                self.changes[index].sources.add(source);
             }
-            What::ClusterNamed { cluster, name, .. } => {
-                self.cluster_ids.insert(name.clone(), *cluster);
-                return;
-            }
-            _ => {}
-        }
-        if !observation.source.tells_states(self.state_source) {
             return;
         }
+        if let Some(key) = key {
+            self.unconfirmed.entry(key).or_default().push(self.changes.len());
+        }
+        self.changes.push(Change { subject, observation, sources: Sources::only(source) });
+        self.apply(observation);
+    }
+
+    /// Looks and events both tell states where nobody watches the database: the second to tell one says nothing new.
+    fn is_known(&self, what: &What) -> bool {
+        self.truth != Source::Database
+            && match what {
+                What::HostStatus { host, to, .. } => {
+                    self.hosts.get(host).and_then(|line| line.statuses.last()).is_some_and(|last| last.to == *to)
+                }
+                What::ClusterStatus { cluster, to, .. } => {
+                    self.clusters.get(cluster).and_then(|line| line.statuses.last()).is_some_and(|last| last.to == *to)
+                }
+                _ => false,
+            }
+    }
+
+    fn apply(&mut self, observation: &Observation) {
+        let (at, seq) = (observation.at(), observation.seq);
         match &observation.what {
             What::HostStatus { host, cluster, to, .. } => {
                 let line = self.hosts.entry(*host).or_default();
                 line.statuses.push(Step { to: *to, at, seq });
                 line.cluster = *cluster;
             }
-            What::HostStage { host, from, to, .. } => {
-                if let Some(stage) = to
-                    && from != to
-                {
-                    self.hosts.entry(*host).or_default().stages.push(Step { to: *stage, at, seq });
-                }
+            What::HostStage { host, from, to: Some(stage), .. } if *from != Some(*stage) => {
+                self.hosts.entry(*host).or_default().stages.push(Step { to: *stage, at, seq });
             }
             What::HostRole { host, role, bootstrap } => {
                 self.hosts.entry(*host).or_default().roles.push(Step { to: (*role, *bootstrap), at, seq });
@@ -160,10 +304,11 @@ impl<'h> Timeline<'h> {
         }
     }
 
-    /// Are states taken from that source? Where nobody watches the database, events tell what came and went between two
-    /// looks.
-    pub fn tells_states(&self, source: Source) -> bool {
-        source.tells_states(self.state_source)
+    /// All observations in order, each with the change that it is, if it is one.
+    pub fn walk(&self) -> impl Iterator<Item = (&'h Observation, Option<Change<'h>>)> + '_ {
+        let mut changes = self.changes.iter().peekable();
+        let change = move |o: &Observation| changes.next_if(|c| std::ptr::eq(c.observation, o)).copied();
+        self.observations.iter().scan(change, |change, o| Some((o, change(o))))
     }
 
     /// When the run started: the first observation.
@@ -174,6 +319,11 @@ impl<'h> Timeline<'h> {
     /// The host's name in the scenario, else its id.
     pub fn host_name(&self, host: Uuid) -> String {
         self.host_names.get(&host).cloned().unwrap_or_else(|| host.to_string())
+    }
+
+    /// The cluster's name in the scenario, else its id.
+    pub fn cluster_name(&self, cluster: Uuid) -> String {
+        self.cluster_names.get(&cluster).cloned().unwrap_or_else(|| cluster.to_string())
     }
 
     /// The last `n` things that a host did or that were done to it, oldest first, before position `until`.
@@ -270,7 +420,8 @@ mod tests {
         let line = Timeline::new(&history);
         let seen: Vec<_> = line.hosts[&host].statuses.iter().map(|s| s.to).collect();
         assert_eq!(seen, [HostStatus::Discovering, HostStatus::Known]);
-        assert_eq!(Timeline::new(&history[..1]).state_source, Source::Poll);
+        assert_eq!(line.truth, Source::Database);
+        assert_eq!(Timeline::new(&history[..1]).truth, Source::Poll);
     }
 
     #[test]

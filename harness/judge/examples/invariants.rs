@@ -5,7 +5,7 @@ use std::time::Instant;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostStatus;
-use vlab_judge::invariant::{InvariantVerdict, check_all};
+use vlab_judge::invariants::{InvariantVerdict, check_all};
 use vlab_model::history::{HISTORY_VERSION, Observation, Source, What};
 
 fn main() {

@@ -16,7 +16,7 @@ use vlab_scenario::{
     Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
 };
 
-use crate::invariant::{self, InvariantVerdict};
+use crate::invariants::{self, InvariantVerdict};
 use crate::lives;
 use crate::moment::{At, Cast, Tracker};
 use crate::pivot;
@@ -74,10 +74,10 @@ pub struct Judgement {
     pub pivots: Vec<PivotResult>,
 }
 
-/// Judges a history. `clock_scale` is the time profile's; `out_of_time` says that the run was ended by its total budget.
+/// Judges a history. `clock_scale` is the time profile's;
 pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> Judgement {
     let timeline = Timeline::new(history);
-    let mut cast = Cast::new(timeline.state_source);
+    let mut cast = Cast::new(timeline.truth);
     for observation in history {
         cast.observe(observation);
     }
@@ -90,13 +90,13 @@ pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> 
     let pivots = pivot::measure(scenario, clock_scale, history, &judge.timeline, &judge.cast);
     judgement.checks.extend(pivots.checks);
     judgement.pivots = pivots.pivots;
-    judgement.checks.extend(invariant::check_all(history).into_iter().map(invariant_check));
+    judgement.checks.extend(invariants::check(&judge.timeline).into_iter().map(invariant_check));
     judge.budgets(&mut judgement);
     judgement
 }
 
-fn invariant_check(result: invariant::InvariantResult) -> CheckResult {
-    let name = format!("{} {}", result.id, result.title);
+fn invariant_check(result: invariants::InvariantResult) -> CheckResult {
+    let name = format!("{}: {}", result.id, result.title);
     let mut check = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
     match result.verdict {
         InvariantVerdict::Held => check.message = format!("held; {} observations checked", result.checked),
@@ -175,7 +175,7 @@ impl Judge<'_> {
         match outcome {
             Ok(seen) => check.seen = seen,
             Err(failure) => {
-                check.verdict = if failure.missed && self.timeline.state_source == Source::Poll {
+                check.verdict = if failure.missed && self.timeline.truth == Source::Poll {
                     // The product may have done right: who only looks now and then cannot tell.
                     CheckVerdict::Inconclusive {
                         reason: "states were only polled, and what came and went between two looks is not known"
@@ -644,7 +644,7 @@ impl Judge<'_> {
 
     /// What one look at the service showed at once has no order that anybody knows.
     fn in_one_look(&self, one: &Moment, at: At, other: &Moment, other_at: At) -> Result<(), Failure> {
-        if self.timeline.state_source != Source::Poll || at.time != other_at.time {
+        if self.timeline.truth != Source::Poll || at.time != other_at.time {
             return Ok(());
         }
         let text = format!("{} and {} were seen in one look", seen_text(&one.seen), seen_text(&other.seen));

@@ -325,6 +325,9 @@ pub struct RunInfo {
     pub vlab_version: String,
     /// Versions of other parts: `postgresql`, `service`, ...
     pub versions: BTreeMap<String, String>,
+    /// The source from which states are to be taken; nothing where that is the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states_from: Option<Source>,
     /// Roles, for readers without the scenario.
     pub expected_hosts: BTreeMap<String, HostRole>,
 }

@@ -8,7 +8,6 @@ use serde_json::json;
 
 use super::Page;
 use crate::text::{human, thousands};
-use crate::timeline::source_names;
 
 /// Rows that can be read without the script.
 const STATIC: usize = 60;
@@ -58,7 +57,7 @@ impl Page<'_> {
                 row.from.to_owned(),
                 row.to.to_owned(),
                 self.cell(row.info),
-                source_names(row.sources),
+                row.sources.to_string(),
             ]
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use vlab_judge::invariant::INVARIANTS;
+use vlab_judge::invariants::INVARIANTS;
 use vlab_model::console::{Blame, CHECKS};
 
 use crate::place::{root, text_of};
@@ -12,10 +12,10 @@ const INVARIANTS_TOP: &str = "\
 
 Rules that hold for every installation, whatever a scenario expects, generated from their table in the code. Every run is checked against
 them. An invariant is skipped, with the reason, when the history does not contain what the last column says; a skipped invariant never counts
-as passed.
+as passed. Results of earlier versions name them by the number in the last column.
 
-| name | what always holds | what a history must contain to check it |
-| --- | --- | --- |
+| name | what always holds | what a history must contain to check it | number |
+| --- | --- | --- | --- |
 ";
 
 const CONSOLE_TOP: &str = "\
@@ -31,7 +31,7 @@ line names it. A scenario leaves checks out with `vm: {ignore_console: [CHECK, .
 fn invariants() -> String {
     let mut page = INVARIANTS_TOP.to_owned();
     for row in INVARIANTS {
-        let _ = writeln!(page, "| `{}` | {} | {} |", row.id, row.title, row.needs);
+        let _ = writeln!(page, "| `{}` | {} | {} | {} |", row.id, row.title, row.needs, row.number);
     }
     page
 }

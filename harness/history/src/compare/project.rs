@@ -338,13 +338,9 @@ fn validation_word(status: Option<ValidationStatus>) -> String {
 /// Reads off a history what is compared.
 pub fn project(history: &[Observation]) -> Projection {
     let timeline = Timeline::new(history);
-    let run = history.iter().find_map(|o| match &o.what {
-        What::RunStarted(info) => Some(info.clone()),
-        _ => None,
-    });
     let mut projection = Projection {
-        run: run.unwrap_or_default(),
-        polled: timeline.state_source == Source::Poll && history.iter().any(|o| o.source == Source::Poll),
+        run: timeline.run.cloned().unwrap_or_default(),
+        polled: timeline.truth == Source::Poll && history.iter().any(|o| o.source == Source::Poll),
         entities: BTreeMap::new(),
         whole: matches!(history.last().map(|o| &o.what), Some(What::RunFinished { .. })),
     };
@@ -354,10 +350,9 @@ pub fn project(history: &[Observation]) -> Projection {
     for name in timeline.cluster_ids.keys() {
         projection.entity(Kind::Cluster, name.clone());
     }
-    let clusters: BTreeMap<Uuid, &String> = timeline.cluster_ids.iter().map(|(name, id)| (*id, name)).collect();
     let who = |host: Option<Uuid>, cluster: Option<Uuid>| match (host, cluster) {
         (Some(host), _) => (Kind::Host, timeline.host_name(host)),
-        (None, Some(id)) => (Kind::Cluster, clusters.get(&id).map_or_else(|| id.to_string(), |n| (*n).clone())),
+        (None, Some(id)) => (Kind::Cluster, timeline.cluster_name(id)),
         (None, None) => (Kind::Run, "run".to_owned()),
     };
     let host = |id: Uuid| who(Some(id), None);
@@ -365,7 +360,7 @@ pub fn project(history: &[Observation]) -> Projection {
     // Events are told in pages; their own time is their order.
     let mut events: Vec<&Observation> = history.iter().filter(|o| matches!(o.what, What::Event { .. })).collect();
     events.sort_by_key(|o| (o.at(), o.seq));
-    for o in history.iter().filter(|o| timeline.tells_states(o.source)) {
+    for o in timeline.changes.iter().map(|change| change.observation) {
         let at = o.at();
         match &o.what {
             What::HostStatus { host: id, to, .. } => projection.add(host(*id), Strand::Status, to.as_str(), at),

@@ -1,0 +1,125 @@
+//! The bootstrap: there is one, and it reboots only when the others can go on without it; workers wait for masters.
+
+use vlab_api::types::{ClusterStatus, HostRole, HostStage};
+use vlab_model::history::ClusterMoment;
+
+use super::Id;
+use super::reader::{Inside, Moment, Reader};
+
+/// In these an installation is going on or has ended well.
+const WITH_BOOTSTRAP: &[ClusterStatus] = &[
+    ClusterStatus::Installing,
+    ClusterStatus::InstallingPendingUserAction,
+    ClusterStatus::Finalizing,
+    ClusterStatus::Installed,
+];
+
+impl Reader<'_> {
+    /// A host's role was told.
+    pub(super) fn host_role(&mut self, host: usize, role: HostRole, bootstrap: bool, moment: Moment) {
+        let line = &mut self.hosts[host];
+        (line.role, line.bootstrap) = (Some(role), bootstrap);
+        if let (Some(cluster), true) = (line.cluster, bootstrap) {
+            self.one_bootstrap(cluster, moment);
+        }
+    }
+
+    /// Something happened inside a cluster.
+    pub(super) fn inside(&mut self, cluster: usize, host: Option<usize>, what: &ClusterMoment, moment: Moment) {
+        let inside = match what {
+            ClusterMoment::NodeReady => Inside::NodeReady,
+            ClusterMoment::BootkubeDone => Inside::BootkubeDone,
+            ClusterMoment::EtcdBootstrapDone => Inside::EtcdBootstrapDone,
+            ClusterMoment::ControllerReady => Inside::ControllerReady,
+            _ => return,
+        };
+        let line = &mut self.clusters[cluster];
+        if !line.inside.iter().any(|(i, h, _)| *i == inside && *h == host) {
+            line.inside.push((inside, host, moment));
+        }
+    }
+
+    /// Counts the bootstrap hosts of a cluster whose installation is going on or has ended well.
+    pub(super) fn one_bootstrap(&mut self, cluster: usize, moment: Moment) {
+        if !self.clusters[cluster].status.is_some_and(|s| WITH_BOOTSTRAP.contains(&s)) {
+            return;
+        }
+        let members = self.clusters[cluster].members.iter().map(|m| &self.hosts[*m]);
+        let known = members.clone().any(|h| h.role.is_some());
+        if !known {
+            return;
+        }
+        let bootstraps = members.filter(|h| h.bootstrap && !h.deleted && h.cluster == Some(cluster)).count();
+        self.check(Id::OneBootstrap, moment.seq, bootstraps == 1, |c| {
+            format!("cluster {} has {bootstraps} bootstrap hosts", c.cluster_name(cluster))
+        });
+    }
+
+    /// A worker reboots.
+    pub(super) fn worker_reboots(&mut self, host: usize, moment: Moment) {
+        let Some(cluster) = self.hosts[host].cluster else { return };
+        if self.clusters[cluster].status == Some(ClusterStatus::AddingHosts) {
+            return;
+        }
+        let members = &self.clusters[cluster].members;
+        let controls =
+            members.iter().filter(|m| matches!(self.hosts[**m].role, Some(HostRole::Master | HostRole::Arbiter)));
+        let done = controls.filter(|m| self.hosts[**m].stage == Some(HostStage::Done)).count();
+        self.check(Id::WorkersWait, moment.seq, done >= 2, |c| {
+            format!("{} reboots when {done} masters and arbiters are done", c.host_name(host))
+        });
+    }
+
+    /// Judges the bootstrap's stages of the installation that ends here. Only now is all known that happened inside the
+    /// cluster, which may be recorded later than the stages that it allowed.
+    pub(super) fn pivot(&mut self, cluster: usize) {
+        let members = self.clusters[cluster].members.clone();
+        if members.len() < 2 || self.clusters[cluster].inside.is_empty() {
+            return;
+        }
+        let Some(bootstrap) = members.iter().copied().find(|m| self.hosts[*m].bootstrap) else { return };
+        let others = |role| {
+            members
+                .iter()
+                .filter(|m| **m != bootstrap && self.hosts[**m].role == Some(role))
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        let (masters, arbiters) = (others(HostRole::Master), others(HostRole::Arbiter));
+        let needed_masters = masters.len().min(2);
+        let needed_arbiters = arbiters.len().min(1);
+        let inside = self.clusters[cluster].inside.clone();
+        let ready = |of: &[usize], by: Moment| {
+            let of_them = |h: &Option<usize>| h.is_some_and(|h| of.contains(&h));
+            inside.iter().filter(|(i, h, m)| *i == Inside::NodeReady && of_them(h) && m.not_after(by)).count()
+        };
+        let happened = |what, by: Moment| inside.iter().any(|(i, _, m)| *i == what && m.not_after(by));
+        for (stage, at) in self.hosts[bootstrap].reached.clone() {
+            let rank = match stage {
+                HostStage::WaitingForBootkube => 1,
+                HostStage::WaitingForController => 2,
+                HostStage::Rebooting => 3,
+                _ => continue,
+            };
+            let mut missing = Vec::new();
+            if ready(&masters, at) < needed_masters {
+                missing.push(format!("{needed_masters} other masters are ready"));
+            }
+            if ready(&arbiters, at) < needed_arbiters {
+                missing.push("an arbiter is ready".to_owned());
+            }
+            if rank >= 2 && !happened(Inside::BootkubeDone, at) {
+                missing.push("bootkube is done".to_owned());
+            }
+            if rank >= 2 && !happened(Inside::EtcdBootstrapDone, at) {
+                missing.push("the bootstrap has left etcd".to_owned());
+            }
+            if rank >= 3 && !happened(Inside::ControllerReady, at) {
+                missing.push("the controller is ready".to_owned());
+            }
+            self.check(Id::PivotOrder, at.seq, missing.is_empty(), |c| {
+                format!("{} is in stage {stage} before {}", c.host_name(bootstrap), missing.join(" and "))
+            });
+        }
+    }
+}
