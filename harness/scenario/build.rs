@@ -4,6 +4,8 @@
 //! themselves are read, and a changed line in a scenario must not compile anything. Packaging sets `VLAB_PACKAGE` (to any new
 //! value), which renews it; a clean build does too. Debug builds, which are what tests use, always have the present files.
 
+#![expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment")]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

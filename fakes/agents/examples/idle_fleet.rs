@@ -3,6 +3,8 @@
 //! Hosts register, answer the steps of a known host and poll, against a service that is one fixed answer, on a virtual clock.
 //! Memory is the slope of the resident size between 100 hosts and more, so that what the program itself needs does not count.
 
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

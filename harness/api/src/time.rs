@@ -38,6 +38,7 @@ impl Timestamp {
     }
 
     /// The wall clock of this machine. Only shells call this; everything else is given its `now`.
+    #[expect(clippy::disallowed_methods, reason = "the one clock, for shells; cores are told the time")]
     pub fn now() -> Self {
         Self::from(SystemTime::now())
     }

@@ -1,6 +1,7 @@
 //! The wire types are those of the API's schema: every member, its kind, whether it must be there, its words and limits.
 //! `VLAB_SWAGGER` names a copy of the schema; without it these tests are skipped and say so.
 
+#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! The wire types read what the real service and the real agent sent each other, and lose nothing of it.
 //! `VLAB_REFERENCE` names the folder with `transcripts/`; without it these tests are skipped and say so.
 
+#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! "This crate does no I/O" is a promise that the dependency graph keeps: what sockets, runtimes and databases are made of cannot be
-//! reached from a pure crate by the dependencies that it is built with. Its own code is held to the same by `clippy.toml` in its
-//! folder.
+//! reached from a pure crate by the dependencies that it is built with. Its own code is held to the same by the
+//! `clippy.toml` in its folder.
+
+#![expect(clippy::disallowed_methods, reason = "the test asks cargo")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -92,6 +94,20 @@ fn pure_crates_are_built_without_what_does_io() {
         .flat_map(|krate| impure_ways(&metadata, krate).unwrap_or_else(|| panic!("no crate {krate}")))
         .collect();
     assert_eq!(ways, Vec::<String>::new());
+}
+
+/// The code of these crates itself: clippy takes the file in a crate's folder before the one of the workspace.
+#[test]
+fn pure_crates_may_not_call_what_does_io() {
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let shared = read(&workspace().join("harness/pure-clippy.toml"));
+    let (_, methods) = shared.split_once("disallowed-methods").expect("the list of methods");
+    let metadata = metadata();
+    for krate in PURE {
+        let package = list(&metadata["packages"]).find(|package| text(&package["name"]) == *krate).expect(krate);
+        let file = Path::new(text(&package["manifest_path"])).with_file_name("clippy.toml");
+        assert!(read(&file).contains(methods), "{} lacks the list of harness/pure-clippy.toml", file.display());
+    }
 }
 
 #[rstest]

@@ -1,5 +1,7 @@
 //! How many changes of a status the invariants' checkers judge in a second: `cargo run --profile load --example invariants`.
 
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
 use std::time::Instant;
 
 use uuid::Uuid;

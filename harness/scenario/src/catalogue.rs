@@ -76,6 +76,7 @@ pub struct Catalogue {
 impl Catalogue {
     /// The folder that `VLAB_SCENARIOS` names, else `scenarios` in the working directory or above it (one that has
     /// `profiles/time`), else the copy inside the program. A variable that names no folder is an error.
+    #[expect(clippy::disallowed_methods, reason = "where the files of scenarios are is a question to the place")]
     pub fn discover() -> Result<Self, LoadError> {
         if let Some(named) = std::env::var_os("VLAB_SCENARIOS").filter(|v| !v.is_empty()) {
             let path = PathBuf::from(named);

@@ -1,5 +1,7 @@
 //! The language as its users meet it: what is shipped loads, what is wrong is refused with a message that helps.
 
+#![expect(clippy::disallowed_methods, reason = "a test may be told to write what it compares with")]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

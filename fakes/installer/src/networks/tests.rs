@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "the test runs the script that hosts run")]
+
 use std::process::Command;
 
 use rstest::rstest;
