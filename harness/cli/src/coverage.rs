@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use vlab_drive::coverage::{Gatherer, RULES, Run, rehearse_catalogue};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::target::Target;
+use vlab_judge::coverage::Coverage;
 use vlab_judge::result::exit;
 use vlab_model::settings::Settings;
-use vlab_reports::coverage::Coverage;
+use vlab_reports::coverage::{json, markdown, text};
+use vlab_reports::html::coverage::page;
 use vlab_reports::session::{SESSION, Session};
 use vlab_run::again::OldRun;
 use vlab_run::real::find_run;
@@ -77,12 +79,12 @@ pub(crate) fn coverage(args: &CoverageArgs) -> Ended {
 
 fn show(coverage: &Coverage, args: &CoverageArgs) -> Ended {
     print(&match (args.json, args.markdown) {
-        (true, _) => coverage.json(),
-        (_, true) => coverage.markdown(),
-        _ => coverage.text(args.all),
+        (true, _) => json(coverage),
+        (_, true) => markdown(coverage),
+        _ => text(coverage, args.all),
     });
     if let Some(path) = &args.html {
-        std::fs::write(path, coverage.html())
+        std::fs::write(path, page(coverage))
             .map_err(|error| CliError::inconclusive(format!("cannot write {}: {error}", path.display())))?;
     }
     let rules = coverage.count(&RULES, false);

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
 use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan, Mutation};
@@ -16,12 +14,13 @@ use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::{ClusterStatus, HostStage};
 use vlab_history::Recorder;
-use vlab_judge::moment::{Cast, Tracker, percentage};
+use vlab_judge::moment::{Directory, Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{HostsKind, Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, LinkDirection, Scenario, Span};
 
+use crate::addresses::{address_of, addresses, declared_hardware, gateway, host_id, network_of};
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, Order, Present, ResolvedTarget};
@@ -128,9 +127,9 @@ pub enum Ending {
 
 /// The conductor.
 pub struct Conductor {
-    score: ConductorConfig,
+    config: ConductorConfig,
     recorder: Recorder,
-    cast: Cast,
+    directory: Directory,
     user: User,
     fleet: Fleet,
     faults: Engine,
@@ -165,30 +164,30 @@ pub struct Conductor {
 
 impl Conductor {
     /// A conductor that has not started.
-    pub fn new(score: ConductorConfig, recorder: Recorder) -> Self {
+    pub fn new(config: ConductorConfig, recorder: Recorder) -> Self {
         let host_ids: Vec<Uuid> =
-            score.scenario.hosts.iter().map(|h| host_id(score.info.seed, h.index as u64)).collect();
+            config.scenario.hosts.iter().map(|h| host_id(config.info.seed, h.index as u64)).collect();
         let user = User::new(
-            score.scenario.clone(),
+            config.scenario.clone(),
             UserConfig {
-                pull_secret: score.pull_secret.clone(),
-                look_every: score.look_every,
-                clock_scale: score.clock_scale,
-                ntp_source: score.ntp_source.clone(),
-                ssh_key: score.ssh_key.clone(),
-                events_tell_states: score.state_source == Source::Poll,
+                pull_secret: config.pull_secret.clone(),
+                look_every: config.look_every,
+                clock_scale: config.clock_scale,
+                ntp_source: config.ntp_source.clone(),
+                ssh_key: config.ssh_key.clone(),
+                events_tell_states: config.state_source == Source::Poll,
             },
             &host_ids,
         );
-        let mut config = FleetConfig::new(score.info.seed, score.timing.clone(), score.agent_version.as_str());
-        config.reply_cache = score.scenario.hosts_settings.reply_cache;
-        config.mutation = score.mutation;
-        config.ingress_pem = score.ingress_pem.as_str().into();
+        let mut fleet = FleetConfig::new(config.info.seed, config.timing.clone(), config.agent_version.as_str());
+        fleet.reply_cache = config.scenario.hosts_settings.reply_cache;
+        fleet.mutation = config.mutation;
+        fleet.ingress_pem = config.ingress_pem.as_str().into();
         Self {
-            cast: Cast::new(score.state_source),
-            until: score.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
-            fleet: Fleet::new(config, Vec::new(), Vec::new()),
-            faults: Engine::new(&score.scenario.faults, score.info.seed, score.clock_scale),
+            directory: Directory::new(config.state_source),
+            until: config.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
+            fleet: Fleet::new(fleet, Vec::new(), Vec::new()),
+            faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
             user,
@@ -209,7 +208,7 @@ impl Conductor {
             closing: false,
             now: Timestamp::default(),
             look_at_until: true,
-            score,
+            config,
         }
     }
 
@@ -217,9 +216,9 @@ impl Conductor {
     pub fn start(&mut self, now: Timestamp) {
         self.started = Some(now);
         self.faults.start(now);
-        let info = self.score.info.clone();
+        let info = self.config.info.clone();
         self.note(now, Source::Harness, None, What::RunStarted(info));
-        for host in self.score.scenario.clone().hosts.iter() {
+        for host in self.config.scenario.clone().hosts.iter() {
             let kind = match host.kind {
                 HostKind::Vm => HostsKind::Vm,
                 HostKind::Simulated | HostKind::Auto => HostsKind::Simulated,
@@ -236,8 +235,8 @@ impl Conductor {
     }
 
     /// Who is who.
-    pub fn cast(&self) -> &Cast {
-        &self.cast
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// The hosts.
@@ -291,7 +290,7 @@ impl Conductor {
 
     /// A task that takes its time is done.
     pub fn task_done(&mut self, now: Timestamp, fault: &str, how: &str) {
-        self.faults.done(fault, &self.cast, how);
+        self.faults.done(fault, &self.directory, how);
         self.settle(now);
     }
 
@@ -323,7 +322,7 @@ impl Conductor {
             (Some(at), _) => Some(at),
             (None, Some(started)) => {
                 let total = self.deadline(started);
-                let at = self.score.scenario.until.at.map(|span| started + span.under(self.score.clock_scale));
+                let at = self.config.scenario.until.at.map(|span| started + span.under(self.config.clock_scale));
                 [Some(total), at.filter(|_| self.satisfied_at.is_some())].into_iter().flatten().min()
             }
             (None, None) => None,
@@ -333,7 +332,7 @@ impl Conductor {
     }
 
     fn deadline(&self, started: Timestamp) -> Timestamp {
-        started + self.score.scenario.budgets.total.under(self.score.clock_scale)
+        started + self.config.scenario.budgets.total.under(self.config.clock_scale)
     }
 
     /// Has the run come to its end, and how?
@@ -345,20 +344,20 @@ impl Conductor {
         if let Some(reason) = &self.dead {
             return Some(Ending::Dead(reason.clone()));
         }
-        let until = &self.score.scenario.until;
+        let until = &self.config.scenario.until;
         if self.satisfied_at.is_none() && std::mem::take(&mut self.look_at_until) {
             let clusters_ended = !until.clusters_ended || self.clusters_left().is_empty();
-            let seen = self.until.iter().all(|t| t.complete(&self.cast).is_some());
-            let named = self.score.scenario.clusters.iter().all(|c| self.cast.clusters.contains_key(&c.name));
+            let seen = self.until.iter().all(|t| t.complete(&self.directory).is_some());
+            let named = self.config.scenario.clusters.iter().all(|c| self.directory.clusters.contains_key(&c.name));
             if clusters_ended && seen && named {
                 self.satisfied_at = Some(now);
             }
         }
-        let at_reached = until.at.is_none_or(|span| started + span.under(self.score.clock_scale) <= now);
+        let at_reached = until.at.is_none_or(|span| started + span.under(self.config.clock_scale) <= now);
         if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached {
             // The service names 60 s between polls; hosts scale that.
-            let poll = self.score.timing.next_instruction(60);
-            self.linger_until = Some(now + poll * until.idle_polls + until.then.under(self.score.clock_scale));
+            let poll = self.config.timing.next_instruction(60);
+            self.linger_until = Some(now + poll * until.idle_polls + until.then.under(self.config.clock_scale));
         }
         if self.linger_until.is_some_and(|at| at <= now) {
             return Some(Ending::Complete);
@@ -366,8 +365,8 @@ impl Conductor {
         if self.linger_until.is_none() && self.deadline(started) <= now {
             let mut waiting_for = self.clusters_left();
             for tracker in &self.until {
-                if tracker.complete(&self.cast).is_none() {
-                    waiting_for.extend(tracker.missing(&self.cast));
+                if tracker.complete(&self.directory).is_none() {
+                    waiting_for.extend(tracker.missing(&self.directory));
                 }
             }
             waiting_for.dedup();
@@ -382,12 +381,12 @@ impl Conductor {
     }
 
     fn clusters_left(&self) -> Vec<String> {
-        self.score
+        self.config
             .scenario
             .clusters
             .iter()
             .filter(|c| c.install == InstallMode::Auto)
-            .filter(|c| self.cast.clusters.get(&c.name).is_none_or(|id| !self.ended_clusters.contains(id)))
+            .filter(|c| self.directory.clusters.get(&c.name).is_none_or(|id| !self.ended_clusters.contains(id)))
             .map(|c| c.name.clone())
             .collect()
     }
@@ -396,7 +395,7 @@ impl Conductor {
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.closing = true;
         // The history says of every fault when it ended.
-        self.faults.finish(&self.cast);
+        self.faults.finish(&self.directory);
         self.settle(now);
         self.user.look_once_more(now);
         self.settle(now);
@@ -421,7 +420,7 @@ impl Conductor {
             self.dead.get_or_insert_with(said);
         }
         if let What::ClusterStatus { cluster, to, .. } = &what
-            && source.tells_states(self.score.state_source)
+            && source.tells_states(self.config.state_source)
         {
             if matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
                 self.ended_clusters.insert(*cluster);
@@ -430,23 +429,23 @@ impl Conductor {
             }
         }
         let observation = self.recorder.record(source, service_time, now, what);
-        self.cast.observe(observation);
+        self.directory.observe(observation);
         for tracker in &mut self.until {
-            self.look_at_until |= tracker.observe(&self.cast, observation);
+            self.look_at_until |= tracker.observe(&self.directory, observation);
         }
         // Who has a role decides about some moments, and clusters end by their status.
         self.look_at_until |= matches!(
             observation.what,
             What::HostRole { .. } | What::ClusterStatus { .. } | What::ClusterNamed { .. } | What::RunStarted(_)
         );
-        self.user.observe(now, &self.cast, observation);
-        self.faults.observe(&self.cast, observation);
+        self.user.observe(now, &self.directory, observation);
+        self.faults.observe(&self.directory, observation);
         match observation.what {
-            What::HostStatus { host, cluster, .. } if source.tells_states(self.score.state_source) => {
+            What::HostStatus { host, cluster, .. } if source.tells_states(self.config.state_source) => {
                 self.belongs(host, cluster);
             }
             What::HostStage { host, to: Some(HostStage::WritingImageToDisk), ref info, .. }
-                if source.tells_states(self.score.state_source) =>
+                if source.tells_states(self.config.state_source) =>
             {
                 let percent = percentage(info).unwrap_or(0);
                 self.wrote(host, percent);
@@ -458,12 +457,12 @@ impl Conductor {
 
     /// A host of the pool belongs to another cluster, or to none: what it sees in the DNS is that cluster's.
     fn belongs(&mut self, host: Uuid, cluster: Option<Uuid>) {
-        let planned = self.host_ids.iter().position(|id| *id == host).map(|i| &self.score.scenario.hosts[i]);
+        let planned = self.host_ids.iter().position(|id| *id == host).map(|i| &self.config.scenario.hosts[i]);
         if !planned.is_some_and(|h| h.cluster.is_none() && !h.bound_to.is_empty()) {
             return;
         }
-        let named = cluster.and_then(|id| self.cast.cluster_names.get(&id));
-        let index = named.and_then(|name| self.score.scenario.clusters.iter().position(|c| c.name == *name));
+        let named = cluster.and_then(|id| self.directory.cluster_names.get(&id));
+        let index = named.and_then(|name| self.config.scenario.clusters.iter().position(|c| c.name == *name));
         if let Some(position) = self.fleet.host_position(host) {
             self.fleet.assign_cluster(position, index.and_then(|i| self.fleet_cluster.get(&i)).copied());
         }
@@ -473,7 +472,7 @@ impl Conductor {
     fn settle(&mut self, now: Timestamp) {
         self.now = now;
         loop {
-            self.faults.wake(now, &self.cast, &self.present);
+            self.faults.wake(now, &self.directory, &self.present);
             let (faults, orders) = self.faults.take();
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
@@ -497,7 +496,7 @@ impl Conductor {
                 self.note(now, s.source, s.service_time, s.what);
             }
             for (at, what) in did {
-                if self.score.record_steps || !matches!(what, What::Step { .. }) {
+                if self.config.record_steps || !matches!(what, What::Step { .. }) {
                     self.note(now, Source::Hosts, Some(at), what);
                 }
             }
@@ -518,7 +517,7 @@ impl Conductor {
 
     /// The cluster exists: its inside can begin.
     fn make_cluster(&mut self, ready: &Ready) {
-        let scenario = self.score.scenario.clone();
+        let scenario = self.config.scenario.clone();
         // The inside of a cluster of machines is in these.
         if let (Some(index), Some(cluster_id)) = (ready.cluster, ready.cluster_id) {
             let cluster = &scenario.clusters[index];
@@ -554,7 +553,7 @@ impl Conductor {
 
     /// The infra-env exists: its hosts can boot. Those of day 2 do when the cluster is open for them.
     fn power_on(&mut self, now: Timestamp, ready: &Ready, day2: bool) {
-        let scenario = self.score.scenario.clone();
+        let scenario = self.config.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
         let (machines, members): (Vec<_>, Vec<_>) =
             scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.is_machine());
@@ -566,7 +565,7 @@ impl Conductor {
                 download_url: ready.download_url.clone(),
                 machines: machines
                     .iter()
-                    .map(|host| (host.index, now + host.register_after.under(self.score.clock_scale)))
+                    .map(|host| (host.index, now + host.register_after.under(self.config.clock_scale)))
                     .collect(),
             });
         }
@@ -577,7 +576,7 @@ impl Conductor {
                 .load
                 .as_ref()
                 .and_then(|l| l.ramp_per_second)
-                .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.score.clock_scale);
+                .map_or(0.0, |rate| f64::from(self.hosts_started) / rate / self.config.clock_scale);
             self.hosts_started += 1;
             let leased = addresses(self.address(host.index).into_iter().chain(host.second_address));
             let boot = ready.image.clone().map(|image| Boot {
@@ -599,7 +598,7 @@ impl Conductor {
                 medium_first: host.vm.boot_order == BootOrder::CdFirst,
                 registry_on_medium: host.registry_on_medium,
                 start_at: now
-                    + host.register_after.under(self.score.clock_scale)
+                    + host.register_after.under(self.config.clock_scale)
                     + Duration::from_secs_f64(gap.max(0.0)),
             });
         }
@@ -623,7 +622,7 @@ impl Conductor {
             Order::Undo(fault, _) => return self.fleet.clear(now, &fault.name),
         };
         let cluster = match &hit {
-            ResolvedTarget::Cluster(name) => self.score.scenario.clusters.iter().position(|c| c.name == *name),
+            ResolvedTarget::Cluster(name) => self.config.scenario.clusters.iter().position(|c| c.name == *name),
             _ => None,
         };
         let name: Arc<str> = fault.name.as_str().into();
@@ -681,7 +680,7 @@ impl Conductor {
             ResolvedTarget::Cluster(name) => (vec![name.clone()], Vec::new()),
             _ => return None,
         };
-        let scenario = &self.score.scenario;
+        let scenario = &self.config.scenario;
         let is_machine = |name: &String| match hit {
             ResolvedTarget::Cluster(_) => has_machines(scenario, name),
             _ => scenario.host(name).is_some_and(Host::is_machine),
@@ -704,7 +703,7 @@ impl Conductor {
                 self.armed.retain(|armed| armed.fault != *name);
             } else {
                 let so_far = |host: &String| {
-                    let host = self.score.scenario.host(host)?;
+                    let host = self.config.scenario.host(host)?;
                     self.written.get(&self.host_ids[host.index]).copied()
                 };
                 let (now, later): (Vec<_>, Vec<_>) =
@@ -723,7 +722,7 @@ impl Conductor {
     /// A host has so much of its image on its disk.
     fn wrote(&mut self, host: Uuid, percent: u32) {
         self.written.insert(host, percent);
-        let Some(name) = self.host_ids.iter().position(|id| *id == host).map(|i| &self.score.scenario.hosts[i].name)
+        let Some(name) = self.host_ids.iter().position(|id| *id == host).map(|i| &self.config.scenario.hosts[i].name)
         else {
             return;
         };
@@ -741,16 +740,16 @@ impl Conductor {
 
     /// Positions of hosts in the fleet.
     fn positions(&self, names: &[String]) -> Vec<usize> {
-        let ids = names.iter().filter_map(|n| self.score.scenario.host(n)).map(|h| self.host_ids[h.index]);
+        let ids = names.iter().filter_map(|n| self.config.scenario.host(n)).map(|h| self.host_ids[h.index]);
         ids.filter_map(|id| self.fleet.host_position(id)).collect()
     }
 
     fn address(&self, index: usize) -> Option<IpNet> {
-        address_of(&self.score.scenario, index)
+        address_of(&self.config.scenario, index)
     }
 
     fn profile(&self, index: usize) -> Option<Arc<HardwareProfile>> {
-        declared_hardware(&self.score.profiles, &self.score.scenario.hosts[index])
+        declared_hardware(&self.config.profiles, &self.config.scenario.hosts[index])
     }
 }
 
@@ -762,141 +761,24 @@ struct WhoIsWho<'a> {
 
 impl Lookup for WhoIsWho<'_> {
     fn id(&self, name: &str) -> Option<Uuid> {
-        let host = self.conductor.score.scenario.host(name)?;
+        let host = self.conductor.config.scenario.host(name)?;
         self.conductor.host_ids.get(host.index).copied()
     }
     fn address(&self, name: &str) -> Option<IpAddr> {
-        let host = self.conductor.score.scenario.host(name)?;
+        let host = self.conductor.config.scenario.host(name)?;
         self.conductor.address(host.index).map(|net| net.addr())
     }
     fn cluster(&self) -> Option<&Cluster> {
-        self.conductor.score.scenario.clusters.get(self.cluster?)
+        self.conductor.config.scenario.clusters.get(self.cluster?)
     }
     fn span(&self, span: Span) -> Duration {
-        span.under(self.conductor.score.clock_scale)
+        span.under(self.conductor.config.clock_scale)
     }
-}
-
-/// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
-pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
-    let host = &scenario.hosts[index];
-    if host.address.is_some() {
-        return host.address;
-    }
-    let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
-    nth_address(&network_of(scenario, host.cluster.as_deref())?, position as u128 + 10)
-}
-
-/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
-pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
-    let host = scenario.hosts.iter().find(|host| host.is_machine())?;
-    gateway(&network_of(scenario, host.cluster.as_deref())?)
-}
-
-/// The first network of a cluster, or that of the pool.
-pub fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
-    match cluster.and_then(|name| scenario.cluster(name)) {
-        Some(cluster) => cluster.machine_networks.first().copied(),
-        None => Some(IpNet::from(POOL_NETWORK)),
-    }
-}
-
-/// What the host's hardware profile and what differs from it say together.
-pub fn declared_hardware(
-    profiles: &BTreeMap<String, Arc<HardwareProfile>>,
-    host: &Host,
-) -> Option<Arc<HardwareProfile>> {
-    let profile = profiles.get(&host.profile)?;
-    let overrides = &host.overrides;
-    if *overrides == vlab_scenario::Overrides::default() {
-        return Some(profile.clone());
-    }
-    let mut profile = HardwareProfile::clone(profile);
-    if let Some(cores) = overrides.cpu_cores {
-        profile.cpu.count = cores;
-    }
-    if let Some(mib) = overrides.memory_mib {
-        profile.memory.physical_bytes = mib << 20;
-        profile.memory.usable_bytes = mib << 20;
-    }
-    if let Some(gb) = overrides.disk_gb {
-        for disk in &mut profile.disks {
-            disk.size_bytes = gb * 1_000_000_000;
-        }
-    }
-    Some(Arc::new(profile))
-}
-
-/// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
-/// what they report.
-const POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 16) {
-    Ok(net) => net,
-    Err(_) => panic!("a valid prefix length"),
-};
-
-/// The n-th address of a network, with the network's prefix length.
-fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
-    let address: IpAddr = match net.network() {
-        IpAddr::V4(a) => IpAddr::V4((u32::from(a).checked_add(u32::try_from(n).ok()?)?).into()),
-        IpAddr::V6(a) => IpAddr::V6((u128::from(a).checked_add(n)?).into()),
-    };
-    (net.contains(&address)).then(|| IpNet::new(address, net.prefix_len()).ok()).flatten()
-}
-
-/// The first address of the host's network.
-pub fn gateway(net: &IpNet) -> Option<IpAddr> {
-    nth_address(&net.trunc(), 1).map(|n| n.addr())
-}
-
-/// These addresses on the first NIC, each family with its default gateway.
-fn addresses(all: impl Iterator<Item = IpNet>) -> HostAddresses {
-    all.fold(HostAddresses::default(), |mut own, net| {
-        let one = HostAddresses::single(net, gateway(&net));
-        own.gateway_v4 = own.gateway_v4.or(one.gateway_v4);
-        own.gateway_v6 = own.gateway_v6.or(one.gateway_v6);
-        match (own.nics.first_mut(), one.nics.first()) {
-            (Some(nic), Some(more)) => {
-                nic.ipv4.extend(&more.ipv4);
-                nic.ipv6.extend(&more.ipv6);
-            }
-            (None, _) => own.nics = one.nics,
-            (Some(_), None) => {}
-        }
-        own
-    })
-}
-
-/// Id of a host: the same for the same seed.
-pub fn host_id(seed: u64, index: u64) -> Uuid {
-    // Streams of the hosts' own dice use the same seed with smaller stream numbers; this one is far above them.
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(1 << 62 | index);
-    let mut bytes = [0; 16];
-    rng.fill_bytes(&mut bytes);
-    uuid::Builder::from_random_bytes(bytes).into_uuid()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_stay_inside_their_network() {
-        let net: IpNet = "192.168.126.0/24".parse().unwrap();
-        assert_eq!(nth_address(&net, 10).unwrap().to_string(), "192.168.126.10/24");
-        assert_eq!(nth_address(&net, 300), None);
-        assert_eq!(gateway(&"192.168.126.77/24".parse().unwrap()).unwrap().to_string(), "192.168.126.1");
-        let six: IpNet = "fd00:1::/64".parse().unwrap();
-        assert_eq!(nth_address(&six, 10).unwrap().to_string(), "fd00:1::a/64");
-    }
-
-    #[test]
-    fn host_ids_repeat_with_the_seed_and_differ_between_hosts() {
-        assert_eq!(host_id(1, 0), host_id(1, 0));
-        assert_ne!(host_id(1, 0), host_id(1, 1));
-        assert_ne!(host_id(1, 0), host_id(2, 0));
-        assert_eq!(host_id(1, 0).get_version_num(), 4);
-    }
 
     fn conductor(text: &str) -> Conductor {
         let catalogue = vlab_scenario::Catalogue::embedded();
@@ -941,7 +823,7 @@ mod tests {
         let now = Timestamp::from_secs(100);
         conductor.start(now);
         let host = conductor.host_ids[0];
-        let fault = conductor.score.scenario.faults[0].clone();
+        let fault = conductor.config.scenario.faults[0].clone();
         let hit = || ResolvedTarget::Hosts(vec!["n-0".to_owned()]);
         let writes = |conductor: &mut Conductor, info: &str| {
             let what = What::HostStage {

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vlab_api::types::{ClusterValidationId, FinalizingStage, HostStage, HostValidationId, StepType};
 use vlab_history::rules::{Machine, RuleId, shown};
+use vlab_judge::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
 use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::settings::Settings;
 use vlab_model::validation::ValidationStatus;
-use vlab_reports::coverage::{COVERAGE_VERSION, Coverage, Item, Reached, Section};
 use vlab_scenario::{Catalogue, EVENT_NAMES, HostKind, Need};
 
 use crate::prepare::{Choices, Nowhere, Prepared, prepare};

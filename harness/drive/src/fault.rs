@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vlab_api::Timestamp;
-use vlab_judge::moment::{Cast, Tracker};
+use vlab_judge::moment::{Directory, Tracker};
 use vlab_model::history::{Observation, What};
 use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Subject};
 
@@ -115,12 +115,12 @@ impl Engine {
         }
     }
 
-    /// Something was seen. The cast must have taken it in.
-    pub fn observe(&mut self, cast: &Cast, observation: &Observation) {
+    /// Something was seen. The directory must have taken it in.
+    pub fn observe(&mut self, directory: &Directory, observation: &Observation) {
         for live in &mut self.faults {
             match &mut live.state {
                 State::Waiting { tracker: Some(tracker), .. } | State::On { until: Some(tracker), .. } => {
-                    tracker.observe(cast, observation);
+                    tracker.observe(directory, observation);
                 }
                 _ => {}
             }
@@ -128,29 +128,31 @@ impl Engine {
     }
 
     /// Time has come to `now`, and all that was seen until then was told: begins and ends what is due.
-    pub fn wake(&mut self, now: Timestamp, cast: &Cast, present: &Present) {
+    pub fn wake(&mut self, now: Timestamp, directory: &Directory, present: &Present) {
         for i in 0..self.faults.len() {
             let live = &mut self.faults[i];
             match &mut live.state {
                 State::Waiting { tracker, due } => {
                     if let (None, Some(tracker), ActionTime::After { then, .. }) = (&due, &tracker, &live.fault.when) {
                         // From when it was noticed: what a database tells comes a little later than it happened.
-                        *due = tracker.complete(cast).map(|_| now + then.under(self.clock_scale));
+                        *due = tracker.complete(directory).map(|_| now + then.under(self.clock_scale));
                     }
                     if due.is_some_and(|due| due <= now)
-                        && let Some(hit) = resolve(&live.fault, cast, present, self.seed, live.stream)
+                        && let Some(hit) = resolve(&live.fault, directory, present, self.seed, live.stream)
                     {
-                        self.begin(i, now, cast, hit);
+                        self.begin(i, now, directory, hit);
                     }
                 }
                 State::On { ends, until, .. } => {
                     let over = match (ends, until) {
                         (Some(at), _) if *at <= now => Some("its time is over"),
-                        (_, Some(tracker)) if tracker.complete(cast).is_some() => Some("what it lasts until was seen"),
+                        (_, Some(tracker)) if tracker.complete(directory).is_some() => {
+                            Some("what it lasts until was seen")
+                        }
                         _ => None,
                     };
                     if let Some(why) = over {
-                        self.end(i, cast, why);
+                        self.end(i, directory, why);
                     }
                 }
                 State::Over => {}
@@ -158,10 +160,10 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, i: usize, now: Timestamp, cast: &Cast, hit: ResolvedTarget) {
+    fn begin(&mut self, i: usize, now: Timestamp, directory: &Directory, hit: ResolvedTarget) {
         let live = &mut self.faults[i];
         let fault = live.fault.clone();
-        self.notes.extend(began(&fault, cast, &hit));
+        self.notes.extend(began(&fault, directory, &hit));
         self.orders.push(Order::Inject(fault.clone(), hit.clone()));
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
         live.state = State::On { hit, ends, until: fault.until.clone().map(Tracker::new) };
@@ -171,20 +173,20 @@ impl Engine {
             State::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
         );
         if fault.is_momentary() && !elsewhere {
-            self.end(i, cast, "it happens in a moment");
+            self.end(i, directory, "it happens in a moment");
         }
     }
 
     /// What that fault does in a moment, and that takes its time, is done.
-    pub fn done(&mut self, name: &str, cast: &Cast, how: &str) {
+    pub fn done(&mut self, name: &str, directory: &Directory, how: &str) {
         if let Some(i) = self.faults.iter().position(|live| live.fault.name == name)
             && self.faults[i].fault.is_momentary()
         {
-            self.end(i, cast, how);
+            self.end(i, directory, how);
         }
     }
 
-    fn end(&mut self, i: usize, _: &Cast, why: &str) {
+    fn end(&mut self, i: usize, _: &Directory, why: &str) {
         let live = &mut self.faults[i];
         if let State::On { hit, .. } = std::mem::replace(&mut live.state, State::Over) {
             self.notes.push(note(&live.fault.name, FaultPhase::End, why));
@@ -196,9 +198,9 @@ impl Engine {
     }
 
     /// The run ends: everything is taken off, and nothing begins any more.
-    pub fn finish(&mut self, cast: &Cast) {
+    pub fn finish(&mut self, directory: &Directory) {
         for i in 0..self.faults.len() {
-            self.end(i, cast, "the run ended");
+            self.end(i, directory, "the run ended");
             self.faults[i].state = State::Over;
         }
     }
@@ -221,14 +223,15 @@ impl Engine {
 }
 
 /// What the fault hits; `None` while that is not there.
-fn resolve(fault: &Fault, cast: &Cast, present: &Present, seed: u64, stream: u64) -> Option<ResolvedTarget> {
+fn resolve(fault: &Fault, directory: &Directory, present: &Present, seed: u64, stream: u64) -> Option<ResolvedTarget> {
     let there = |names: &[String]| names.iter().all(|n| present.hosts.contains(n));
     match &fault.target {
         FaultTarget::Hosts { of, choose } => {
             let mut names: Vec<String> = match of {
                 Subject::Hosts(names) => names.clone(),
                 subject => {
-                    let mut names: Vec<String> = cast.hosts_of(subject).into_iter().map(|id| cast.name(id)).collect();
+                    let mut names: Vec<String> =
+                        directory.hosts_of(subject).into_iter().map(|id| directory.name(id)).collect();
                     names.sort();
                     names
                 }
@@ -271,13 +274,13 @@ fn note(name: &str, phase: FaultPhase, detail: impl Into<String>) -> What {
 }
 
 /// One line for each host that is hit, else one.
-fn began(fault: &Fault, cast: &Cast, hit: &ResolvedTarget) -> Vec<What> {
+fn began(fault: &Fault, directory: &Directory, hit: &ResolvedTarget) -> Vec<What> {
     let line = |on: Option<&String>, in_cluster: Option<&String>, text: String| What::Fault {
         name: fault.name.clone(),
         phase: FaultPhase::Begin,
         inject: fault.word().to_owned(),
-        host: on.and_then(|n| cast.hosts.get(n)).copied(),
-        cluster: in_cluster.and_then(|n| cast.clusters.get(n)).copied(),
+        host: on.and_then(|n| directory.hosts.get(n)).copied(),
+        cluster: in_cluster.and_then(|n| directory.clusters.get(n)).copied(),
         detail: text,
     };
     match hit {

@@ -3,10 +3,12 @@
 //! * [`target`] is which service is tested; [`prepare`] brings together what a run needs to know.
 //! * [`user`] plays the user's part through the API; [`fault`] knows when something goes wrong on purpose, and what that does
 //!   to whom; [`requests`] which requests to the service go wrong.
+//! * [`addresses`] are those that a scenario's hosts have.
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
 
+pub mod addresses;
 pub mod conductor;
 pub mod coverage;
 pub mod fault;

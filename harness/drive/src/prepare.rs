@@ -12,11 +12,12 @@ use vlab_agents::HardwareProfile;
 use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
-use vlab_model::settings::{HostTiming, SettingError, Settings};
+use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
 use vlab_scenario::{Catalogue, Fault, FaultTarget, Host, HostKind, LoadError, Scenario};
 use vlab_service::CoreConfig;
 
-use crate::conductor::{ConductorConfig, gateway_of};
+use crate::addresses::gateway_of;
+use crate::conductor::ConductorConfig;
 use crate::target::{OWNED, Target, TargetError};
 
 /// Version of the harness.
@@ -367,8 +368,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
     match target {
         Target::Simulated => Ok(()),
         Target::Process { .. } | Target::Container { .. } => {
-            let plain = |n: &String| n.strip_prefix("MYAPP_").unwrap_or(n).to_owned();
-            match scenario.service.settings.keys().map(plain).find(|n| OWNED.contains(&n.as_str())) {
+            match scenario.service.settings.keys().map(|name| plain_name(name)).find(|name| OWNED.contains(name)) {
                 Some(name) => unfit(format!("it sets {name}, which the run must choose itself")),
                 None => Ok(()),
             }

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 
 use vlab_drive::coverage::{Gatherer, RULES, Run, UNREACHABLE, rehearse_catalogue};
 use vlab_history::rules::{RuleId, shown};
-use vlab_reports::coverage::{Coverage, Reached};
+use vlab_judge::coverage::{Coverage, Reached};
+use vlab_reports::coverage::{markdown, text};
 use vlab_scenario::Catalogue;
 
 /// So many per cent of the rules that can be reached the catalogue reaches at least. Raise it when it reaches more.
@@ -69,7 +70,7 @@ fn the_catalogue_exercises_the_machines_and_claims_nothing_else() {
     let about = |id: &RuleId| format!("{id} {}", id.describe().3);
     let unseen: Vec<String> = all.fired.difference(&all.claimed).map(about).collect();
     println!("fired, and no history shows it: {unseen:#?}");
-    println!("{}", coverage.text(false));
+    println!("{}", text(&coverage, false));
 
     for unreachable in UNREACHABLE {
         for item in &coverage.section(unreachable.section).unwrap().items {
@@ -93,7 +94,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/coverage.md"
 const BEGIN: &str = "<!-- tables -->\n";
 const END: &str = "<!-- end of the tables -->";
 const RENEW: &str =
-    "renew it: VLAB_UPDATE_DOCS=1 cargo nextest run --workspace -E 'package(vlab-run) & binary(coverage)'";
+    "renew it: VLAB_UPDATE_DOCS=1 cargo nextest run --workspace -E 'package(vlab-drive) & binary(coverage)'";
 
 /// The page: what stands before its tables, the tables, and what stands after them.
 fn page() -> (String, String, String) {
@@ -111,7 +112,7 @@ fn the_page_is_whole() {
     let empty = Gatherer::new().finish();
     let (built_in, another) = examples(&tables, &empty);
     let shown = with_examples(&built_in, &another);
-    assert!(tables.trim() == shown.markdown().trim(), "docs/coverage.md: {RENEW}");
+    assert!(tables.trim() == markdown(&shown).trim(), "docs/coverage.md: {RENEW}");
     let catalogue = Catalogue::discover().unwrap();
     let known: BTreeSet<String> = catalogue.list().into_iter().map(|entry| entry.name).collect();
     let gone: BTreeSet<&String> =
@@ -143,7 +144,7 @@ fn the_page_is_true(all: &Rehearsed, coverage: &Coverage) {
             }
             None => another,
         };
-        let tables = with_examples(&now, &another).markdown();
+        let tables = markdown(&with_examples(&now, &another));
         std::fs::write(PAGE, format!("{head}{BEGIN}\n{tables}\n{END}{tail}")).unwrap();
         return;
     }

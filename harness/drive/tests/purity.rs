@@ -99,7 +99,8 @@ fn pure_crates_are_built_without_what_does_io() {
 /// The code of these crates itself: clippy takes the file in a crate's folder before the one of the workspace.
 #[test]
 fn pure_crates_may_not_call_what_does_io() {
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let read =
+        |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let shared = read(&workspace().join("harness/pure-clippy.toml"));
     let (_, methods) = shared.split_once("disallowed-methods").expect("the list of methods");
     let metadata = metadata();

@@ -4,8 +4,10 @@
 //! * [`verdict`] judges a history, [`pivot`] measures and judges the bootstrap's pivot in it; [`invariants`] is what must hold
 //!   in every history.
 //! * [`lives`] is what a history says about the faults of its run.
+//! * [`coverage`] is what of a list of things runs have reached.
 //! * [`result`] is the verdict of a run in full; it is `result.json`.
 
+pub mod coverage;
 pub mod invariants;
 pub mod lives;
 pub mod moment;

@@ -12,7 +12,7 @@ use vlab_scenario::{Moment, Quantity, RoleName, Seen, Subject};
 
 /// Who is who: ids of the scenario's hosts and clusters, and the roles that hosts have.
 #[derive(Clone, Debug, Default)]
-pub struct Cast {
+pub struct Directory {
     /// Where states are taken from.
     pub state_source: Option<Source>,
     /// Host ids by name.
@@ -23,14 +23,14 @@ pub struct Cast {
     pub clusters: BTreeMap<String, Uuid>,
     /// Names by cluster id.
     pub cluster_names: BTreeMap<Uuid, String>,
-    /// Role, "is the bootstrap" and cluster of each host, as last seen.
+    /// Role of each host, and whether it is the bootstrap, as last seen.
     pub roles: BTreeMap<Uuid, (HostRole, bool)>,
     /// Cluster of each host, as last seen.
     pub cluster_of: BTreeMap<Uuid, Uuid>,
 }
 
-impl Cast {
-    /// A cast that takes states from that source.
+impl Directory {
+    /// Knows nobody yet; takes states from that source.
     pub fn new(state_source: Source) -> Self {
         Self { state_source: Some(state_source), ..Self::default() }
     }
@@ -119,22 +119,22 @@ impl Tracker {
         Self { moment, first_hits: BTreeMap::new() }
     }
 
-    /// Takes in an observation. The cast must have taken it in first. Tells whether it showed something new.
-    pub fn observe(&mut self, cast: &Cast, observation: &Observation) -> bool {
-        let Some(who) = hit(&self.moment.seen, cast, observation) else { return false };
+    /// Takes in an observation. The directory must have taken it in first. Tells whether it showed something new.
+    pub fn observe(&mut self, directory: &Directory, observation: &Observation) -> bool {
+        let Some(who) = hit(&self.moment.seen, directory, observation) else { return false };
         let new = !self.first_hits.contains_key(&who);
         self.first_hits.entry(who).or_insert(At { time: observation.at(), seq: observation.seq });
         new
     }
 
     /// First time that it was seen for each of the subject's hosts (or the cluster, or the run).
-    pub fn hits(&self, cast: &Cast) -> Vec<(Who, At)> {
+    pub fn hits(&self, directory: &Directory) -> Vec<(Who, At)> {
         let relevant = |who: &Who| match (&self.moment.subject, who) {
             (Subject::Run, _) => true,
             (Subject::Cluster(name), Some(id)) => {
-                cast.clusters.get(name) == Some(id) || self.host_counts_for_cluster(cast, name, *id)
+                directory.clusters.get(name) == Some(id) || self.host_counts_for_cluster(directory, name, *id)
             }
-            (subject, Some(id)) => cast.hosts_of(subject).contains(id),
+            (subject, Some(id)) => directory.hosts_of(subject).contains(id),
             (_, None) => false,
         };
         let mut hits: Vec<_> = self.first_hits.iter().filter(|(who, _)| relevant(who)).map(|(w, a)| (*w, *a)).collect();
@@ -143,7 +143,7 @@ impl Tracker {
     }
 
     /// "A host status of a cluster" means any of its hosts; so does an event that speaks of one of them.
-    fn host_counts_for_cluster(&self, cast: &Cast, cluster: &str, host: Uuid) -> bool {
+    fn host_counts_for_cluster(&self, directory: &Directory, cluster: &str, host: Uuid) -> bool {
         matches!(
             self.moment.seen,
             Seen::HostStatus(_)
@@ -153,55 +153,55 @@ impl Tracker {
                 | Seen::Did(_)
                 | Seen::Event { .. }
                 | Seen::Fault { .. }
-        ) && cast.clusters.get(cluster).is_some_and(|c| cast.cluster_of.get(&host) == Some(c))
+        ) && directory.clusters.get(cluster).is_some_and(|c| directory.cluster_of.get(&host) == Some(c))
     }
 
     /// When it was first seen for any of the subject.
-    pub fn first(&self, cast: &Cast) -> Option<(Who, At)> {
-        self.hits(cast).first().copied()
+    pub fn first(&self, directory: &Directory) -> Option<(Who, At)> {
+        self.hits(directory).first().copied()
     }
 
     /// When it had been seen for as many as the moment asks.
-    pub fn complete(&self, cast: &Cast) -> Option<At> {
+    pub fn complete(&self, directory: &Directory) -> Option<At> {
         if let (Subject::Hosts(names), Quantity::All) = (&self.moment.subject, self.moment.of)
             && self.first_hits.len() < names.len()
         {
             return None;
         }
-        let hits = self.hits(cast);
+        let hits = self.hits(directory);
         let needed = match (&self.moment.subject, self.moment.of) {
             (Subject::Run | Subject::Cluster(_), Quantity::All) => 1,
             // A host that is named in the scenario and that nobody has seen yet is missing, too.
             (Subject::Hosts(names), Quantity::All) => names.len(),
-            (subject, Quantity::All) => cast.hosts_of(subject).len().max(1),
+            (subject, Quantity::All) => directory.hosts_of(subject).len().max(1),
             (_, Quantity::AtLeast(n)) => n as usize,
         };
         hits.get(needed.max(1) - 1).map(|(_, at)| *at)
     }
 
     /// Names of the subject's hosts for which it was not seen.
-    pub fn missing(&self, cast: &Cast) -> Vec<String> {
+    pub fn missing(&self, directory: &Directory) -> Vec<String> {
         let seen: BTreeSet<Uuid> = self.first_hits.keys().flatten().copied().collect();
         match &self.moment.subject {
             Subject::Hosts(names) => {
-                names.iter().filter(|n| cast.hosts.get(*n).is_none_or(|id| !seen.contains(id))).cloned().collect()
+                names.iter().filter(|n| directory.hosts.get(*n).is_none_or(|id| !seen.contains(id))).cloned().collect()
             }
             Subject::Cluster(name) => vec![name.clone()],
             Subject::Run => vec!["the run".to_owned()],
             subject @ Subject::Role { role, cluster } => {
-                let hosts = cast.hosts_of(subject);
+                let hosts = directory.hosts_of(subject);
                 if hosts.is_empty() {
                     return vec![format!("no host of {cluster} has the role {role}")];
                 }
-                hosts.difference(&seen).map(|id| cast.name(*id)).collect()
+                hosts.difference(&seen).map(|id| directory.name(*id)).collect()
             }
         }
     }
 }
 
 /// Does the observation show what is waited for, and of whom?
-fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
-    let state = cast.counts(observation.source);
+fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<Who> {
+    let state = directory.counts(observation.source);
     match (seen, &observation.what) {
         (Seen::HostStatus(wanted), What::HostStatus { host, to, .. }) if state && to == wanted => Some(Some(*host)),
         (Seen::ClusterStatus(wanted), What::ClusterStatus { cluster, to, .. }) if state && to == wanted => {
@@ -219,7 +219,7 @@ fn hit(seen: &Seen, cast: &Cast, observation: &Observation) -> Option<Who> {
         }
         // Machines are named; who they are is known from the first lines of the history on.
         (Seen::Console(text), What::Console { machine, line, .. }) if line.contains(text.as_str()) => {
-            Some(cast.hosts.get(machine).copied())
+            Some(directory.hosts.get(machine).copied())
         }
         (Seen::Stage(wanted), What::HostStage { host, to: Some(to), .. }) if state && to == wanted => Some(Some(*host)),
         (Seen::FinalizingStage(wanted), What::ClusterFinalizingStage { cluster, stage })
@@ -282,14 +282,14 @@ mod tests {
         Timestamp::from_secs(n)
     }
 
-    fn follow(moment: Moment, history: &[Observation]) -> (Cast, Tracker) {
-        let mut cast = Cast::new(Source::Database);
+    fn follow(moment: Moment, history: &[Observation]) -> (Directory, Tracker) {
+        let mut directory = Directory::new(Source::Database);
         let mut tracker = Tracker::new(moment);
         for o in history {
-            cast.observe(o);
-            tracker.observe(&cast, o);
+            directory.observe(o);
+            tracker.observe(&directory, o);
         }
-        (cast, tracker)
+        (directory, tracker)
     }
 
     fn two_hosts() -> (Recorder, Uuid, Uuid, Uuid) {
@@ -322,17 +322,17 @@ mod tests {
         };
         status(&mut r, Source::Database, 5, a, c, HostStatus::Known);
         status(&mut r, Source::Poll, 6, b, c, HostStatus::Known);
-        let (cast, tracker) = follow(moment.clone(), r.observations());
-        assert_eq!(tracker.complete(&cast), None, "a poll does not count where the database is watched");
-        assert_eq!(tracker.missing(&cast), ["b"]);
-        assert_eq!(tracker.first(&cast).unwrap().1.time, at(5));
+        let (directory, tracker) = follow(moment.clone(), r.observations());
+        assert_eq!(tracker.complete(&directory), None, "a poll does not count where the database is watched");
+        assert_eq!(tracker.missing(&directory), ["b"]);
+        assert_eq!(tracker.first(&directory).unwrap().1.time, at(5));
         status(&mut r, Source::Database, 7, b, c, HostStatus::Known);
         status(&mut r, Source::Database, 8, a, c, HostStatus::Known);
-        let (cast, tracker) = follow(moment.clone(), r.observations());
-        assert_eq!(tracker.complete(&cast).unwrap().time, at(7));
+        let (directory, tracker) = follow(moment.clone(), r.observations());
+        assert_eq!(tracker.complete(&directory).unwrap().time, at(7));
         let one = Moment { of: Quantity::AtLeast(1), ..moment };
-        let (cast, tracker) = follow(one, r.observations());
-        assert_eq!(tracker.complete(&cast).unwrap().time, at(5));
+        let (directory, tracker) = follow(one, r.observations());
+        assert_eq!(tracker.complete(&directory).unwrap().time, at(5));
     }
 
     #[test]
@@ -347,11 +347,11 @@ mod tests {
             seen: Seen::HostStatus(HostStatus::Installed),
             of: Quantity::All,
         };
-        let (cast, tracker) = follow(moment(RoleName::Bootstrap), r.observations());
-        assert_eq!(tracker.hits(&cast).len(), 1);
-        assert_eq!(tracker.first(&cast).unwrap().0, Some(a));
-        let (cast, tracker) = follow(moment(RoleName::Worker), r.observations());
-        assert_eq!(tracker.complete(&cast), None);
-        assert_eq!(tracker.missing(&cast), ["no host of c has the role worker"]);
+        let (directory, tracker) = follow(moment(RoleName::Bootstrap), r.observations());
+        assert_eq!(tracker.hits(&directory).len(), 1);
+        assert_eq!(tracker.first(&directory).unwrap().0, Some(a));
+        let (directory, tracker) = follow(moment(RoleName::Worker), r.observations());
+        assert_eq!(tracker.complete(&directory), None);
+        assert_eq!(tracker.missing(&directory), ["no host of c has the role worker"]);
     }
 }

@@ -779,8 +779,14 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
         .map(|(_, k)| k)
 }
 
+/// Name of a setting without the prefix that the real service also takes: its library for variables (envconfig) is given the
+/// word `myapp`, and looks for each name with it first.
+pub fn plain_name(name: &str) -> &str {
+    name.strip_prefix("MYAPP_").unwrap_or(name)
+}
+
 impl Settings {
-    /// Defaults with these variables on top. Each name may carry the prefix `MYAPP_`, as in the real service.
+    /// Defaults with these variables on top. Each name may carry the prefix of the real service, see [`plain_name`].
     pub fn from_vars<'a>(vars: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SettingError> {
         let mut settings = Self::default();
         settings.apply_vars(vars)?;
@@ -790,7 +796,7 @@ impl Settings {
     /// Puts these variables on top.
     pub fn apply_vars<'a>(&mut self, vars: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), SettingError> {
         for (full, text) in vars {
-            let name = full.strip_prefix("MYAPP_").unwrap_or(full);
+            let name = plain_name(full);
             match self.set(name, text) {
                 Some(done) => done?,
                 None if NOT_SIMULATED.contains(&name) => {
@@ -810,7 +816,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::apply_vars`]; a scale that is no number above zero counts as 1.
     pub fn apply_in_profile(&mut self, name: &str, text: &str, clock_scale: f64) -> Result<(), SettingError> {
-        let plain = name.strip_prefix("MYAPP_").unwrap_or(name);
+        let plain = plain_name(name);
         if !Self::is_time(plain) {
             return self.apply_vars([(name, text)]);
         }
@@ -1546,7 +1552,7 @@ mod tests {
     ) {
         let mut settings = Settings::default().scaled(scale);
         let done = settings.apply_in_profile(name, text, scale);
-        let plain = name.strip_prefix("MYAPP_").unwrap_or(name);
+        let plain = plain_name(name);
         match expected {
             Ok(value) => {
                 assert_eq!(done, Ok(()));

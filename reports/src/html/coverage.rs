@@ -3,40 +3,40 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::finished;
-use crate::coverage::{Coverage, Item, Reached, Section};
+use vlab_judge::coverage::{Coverage, Item, Reached, Section};
 
-impl Coverage {
-    /// A page that needs nothing else.
-    pub fn html(&self) -> String {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    title { "Coverage" }
-                    style { (PreEscaped(include_str!("coverage.css"))) }
-                }
-                body {
-                    h1 { "Coverage" }
-                    p { (self.read()) }
-                    table {
-                        tr { th {} th { "built-in service" } th { "another service" } th { "cannot be reached" } }
-                        @for section in &self.sections {
-                            tr {
-                                th { a href={ "#" (section.id) } { (section.title) } }
-                                td { (section.count(false).cell()) }
-                                td { (section.count(true).cell()) }
-                                td { (section.count(false).unreachable) }
-                            }
+use crate::coverage::{cell, read};
+
+/// A page that needs nothing else.
+pub fn page(coverage: &Coverage) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "Coverage" }
+                style { (PreEscaped(include_str!("coverage.css"))) }
+            }
+            body {
+                h1 { "Coverage" }
+                p { (read(coverage)) }
+                table {
+                    tr { th {} th { "built-in service" } th { "another service" } th { "cannot be reached" } }
+                    @for section in &coverage.sections {
+                        tr {
+                            th { a href={ "#" (section.id) } { (section.title) } }
+                            td { (cell(section.count(false))) }
+                            td { (cell(section.count(true))) }
+                            td { (section.count(false).unreachable) }
                         }
                     }
-                    @for section in &self.sections { (details(section)) }
                 }
+                @for section in &coverage.sections { (details(section)) }
             }
-            "\n"
-        };
-        finished(page)
-    }
+        }
+        "\n"
+    };
+    finished(page)
 }
 
 fn details(section: &Section) -> Markup {

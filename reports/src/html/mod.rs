@@ -6,7 +6,7 @@
 
 mod checks;
 mod colours;
-mod coverage;
+pub mod coverage;
 mod drawing;
 mod fleet;
 mod header;

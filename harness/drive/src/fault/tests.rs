@@ -36,7 +36,7 @@ fn fault(injection: HostInjection, when: ActionTime, of: Subject, choose: Option
 
 struct Bench {
     recorder: Recorder,
-    cast: Cast,
+    directory: Directory,
     engine: Engine,
     present: Present,
 }
@@ -45,7 +45,7 @@ impl Bench {
     fn new(fault: Fault, seed: u64) -> Self {
         let mut bench = Self {
             recorder: Recorder::new(None),
-            cast: Cast::new(Source::Database),
+            directory: Directory::new(Source::Database),
             engine: Engine::new(&[fault], seed, 10.0),
             present: Present::default(),
         };
@@ -61,8 +61,8 @@ impl Bench {
 
     fn see(&mut self, when: i64, what: What) {
         let observation = self.recorder.record(Source::Database, None, at(when), what);
-        self.cast.observe(observation);
-        self.engine.observe(&self.cast, observation);
+        self.directory.observe(observation);
+        self.engine.observe(&self.directory, observation);
     }
 
     fn status(&mut self, when: i64, host: u128, to: HostStatus) {
@@ -72,7 +72,7 @@ impl Bench {
 
     /// Words for what the engine orders at that time.
     fn orders(&mut self, when: i64) -> Vec<String> {
-        self.engine.wake(at(when), &self.cast, &self.present);
+        self.engine.wake(at(when), &self.directory, &self.present);
         let hit = |hit: ResolvedTarget| {
             if let ResolvedTarget::Hosts(names) = hit { names.join(" ") } else { format!("{hit:?}") }
         };
@@ -112,11 +112,11 @@ fn what_is_on_at_the_end_is_taken_off_and_nothing_begins_any_more() {
     let it = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
     let mut bench = Bench::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
-    bench.engine.finish(&bench.cast);
+    bench.engine.finish(&bench.directory);
     assert_eq!(bench.orders(1), ["- h-0"]);
     let late = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
     let mut bench = Bench::new(late, 1);
-    bench.engine.finish(&bench.cast);
+    bench.engine.finish(&bench.directory);
     assert_eq!(bench.orders(1), [""; 0]);
 }
 
@@ -126,7 +126,7 @@ fn a_moment_has_nothing_to_be_taken_off() {
     let mut bench = Bench::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
     assert!(lives(bench.recorder.observations())["it"].ended.is_some());
-    bench.engine.finish(&bench.cast);
+    bench.engine.finish(&bench.directory);
     assert_eq!(bench.orders(1), [""; 0]);
 }
 

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use vlab_drive::conductor::gateway_of;
+use vlab_drive::addresses::gateway_of;
 use vlab_drive::prepare::Prepared;
 use vlab_drive::target::Target;
 use vlab_judge::result::RunResult;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_drive::conductor::{address_of, declared_hardware, gateway, gateway_of, host_id, network_of};
+use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, network_of};
 use vlab_drive::prepare::Prepared;
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
 use vlab_lab::network::{NetworkHost, NetworkSpec, config};

@@ -22,17 +22,26 @@ use vlab_api::types::{
 };
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Change, Merged, Told, told};
-use vlab_judge::moment::{Cast, Tracker};
+use vlab_judge::moment::{Directory, Tracker};
 use vlab_model::history::{HostMoment, Observation, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
+
+mod looks;
+mod requests;
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;
 /// Connection on which the user looks.
 const LOOK: Connection = 1;
 
-/// Place for the infra-env of the hosts that belong to no cluster.
-const POOL: usize = usize::MAX;
+/// Whose infra-env.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// That of the hosts that belong to no cluster.
+    Pool,
+    /// That of a cluster, by its position in the scenario.
+    Cluster(usize),
+}
 
 /// Shortest time between two looks, whatever the number of clusters.
 const LOOK_AT_LEAST: Duration = Duration::from_millis(20);
@@ -83,8 +92,8 @@ pub struct Ready {
 #[derive(Clone, Debug, PartialEq)]
 enum UserTask {
     CreateCluster(usize),
-    CreateInfraEnv(usize),
-    FetchImage(usize),
+    CreateInfraEnv(Whose),
+    FetchImage(Whose),
     SetRole { host: usize },
     Install(usize),
     Action(usize, Option<usize>),
@@ -93,7 +102,7 @@ enum UserTask {
 #[derive(Clone, Debug, PartialEq)]
 enum Look {
     Cluster(usize),
-    Events(usize),
+    Events(Whose),
 }
 
 #[derive(Debug, Default)]
@@ -187,10 +196,10 @@ impl User {
         let mut todo = VecDeque::new();
         for index in 0..scenario.clusters.len() {
             todo.push_back(UserTask::CreateCluster(index));
-            todo.push_back(UserTask::CreateInfraEnv(index));
+            todo.push_back(UserTask::CreateInfraEnv(Whose::Cluster(index)));
         }
         if scenario.hosts.iter().any(|h| h.cluster.is_none()) {
-            todo.push_back(UserTask::CreateInfraEnv(POOL));
+            todo.push_back(UserTask::CreateInfraEnv(Whose::Pool));
         }
         let hosts: Vec<HostState> = host_ids.iter().map(|id| HostState { id: *id, ..HostState::default() }).collect();
         let actions = scenario
@@ -267,8 +276,8 @@ impl User {
         self.final_look && self.looking.is_none() && self.look_queue.is_empty()
     }
 
-    /// Takes in what was observed by anybody. The cast must have taken it in first.
-    pub fn observe(&mut self, now: Timestamp, cast: &Cast, observation: &Observation) {
+    /// Takes in what was observed by anybody. The directory must have taken it in first.
+    pub fn observe(&mut self, now: Timestamp, directory: &Directory, observation: &Observation) {
         match &observation.what {
             What::HostDid { host, what: HostMoment::Registered } => {
                 if let Some(&index) = self.host_index.get(host) {
@@ -301,8 +310,8 @@ impl User {
         }
         for pending in &mut self.actions {
             if let (Some(trigger), None) = (&mut pending.trigger, pending.due) {
-                trigger.observe(cast, observation);
-                if let Some(at) = trigger.complete(cast) {
+                trigger.observe(directory, observation);
+                if let Some(at) = trigger.complete(directory) {
                     let ActionTime::After { then, .. } = &self.scenario.actions[pending.index].when else { continue };
                     pending.due = Some((at.time + then.under(self.config.clock_scale)).max(now));
                 }
@@ -401,19 +410,19 @@ impl User {
         for (index, cluster) in self.clusters.iter().enumerate() {
             if cluster.id.is_some() {
                 self.look_queue.push_back(Look::Cluster(index));
-                self.look_queue.push_back(Look::Events(index));
+                self.look_queue.push_back(Look::Events(Whose::Cluster(index)));
             }
         }
         if self.pool.infra_env.is_some() {
-            self.look_queue.push_back(Look::Events(POOL));
+            self.look_queue.push_back(Look::Events(Whose::Pool));
         }
     }
 
     fn look(&mut self, look: Look) {
         let request = match &look {
             Look::Cluster(index) => self.clusters[*index].id.map(|id| ops::get_cluster(id).request),
-            Look::Events(index) => {
-                let state = if *index == POOL { &self.pool } else { &self.clusters[*index] };
+            Look::Events(whose) => {
+                let state = self.state(*whose);
                 let query = EventsQuery {
                     cluster: state.id,
                     infra_env: if state.id.is_some() { None } else { state.infra_env },
@@ -444,8 +453,8 @@ impl User {
         }
         let request = match &task {
             UserTask::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
-            UserTask::CreateInfraEnv(index) => Some(ops::create_infra_env(&self.infra_env_params(*index)).request),
-            UserTask::FetchImage(index) => self.infra_env(*index).map(|id| match scenario.infra_env.image_type {
+            UserTask::CreateInfraEnv(whose) => Some(ops::create_infra_env(&self.infra_env_params(*whose)).request),
+            UserTask::FetchImage(whose) => self.state(*whose).infra_env.map(|id| match scenario.infra_env.image_type {
                 ImageType::FullIso => ops::download_infra_env_file(id, "discovery.ign").request,
                 _ => ops::download_minimal_initrd(id).request,
             }),
@@ -480,183 +489,14 @@ impl User {
         }
     }
 
-    fn action_request(&self, index: usize, host: Option<usize>) -> Option<vlab_api::http::Request> {
-        let action = &self.scenario.actions[index];
-        let cluster = action
-            .cluster
-            .as_deref()
-            .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
-            .and_then(|c| self.clusters[c].id);
-        let host = host.and_then(|h| self.host_address(h));
-        let vips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
-        Some(match action.kind {
-            ActionKind::Install => ops::install_cluster(cluster?).request,
-            ActionKind::Cancel => ops::cancel_installation(cluster?).request,
-            ActionKind::Reset => ops::reset_cluster(cluster?).request,
-            ActionKind::SetVips => {
-                let params = V2ClusterUpdateParams {
-                    api_vips: Some(vips(&action.api_vips).into_iter().map(api_vip).collect()),
-                    ingress_vips: Some(vips(&action.ingress_vips).into_iter().map(ingress_vip).collect()),
-                    ..V2ClusterUpdateParams::default()
-                };
-                ops::update_cluster(cluster?, &params).request
-            }
-            ActionKind::PatchHost => {
-                let (infra_env, id) = host?;
-                let params = HostUpdateParams {
-                    host_role: action.role.map(|r| r.as_str().to_owned()),
-                    host_name: action.hostname.clone(),
-                    ..HostUpdateParams::default()
-                };
-                ops::update_host(infra_env, id, &params).request
-            }
-            ActionKind::DeleteHost => {
-                let (infra_env, id) = host?;
-                ops::delete_host(infra_env, id).request
-            }
-            ActionKind::Bind => {
-                let (infra_env, id) = host?;
-                ops::bind_host(infra_env, id, &BindHostParams { cluster_id: cluster? }).request
-            }
-            ActionKind::Unbind => {
-                let (infra_env, id) = host?;
-                ops::unbind_host(infra_env, id).request
-            }
-            ActionKind::AllowAddHosts => ops::allow_add_hosts(cluster?).request,
-            ActionKind::InstallHost => {
-                let (infra_env, id) = host?;
-                ops::install_host(infra_env, id).request
-            }
-            ActionKind::BootDiscovery => return None,
-        })
-    }
-
-    /// The infra-env of that cluster, or of the pool.
-    fn infra_env(&self, index: usize) -> Option<Uuid> {
-        if index == POOL { self.pool.infra_env } else { self.clusters[index].infra_env }
-    }
-
-    /// The static networks of that cluster's infra-env, or of the pool's.
-    fn networks(&self, index: usize) -> Vec<HostStaticNetworkConfig> {
-        let name = (index != POOL).then(|| self.scenario.clusters[index].name.as_str());
-        let hosts: Vec<&str> = self.scenario.hosts_of(name).map(|h| h.name.as_str()).collect();
-        let mapping = |(mac, name): &(String, String)| MacInterfaceMapItem {
-            mac_address: mac.clone(),
-            logical_nic_name: Some(name.clone()),
-        };
-        let networks = self.scenario.infra_env.networks_of(&hosts);
-        networks
-            .map(|n| HostStaticNetworkConfig {
-                network_yaml: Some(n.network_yaml.clone()),
-                mac_interface_map: Some(n.mac_interface_map.iter().map(mapping).collect()),
-            })
-            .collect()
-    }
-
-    /// The host's infra-env (the one it booted from) and id.
-    fn host_address(&self, host: usize) -> Option<(Uuid, Uuid)> {
-        let state = match self.scenario.hosts[host].cluster.as_deref() {
-            Some(name) => &self.clusters[self.scenario.clusters.iter().position(|c| c.name == name)?],
-            None => &self.pool,
-        };
-        Some((state.infra_env?, self.hosts[host].id))
-    }
-
-    fn cluster_params(&self, index: usize) -> ClusterCreateParams {
-        let cluster = &self.scenario.clusters[index];
-        let managed = !cluster.user_managed_networking && cluster.control_plane_count > 1;
-        let given = managed && !cluster.vip_dhcp_allocation;
-        ClusterCreateParams {
-            name: cluster.name.clone(),
-            openshift_version: cluster.openshift_version.clone(),
-            pull_secret: self.config.pull_secret.clone(),
-            base_dns_domain: Some(cluster.base_domain.clone()),
-            control_plane_count: Some(i64::from(cluster.control_plane_count)),
-            high_availability_mode: Some(if cluster.control_plane_count == 1 { "None" } else { "Full" }.to_owned()),
-            cluster_networks: Some(
-                cluster
-                    .cluster_networks
-                    .iter()
-                    .map(|n| ClusterNetwork {
-                        cidr: Some(n.cidr.to_string()),
-                        host_prefix: Some(i64::from(n.host_prefix)),
-                        ..ClusterNetwork::default()
-                    })
-                    .collect(),
-            ),
-            service_networks: Some(
-                cluster
-                    .service_networks
-                    .iter()
-                    .map(|n| ServiceNetwork { cidr: Some(n.to_string()), ..ServiceNetwork::default() })
-                    .collect(),
-            ),
-            // The service derives the machine network of a cluster from its VIPs, and refuses to be told both, unless there are
-            // two families. That of a single node it takes from the host.
-            machine_networks: ((!managed && cluster.control_plane_count > 1) || cluster.is_dual_stack()).then(|| {
-                cluster
-                    .machine_networks
-                    .iter()
-                    .map(|n| MachineNetwork { cidr: Some(n.to_string()), ..MachineNetwork::default() })
-                    .collect()
-            }),
-            api_vips: given.then(|| cluster.api_vips.iter().map(|ip| api_vip(ip.to_string())).collect()),
-            ingress_vips: given.then(|| cluster.ingress_vips.iter().map(|ip| ingress_vip(ip.to_string())).collect()),
-            platform: (cluster.control_plane_count > 1)
-                .then(|| Platform { type_: cluster.platform, ..Platform::default() }),
-            user_managed_networking: (cluster.control_plane_count > 1 || cluster.user_managed_networking)
-                .then_some(cluster.user_managed_networking),
-            vip_dhcp_allocation: cluster.vip_dhcp_allocation.then_some(true),
-            // The network that is the default since 4.12 does not go with leased VIPs.
-            network_type: cluster.vip_dhcp_allocation.then(|| "OpenShiftSDN".to_owned()),
-            ssh_public_key: keys([cluster.ssh_public_key.as_deref(), self.config.ssh_key.as_deref()]),
-            additional_ntp_source: cluster.additional_ntp_source.clone(),
-            ..ClusterCreateParams::default()
-        }
-    }
-
-    fn infra_env_params(&self, index: usize) -> InfraEnvCreateParams {
-        let shared = &self.scenario.infra_env;
-        let (name, cluster_id, version) = if index == POOL {
-            ("pool".to_owned(), None, None)
-        } else {
-            let cluster = &self.scenario.clusters[index];
-            (cluster.name.clone(), self.clusters[index].id, Some(cluster.openshift_version.clone()))
-        };
-        InfraEnvCreateParams {
-            name,
-            cluster_id,
-            openshift_version: version,
-            pull_secret: self.config.pull_secret.clone(),
-            cpu_architecture: Some(shared.cpu_architecture.clone()),
-            image_type: Some(shared.image_type),
-            ssh_authorized_key: self.config.ssh_key.clone(),
-            additional_ntp_sources: match shared.additional_ntp_sources.as_slice() {
-                [] => self.config.ntp_source.clone(),
-                named => Some(named.join(",")),
-            },
-            static_network_config: Some(self.networks(index)).filter(|n| !n.is_empty()),
-            kernel_arguments: (!shared.kernel_arguments.is_empty()).then(|| {
-                shared
-                    .kernel_arguments
-                    .iter()
-                    .map(|value| KernelArgument { operation: Some("append".to_owned()), value: Some(value.clone()) })
-                    .collect()
-            }),
-            ..InfraEnvCreateParams::default()
-        }
-    }
-
     /// Name of the task in the history, what it is done to, and the status with which it may be refused.
     fn describe(&self, task: &UserTask) -> (UserVerb, Option<Uuid>, Option<u16>) {
         match task {
             UserTask::CreateCluster(index) => (UserVerb::CreateCluster, self.clusters[*index].id, None),
-            UserTask::CreateInfraEnv(POOL) => (UserVerb::CreateInfraEnv, None, self.scenario.infra_env.refused),
-            UserTask::CreateInfraEnv(index) => {
-                (UserVerb::CreateInfraEnv, self.clusters[*index].id, self.scenario.infra_env.refused)
+            UserTask::CreateInfraEnv(whose) => {
+                (UserVerb::CreateInfraEnv, self.state(*whose).id, self.scenario.infra_env.refused)
             }
-            UserTask::FetchImage(POOL) => (UserVerb::FetchImage, None, None),
-            UserTask::FetchImage(index) => (UserVerb::FetchImage, self.clusters[*index].id, None),
+            UserTask::FetchImage(whose) => (UserVerb::FetchImage, self.state(*whose).id, None),
             UserTask::SetRole { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
             UserTask::Install(index) => (UserVerb::Install, self.clusters[*index].id, None),
             UserTask::Action(index, host) => {
@@ -688,22 +528,22 @@ impl User {
                     self.saw_cluster(*index, &cluster);
                 })
             }
-            UserTask::CreateInfraEnv(index) => {
+            UserTask::CreateInfraEnv(whose) => {
                 read(ops::create_infra_env(&InfraEnvCreateParams::default()), reply).map(|infra_env| {
-                    let state = if *index == POOL { &mut self.pool } else { &mut self.clusters[*index] };
+                    let state = self.state_mut(*whose);
                     state.infra_env = Some(infra_env.id);
                     state.download_url = infra_env.download_url.unwrap_or_default();
                     // Who gives hosts static networks boots them from an image that has these. Without them all images
                     // are alike, and nobody needs to look into one.
-                    if self.networks(*index).is_empty() {
-                        self.bootable(*index, None);
+                    if self.networks(*whose).is_empty() {
+                        self.bootable(*whose, None);
                     } else {
-                        self.todo.push_front(UserTask::FetchImage(*index));
+                        self.todo.push_front(UserTask::FetchImage(*whose));
                     }
                 })
             }
-            UserTask::FetchImage(index) => {
-                self.image_of(reply).map(|image| self.bootable(*index, Some(Arc::new(image))))
+            UserTask::FetchImage(whose) => {
+                self.image_of(reply).map(|image| self.bootable(*whose, Some(Arc::new(image))))
             }
             _ => match reply.result {
                 Ok(response) if response.is_success() => Ok(()),
@@ -767,12 +607,14 @@ impl User {
     }
 
     /// Hosts of that cluster, or of the pool, can boot.
-    fn bootable(&mut self, index: usize, image: Option<Arc<DiscoveryImage>>) {
-        let Some(infra_env_id) = self.infra_env(index) else { return };
-        let cluster = (index != POOL).then_some(index);
-        let cluster_id = cluster.and_then(|c| self.clusters[c].id);
-        let state = if index == POOL { &self.pool } else { &self.clusters[index] };
-        let download_url = state.download_url.clone();
+    fn bootable(&mut self, whose: Whose, image: Option<Arc<DiscoveryImage>>) {
+        let state = self.state(whose);
+        let (cluster_id, download_url) = (state.id, state.download_url.clone());
+        let Some(infra_env_id) = state.infra_env else { return };
+        let cluster = match whose {
+            Whose::Pool => None,
+            Whose::Cluster(index) => Some(index),
+        };
         self.ready.push(Ready { cluster, cluster_id, infra_env_id, download_url, image });
     }
 
@@ -789,199 +631,6 @@ impl User {
             let bytes = read(ops::download_minimal_initrd(id), reply)?;
             DiscoveryImage::from_ram_disk(&bytes).map_err(unreadable("DownloadMinimalInitrd"))
         }
-    }
-
-    fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
-        for host in cluster.hosts.as_deref().unwrap_or_default() {
-            if let Some(&h) = self.host_index.get(&host.id) {
-                let facts = HostFacts::from(host);
-                let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
-                self.hosts[h].facts = Some(facts);
-                for what in changes {
-                    if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
-                        self.seen.push(Seen { source: Source::Poll, service_time: None, what });
-                    }
-                }
-            }
-        }
-        // After its hosts: a cluster follows them, and who reads a look as a sequence must not find one that is installing
-        // before it has a bootstrap.
-        let facts = ClusterFacts::from(cluster);
-        let state = &mut self.clusters[index];
-        for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {
-            if !self.config.events_tell_states || !state.states.take(&what) {
-                self.seen.push(Seen { source: Source::Poll, service_time: None, what });
-            }
-        }
-        state.facts = Some(facts);
-    }
-
-    /// The state that an event tells of, before the event itself.
-    fn states_of_event(&mut self, event: &Event) {
-        let Some(told) = told(event.name.as_deref().unwrap_or_default(), &event.message) else { return };
-        let host = event.host_id.and_then(|id| self.host_index.get(&id).copied());
-        let cluster = event.cluster_id.and_then(|id| self.cluster_index.get(&id).copied());
-        let at = event.event_time;
-        match (told, host, cluster) {
-            (Told::HostStatus(from, to, info), Some(h), _) => {
-                for change in self.hosts[h].states.status.event(Some(from), to) {
-                    let info = if change.to == to { info.clone() } else { String::new() };
-                    self.host_changed(h, Some(at), change, info, event.cluster_id);
-                }
-            }
-            (Told::HostStage(stage, info), Some(h), _) => {
-                for change in self.hosts[h].states.stage.event(None, Some(stage)) {
-                    self.host_stage_changed(h, Some(at), change, info.clone());
-                }
-            }
-            (Told::ClusterStatus(to), None, Some(c)) => {
-                for change in self.clusters[c].states.status.event(None, to) {
-                    self.cluster_changed(c, Some(at), change);
-                }
-            }
-            (Told::Finalizing(stage), None, Some(c)) => {
-                for change in self.clusters[c].states.finalizing.event(None, Some(stage)) {
-                    self.finalizing_changed(c, Some(at), change);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// All events of a cluster were read: what only looks have shown. Hosts before their cluster, as in a look.
-    fn states_of_looks(&mut self, index: usize) {
-        let name = self.scenario.clusters[index].name.clone();
-        let members: Vec<usize> = self.scenario.hosts_of(Some(&name)).map(|h| h.index).collect();
-        for h in members {
-            let facts = self.hosts[h].facts.clone().unwrap_or_default();
-            for change in self.hosts[h].states.status.round(self.final_look) {
-                let info = if change.to == facts.status { facts.status_info.clone() } else { String::new() };
-                self.host_changed(h, None, change, info, facts.cluster_id);
-            }
-            for change in self.hosts[h].states.stage.round(self.final_look) {
-                self.host_stage_changed(h, None, change, facts.progress_progress_info.clone());
-            }
-        }
-        for change in self.clusters[index].states.status.round(self.final_look) {
-            self.cluster_changed(index, None, change);
-        }
-        for change in self.clusters[index].states.finalizing.round(self.final_look) {
-            self.finalizing_changed(index, None, change);
-        }
-    }
-
-    fn changed<S>(&mut self, at: Option<Timestamp>, change: &Change<S>, what: What) {
-        let service_time = at.filter(|_| change.source == Source::Events);
-        self.seen.push(Seen { source: change.source, service_time, what });
-    }
-
-    fn host_changed(
-        &mut self,
-        index: usize,
-        at: Option<Timestamp>,
-        change: Change<HostStatus>,
-        info: String,
-        cluster: Option<Uuid>,
-    ) {
-        let host = self.hosts[index].id;
-        self.changed(at, &change, What::HostStatus { host, cluster, from: change.from, to: change.to, info });
-    }
-
-    fn host_stage_changed(
-        &mut self,
-        index: usize,
-        at: Option<Timestamp>,
-        change: Change<Option<HostStage>>,
-        info: String,
-    ) {
-        // Events do not tell the percentage; the last look's is the best there is.
-        let percentage = self.hosts[index].facts.as_ref().map_or(0, |f| f.progress_installation_percentage);
-        let host = self.hosts[index].id;
-        let from = change.from.flatten();
-        self.changed(at, &change, What::HostStage { host, from, to: change.to, info, percentage });
-    }
-
-    fn cluster_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<ClusterStatus>) {
-        let Some(cluster) = self.clusters[index].id else { return };
-        // Events of clusters tell no words.
-        let facts = self.clusters[index].facts.as_ref();
-        let info = facts.filter(|f| f.status == change.to).map(|f| f.status_info.clone()).unwrap_or_default();
-        self.changed(at, &change, What::ClusterStatus { cluster, from: change.from, to: change.to, info });
-    }
-
-    fn finalizing_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<Option<FinalizingStage>>) {
-        if let (Some(cluster), Some(stage)) = (self.clusters[index].id, change.to) {
-            self.changed(at, &change, What::ClusterFinalizingStage { cluster, stage });
-        }
-    }
-
-    fn looked(&mut self, look: Look, reply: Reply) {
-        match look {
-            Look::Cluster(index) => {
-                if let Ok(cluster) = read(ops::get_cluster(Uuid::nil()), reply) {
-                    self.saw_cluster(index, &cluster);
-                    for operator in cluster.monitored_operators.unwrap_or_default() {
-                        self.saw_operator(cluster.id, operator);
-                    }
-                }
-            }
-            Look::Events(index) => {
-                if let Ok(events) = read(ops::list_events(&EventsQuery::default()), reply) {
-                    let state = if index == POOL { &mut self.pool } else { &mut self.clusters[index] };
-                    state.events_seen += i64::try_from(events.len()).unwrap_or(0);
-                    for event in events {
-                        // A host of the pool that was bound is told of in both lists: once is enough.
-                        let of_cluster = event.cluster_id.is_some_and(|c| self.cluster_index.contains_key(&c));
-                        if index == POOL && of_cluster {
-                            continue;
-                        }
-                        if self.config.events_tell_states {
-                            self.states_of_event(&event);
-                        }
-                        self.seen.push(saw_event(event));
-                    }
-                }
-                if self.config.events_tell_states && index != POOL {
-                    self.states_of_looks(index);
-                }
-            }
-        }
-    }
-
-    fn saw_operator(&mut self, cluster: Uuid, operator: vlab_api::types::MonitoredOperator) {
-        let name = operator.name.unwrap_or_default();
-        let what = What::Operator { cluster, name: name.clone(), status: operator.status };
-        // The state of operators is small: whether it is news is looked up in what was told before.
-        if operator.status.is_some() && self.operators.insert((cluster, name), operator.status) != Some(operator.status)
-        {
-            self.seen.push(Seen { source: Source::Poll, service_time: operator.status_updated_at, what });
-        }
-    }
-}
-
-impl HostStates {
-    /// Takes a change that a look shows, when it is one of states.
-    fn take(&mut self, what: &What) -> bool {
-        match what {
-            What::HostStatus { to, .. } => self.status.look(*to),
-            What::HostStage { from, to, .. } if from != to => self.stage.look(*to),
-            // The text about a stage that nobody has told of yet.
-            What::HostStage { to, .. } => return self.stage.now() != Some(*to),
-            _ => return false,
-        }
-        true
-    }
-}
-
-impl ClusterStates {
-    /// Takes a change that a look shows, when it is one of states.
-    fn take(&mut self, what: &What) -> bool {
-        match what {
-            What::ClusterStatus { to, .. } => self.status.look(*to),
-            What::ClusterFinalizingStage { stage, .. } => self.finalizing.look(Some(*stage)),
-            _ => return false,
-        }
-        true
     }
 }
 

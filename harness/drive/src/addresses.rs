@@ -1,0 +1,135 @@
+//! Addresses, networks, hardware and ids that a scenario's hosts have in a run.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use uuid::Uuid;
+use vlab_agents::HardwareProfile;
+use vlab_agents::profile::HostAddresses;
+use vlab_scenario::{Host, Scenario};
+
+/// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
+pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
+    let host = &scenario.hosts[index];
+    if host.address.is_some() {
+        return host.address;
+    }
+    let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
+    nth_address(&network_of(scenario, host.cluster.as_deref())?, position as u128 + 10)
+}
+
+/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
+pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
+    let host = scenario.hosts.iter().find(|host| host.is_machine())?;
+    gateway(&network_of(scenario, host.cluster.as_deref())?)
+}
+
+/// The first network of a cluster, or that of the pool.
+pub fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
+    match cluster.and_then(|name| scenario.cluster(name)) {
+        Some(cluster) => cluster.machine_networks.first().copied(),
+        None => Some(IpNet::from(POOL_NETWORK)),
+    }
+}
+
+/// What the host's hardware profile and what differs from it say together.
+pub fn declared_hardware(
+    profiles: &BTreeMap<String, Arc<HardwareProfile>>,
+    host: &Host,
+) -> Option<Arc<HardwareProfile>> {
+    let profile = profiles.get(&host.profile)?;
+    let overrides = &host.overrides;
+    if *overrides == vlab_scenario::Overrides::default() {
+        return Some(profile.clone());
+    }
+    let mut profile = HardwareProfile::clone(profile);
+    if let Some(cores) = overrides.cpu_cores {
+        profile.cpu.count = cores;
+    }
+    if let Some(mib) = overrides.memory_mib {
+        profile.memory.physical_bytes = mib << 20;
+        profile.memory.usable_bytes = mib << 20;
+    }
+    if let Some(gb) = overrides.disk_gb {
+        for disk in &mut profile.disks {
+            disk.size_bytes = gb * 1_000_000_000;
+        }
+    }
+    Some(Arc::new(profile))
+}
+
+/// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
+/// what they report.
+const POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 16) {
+    Ok(net) => net,
+    Err(_) => panic!("a valid prefix length"),
+};
+
+/// The n-th address of a network, with the network's prefix length.
+fn nth_address(net: &IpNet, n: u128) -> Option<IpNet> {
+    let address: IpAddr = match net.network() {
+        IpAddr::V4(a) => IpAddr::V4((u32::from(a).checked_add(u32::try_from(n).ok()?)?).into()),
+        IpAddr::V6(a) => IpAddr::V6((u128::from(a).checked_add(n)?).into()),
+    };
+    (net.contains(&address)).then(|| IpNet::new(address, net.prefix_len()).ok()).flatten()
+}
+
+/// The first address of the host's network.
+pub fn gateway(net: &IpNet) -> Option<IpAddr> {
+    nth_address(&net.trunc(), 1).map(|n| n.addr())
+}
+
+/// These addresses on the first NIC, each family with its default gateway.
+pub(crate) fn addresses(all: impl Iterator<Item = IpNet>) -> HostAddresses {
+    all.fold(HostAddresses::default(), |mut own, net| {
+        let one = HostAddresses::single(net, gateway(&net));
+        own.gateway_v4 = own.gateway_v4.or(one.gateway_v4);
+        own.gateway_v6 = own.gateway_v6.or(one.gateway_v6);
+        match (own.nics.first_mut(), one.nics.first()) {
+            (Some(nic), Some(more)) => {
+                nic.ipv4.extend(&more.ipv4);
+                nic.ipv6.extend(&more.ipv6);
+            }
+            (None, _) => own.nics = one.nics,
+            (Some(_), None) => {}
+        }
+        own
+    })
+}
+
+/// Id of a host: the same for the same seed.
+pub fn host_id(seed: u64, index: u64) -> Uuid {
+    // Streams of the hosts' own dice use the same seed with smaller stream numbers; this one is far above them.
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(1 << 62 | index);
+    let mut bytes = [0; 16];
+    rng.fill_bytes(&mut bytes);
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stay_inside_their_network() {
+        let net: IpNet = "192.168.126.0/24".parse().unwrap();
+        assert_eq!(nth_address(&net, 10).unwrap().to_string(), "192.168.126.10/24");
+        assert_eq!(nth_address(&net, 300), None);
+        assert_eq!(gateway(&"192.168.126.77/24".parse().unwrap()).unwrap().to_string(), "192.168.126.1");
+        let six: IpNet = "fd00:1::/64".parse().unwrap();
+        assert_eq!(nth_address(&six, 10).unwrap().to_string(), "fd00:1::a/64");
+    }
+
+    #[test]
+    fn host_ids_repeat_with_the_seed_and_differ_between_hosts() {
+        assert_eq!(host_id(1, 0), host_id(1, 0));
+        assert_ne!(host_id(1, 0), host_id(1, 1));
+        assert_ne!(host_id(1, 0), host_id(2, 0));
+        assert_eq!(host_id(1, 0).get_version_num(), 4);
+    }
+}

@@ -1,0 +1,199 @@
+//! What the user finds out by looking: clusters, their hosts, and events.
+
+use super::*;
+
+impl User {
+    pub(super) fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
+        for host in cluster.hosts.as_deref().unwrap_or_default() {
+            if let Some(&h) = self.host_index.get(&host.id) {
+                let facts = HostFacts::from(host);
+                let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
+                self.hosts[h].facts = Some(facts);
+                for what in changes {
+                    if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
+                        self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+                    }
+                }
+            }
+        }
+        // After its hosts: a cluster follows them, and who reads a look as a sequence must not find one that is installing
+        // before it has a bootstrap.
+        let facts = ClusterFacts::from(cluster);
+        let state = &mut self.clusters[index];
+        for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {
+            if !self.config.events_tell_states || !state.states.take(&what) {
+                self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+            }
+        }
+        state.facts = Some(facts);
+    }
+
+    /// The state that an event tells of, before the event itself.
+    fn states_of_event(&mut self, event: &Event) {
+        let Some(told) = told(event.name.as_deref().unwrap_or_default(), &event.message) else { return };
+        let host = event.host_id.and_then(|id| self.host_index.get(&id).copied());
+        let cluster = event.cluster_id.and_then(|id| self.cluster_index.get(&id).copied());
+        let at = event.event_time;
+        match (told, host, cluster) {
+            (Told::HostStatus(from, to, info), Some(h), _) => {
+                for change in self.hosts[h].states.status.event(Some(from), to) {
+                    let info = if change.to == to { info.clone() } else { String::new() };
+                    self.host_changed(h, Some(at), change, info, event.cluster_id);
+                }
+            }
+            (Told::HostStage(stage, info), Some(h), _) => {
+                for change in self.hosts[h].states.stage.event(None, Some(stage)) {
+                    self.host_stage_changed(h, Some(at), change, info.clone());
+                }
+            }
+            (Told::ClusterStatus(to), None, Some(c)) => {
+                for change in self.clusters[c].states.status.event(None, to) {
+                    self.cluster_changed(c, Some(at), change);
+                }
+            }
+            (Told::Finalizing(stage), None, Some(c)) => {
+                for change in self.clusters[c].states.finalizing.event(None, Some(stage)) {
+                    self.finalizing_changed(c, Some(at), change);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All events of a cluster were read: what only looks have shown. Hosts before their cluster, as in a look.
+    fn states_of_looks(&mut self, index: usize) {
+        let name = self.scenario.clusters[index].name.clone();
+        let members: Vec<usize> = self.scenario.hosts_of(Some(&name)).map(|h| h.index).collect();
+        for h in members {
+            let facts = self.hosts[h].facts.clone().unwrap_or_default();
+            for change in self.hosts[h].states.status.round(self.final_look) {
+                let info = if change.to == facts.status { facts.status_info.clone() } else { String::new() };
+                self.host_changed(h, None, change, info, facts.cluster_id);
+            }
+            for change in self.hosts[h].states.stage.round(self.final_look) {
+                self.host_stage_changed(h, None, change, facts.progress_progress_info.clone());
+            }
+        }
+        for change in self.clusters[index].states.status.round(self.final_look) {
+            self.cluster_changed(index, None, change);
+        }
+        for change in self.clusters[index].states.finalizing.round(self.final_look) {
+            self.finalizing_changed(index, None, change);
+        }
+    }
+
+    fn changed<S>(&mut self, at: Option<Timestamp>, change: &Change<S>, what: What) {
+        let service_time = at.filter(|_| change.source == Source::Events);
+        self.seen.push(Seen { source: change.source, service_time, what });
+    }
+
+    fn host_changed(
+        &mut self,
+        index: usize,
+        at: Option<Timestamp>,
+        change: Change<HostStatus>,
+        info: String,
+        cluster: Option<Uuid>,
+    ) {
+        let host = self.hosts[index].id;
+        self.changed(at, &change, What::HostStatus { host, cluster, from: change.from, to: change.to, info });
+    }
+
+    fn host_stage_changed(
+        &mut self,
+        index: usize,
+        at: Option<Timestamp>,
+        change: Change<Option<HostStage>>,
+        info: String,
+    ) {
+        // Events do not tell the percentage; the last look's is the best there is.
+        let percentage = self.hosts[index].facts.as_ref().map_or(0, |f| f.progress_installation_percentage);
+        let host = self.hosts[index].id;
+        let from = change.from.flatten();
+        self.changed(at, &change, What::HostStage { host, from, to: change.to, info, percentage });
+    }
+
+    fn cluster_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<ClusterStatus>) {
+        let Some(cluster) = self.clusters[index].id else { return };
+        // Events of clusters tell no words.
+        let facts = self.clusters[index].facts.as_ref();
+        let info = facts.filter(|f| f.status == change.to).map(|f| f.status_info.clone()).unwrap_or_default();
+        self.changed(at, &change, What::ClusterStatus { cluster, from: change.from, to: change.to, info });
+    }
+
+    fn finalizing_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<Option<FinalizingStage>>) {
+        if let (Some(cluster), Some(stage)) = (self.clusters[index].id, change.to) {
+            self.changed(at, &change, What::ClusterFinalizingStage { cluster, stage });
+        }
+    }
+
+    pub(super) fn looked(&mut self, look: Look, reply: Reply) {
+        match look {
+            Look::Cluster(index) => {
+                if let Ok(cluster) = read(ops::get_cluster(Uuid::nil()), reply) {
+                    self.saw_cluster(index, &cluster);
+                    for operator in cluster.monitored_operators.unwrap_or_default() {
+                        self.saw_operator(cluster.id, operator);
+                    }
+                }
+            }
+            Look::Events(whose) => {
+                if let Ok(events) = read(ops::list_events(&EventsQuery::default()), reply) {
+                    self.state_mut(whose).events_seen += i64::try_from(events.len()).unwrap_or(0);
+                    for event in events {
+                        // A host of the pool that was bound is told of in both lists: once is enough.
+                        let of_cluster = event.cluster_id.is_some_and(|c| self.cluster_index.contains_key(&c));
+                        if whose == Whose::Pool && of_cluster {
+                            continue;
+                        }
+                        if self.config.events_tell_states {
+                            self.states_of_event(&event);
+                        }
+                        self.seen.push(saw_event(event));
+                    }
+                }
+                if self.config.events_tell_states
+                    && let Whose::Cluster(index) = whose
+                {
+                    self.states_of_looks(index);
+                }
+            }
+        }
+    }
+
+    fn saw_operator(&mut self, cluster: Uuid, operator: vlab_api::types::MonitoredOperator) {
+        let name = operator.name.unwrap_or_default();
+        let what = What::Operator { cluster, name: name.clone(), status: operator.status };
+        // The state of operators is small: whether it is news is looked up in what was told before.
+        if operator.status.is_some() && self.operators.insert((cluster, name), operator.status) != Some(operator.status)
+        {
+            self.seen.push(Seen { source: Source::Poll, service_time: operator.status_updated_at, what });
+        }
+    }
+}
+
+impl HostStates {
+    /// Takes a change that a look shows, when it is one of states.
+    fn take(&mut self, what: &What) -> bool {
+        match what {
+            What::HostStatus { to, .. } => self.status.look(*to),
+            What::HostStage { from, to, .. } if from != to => self.stage.look(*to),
+            // The text about a stage that nobody has told of yet.
+            What::HostStage { to, .. } => return self.stage.now() != Some(*to),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl ClusterStates {
+    /// Takes a change that a look shows, when it is one of states.
+    fn take(&mut self, what: &What) -> bool {
+        match what {
+            What::ClusterStatus { to, .. } => self.status.look(*to),
+            What::ClusterFinalizingStage { stage, .. } => self.finalizing.look(Some(*stage)),
+            _ => return false,
+        }
+        true
+    }
+}
