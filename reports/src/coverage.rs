@@ -139,14 +139,14 @@ mod tests {
         assert_eq!((count.reached, count.all, count.unreachable), (2, 4, 1));
         assert!((count.of_all() - 50.0).abs() < 1e-9 && (count.of_reachable() - 66.666_666).abs() < 1e-3);
         assert_eq!(coverage.count(&["s"], true).reached, 1);
-        let text = text(&coverage, false);
-        assert!(text.contains("? c") && text.contains("– b") && !text.contains("+ a"), "{text}");
-        assert!(text.contains("cannot be reached: never"), "{text}");
+        let few = text(&coverage, false);
+        assert!(few.contains("? c") && few.contains("– b") && !few.contains("+ a"), "{few}");
+        assert!(few.contains("cannot be reached: never"), "{few}");
         assert!(text(&coverage, true).contains("+ a"));
-        let markdown = markdown(&coverage);
-        assert!(markdown.contains("| Things | 2 of 4, 66.7% of what can be reached | 1 of 4, "), "{markdown}");
-        assert!(markdown.contains("| a | a <thing> | `sno` | `sno` |  |"), "{markdown}");
-        assert!(markdown.contains("| b | a <thing> | – | – | never |"), "{markdown}");
+        let tables = markdown(&coverage);
+        assert!(tables.contains("| Things | 2 of 4, 66.7% of what can be reached | 1 of 4, "), "{tables}");
+        assert!(tables.contains("| a | a <thing> | `sno` | `sno` |  |"), "{tables}");
+        assert!(tables.contains("| b | a <thing> | – | – | never |"), "{tables}");
         assert!(page(&coverage).contains("a &lt;thing&gt;") && !page(&coverage).contains("<thing>"));
         assert_eq!(serde_json::from_str::<Coverage>(&json(&coverage)).unwrap(), coverage);
     }

@@ -20,7 +20,7 @@ use vlab_model::history::{HostsKind, Observation, RunEnd, RunInfo, Source, What}
 use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, LinkDirection, Scenario, Span};
 
-use crate::addresses::{address_of, addresses, declared_hardware, gateway, host_id, network_of};
+use crate::addresses::{address_of, addresses, declared_hardware, host_id};
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, Order, Present, ResolvedTarget};

@@ -778,6 +778,6 @@ mod tests {
         };
         let user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
         assert_eq!(user.cluster_params(0).ssh_public_key.as_deref(), cluster);
-        assert_eq!(user.infra_env_params(0).ssh_authorized_key.as_deref(), infra_env);
+        assert_eq!(user.infra_env_params(Whose::Cluster(0)).ssh_authorized_key.as_deref(), infra_env);
     }
 }
