@@ -18,7 +18,8 @@ pub(crate) enum Reason {
     NotBuilt,
 }
 
-/// A command was refused, and nothing of it is done.
+/// A command was refused: nothing of what was asked for is done. Events that tell of the refusal stay, and so does what a fresh look at
+/// the hosts found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
