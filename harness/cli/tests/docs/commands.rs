@@ -193,7 +193,8 @@ fn parts(line: &str) -> Option<(bool, String, Vec<String>)> {
         _ => return None,
     };
     let verb = words.next()?;
-    if !verb.starts_with(|c: char| c.is_ascii_lowercase()) {
+    // Help is no verb of its own.
+    if verb == "help" || !verb.starts_with(|c: char| c.is_ascii_lowercase()) {
         return None;
     }
     // What follows the host of `ssh` is a command of its own.
@@ -301,7 +302,14 @@ fn a_command_line_has_a_verb_and_options() {
     );
     assert_eq!(found("cargo xtask images --update"), Some("true images --update".to_owned()));
     assert_eq!(found("cargo xtask vlab test -j 2"), Some("false test ".to_owned()));
-    for other in ["cargo xtask <verb>", "cargo build --profile lab", "vlab", "curl --fail x", "vlab <verb> --help"] {
+    for other in [
+        "cargo xtask <verb>",
+        "cargo xtask help",
+        "cargo build --profile lab",
+        "vlab",
+        "curl --fail x",
+        "vlab <verb> --help",
+    ] {
         assert_eq!(found(other), None, "{other}");
     }
 }
