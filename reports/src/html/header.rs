@@ -16,7 +16,7 @@ impl Page<'_> {
         };
         let reason = match (&r.reason, r.verdict) {
             (Some(reason), _) => self.text(reason),
-            (None, Verdict::Passed) => "Every check of this run passed.".to_owned(),
+            (None, Verdict::Passed) => "No check of this run failed.".to_owned(),
             (None, _) => "No reason was given.".to_owned(),
         };
         html! {
