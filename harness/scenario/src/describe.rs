@@ -1,92 +1,115 @@
-//! What an expectation says, in one line: its name in the report when it was given none.
+//! What expectations say, in words for people. The name that an expectation has when it was given none, the diagnostics of the
+//! judge and the report all say it in these words.
 
 use crate::types::{Check, Moment, Seen, Steps, Subject};
-use crate::words::{Quantity, SequenceMode, When};
+use crate::words::{FaultPhase, Quantity, SequenceMode, When};
 
-fn subject(subject: &Subject) -> String {
+/// Whom it is about.
+pub fn subject_words(subject: &Subject) -> String {
     match subject {
         Subject::Cluster(name) => format!("cluster {name}"),
         Subject::Hosts(names) => match names.as_slice() {
-            [one] => format!("host {one}"),
-            [first, .., last] => format!("hosts {first}..{last}"),
+            [one] => one.clone(),
+            [first, .., last] => format!("{} hosts ({first} … {last})", names.len()),
             [] => "no host".to_owned(),
         },
         Subject::Role { role, cluster } => format!("{role} of {cluster}"),
-        Subject::Run => "run".to_owned(),
+        Subject::Run => "the run".to_owned(),
     }
 }
 
-pub(crate) fn moment(moment: &Moment) -> String {
-    let what = match &moment.seen {
-        Seen::HostStatus(s) => format!("is {s}"),
-        Seen::ClusterStatus(s) => format!("is {s}"),
-        Seen::HostTransition { from, to } => format!("goes from {from} to {to}"),
-        Seen::ClusterTransition { from, to } => format!("goes from {from} to {to}"),
-        Seen::Console(text) => format!("console shows {text:?}"),
-        Seen::Stage(s) => format!("reports {s}"),
-        Seen::FinalizingStage(s) => format!("reports {s}"),
-        Seen::Validation { id, status } => format!("has {id} {}", format!("{status:?}").to_lowercase()),
-        Seen::Event { name, severity: None } => format!("sends {name}"),
-        Seen::Event { name, severity: Some(s) } => format!("sends {name} ({s})"),
-        Seen::Operator { name, status } => format!("has operator {name} {status}"),
-        Seen::Action(kind) => format!("user does {kind}"),
-        Seen::Progress { stage, percent } => format!("reports {stage} {percent}%"),
-        Seen::Step(step) => format!("is given {step}"),
-        Seen::Fault { name, phase } => format!("fault {name} {phase}s"),
-        Seen::Did(what) => format!("did {what}"),
-    };
-    let of = match moment.of {
-        Quantity::All => String::new(),
-        Quantity::AtLeast(n) => format!("{n} of "),
-    };
-    format!("{of}{} {what}", subject(&moment.subject))
+/// What is seen.
+pub fn seen_words(seen: &Seen) -> String {
+    match seen {
+        Seen::HostStatus(status) => format!("status {status}"),
+        Seen::ClusterStatus(status) => format!("status {status}"),
+        Seen::HostTransition { from, to } => format!("change from {from} to {to}"),
+        Seen::ClusterTransition { from, to } => format!("change from {from} to {to}"),
+        Seen::Console(text) => format!("console line with {text:?}"),
+        Seen::Stage(stage) => format!("stage {stage}"),
+        Seen::FinalizingStage(stage) => format!("finalizing stage {stage}"),
+        Seen::Validation { id, status } => format!("validation {id} {}", status_word(status)),
+        Seen::Event { name, severity: None } => format!("event {name}"),
+        Seen::Event { name, severity: Some(severity) } => format!("event {name} ({severity})"),
+        Seen::Operator { name, status } => format!("operator {name} {status}"),
+        Seen::Action(kind) => format!("the user's {kind}"),
+        Seen::Progress { stage, percent } => format!("stage {stage} at {percent}%"),
+        Seen::Step(step) => format!("step {step}"),
+        Seen::Fault { name, phase } => match phase {
+            FaultPhase::Begin => format!("beginning of the fault {name}"),
+            FaultPhase::Effect => format!("effect of the fault {name}"),
+            FaultPhase::End => format!("end of the fault {name}"),
+        },
+        Seen::Did(what) => what.clone(),
+    }
 }
 
+/// What is seen, of whom, and of how many.
+pub fn moment_words(moment: &Moment) -> String {
+    let many = match moment.of {
+        Quantity::All => String::new(),
+        Quantity::AtLeast(1) => "any of ".to_owned(),
+        Quantity::AtLeast(n) => format!("at least {n} of "),
+    };
+    format!("{many}{}: {}", subject_words(&moment.subject), seen_words(&moment.seen))
+}
+
+/// The same for what must not be seen: once is too often.
+pub fn never_words(moment: &Moment) -> String {
+    let one = matches!(&moment.subject, Subject::Hosts(names) if names.len() == 1);
+    let of = if one { Quantity::All } else { Quantity::AtLeast(1) };
+    format!("never: {}", moment_words(&Moment { of, ..moment.clone() }))
+}
+
+fn status_word(status: &impl std::fmt::Debug) -> String {
+    format!("{status:?}").to_lowercase()
+}
+
+/// The name of an expectation that was given none.
 pub(crate) fn check(check: &Check) -> String {
     match check {
-        Check::Sequence { subject: who, steps, mode, .. } => {
+        Check::Sequence { subject, steps, mode, .. } => {
             let what = match steps {
                 Steps::HostStatuses(_) | Steps::ClusterStatuses(_) => "statuses",
                 Steps::Stages(_) => "stages",
                 Steps::FinalizingStages(_) => "finalizing stages",
             };
             let how = if *mode == SequenceMode::Partial { " in order" } else { "" };
-            format!("{what} of {}{how}", subject(who))
+            format!("{}: {what}{how}", subject_words(subject))
         }
-        Check::Eventually { moment: m, within } => {
+        Check::Eventually { moment, within } => {
             let limit = within.map(|w| format!(" within {w}")).unwrap_or_default();
-            format!("{}{limit}", moment(m))
+            format!("{}{limit}", moment_words(moment))
         }
-        Check::Never { moment: m } => format!("never: {}", moment(m)),
+        Check::Never { moment } => never_words(moment),
         Check::Order { see, before, after, within } => {
-            let before = before.as_ref().map(|m| format!(" before {}", moment(m))).unwrap_or_default();
-            let after = after.as_ref().map(|m| format!(" after {}", moment(m))).unwrap_or_default();
-            let within = within.map(|w| format!(" within {w}")).unwrap_or_default();
-            format!("{}{before}{after}{within}", moment(see))
+            let before = before.as_ref().map(|m| format!(", before {}", moment_words(m))).unwrap_or_default();
+            let after = after.as_ref().map(|m| format!(", after {}", moment_words(m))).unwrap_or_default();
+            let within = within.map(|w| format!(", within {w}")).unwrap_or_default();
+            format!("{}{before}{after}{within}", moment_words(see))
         }
-        Check::Validation { subject: who, id, status, when } => {
-            let status = format!("{status:?}").to_lowercase();
+        Check::Validation { subject, id, status, when } => {
             let when = match when {
-                When::End => "in the end",
+                When::End => "at the end",
                 When::Ever => "at some time",
                 When::Always => "always",
             };
-            format!("{id} of {} is {status} {when}", subject(who))
+            format!("{}: validation {id} is {} {when}", subject_words(subject), status_word(status))
         }
-        Check::Event { subject: who, name, severity, min, max } => {
+        Check::Event { subject, name, severity, min, max } => {
             let severity = severity.map(|s| format!(" ({s})")).unwrap_or_default();
             let many = match (min, max) {
                 (a, Some(b)) if a == b => format!("{a} times"),
                 (a, Some(b)) => format!("{a} to {b} times"),
                 (a, None) => format!("at least {a} times"),
             };
-            format!("event {name}{severity} of {} {many}", subject(who))
+            format!("{}: event {name}{severity} {many}", subject_words(subject))
         }
-        Check::StageDuration { subject: who, stage, at_least, at_most } => {
+        Check::StageDuration { subject, stage, at_least, at_most } => {
             let at_least = at_least.map(|s| format!(" at least {s}")).unwrap_or_default();
             let at_most = at_most.map(|s| format!(" at most {s}")).unwrap_or_default();
-            format!("{stage} of {} takes{at_least}{at_most}", subject(who))
+            format!("{}: stage {stage} takes{at_least}{at_most}", subject_words(subject))
         }
-        Check::Operator { cluster, name, status } => format!("operator {name} of {cluster} is {status}"),
+        Check::Operator { cluster, name, status } => format!("cluster {cluster}: operator {name} is {status}"),
     }
 }

@@ -30,7 +30,7 @@ use crate::words::{
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Scenario")]
 pub(crate) struct ScenarioFile {
-    /// Version of the language: 1.
+    /// Version of the language.
     #[schemars(range(min = 1, max = 1))]
     pub(crate) version: At<i64>,
     /// Name of the scenario, the same as its file's. Lower-case letters, digits and dashes.
@@ -42,23 +42,23 @@ pub(crate) struct ScenarioFile {
     pub(crate) tags: Vec<Text<Plain>>,
     /// Fixes the seed of all random choices. Without it every run draws one and reports it.
     pub(crate) seed: Option<u64>,
-    /// What the place of the run must offer: `postgres`, `docker`, `kvm`, `libvirt`, `qemu`, `root`, `netns`, `browser`, `image:<name>`.
-    /// Where something is missing, the scenario is skipped with that reason.
+    /// What the machine must offer: `postgres`, `docker`, `kvm`, `libvirt`, `qemu`, `root`, `netns`, `browser`, `real-time`,
+    /// `image:<name>`. Where something is missing, the scenario is skipped and says why.
     #[serde(default)]
     pub(crate) needs: Vec<Text<Need>>,
-    /// The service under test. Without it: the simulated service under the `fast` time profile.
+    /// The service under test. By default: the simulated service under the `fast` time profile.
     pub(crate) service: Option<ServiceFile>,
     /// How the discovery image is made.
     pub(crate) infra_env: Option<InfraEnvFile>,
     /// The cluster. Leave it out (and `clusters` too) when all hosts stay in the pool.
     pub(crate) cluster: Option<At<ClusterFile>>,
-    /// Clusters, when there are several.
+    /// Clusters, if there are several.
     pub(crate) clusters: Option<Vec<At<ClusterFile>>>,
     /// Groups of hosts.
     pub(crate) hosts: At<Vec<At<GroupFile>>>,
     /// How simulated hosts behave.
     pub(crate) hosts_settings: Option<HostsSettingsFile>,
-    /// What the user does beyond creating things and starting the installation.
+    /// What the user does, apart from creating things and starting the installation.
     #[serde(default)]
     pub(crate) actions: Vec<At<ActionFile>>,
     /// What goes wrong on purpose.
@@ -72,9 +72,9 @@ pub(crate) struct ScenarioFile {
     pub(crate) pivot: Option<At<PivotFile>>,
     /// Time limits.
     pub(crate) budgets: Option<BudgetsFile>,
-    /// When the run ends. Without it: when every cluster that installs is `installed`, `error` or `cancelled`.
+    /// When the run ends. By default: when every cluster that is installed has become `installed`, `error` or `cancelled`.
     pub(crate) until: Option<At<UntilFile>>,
-    /// For load scenarios: how hosts come and what is measured.
+    /// For load scenarios: how hosts arrive and what is measured.
     pub(crate) load: Option<LoadFile>,
     /// What the report contains.
     pub(crate) report: Option<ReportFile>,
@@ -85,22 +85,24 @@ pub(crate) struct ScenarioFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Service")]
 pub(crate) struct ServiceFile {
-    /// How it is started: `simulated` (without it), `process`, `container` or `remote`.
+    /// How it is started.
+    #[schemars(extend("default" = "simulated"))]
     pub(crate) kind: Option<Text<ServiceKind>>,
-    /// For `process`: the program, its file or a name in `PATH`.
+    /// For `process`: the program, as a file or as a name in `PATH`.
     pub(crate) program: Option<Text<Plain>>,
     /// For `container`: the service's image, for example `vlab-service` or `quay.io/edge-infrastructure/assisted-service:latest`.
     pub(crate) image: Option<Text<Plain>>,
-    /// For `container`: the image of PostgreSQL; without it `vlab-postgres` when it is on the machine, else `postgres`.
+    /// For `container`: the image of PostgreSQL. By default `vlab-postgres` if it is on the machine, otherwise `postgres`.
     pub(crate) postgres_image: Option<Text<Plain>>,
     /// For `remote`: its address, `http://host[:port]`.
     pub(crate) url: Option<Text<Plain>>,
-    /// Its settings under the real service's own (environment) names, for example `HOST_MONITOR_INTERVAL`. They win over those
-    /// of the time profile. Times in them are like all times of a scenario: as they pass under the profile `real`; `10s wall` is
-    /// the wall clock's.
+    /// Its settings, by the names of the real service's environment variables, for example `HOST_MONITOR_INTERVAL`. They take
+    /// precedence over those of the time profile. Times in them are service time, like all times of a scenario; `10s wall` is
+    /// wall-clock time.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, At<Value>>,
-    /// Name of the time profile: `real`, `fast`, or a file in `profiles/time`. `fast` without it.
+    /// Name of the time profile: `real`, `fast`, or a file in `profiles/time`.
+    #[schemars(extend("default" = "fast"))]
     pub(crate) time_profile: Option<Text<Plain>>,
 }
 
@@ -109,26 +111,29 @@ pub(crate) struct ServiceFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "InfraEnv")]
 pub(crate) struct InfraEnvFile {
-    /// `x86_64` (without it), `aarch64`, `arm64`, `ppc64le` or `s390x`.
+    /// `x86_64`, `aarch64`, `arm64`, `ppc64le` or `s390x`.
+    #[schemars(extend("default" = "x86_64"))]
     pub(crate) cpu_architecture: Option<Text<Plain>>,
-    /// `full-iso` or `minimal-iso` (without it).
+    /// Type of the discovery image.
+    #[schemars(extend("default" = "minimal-iso"))]
     pub(crate) image_type: Option<Text<ImageType>>,
-    /// NTP sources beside those of DHCP.
+    /// NTP sources in addition to those from DHCP.
     #[serde(default)]
     pub(crate) additional_ntp_sources: Vec<String>,
     /// Kernel arguments to append.
     #[serde(default)]
     pub(crate) kernel_arguments: Vec<String>,
-    /// For virtual machines: the live ISO that discovery images are made of, a file. Without it that of the lab OS. RHCOS' goes in
-    /// here.
+    /// For virtual machines: file with the live ISO that discovery images are made from, for example that of RHCOS. By default
+    /// that of the lab OS.
     pub(crate) iso: Option<Text<Plain>>,
-    /// Static networks as the API has them, one for each host. An infra-env gets those of its own hosts and those of none.
+    /// Static networks in the form of the API, one for each host. An infra-env gets those of its own hosts and those that belong
+    /// to no host.
     #[serde(default)]
     pub(crate) static_network_config: Vec<At<StaticNetworkFile>>,
-    /// What is wrong with the static networks on purpose. Other mistakes in them are refused before the run.
+    /// What is wrong with the static networks on purpose. Any other mistake in them is refused before the run.
     #[serde(default)]
     pub(crate) mistakes: Vec<Text<NetworkMistake>>,
-    /// The service must refuse to make the infra-env with this HTTP status. No host then boots.
+    /// The service must refuse to create the infra-env, with this HTTP status. Then no host boots.
     pub(crate) refused: Option<At<i64>>,
 }
 
@@ -137,9 +142,9 @@ pub(crate) struct InfraEnvFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "StaticNetwork")]
 pub(crate) struct StaticNetworkFile {
-    /// The network as nmstate takes it, with names of its own for interfaces.
+    /// The network in nmstate's form, with interface names of its own.
     pub(crate) network_yaml: Option<Text<Plain>>,
-    /// Which MAC is which of these names.
+    /// Which MAC belongs to which of these names.
     pub(crate) mac_interface_map: Option<Vec<At<MacMappingFile>>>,
     /// File with `NMStateConfig` resources (`agent-install.openshift.io/v1beta1`), with a path relative to the scenario's file.
     pub(crate) resource: Option<Text<Plain>>,
@@ -163,41 +168,44 @@ pub(crate) struct MacMappingFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Cluster")]
 pub(crate) struct ClusterFile {
-    /// Its name, 1 to 54 lower-case letters, digits and dashes. Without it: the scenario's name.
+    /// Its name, 1 to 54 lower-case letters, digits and dashes. By default the scenario's name.
     pub(crate) name: Option<Text<Plain>>,
-    /// `sno`, `compact` or `ha`. Without it, the groups decide.
+    /// A single node (`sno`), masters only (`compact`), or masters and workers (`ha`). By default the groups decide.
     pub(crate) topology: Option<Text<Topology>>,
-    /// Number of masters. Without it, the groups decide.
+    /// Number of masters. By default the groups decide.
     pub(crate) control_plane_count: Option<At<i64>>,
-    /// Version to install, `4.18` without it.
+    /// Version to install.
+    #[schemars(extend("default" = "4.18"))]
     pub(crate) openshift_version: Option<Text<Version>>,
-    /// Base DNS domain, `lab.example` without it.
+    /// Base DNS domain.
+    #[schemars(extend("default" = "lab.example"))]
     pub(crate) base_domain: Option<Text<Plain>>,
-    /// Networks in which its hosts live, `192.168.126.0/24` without it.
+    /// Networks of its hosts. By default `192.168.126.0/24`.
     pub(crate) machine_networks: Option<Vec<Text<IpNet>>>,
-    /// Networks of the pods, `10.128.0.0/14` with host prefix 23 without it.
+    /// Networks of the pods. By default `10.128.0.0/14` with host prefix 23.
     pub(crate) cluster_networks: Option<Vec<At<ClusterNetworkFile>>>,
-    /// Networks of the cluster's services, `172.30.0.0/16` without it.
+    /// Networks of the cluster's services. By default `172.30.0.0/16`.
     pub(crate) service_networks: Option<Vec<Text<IpNet>>>,
-    /// Addresses of the API, in the machine network. Needed when there are several nodes, unless the networking is the user's.
+    /// Addresses of the API, in the machine network. Needed for several nodes, unless the networking is user-managed.
     #[serde(default)]
     pub(crate) api_vips: Vec<Text<IpAddr>>,
     /// Addresses of the ingress, in the machine network.
     #[serde(default)]
     pub(crate) ingress_vips: Vec<Text<IpAddr>>,
-    /// The service has the addresses of the API and the ingress leased by DHCP: the hosts ask for them. Needs an
-    /// `openshift_version` before 4.15, and that release in the service's setting RELEASE_IMAGES.
+    /// The addresses of the API and the ingress are leased by DHCP: the hosts ask for them. Needs an `openshift_version` before
+    /// 4.15, and that release in the service's setting RELEASE_IMAGES.
+    #[schemars(extend("default" = false))]
     pub(crate) vip_dhcp_allocation: Option<At<bool>>,
-    /// Platform: `baremetal`, `none`, `external`, `vsphere`, `nutanix`. Without it: `none` for a single node and with user-managed
-    /// networking, else `baremetal`.
+    /// Platform. By default `none` for a single node and with user-managed networking, otherwise `baremetal`.
     pub(crate) platform: Option<Text<PlatformType>>,
-    /// The user brings load balancers and DNS. Always so for a single node.
+    /// The user provides load balancers and DNS. Always true for a single node.
     pub(crate) user_managed_networking: Option<At<bool>>,
-    /// SSH key to put on the nodes.
+    /// SSH key for the nodes.
     pub(crate) ssh_public_key: Option<String>,
-    /// NTP source to set on the cluster.
+    /// NTP source for the cluster.
     pub(crate) additional_ntp_source: Option<String>,
-    /// `auto` (without it): the driver installs as soon as the cluster is `ready`. `never`: only an action does.
+    /// `auto`: the installation starts as soon as the cluster is `ready`. `never`: only an action starts it.
+    #[schemars(extend("default" = "auto"))]
     pub(crate) install: Option<Text<InstallMode>>,
 }
 
@@ -208,7 +216,7 @@ pub(crate) struct ClusterFile {
 pub(crate) struct ClusterNetworkFile {
     /// The network.
     pub(crate) cidr: Text<IpNet>,
-    /// Prefix length of each host's part of it; 23 without it (64 for IPv6).
+    /// Prefix length of each host's part of it. By default 23, for IPv6 64.
     pub(crate) host_prefix: Option<At<i64>>,
 }
 
@@ -219,35 +227,42 @@ pub(crate) struct ClusterNetworkFile {
 pub(crate) struct GroupFile {
     /// Name of the group. Its hosts are `<name>-0`, `<name>-1`, ...
     pub(crate) name: Text<Plain>,
-    /// How many; 1 without it.
+    /// How many hosts.
+    #[schemars(extend("default" = 1))]
     #[schemars(range(min = 1, max = 20000))]
     pub(crate) count: Option<At<i64>>,
-    /// Role that the user gives: `auto` (without it, the service chooses), `master`, `worker`, `arbiter`.
+    /// Role that the user assigns. `auto`: the service chooses.
+    #[schemars(extend("default" = "auto"))]
     pub(crate) role: Option<Text<UserRole>>,
-    /// `simulated` (without it), `vm` (a virtual machine that boots the discovery image) or `auto` (a virtual machine where the
-    /// place of the run can run one, else simulated; the run says which). In virtual time all hosts are simulated. The hosts of a
-    /// cluster are of one kind.
+    /// `simulated`, `vm` (a virtual machine that boots the discovery image) or `auto` (a virtual machine where the machine of the
+    /// run can run one, otherwise simulated; the run says which). In virtual time all hosts are simulated. All hosts of a
+    /// cluster are of the same kind.
+    #[schemars(extend("default" = "simulated"))]
     pub(crate) kind: Option<Text<HostKind>>,
-    /// The virtual machines of the group, where its hosts are some. What the hardware profile has more than the machine is
-    /// declared to the service, and the report says so.
+    /// The virtual machines, if the hosts of the group are virtual machines. Where the hardware profile has more than the
+    /// machine, the service is told what the profile says, and the report mentions it.
     pub(crate) vm: Option<VmFile>,
-    /// Name of the hardware profile, `standard` without it.
+    /// Name of the hardware profile.
+    #[schemars(extend("default" = "standard"))]
     pub(crate) profile: Option<Text<Plain>>,
-    /// Addresses. Without it, hosts of a cluster get free addresses of its machine network.
+    /// Addresses. By default hosts of a cluster get free addresses of its machine network.
     pub(crate) addresses: Option<At<AddressesFile>>,
     /// What differs from the hardware profile.
     pub(crate) overrides: Option<OverridesFile>,
-    /// Does DHCP give them addresses? True without it. Asked only for hosts whose infra-env has static networks.
+    /// Does DHCP give them addresses? This only matters for hosts whose infra-env has static networks.
+    #[schemars(extend("default" = true))]
     pub(crate) dhcp: Option<bool>,
-    /// True: their discovery medium carries a container registry (as that of an appliance for places without the Internet), and
-    /// masters copy it to their disks. Simulated hosts only.
+    /// Their discovery medium contains a container registry (as in an appliance for places without internet access), and masters
+    /// copy it to their disks. Simulated hosts only.
+    #[schemars(extend("default" = false))]
     pub(crate) registry_on_medium: Option<bool>,
-    /// They start so long after hosts may come.
+    /// How long they wait to start once hosts may start.
     pub(crate) register_after: Option<Text<Span>>,
-    /// Name of their cluster, or `none` for the pool. Not needed where there is one cluster.
+    /// Name of their cluster, or `none` for the pool. Not needed if there is only one cluster.
     pub(crate) cluster: Option<Text<Plain>>,
-    /// True: they are added to the cluster after its installation. They boot when an action has opened it (`allow-add-hosts`), and
-    /// another one installs them (`install-host`).
+    /// They are added to the cluster after its installation. They boot when an action has opened it (`allow-add-hosts`), and
+    /// another action installs them (`install-host`).
+    #[schemars(extend("default" = false))]
     pub(crate) day2: Option<At<bool>>,
 }
 
@@ -256,9 +271,9 @@ pub(crate) struct GroupFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Addresses")]
 pub(crate) struct AddressesFile {
-    /// The first host's address; the others follow it.
+    /// The first host's address. The others get the following ones.
     pub(crate) first: Option<Text<IpAddr>>,
-    /// The network they are of, where it is not the machine network. Without `first` they begin at its tenth address.
+    /// Their network, if it is not the machine network. Without `first` they begin at its tenth address.
     pub(crate) network: Option<Text<IpNet>>,
 }
 
@@ -267,19 +282,24 @@ pub(crate) struct AddressesFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Vm")]
 pub(crate) struct VmFile {
-    /// Processors; 1 without it.
+    /// Processors.
+    #[schemars(extend("default" = 1))]
     pub(crate) cpus: Option<At<i64>>,
-    /// Memory in MiB; 1024 without it.
+    /// Memory in MiB.
+    #[schemars(extend("default" = 1024))]
     pub(crate) memory_mib: Option<At<i64>>,
-    /// Size of its disk in GB (10^9 bytes); that of the profile's first disk without it. It takes only what is written to it.
+    /// Size of its disk in GB (10^9 bytes). By default that of the profile's first disk. Only what is written takes up space.
     pub(crate) disk_gb: Option<At<i64>>,
-    /// `bios` (without it) or `uefi`.
+    /// Firmware.
+    #[schemars(extend("default" = "bios"))]
     pub(crate) firmware: Option<Text<Firmware>>,
-    /// With a TPM 2.0. Without it: none.
+    /// Does it have a TPM 2.0?
+    #[schemars(extend("default" = false))]
     pub(crate) tpm: Option<bool>,
-    /// `disk-first` (without it) or `cd-first`, with which an installed host boots the discovery image again.
+    /// `disk-first`, or `cd-first`, with which an installed host boots the discovery image again.
+    #[schemars(extend("default" = "disk-first"))]
     pub(crate) boot_order: Option<Text<BootOrder>>,
-    /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs in the place of the lab's.
+    /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs instead of the lab's.
     pub(crate) agent: Option<Text<Plain>>,
     /// Console checks that do not count, by id: `kernel-panic`, `unit-failed` and so on.
     #[serde(default)]
@@ -304,7 +324,8 @@ pub(crate) struct OverridesFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HostsSettings")]
 pub(crate) struct HostsSettingsFile {
-    /// Keep the real agent's cache: a reply that equals the last one is not sent. True without it.
+    /// Behave like the real agent's cache: a reply that equals the previous one is not sent.
+    #[schemars(extend("default" = true))]
     pub(crate) reply_cache: Option<bool>,
 }
 
@@ -313,30 +334,30 @@ pub(crate) struct HostsSettingsFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Action")]
 pub(crate) struct ActionFile {
-    /// What.
+    /// What the user does.
     #[serde(rename = "do")]
     pub(crate) act: Text<ActionKind>,
-    /// So long after the start of the run.
+    /// This long after the start of the run.
     pub(crate) at: Option<Text<Span>>,
     /// After this was seen.
     pub(crate) after: Option<At<ObservationFile>>,
-    /// With `after`: so long after it.
+    /// With `after`: this long after it.
     pub(crate) then: Option<Text<Span>>,
-    /// The cluster, where there are several.
+    /// The cluster, if there are several.
     pub(crate) cluster: Option<Text<Plain>>,
     /// The host.
     pub(crate) host: Option<Text<Plain>>,
     /// A group of hosts, or `all`.
     pub(crate) hosts: Option<Text<Plain>>,
-    /// For `set-vips`.
+    /// For `set-vips`: the addresses of the API.
     #[serde(default)]
     pub(crate) api_vips: Vec<Text<IpAddr>>,
-    /// For `set-vips`.
+    /// For `set-vips`: the addresses of the ingress.
     #[serde(default)]
     pub(crate) ingress_vips: Vec<Text<IpAddr>>,
-    /// For `patch-host`.
+    /// For `patch-host`: the new role.
     pub(crate) role: Option<Text<UserRole>>,
-    /// For `patch-host` on one host.
+    /// For `patch-host` on one host: the new name.
     pub(crate) hostname: Option<Text<Plain>>,
     /// The service must refuse it with this HTTP status.
     pub(crate) refused: Option<At<i64>>,
@@ -349,22 +370,22 @@ pub(crate) struct ActionFile {
 pub(crate) struct FaultFile {
     /// Its name in the history and the report.
     pub(crate) name: Text<Plain>,
-    /// When it begins: so long after the start of the run, or when something is seen. It begins later when what it hits is not
-    /// there yet.
+    /// When it begins: this long after the start of the run, or when something is seen. It begins later if its target does not
+    /// exist yet.
     pub(crate) at: At<FaultTimeFile>,
-    /// When it begins with something that is seen: so long after it.
+    /// If it begins when something is seen: this long after it.
     pub(crate) then: Option<Text<Span>>,
-    /// What it hits: name of a host or of a group, `bootstrap`, `control-plane`, `service`, `postgres`, `gateway`; or who is
-    /// meant in more words.
+    /// What it hits: the name of a host, a group or a cluster, `all`, `bootstrap`, `control-plane`, `service`, `postgres` or
+    /// `gateway`; or a mapping.
     pub(crate) target: At<FaultTargetFile>,
     /// What happens.
     pub(crate) inject: Text<&'static FaultRow>,
-    /// How long. Without it and without `until`: to the end of the run.
+    /// How long it lasts. Without this and without `until`: to the end of the run.
     #[serde(rename = "for")]
     pub(crate) lasts: Option<Text<Span>>,
-    /// It ends when this is seen after its begin.
+    /// It ends when this is seen after it has begun.
     pub(crate) until: Option<At<ObservationFile>>,
-    /// Parameters of what happens.
+    /// Its parameters.
     #[serde(default)]
     pub(crate) with: BTreeMap<String, At<Value>>,
 }
@@ -387,7 +408,7 @@ pub(crate) enum FaultTargetFile {
     Who(Box<FaultWhoFile>),
 }
 
-/// What a fault hits: `host`, `hosts` or `role` (and of these so many as `choose` says), a `cluster`, or the way `between` hosts.
+/// What a fault hits: `host`, `hosts` or `role` (and of these as many as `choose` says), a `cluster`, or the link `between` hosts.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "FaultTarget")]
@@ -398,11 +419,11 @@ pub(crate) struct FaultWhoFile {
     pub(crate) hosts: Option<Text<Plain>>,
     /// The hosts of this role. `bootstrap` is the master that is the bootstrap (or the single node), `master` the other masters.
     pub(crate) role: Option<Text<RoleName>>,
-    /// This cluster. With `role`: the cluster of the hosts, where there are several.
+    /// This cluster. With `role`: the cluster of the hosts, if there are several.
     pub(crate) cluster: Option<Text<Plain>>,
-    /// So many of the hosts, chosen by the seed. Without it: all.
+    /// This many of the hosts, chosen by the seed. By default all.
     pub(crate) choose: Option<At<i64>>,
-    /// The way between two: each the name of a host or of a group.
+    /// The link between two hosts or groups, by their names.
     pub(crate) between: Option<At<Vec<Text<Plain>>>>,
 }
 
@@ -507,15 +528,15 @@ pub(crate) struct ObservationFile {
     pub(crate) hosts: Option<Text<Plain>>,
     /// Of the hosts of this role. `bootstrap` is the master that is the bootstrap (or the single node), `master` the other masters.
     pub(crate) role: Option<Text<RoleName>>,
-    /// Of this cluster. With `role`: the cluster of the hosts, where there are several.
+    /// Of this cluster. With `role`: the cluster of the hosts, if there are several.
     pub(crate) cluster: Option<Text<Plain>>,
     /// It enters this status.
     pub(crate) status: Option<Text<AnyStatus>>,
-    /// With `status`: and was in this one before.
+    /// With `status`: and it comes from this one.
     pub(crate) from: Option<Text<AnyStatus>>,
     /// It reports this installation stage.
     pub(crate) stage: Option<Text<HostStage>>,
-    /// With `stage`: the progress of it says at least so many percent.
+    /// With `stage`: its progress is at least this many percent.
     pub(crate) percent: Option<At<i64>>,
     /// The cluster reports this stage of finalizing.
     pub(crate) finalizing_stage: Option<Text<FinalizingStage>>,
@@ -533,15 +554,16 @@ pub(crate) struct ObservationFile {
     pub(crate) action: Option<Text<ActionKind>>,
     /// The service gives it a step of this type.
     pub(crate) step: Option<Text<StepType>>,
-    /// This fault of the scenario begins, has an effect or ends, as `phase` says. Needs no host and no cluster.
+    /// This fault of the scenario begins, has an effect or ends, as `phase` says. Needs neither a host nor a cluster.
     pub(crate) fault: Option<Text<Plain>>,
-    /// For `fault`: `begin` (without it), `effect` or `end`.
+    /// For `fault`: which moment of it.
+    #[schemars(extend("default" = "begin"))]
     pub(crate) phase: Option<Text<FaultPhase>>,
-    /// A host does this by itself, or it happens inside the cluster, where the service does not see it.
+    /// A host does this by itself, or it happens inside the cluster; the service does not see it.
     pub(crate) did: Option<Text<Happening>>,
-    /// The serial console of a machine shows a line that has this in it.
+    /// The serial console of a virtual machine shows a line that contains this.
     pub(crate) console: Option<Text<Plain>>,
-    /// So many hosts are enough; all without it.
+    /// This many hosts are enough. By default all of them.
     pub(crate) at_least: Option<At<i64>>,
 }
 
@@ -550,7 +572,7 @@ pub(crate) struct ObservationFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Expectation")]
 pub(crate) struct ExpectFile {
-    /// Name in the report. Without it, one is made from what it says.
+    /// Name in the report. By default one is made from what it says.
     pub(crate) name: Option<Text<Plain>>,
     /// Each of these goes through these statuses or stages, in this order.
     pub(crate) sequence: Option<At<SequenceFile>>,
@@ -564,19 +586,19 @@ pub(crate) struct ExpectFile {
     pub(crate) before: Option<At<ObservationFile>>,
     /// With `see`: its first comes after this is complete.
     pub(crate) after: Option<At<ObservationFile>>,
-    /// With `eventually`: so long after the start of the run. With `see`: so long between the two.
+    /// With `eventually`: within this time from the start of the run. With `see`: within this time between the two.
     pub(crate) within: Option<Text<Span>>,
     /// A validation has this value.
     pub(crate) validation: Option<At<ValidationFile>>,
-    /// So many events are sent.
+    /// This many events are sent.
     pub(crate) event: Option<At<EventFile>>,
-    /// A stage takes so long.
+    /// A stage takes this long.
     pub(crate) stage_duration: Option<At<StageDurationFile>>,
-    /// A monitored operator has this status in the end.
+    /// A monitored operator has this status at the end.
     pub(crate) operator: Option<At<OperatorFile>>,
 }
 
-/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step with `?` behind it may be missing: `insufficient?`.
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step followed by `?` is optional: `insufficient?`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sequence")]
@@ -595,7 +617,8 @@ pub(crate) struct SequenceFile {
     pub(crate) stages: Option<At<Vec<Text<Step<HostStage>>>>>,
     /// Stages of a cluster's finalizing.
     pub(crate) finalizing_stages: Option<At<Vec<Text<Step<FinalizingStage>>>>>,
-    /// `exact` (without it): these and no other. `partial`: others may be before, between and after.
+    /// `exact`: these and no others. `partial`: others may come before, between and after.
+    #[schemars(extend("default" = "exact"))]
     pub(crate) mode: Option<Text<SequenceMode>>,
 }
 
@@ -616,11 +639,12 @@ pub(crate) struct ValidationFile {
     pub(crate) id: Text<AnyValidation>,
     /// Its value.
     pub(crate) is: Text<ValidationStatus>,
-    /// `end` (without it), `ever` or `always`.
+    /// At the end (`end`), at some time (`ever`), or whenever it was evaluated (`always`).
+    #[schemars(extend("default" = "end"))]
     pub(crate) when: Option<Text<When>>,
 }
 
-/// A number of events: `count`, or `min` and `max`. Without any: at least one.
+/// A number of events: `count`, or `min` and `max`. By default at least one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "EventCount")]
@@ -637,11 +661,11 @@ pub(crate) struct EventFile {
     pub(crate) name: Text<EventName>,
     /// Only those of this severity count.
     pub(crate) severity: Option<Text<Severity>>,
-    /// Exactly so many.
+    /// Exactly this many.
     pub(crate) count: Option<At<i64>>,
-    /// At least so many.
+    /// At least this many.
     pub(crate) min: Option<At<i64>>,
-    /// At most so many.
+    /// At most this many.
     pub(crate) max: Option<At<i64>>,
 }
 
@@ -656,7 +680,7 @@ pub(crate) struct StageDurationFile {
     pub(crate) hosts: Option<Text<Plain>>,
     /// Of each host of this role.
     pub(crate) role: Option<Text<RoleName>>,
-    /// With `role`: the cluster of the hosts, where there are several.
+    /// With `role`: the cluster of the hosts, if there are several.
     pub(crate) cluster: Option<Text<Plain>>,
     /// The stage.
     pub(crate) stage: Text<HostStage>,
@@ -671,7 +695,7 @@ pub(crate) struct StageDurationFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Operator")]
 pub(crate) struct OperatorFile {
-    /// Of this cluster, where there are several.
+    /// Of this cluster, if there are several.
     pub(crate) cluster: Option<Text<Plain>>,
     /// Its name.
     pub(crate) name: Text<OperatorName>,
@@ -692,16 +716,18 @@ pub(crate) struct BudgetsFile {
     pub(crate) ready: Option<Text<Span>>,
     /// From the user's `install` until the cluster is `installed`.
     pub(crate) install: Option<Text<Span>>,
-    /// The whole run; reaching it ends the run. `3h` without it.
+    /// The whole run. Reaching this limit ends the run.
+    #[schemars(extend("default" = "3h"))]
     pub(crate) total: Option<Text<Span>>,
 }
 
-/// The bootstrap's pivot: all of its moments must come. Durations are service time, from one moment to the next.
+/// The bootstrap's pivot: all of its moments must happen. Durations are service time, from one moment to the next.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Pivot")]
 pub(crate) struct PivotFile {
-    /// `strict` (without it): the moments come in their order, and etcd keeps its quorum. `any`: they only have to come.
+    /// `strict`: the moments come in their order, and etcd keeps its quorum. `any`: they come in any order.
+    #[schemars(extend("default" = "strict"))]
     pub(crate) order: Option<Text<PivotOrder>>,
     /// From the start of bootkube until the bootstrap is back as a master.
     pub(crate) within: Option<Text<Span>>,
@@ -721,7 +747,7 @@ pub(crate) struct PivotStagesFile {
     pub(crate) first_master_joined: Option<Text<Span>>,
     /// Until the second one is. Not on a single node.
     pub(crate) second_master_joined: Option<Text<Span>>,
-    /// Until bootkube is through.
+    /// Until bootkube has finished.
     pub(crate) bootkube_done: Option<Text<Span>>,
     /// Until etcd has its quorum without the bootstrap's member; on a single node, which writes its disk and reboots first, until
     /// its own etcd runs from the disk.
@@ -732,7 +758,7 @@ pub(crate) struct PivotStagesFile {
     pub(crate) rejoined: Option<Text<Span>>,
 }
 
-/// When the run ends: all of what is here, in this order: `seen` and `at`, then `idle_polls`, then `then`.
+/// When the run ends: everything here must hold, in this order: `seen` and `at`, then `idle_polls`, then `then`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Until")]
@@ -740,22 +766,24 @@ pub(crate) struct UntilFile {
     /// All of these were seen.
     #[serde(default)]
     pub(crate) seen: Vec<At<ObservationFile>>,
-    /// So long after the start of the run, at the earliest.
+    /// At the earliest this long after the start of the run.
     pub(crate) at: Option<Text<Span>>,
-    /// Hosts then go on for so many of their poll intervals.
+    /// Hosts then continue for this many of their poll intervals.
+    #[schemars(extend("default" = 0))]
     pub(crate) idle_polls: Option<At<i64>>,
-    /// The run then goes on for so long.
+    /// The run then continues for this long.
     pub(crate) then: Option<Text<Span>>,
 }
 
-/// How hosts come, and what is measured.
+/// How hosts arrive, and what is measured.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Load")]
 pub(crate) struct LoadFile {
-    /// Hosts that start in one second of service time. All at once without it.
+    /// How many hosts start in one second of service time. By default they all start at once.
     pub(crate) ramp_per_second: Option<At<f64>>,
-    /// Put request rate, latencies, errors and memory into the report. True without it.
+    /// Put request rate, latencies, errors and memory into the report.
+    #[schemars(extend("default" = true))]
     pub(crate) measure: Option<bool>,
     /// More failed requests than this fail the run.
     pub(crate) max_errors: Option<At<i64>>,
@@ -768,8 +796,9 @@ pub(crate) struct LoadFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Report")]
 pub(crate) struct ReportFile {
-    /// Lanes in the timeline; hosts beyond this number are summed up. 50 without it.
+    /// Lanes in the timeline. Hosts beyond this number are summarized.
+    #[schemars(extend("default" = 50))]
     pub(crate) max_lanes: Option<At<i64>>,
-    /// Write every step that was asked and answered into the history. True without it, for up to 100 hosts.
+    /// Write every step that was asked for and answered into the history. By default true for up to 100 hosts.
     pub(crate) steps: Option<bool>,
 }

@@ -26,6 +26,7 @@ mod types;
 mod words;
 
 pub use catalogue::{Catalogue, CatalogueError, Entry, NotFound};
+pub use describe::{moment_words, never_words, seen_words, subject_words};
 pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
 pub use events::EVENT_NAMES;
 pub use faults::*;

@@ -658,9 +658,9 @@ fn expectations_without_a_name_get_one() {
     assert_eq!(
         names,
         [
-            "connected of hosts master-0..worker-1 is success in the end",
-            "connected of hosts master-0..worker-1 is success in the end (line 19)",
-            "never: hosts master-0..worker-1 is error",
+            "5 hosts (master-0 … worker-1): validation connected is success at the end",
+            "5 hosts (master-0 … worker-1): validation connected is success at the end (line 19)",
+            "never: any of 5 hosts (master-0 … worker-1): status error",
         ]
     );
     assert!(matches!(&scenario.expect[2].check, Check::Never { .. }));

@@ -1,5 +1,7 @@
 //! Judges the expectations of a scenario.
 
+use vlab_scenario::{moment_words, never_words, seen_words, subject_words};
+
 use super::words::*;
 use super::*;
 
@@ -50,7 +52,7 @@ impl Judge<'_> {
                     None => format!("at least {min}"),
                 };
                 (
-                    format!("{wanted} × event {name} for {}", subject_text(subject)),
+                    format!("{wanted} × event {name} for {}", subject_words(subject)),
                     self.events(subject, name, severity.as_ref().copied(), *min, *max),
                 )
             }
@@ -60,7 +62,7 @@ impl Judge<'_> {
                     .filter_map(|(word, span)| span.map(|s| format!("{word} {}", self.span_text(s))))
                     .collect();
                 (
-                    format!("{} spends {} in {stage}", subject_text(subject), limits.join(" and ")),
+                    format!("{} spends {} in {stage}", subject_words(subject), limits.join(" and ")),
                     self.stage_duration(subject, *stage, *at_least, *at_most),
                 )
             }
@@ -109,7 +111,7 @@ impl Judge<'_> {
             Subject::Run => self.timeline.hosts.keys().copied().collect(),
         };
         if wanted.is_empty() {
-            return Err(Failure::new(format!("there is no host that is {}", subject_text(subject))));
+            return Err(Failure::new(format!("there is no host that is {}", subject_words(subject))));
         }
         wanted
             .into_iter()
@@ -128,7 +130,7 @@ impl Judge<'_> {
                 .get(name)
                 .copied()
                 .ok_or_else(|| Failure::new("the cluster was never created").of(name.clone())),
-            other => Err(Failure::new(format!("{} is no cluster", subject_text(other)))),
+            other => Err(Failure::new(format!("{} is no cluster", subject_words(other)))),
         }
     }
 
@@ -145,15 +147,15 @@ impl Judge<'_> {
         };
         match steps {
             Steps::HostStatuses(wanted) => (
-                format!("{} goes through {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                format!("{} goes through {word}: {}", subject_words(subject), steps_text(wanted, optional)),
                 self.host_sequences(subject, wanted, optional, mode, |line| &line.statuses),
             ),
             Steps::Stages(wanted) => (
-                format!("{} goes through the stages {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                format!("{} goes through the stages {word}: {}", subject_words(subject), steps_text(wanted, optional)),
                 self.host_sequences(subject, wanted, optional, mode, |line| &line.stages),
             ),
             Steps::ClusterStatuses(wanted) => (
-                format!("{} goes through {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                format!("{} goes through {word}: {}", subject_words(subject), steps_text(wanted, optional)),
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.statuses.as_slice()).unwrap_or_default();
                     compare(wanted, optional, seen, mode)
@@ -161,7 +163,7 @@ impl Judge<'_> {
                 }),
             ),
             Steps::FinalizingStages(wanted) => (
-                format!("{} finalizes {word}: {}", subject_text(subject), steps_text(wanted, optional)),
+                format!("{} finalizes {word}: {}", subject_words(subject), steps_text(wanted, optional)),
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.finalizing.as_slice()).unwrap_or_default();
                     compare(wanted, optional, seen, mode)
@@ -200,7 +202,7 @@ impl Judge<'_> {
     fn not_seen(&self, tracker: &Tracker, moment: &Moment) -> Failure {
         let missing = tracker.missing(&self.directory);
         let Some(first) = missing.first() else {
-            let text = format!("{} was not seen often enough", seen_text(&moment.seen));
+            let text = format!("{} was not seen often enough", seen_words(&moment.seen));
             return Failure::new(text).missed(is_state(&moment.seen));
         };
         let host = self.directory.hosts.get(first).copied();
@@ -218,7 +220,7 @@ impl Judge<'_> {
             },
         };
         let others = if missing.len() > 1 { format!(" (nor for {} more)", missing.len() - 1) } else { String::new() };
-        let failure = Failure::new(format!("{} was never seen{others}{instead}", seen_text(&moment.seen)))
+        let failure = Failure::new(format!("{} was never seen{others}{instead}", seen_words(&moment.seen)))
             .of(first.clone())
             .missed(is_state(&moment.seen));
         match host {
@@ -229,7 +231,7 @@ impl Judge<'_> {
 
     fn eventually(&self, moment: &Moment, within: Option<Span>) -> (String, Result<String, Failure>) {
         let limit = within.map(|w| format!(" within {}", self.span_text(w))).unwrap_or_default();
-        let expected = format!("{}{limit}", moment_text(moment));
+        let expected = format!("{}{limit}", moment_words(moment));
         let tracker = self.track(moment);
         let outcome = match tracker.complete(&self.directory) {
             None => Err(self.not_seen(&tracker, moment)),
@@ -250,13 +252,13 @@ impl Judge<'_> {
     }
 
     fn never(&self, moment: &Moment) -> (String, Result<String, Failure>) {
-        let expected = format!("never: {}", moment_text(&Moment { of: Quantity::AtLeast(1), ..moment.clone() }));
+        let expected = never_words(moment);
         let tracker = self.track(moment);
         let outcome = match tracker.first(&self.directory) {
             None => Ok("it was not seen".to_owned()),
             Some((who, at)) => {
                 let failure =
-                    Failure::new(format!("{} was seen after {}", seen_text(&moment.seen), self.since_start(at.time)))
+                    Failure::new(format!("{} was seen after {}", seen_words(&moment.seen), self.since_start(at.time)))
                         .at(Some(at));
                 Err(match who {
                     Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
@@ -275,12 +277,12 @@ impl Judge<'_> {
         after: Option<&Moment>,
         within: Option<Span>,
     ) -> (String, Result<String, Failure>) {
-        let mut expected = moment_text(see);
+        let mut expected = moment_words(see);
         if let Some(b) = before {
-            expected.push_str(&format!(", before {}", moment_text(b)));
+            expected.push_str(&format!(", before {}", moment_words(b)));
         }
         if let Some(a) = after {
-            expected.push_str(&format!(", after {}", moment_text(a)));
+            expected.push_str(&format!(", after {}", moment_words(a)));
         }
         if let Some(w) = within {
             expected.push_str(&format!(", within {}", self.span_text(w)));
@@ -314,9 +316,9 @@ impl Judge<'_> {
             if other_first < complete {
                 let text = format!(
                     "{} came after {}, {} only after {}",
-                    seen_text(&moment.seen),
+                    seen_words(&moment.seen),
                     self.since_start(other_first.time),
-                    seen_text(&see.seen),
+                    seen_words(&see.seen),
                     self.since_start(complete.time)
                 );
                 return Err(late(text, complete, None));
@@ -330,9 +332,9 @@ impl Judge<'_> {
             if first < other_complete {
                 let text = format!(
                     "{} came after {} already, {} only after {}",
-                    seen_text(&see.seen),
+                    seen_words(&see.seen),
                     self.since_start(first.time),
-                    seen_text(&moment.seen),
+                    seen_words(&moment.seen),
                     self.since_start(other_complete.time)
                 );
                 return Err(late(text, first, first_who));
@@ -358,7 +360,7 @@ impl Judge<'_> {
         let word = word(&wanted);
         let expected = format!(
             "validation {id} of {} is {word} {}",
-            subject_text(subject),
+            subject_words(subject),
             match when {
                 When::End => "at the end",
                 When::Ever => "at some time",
@@ -483,7 +485,7 @@ impl Judge<'_> {
         if self.timeline.truth != Source::Poll || at.time != other_at.time {
             return Ok(());
         }
-        let text = format!("{} and {} were seen in one look", seen_text(&one.seen), seen_text(&other.seen));
+        let text = format!("{} and {} were seen in one look", seen_words(&one.seen), seen_words(&other.seen));
         Err(Failure::new(text).at(Some(at)).missed(true))
     }
 }

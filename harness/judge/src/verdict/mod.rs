@@ -13,7 +13,7 @@ use vlab_model::console::{self, Blame};
 use vlab_model::history::{HostsKind, MachineMoment, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
-    Check, Expectation, Fault, Moment, Quantity, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
+    Check, Expectation, Fault, Moment, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
 };
 
 use crate::invariants::{self, InvariantVerdict};
