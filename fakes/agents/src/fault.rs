@@ -23,7 +23,7 @@ pub enum HostFault {
     NoAddress,
     /// It asks for instructions at most this often.
     SlowPolls(Duration),
-    /// Its agent hangs: it does not ask for instructions. The installer, a program of its own, goes on.
+    /// Its agent hangs: it does not ask for instructions. The installer, a program of its own, continues.
     SilentAgent,
     /// It has the id of that other machine.
     IdOf(Uuid),
@@ -80,7 +80,7 @@ impl HostFault {
 /// What is wrong with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garble {
-    /// It is no JSON.
+    /// It is not JSON.
     Malformed,
     /// It ends in the middle.
     Truncated,
@@ -93,7 +93,7 @@ pub enum Garble {
 pub enum ClusterFault {
     /// bootkube does not come to an end.
     BootkubeHangs,
-    /// bootkube fails and is started again, for ever.
+    /// bootkube fails and is started again, over and over.
     BootkubeFails,
     /// etcd does not leave the bootstrap.
     EtcdStays,

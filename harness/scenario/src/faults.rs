@@ -67,7 +67,7 @@ impl TargetForm {
     pub const fn words(self) -> &'static str {
         match self {
             TargetForm::Hosts => "hosts",
-            TargetForm::Link => "the way `between` hosts",
+            TargetForm::Link => "the link `between` hosts",
             TargetForm::Cluster => "a cluster",
             TargetForm::Service => "the `service`",
             TargetForm::Postgres => "`postgres`",

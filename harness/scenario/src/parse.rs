@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::MergeKeyPolicy;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Location};
 
@@ -108,127 +109,118 @@ fn word_at(text: &str, start: usize) -> Range<usize> {
     start..start + len
 }
 
+/// Message, label and help of a problem. An empty help is none.
+type Words = (String, String, String);
+
+fn words(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
+    (message.into(), label.into(), help.into())
+}
+
 /// The library's error in our words, with what to do about it.
 fn explain(error: &Error, text: &str) -> Problem {
-    let mut problem = Problem {
-        message: String::new(),
-        span: Some(place(error, text)),
-        label: String::new(),
-        also: vec![],
-        help: None,
-    };
-    match error.without_snippet() {
+    let span = Some(place(error, text));
+    if let Error::AliasError { error: inner, .. } = error.without_snippet() {
+        let mut problem = explain(inner, text);
+        problem.span = span.filter(|s| !s.is_empty()).or(problem.span);
+        return problem;
+    }
+    let (message, label, help) = in_words(error.without_snippet());
+    Problem { message, span, label, also: vec![], help: Some(help).filter(|help| !help.is_empty()) }
+}
+
+fn in_words(error: &Error) -> Words {
+    const STOPPED: &str = "reading stopped here";
+    const GROUPS: &str = "write the values out; a group of hosts has a `count`";
+    match error {
         Error::SerdeUnknownField { field, expected, .. } => {
-            problem.message = format!("unknown key `{field}`");
-            problem.label = "no such key here".to_owned();
-            problem.help = Some(suggestion(field, expected.iter().copied()));
+            words(format!("unknown key `{field}`"), "no such key here", suggestion(field, expected.iter().copied()))
         }
-        Error::SerdeMissingField { field, .. } => {
-            problem.message = format!("the key `{field}` is missing");
-            problem.label = "in the part that begins here".to_owned();
-            problem.help = Some(format!("add `{field}: ...`"));
-        }
+        Error::SerdeMissingField { field, .. } => words(
+            format!("the key `{field}` is missing"),
+            "in the part that begins here",
+            format!("add `{field}: ...`"),
+        ),
         Error::DuplicateMappingKey { key, .. } => {
-            problem.message = match key {
-                Some(key) => format!("the key `{key}` appears twice"),
-                None => "a key appears twice".to_owned(),
-            };
-            problem.label = "the second one".to_owned();
-            problem.help = Some("remove one of them; a list has one `- ` line for each item".to_owned());
+            let message =
+                key.as_ref().map_or("a key appears twice".to_owned(), |key| format!("the key `{key}` appears twice"));
+            words(message, "the second one", "remove one of them; a list has one `- ` line for each item")
         }
-        Error::SerdeInvalidType { unexpected, expected, .. } => {
-            problem.message = format!("wrong type: found {unexpected}, expected {}", plain(expected));
-            problem.label = format!("expected {}", plain(expected));
-            problem.help = Some(type_help(expected));
-        }
-        Error::SerdeInvalidValue { unexpected, expected, .. } => {
-            problem.message = format!("wrong value: found {unexpected}, expected {}", plain(expected));
-            problem.label = format!("expected {}", plain(expected));
-        }
+        Error::SerdeInvalidType { unexpected, expected, .. } => words(
+            format!("wrong type: found {unexpected}, expected {}", plain(expected)),
+            format!("expected {}", plain(expected)),
+            type_help(expected),
+        ),
+        Error::SerdeInvalidValue { unexpected, expected, .. } => words(
+            format!("wrong value: found {unexpected}, expected {}", plain(expected)),
+            format!("expected {}", plain(expected)),
+            "",
+        ),
         Error::InvalidScalar { ty, .. } => {
-            problem.message = format!("wrong type: expected {}", type_name(ty));
-            problem.label = format!("expected {}", type_name(ty));
+            words(format!("wrong type: expected {}", type_name(ty)), format!("expected {}", type_name(ty)), "")
         }
         Error::InvalidBooleanStrict { .. } => {
-            problem.message = "wrong type: expected true or false".to_owned();
-            problem.label = "neither `true` nor `false`".to_owned();
-            problem.help = Some("write `true` or `false`".to_owned());
+            words("wrong type: expected true or false", "neither `true` nor `false`", "write `true` or `false`")
         }
-        Error::Unexpected { expected, .. } => {
-            problem.message = format!("wrong type: expected {}", type_name(expected));
-            problem.label = format!("expected {}", type_name(expected));
-            problem.help = Some(type_help(expected));
-        }
-        Error::NullIntoString { .. } => {
-            problem.message = "a value is missing".to_owned();
-            problem.label = "nothing here".to_owned();
-            problem.help = Some("write a value, or remove the key".to_owned());
-        }
-        Error::MultipleDocuments { .. } => {
-            problem.message = "the file contains more than one document".to_owned();
-            problem.label = "the second begins here".to_owned();
-            problem.help = Some("one file is one scenario: remove everything after the line `---`".to_owned());
-        }
+        Error::Unexpected { expected, .. } => words(
+            format!("wrong type: expected {}", type_name(expected)),
+            format!("expected {}", type_name(expected)),
+            type_help(expected),
+        ),
+        Error::NullIntoString { .. } => words("a value is missing", "nothing here", "write a value, or remove the key"),
+        Error::MultipleDocuments { .. } => words(
+            "the file contains more than one document",
+            "the second begins here",
+            "one file is one scenario: remove everything after the line `---`",
+        ),
         Error::Budget { breach, .. } => {
-            use serde_saphyr::budget::BudgetBreach;
-            (problem.message, problem.help) = match breach {
-                BudgetBreach::Depth { .. } => (
-                    "the file is nested too deeply (more than 32 levels)".to_owned(),
-                    Some("no part of a scenario is nested deeper than 8 levels".to_owned()),
-                ),
-                BudgetBreach::Aliases { .. }
-                | BudgetBreach::Anchors { .. }
-                | BudgetBreach::AliasAnchorRatio { .. }
-                | BudgetBreach::MergeKeys { .. } => (
-                    "the file has too many anchors and aliases".to_owned(),
-                    Some("write the values out; a group of hosts has a `count`".to_owned()),
-                ),
-                _ => (
-                    "the file is too big".to_owned(),
-                    Some("no scenario has that many parts; a group of hosts has a `count`".to_owned()),
-                ),
-            };
-            problem.label = "reading stopped here".to_owned();
+            let (message, help) = too_much(breach);
+            words(message, STOPPED, help)
         }
         Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. } => {
-            problem.message = "the file's aliases expand to too much".to_owned();
-            problem.label = "reading stopped here".to_owned();
-            problem.help = Some("write the values out; a group of hosts has a `count`".to_owned());
+            words("the file's aliases expand to too much", STOPPED, GROUPS)
         }
-        Error::UnknownAnchor { .. } => {
-            problem.message = "this alias has no anchor".to_owned();
-            problem.label = "no `&` with that name before it".to_owned();
-            problem.help = Some("put text that begins with `*` in quotes".to_owned());
-        }
-        Error::Eof { .. } => {
-            problem.message = "the file ends too early".to_owned();
-        }
-        Error::AliasError { error: inner, .. } => {
-            let span = problem.span.take();
-            problem = explain(inner, text);
-            problem.span = span.filter(|s| !s.is_empty()).or(problem.span);
-        }
-        other => {
-            let said =
-                other.render_with_options(serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off });
-            if said.contains("nest") && said.contains("limit") || said.contains("recursion") {
-                problem.message = "the file is nested too deeply".to_owned();
-                problem.label = "reading stopped here".to_owned();
-                problem.help = Some("no part of a scenario is nested deeper than 8 levels".to_owned());
-            } else {
-                problem.message = format!("this is not YAML: {}", without_place(&said));
-                problem.label = "here".to_owned();
-                problem.help = Some(
-                    "look at this line and the one above: indentation (spaces, not tabs), `key: value` with a space after the colon, \
-                     and quotes around text that begins with a special character"
-                        .to_owned(),
-                );
-            }
-        }
+        Error::UnknownAnchor { .. } => words(
+            "this alias has no anchor",
+            "no `&` with that name before it",
+            "put text that begins with `*` in quotes",
+        ),
+        Error::Eof { .. } => words("the file ends too early", "", ""),
+        other => not_yaml(other),
     }
-    problem
+}
+
+/// The file is more than a scenario can be.
+fn too_much(breach: &BudgetBreach) -> (&'static str, &'static str) {
+    match breach {
+        BudgetBreach::Depth { .. } => (
+            "the file is nested too deeply (more than 32 levels)",
+            "no part of a scenario is nested deeper than 8 levels",
+        ),
+        BudgetBreach::Aliases { .. }
+        | BudgetBreach::Anchors { .. }
+        | BudgetBreach::AliasAnchorRatio { .. }
+        | BudgetBreach::MergeKeys { .. } => {
+            ("the file has too many anchors and aliases", "write the values out; a group of hosts has a `count`")
+        }
+        _ => ("the file is too big", "no scenario has that many parts; a group of hosts has a `count`"),
+    }
+}
+
+/// The library's own words for what it says about the form of a file.
+fn not_yaml(error: &Error) -> Words {
+    let said = error.render_with_options(serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off });
+    if said.contains("nest") && said.contains("limit") || said.contains("recursion") {
+        let help = "no part of a scenario is nested deeper than 8 levels";
+        return words("the file is nested too deeply", "reading stopped here", help);
+    }
+    words(
+        format!("this is not YAML: {}", without_place(&said)),
+        "here",
+        "look at this line and the one above: indentation (spaces, not tabs), `key: value` with a space after the colon, \
+         and quotes around text that begins with a special character",
+    )
 }
 
 /// The place is shown by the excerpt; the library says it in its text as well.

@@ -101,7 +101,7 @@ impl Page {
             _ => vec![],
         };
         match types.as_slice() {
-            ["array"] => format!("list of {}", self.type_of(section, key, &form["items"])),
+            ["array"] => format!("list: {}", self.type_of(section, key, &form["items"])),
             ["object"] => "mapping".to_owned(),
             ["integer"] => match (form["minimum"].as_i64(), form["maximum"].as_i64()) {
                 (Some(least), Some(most)) if least < most => format!("whole number, {least} to {most}"),

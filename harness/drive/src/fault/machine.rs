@@ -1,4 +1,5 @@
-//! What each kind of fault does to a virtual machine and to its network, and what cannot be done to one yet.
+//! What a fault does to a virtual machine or to its network, and what in a scenario machines cannot have yet. The families say
+//! which kind does what, each in its own file.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use vlab_scenario::{ActionKind, Cluster, Fault, FaultHosts, FaultTarget, Injecti
 
 use super::{control_plane, host, network};
 
-/// What a kind does to each machine that it hits, or to the network that those of a cluster are in.
+/// What a fault does to each machine that it hits, or to the network of the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineFault {
     /// The plug is pulled; put in again at the end.
@@ -79,21 +80,21 @@ impl MachineFault {
         match self {
             MachineFault::PowerCut => "the power was cut",
             MachineFault::Reset => "the machine was reset",
-            MachineFault::CableOut => "the cable was pulled",
-            MachineFault::GatewayCut => "the way to the gateway was cut",
-            MachineFault::Unheard(Frames::Dhcp) => "DHCP does not hear it",
-            MachineFault::Unheard(_) => "NTP does not hear it",
-            MachineFault::Eject => "the medium was taken out",
+            MachineFault::CableOut => "the cable was unplugged",
+            MachineFault::GatewayCut => "the link to the gateway was cut",
+            MachineFault::Unheard(Frames::Dhcp) => "its DHCP requests are lost",
+            MachineFault::Unheard(_) => "its NTP requests are lost",
+            MachineFault::Eject => "the medium was removed",
             MachineFault::DiskFails { .. } => "its disk fails",
             MachineFault::SlowDisk { .. } => "its disk writes slowly",
             MachineFault::Loss { frames: Frames::LongerThan(_), .. } => "long frames are lost",
-            MachineFault::Loss { percent: 100, .. } => "the way was cut",
+            MachineFault::Loss { percent: 100, .. } => "the link was cut",
             MachineFault::Loss { .. } => "frames are lost",
-            MachineFault::Delay { .. } => "frames take long",
+            MachineFault::Delay { .. } => "frames are delayed",
             MachineFault::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
             MachineFault::WrongName(_) => "DNS answers wrongly",
-            MachineFault::TakeAddress(_) => "the address is somebody else's",
-            MachineFault::Closed(_) => "nothing gets to those ports",
+            MachineFault::TakeAddress(_) => "somebody else has the address",
+            MachineFault::Closed(_) => "nothing reaches those ports",
         }
     }
 }
@@ -128,7 +129,7 @@ fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, 
     let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.is_machine());
     match scenario.cluster(name) {
         Some(cluster) if of_cluster => Ok(cluster),
-        _ => Err("its hosts come out of the pool, whose network knows no cluster".to_owned()),
+        _ => Err("its hosts come from the pool, whose network belongs to no cluster".to_owned()),
     }
 }
 
@@ -151,7 +152,7 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
     let undone = faults.find_map(|fault| Some((fault, machine_fault(fault, scenario).err()?)));
     if let Some((fault, why)) = undone {
         return Some(format!(
-            "line {}: the fault {} ({}) cannot be done to virtual machines yet: {why}; `--hosts sim` runs it",
+            "line {}: the fault {} ({}) cannot be injected into virtual machines yet: {why}; `--hosts sim` runs it",
             fault.line,
             fault.name,
             fault.word()
@@ -182,7 +183,7 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
     lacking.then(|| {
         format!(
             "line {line}: hosts of OpenShift {version} make the connections of a static network themselves, with `nmstatectl`, \
-             which the initrd of the lab's minimal ISO has not; write `image_type: full-iso` or `openshift_version: \"4.16\"`, give \
+             which the initrd of the lab's minimal ISO lacks; write `image_type: full-iso` or `openshift_version: \"4.16\"`, give \
              an RHCOS with `infra_env.iso`, or use `--hosts sim`"
         )
     })
