@@ -126,6 +126,8 @@ fn judge(skips: &BTreeSet<Skip>, allowed: &[Allowed], ci: bool) -> Result<String
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const LIST: &str = "# Comment.\n\nvlab-api::transcripts replies* because the transcripts are not in the repository\n\
@@ -188,24 +190,37 @@ mod tests {
         fs::remove_dir_all(&target).unwrap();
     }
 
-    /// A test that was renamed or is gone leaves no permission behind.
-    #[test]
-    fn the_list_names_tests_that_exist() {
-        fn sources(folder: &Path, text: &mut String) {
+    /// The sources of each package of the workspace, by its name.
+    fn sources() -> BTreeMap<String, String> {
+        fn below(folder: &Path, package: Option<&str>, all: &mut BTreeMap<String, String>) {
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+            let named = manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+            let package = named.or(package);
             for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+                let is_source = path.extension().is_some_and(|extension| extension == "rs");
                 if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
-                    sources(&path, text);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    below(&path, package, all);
+                } else if let Some(package) = package.filter(|_| is_source) {
+                    let text = all.entry(package.to_owned()).or_default();
                     text.push_str(&fs::read_to_string(&path).unwrap_or_default());
                 }
             }
         }
-        let root = crate::root();
-        let mut text = String::new();
-        sources(&root, &mut text);
-        for allowed in parse(&fs::read_to_string(root.join(ALLOWED)).unwrap()).unwrap() {
-            let name = allowed.test.trim_end_matches(['*', ':']).rsplit([' ', ':']).next().unwrap_or_default();
-            assert!(text.contains(&format!("fn {name}")), "{ALLOWED} names {:?}, which is no test", allowed.test);
+        let mut all = BTreeMap::new();
+        below(&crate::root(), None, &mut all);
+        all
+    }
+
+    /// A test that is gone, or that is never skipped any more, leaves no permission behind.
+    #[test]
+    fn the_list_names_tests_that_are_skipped_at_times() {
+        let sources = sources();
+        for Allowed { test, .. } in parse(&fs::read_to_string(crate::root().join(ALLOWED)).unwrap()).unwrap() {
+            let package = test.split([' ', ':']).next().unwrap_or_default();
+            let text = sources.get(package).unwrap_or_else(|| panic!("{ALLOWED}: there is no package {package}"));
+            let name = test.trim_end_matches(['*', ':']).rsplit([' ', ':']).next().unwrap_or_default();
+            assert!(text.contains(&format!("fn {name}")), "{ALLOWED}: {package} has no test {name}");
+            assert!(text.contains("skip!("), "{ALLOWED}: no test of {package} is ever skipped");
         }
     }
 }
