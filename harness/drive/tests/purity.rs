@@ -12,7 +12,17 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 /// The crates that do no I/O.
-const PURE: &[&str] = &["vlab-api", "vlab-model", "vlab-history", "vlab-scenario", "vlab-judge", "vlab-agents"];
+const PURE: &[&str] = &[
+    "vlab-api",
+    "vlab-model",
+    "vlab-history",
+    "vlab-scenario",
+    "vlab-judge",
+    "vlab-drive",
+    "vlab-agents",
+    "vlab-service",
+    "vlab-installer",
+];
 
 /// What does I/O: runtimes, sockets, databases, processes, containers, machines, the terminal.
 const IMPURE: &[&str] = &[
