@@ -172,7 +172,7 @@ macro_rules! family {
             )*
         }
 
-        #[allow(non_upper_case_globals, reason = "each row is named after its variant")]
+        #[expect(non_upper_case_globals, reason = "each row is named after its variant")]
         mod rows {
             use super::*;
             $(
@@ -189,11 +189,10 @@ macro_rules! family {
                     },)*)?],
                     requests: family!(@requests $($($requests)?)?),
                     read: |parameters| {
+                        // Not every kind has parameters.
                         let _ = &parameters;
-                        #[allow(unused_mut, unused_variables, unused_assignments, reason = "not every kind has parameters")]
-                        let mut rows = $variant.params.iter();
                         $(
-                            $( let $field: Option<$ty> = $crate::faults::value(parameters, rows.next()?); )*
+                            $( let $field: Option<$ty> = $crate::faults::value(parameters, $variant.param(stringify!($field))?); )*
                             $( let $requests = $crate::faults::Requests::read(parameters); )?
                         )?
                         Some($crate::faults::Injection::$place($name::$variant $({
@@ -237,6 +236,11 @@ impl FaultRow {
     /// Everything that can be said about it.
     pub fn all_params(&self) -> impl Iterator<Item = &'static ParamRow> + use<> {
         self.params.iter().chain(self.requests)
+    }
+
+    /// The parameter of that name that is its own.
+    fn param(&'static self, name: &str) -> Option<&'static ParamRow> {
+        self.params.iter().find(|param| param.name == name)
     }
 
     /// Does virtual time have no form of it? There the service is one core without a database.

@@ -61,7 +61,7 @@ pub(crate) fn read(source: &SourceFile, known: &[String], now: Timestamp) -> Res
             problem(name, format!("there is no scenario `{name}`"), "not in the catalogue", Some(help));
         }
         if entry.reason.trim().is_empty() || entry.link.trim().is_empty() {
-            let help = "say why it fails and where that is followed, or take the entry out";
+            let help = "say why it fails and where that is tracked, or remove the entry";
             problem(
                 name,
                 format!("the entry of `{name}` has no reason or no link"),
@@ -70,13 +70,12 @@ pub(crate) fn read(source: &SourceFile, known: &[String], now: Timestamp) -> Res
             );
         }
         if !is_day(&entry.until) {
-            let help = "write a day as 2026-01-31";
+            let help = "write a date such as 2026-01-31";
             problem(&entry.until, format!("`{}` is not a date", entry.until), "here", Some(help.to_owned()));
         } else if entry.until < today {
-            let help =
-                "mend the scenario or what it tests and take the entry out; or look at it again and give it a new day";
+            let help = "fix the scenario or what it tests and remove the entry; or review it and set a new date";
             let message = format!("the quarantine of `{name}` ended on {} ({})", entry.until, entry.link);
-            problem(&entry.until, message, "over", Some(help.to_owned()));
+            problem(&entry.until, message, "expired", Some(help.to_owned()));
         }
     }
     let mut names: Vec<&String> = file.quarantine.iter().map(|e| &e.scenario).collect();
