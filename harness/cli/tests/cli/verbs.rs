@@ -52,8 +52,8 @@ fn sno_with(line: &str, instead: &str) -> Vec<u8> {
 }
 
 #[rstest]
-#[case::empty(Vec::new(), "nothing in it", "")]
-#[case::only_comments(b"# nothing\n".to_vec(), "nothing in it", "")]
+#[case::empty(Vec::new(), "the file is empty", "")]
+#[case::only_comments(b"# nothing\n".to_vec(), "the file is empty", "")]
 #[case::not_utf8(b"version: 1\nname: \xff\xfe\n".to_vec(), "UTF-8", ":2:7")]
 #[case::huge([b"version: 1\nname: \"", vec![b'x'; 10 << 20].as_slice(), b"\"\n"].concat(), "longer than 1024 KiB", "")]
 #[case::deep(deep(), "nest", ":3:")]
