@@ -29,11 +29,31 @@ impl<C: Copy> Guard<C> {
             Guard::Any(any) => any.iter().any(|g| g.holds(condition)),
         }
     }
+
+    /// Tells each condition that it asks for.
+    pub fn each(&self, tell: &mut dyn FnMut(C)) {
+        match self {
+            Guard::Always => {}
+            Guard::Is(c) => tell(*c),
+            Guard::Not(inner) => inner.each(tell),
+            Guard::All(all) | Guard::Any(all) => all.iter().for_each(|g| g.each(tell)),
+        }
+    }
+
+    /// Does it ask for that condition anywhere?
+    pub fn asks(&self, condition: C) -> bool
+    where
+        C: PartialEq,
+    {
+        let mut found = false;
+        self.each(&mut |c| found |= c == condition);
+        found
+    }
 }
 
 /// A row of the table: on `event`, in one of the states `from`, when `guard` holds, go to `to`.
 #[derive(Debug)]
-pub struct Rule<E: 'static, S: 'static, C: 'static> {
+pub struct Rule<E: 'static, S: 'static, C: 'static, W: 'static, F: 'static> {
     /// Name of the rule in the real service's own dump of its machine.
     pub name: &'static str,
     /// What happened.
@@ -44,21 +64,25 @@ pub struct Rule<E: 'static, S: 'static, C: 'static> {
     pub guard: Guard<C>,
     /// Where it leads.
     pub to: S,
+    /// What the service says of it.
+    pub words: W,
+    /// What it does beside that, in this order.
+    pub effects: &'static [F],
 }
 
 /// Rows are static: the same row is the same place.
-impl<E, S, C> PartialEq for Rule<E, S, C> {
+impl<E, S, C, W, F> PartialEq for Rule<E, S, C, W, F> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
 /// The first row that fires, if any.
-pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy>(
-    table: &'static [Rule<E, S, C>],
+pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy, W, F>(
+    table: &'static [Rule<E, S, C, W, F>],
     event: E,
     state: S,
     condition: &dyn Fn(C) -> bool,
-) -> Option<&'static Rule<E, S, C>> {
+) -> Option<&'static Rule<E, S, C, W, F>> {
     table.iter().find(|r| r.event == event && r.from.contains(&state) && r.guard.holds(condition))
 }

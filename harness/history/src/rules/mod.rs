@@ -8,6 +8,10 @@
 //! A rule that leaves a status as it is shows itself by time: a subject that stays in a status for two rounds of its monitor,
 //! while nothing that the rules ask about changes, was looked at.
 
+mod conditions;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -167,8 +171,8 @@ fn judge<C: Copy>(guard: &Guard<C>, condition: &dyn Fn(C) -> Option<bool>) -> Op
 }
 
 /// The rows that may have fired for one event: up to the first that certainly holds.
-fn candidates<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy>(
-    table: &'static [Rule<E, S, C>],
+fn candidates<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy, W, F>(
+    table: &'static [Rule<E, S, C, W, F>],
     event: E,
     from: S,
     to: S,
@@ -696,94 +700,6 @@ impl<'a> Reader<'a> {
         self.settings.enable_soft_timeouts
     }
 
-    fn host_condition(&self, condition: HostCond, change: &HostChange<'_>) -> Option<bool> {
-        let HostChange { before, now, place: Place { at, .. }, .. } = *change;
-        let cluster = now.cluster.or(before.cluster).and_then(|c| self.clusters.get(&c));
-        let cluster_is = |wanted: &[ClusterStatus]| match cluster {
-            Some(c) => c.status.map(|status| wanted.contains(&status)),
-            None => Some(false),
-        };
-        let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
-        let seen = &now.validations;
-        let satisfied = |id: &str| match seen.get(id) {
-            Some(status) => Some(holds(*status)),
-            None if seen.is_empty() => None,
-            // What is hidden does not apply.
-            None => Some(true),
-        };
-        let all = |ids: &mut dyn Iterator<Item = &'static str>| {
-            let parts: Vec<Option<bool>> = ids.map(satisfied).collect();
-            if parts.contains(&Some(false)) {
-                Some(false)
-            } else {
-                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
-            }
-        };
-        let gate = |gate: HostGate| {
-            let of_gate = |id: &&HostValidationId| host_spec(**id).gate == gate && host_spec(**id).never.is_none();
-            all(&mut HostValidationId::ALL.iter().filter(of_gate).map(|id| id.as_str()))
-        };
-        let failed = |id: HostValidationId| seen.get(id.as_str()) == Some(&ValidationStatus::Failure);
-        let stage = before.stage;
-        match condition {
-            HostCond::Connected => satisfied(HostValidationId::Connected.as_str()),
-            HostCond::MediaConnected => satisfied(HostValidationId::MediaConnected.as_str()),
-            HostCond::HasInventory => gate(HostGate::Inventory),
-            HostCond::MinimumHardware => gate(HostGate::MinimumHardware),
-            HostCond::InputsGiven => gate(HostGate::PendingInput),
-            HostCond::SufficientForInstall => gate(HostGate::Sufficient),
-            HostCond::PoolMinimum => all(&mut host::POOL_MINIMUM.iter().map(|id| id.as_str())),
-            HostCond::RoleCanInstall => {
-                now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
-            }
-            HostCond::Day2Host => Some(now.day2),
-            // Neither a run nor what it starts has Kubernetes under it.
-            HostCond::KubeApi => Some(false),
-            HostCond::ReportsRebooting => Some(now.stage == Some(HostStage::Rebooting)),
-            HostCond::ReportsDone => Some(now.stage == Some(HostStage::Done)),
-            HostCond::ClusterPreparing => cluster_is(&[ClusterStatus::PreparingForInstallation]),
-            HostCond::ClusterInstalling => cluster_is(&[ClusterStatus::Installing]),
-            HostCond::ClusterInError => cluster_is(&[ClusterStatus::Error]),
-            HostCond::ClusterPendingUserAction => cluster_is(&[ClusterStatus::InstallingPendingUserAction]),
-            HostCond::ClusterInstalledOrAddingHosts => {
-                cluster_is(&[ClusterStatus::Installed, ClusterStatus::AddingHosts])
-            }
-            HostCond::DiskSpeedFailed => Some(failed(HostValidationId::SufficientInstallationDiskSpeed)),
-            HostCond::DiskSpeedChecked | HostCond::DiskSpeedUnknown => {
-                failed(HostValidationId::SufficientInstallationDiskSpeed).then_some(false)
-            }
-            HostCond::ImagesFailed => Some(failed(HostValidationId::ContainerImagesAvailable)),
-            HostCond::ImagesAvailable | HostCond::ImagesUnknown => {
-                failed(HostValidationId::ContainerImagesAvailable).then_some(false)
-            }
-            HostCond::PreparationTimedOut => over(before.since, self.settings.host_prepare_timeout()),
-            HostCond::InstallingTimedOut => over(before.since, self.settings.constants.installing_without_progress),
-            HostCond::ReclaimTimedOut => over(before.since, self.settings.constants.reclaim_timeout),
-            HostCond::PendingUserActionTimedOut => {
-                over(before.since, self.settings.host_installing_pending_user_action_timeout)
-            }
-            HostCond::StageTimedOut => {
-                let single = now.cluster.is_some_and(|c| self.hosts_of(c).count() <= 1);
-                stage.map_or(Some(false), |s| over(before.stage_since, self.settings.stage_timeout(s, single)))
-            }
-            HostCond::SoftTimeouts => Some(self.soft()),
-            HostCond::ConnectionTimeoutNoted => Some(before.silence_noted),
-            HostCond::StageMayWaitForUser => Some(stage.is_some_and(|s| host::MAY_WAIT_FOR_USER.contains(&s))),
-            HostCond::StageIsWritingImage => Some(stage == Some(HostStage::WritingImageToDisk)),
-            HostCond::StageIsCopyingRegistryData => Some(stage == Some(HostStage::CopyingRegistryDataToDisk)),
-            HostCond::StageIsRebooting => Some(stage == Some(HostStage::Rebooting)),
-            HostCond::StageIsDone => Some(stage == Some(HostStage::Done)),
-            // Both are events or changes of their own: read where they are told.
-            HostCond::LogsTimedOut => Some(false),
-            HostCond::StageTimeoutNoted => Some(true),
-            HostCond::QuorumWithoutHost => None,
-        }
-    }
-
-    fn hosts_of(&self, cluster: Uuid) -> impl Iterator<Item = &HostNow> {
-        self.hosts.values().filter(move |h| h.cluster == Some(cluster))
-    }
-
     // ---- clusters ----
 
     fn cluster_changes(&mut self, id: Uuid, batch: &[&Change<'_>], place: Place) {
@@ -878,66 +794,6 @@ impl<'a> Reader<'a> {
         candidates(cluster::RULES, ClusterEvent::RefreshStatus, status, status, &condition)
     }
 
-    fn cluster_condition(&self, condition: ClusterCond, change: &ClusterChange<'_>) -> Option<bool> {
-        let ClusterChange { id, now, since, at } = *change;
-        let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
-        let gate = |gate: ClusterGate| {
-            let seen = &now.validations;
-            let of_gate = |id: &&ClusterValidationId| cluster_spec(**id).gate == gate;
-            if seen.is_empty() {
-                return None;
-            }
-            let mut all = ClusterValidationId::ALL.iter().filter(of_gate);
-            Some(all.all(|id| seen.get(id.as_str()).is_none_or(|status| holds(*status))))
-        };
-        let some = |wanted: &[HostStatus]| self.hosts_of(id).any(|h| h.status.is_some_and(|s| wanted.contains(&s)));
-        let every = |wanted: &[HostStatus]| self.hosts_of(id).all(|h| h.status.is_some_and(|s| wanted.contains(&s)));
-        let quorum = |wanted: &[HostStatus]| {
-            let role = |h: &HostNow| h.role.unwrap_or(HostRole::AutoAssign);
-            let masters = self.hosts_of(id).filter(|h| role(h) == HostRole::Master).count();
-            let mut view = ClusterView::default();
-            view.cluster.control_plane_count = i64::try_from(masters).ok();
-            let members = self.hosts_of(id).filter_map(|h| Some((role(h), h.status?)));
-            cluster::quorum(&view, &[], members, wanted)
-        };
-        let soft = self.soft();
-        match condition {
-            ClusterCond::PendingInputsGiven => gate(ClusterGate::PendingInput),
-            ClusterCond::VipsDefined => gate(ClusterGate::Vips),
-            ClusterCond::SufficientForInstall => gate(ClusterGate::Sufficient),
-            ClusterCond::VipDhcp => Some(self.vip_dhcp.contains(&id)),
-            ClusterCond::PreparationTimedOut => over(since, self.settings.cluster_prepare_timeout()),
-            ClusterCond::PreparationSucceeded | ClusterCond::PreparationFailed => None,
-            ClusterCond::AllHostsPrepared => Some(every(&[HostStatus::PreparingSuccessful])),
-            ClusterCond::SomeHostPreparingFailed => Some(some(&[HostStatus::PreparingFailed])),
-            ClusterCond::SomeHostLeftPreparation => Some(!every(&[
-                HostStatus::PreparingForInstallation,
-                HostStatus::PreparingSuccessful,
-                HostStatus::PreparingFailed,
-                HostStatus::Known,
-            ])),
-            ClusterCond::SomeHostPendingUserAction => Some(some(&[HostStatus::InstallingPendingUserAction])),
-            ClusterCond::QuorumAlive => Some(quorum(cluster::IN_INSTALLATION)),
-            ClusterCond::QuorumInstalled => Some(quorum(&[HostStatus::Installed])),
-            ClusterCond::InstallationTimedOut => {
-                now.install_started.map_or(Some(false), |t| over(t, self.settings.installation_timeout))
-            }
-            ClusterCond::FinalizingTimedOut => over(since, self.settings.finalizing_timeout),
-            ClusterCond::FinalizingStageTimedOut => now.finalizing.map_or(Some(false), |stage| {
-                over(now.finalizing_since, self.settings.finalizing_stage_timeout(stage, soft, Duration::ZERO))
-            }),
-            ClusterCond::FinalizingStageNeverFails => {
-                Some(now.finalizing.is_some_and(|s| cluster::NEVER_FAIL.contains(&s)))
-            }
-            ClusterCond::FinalizingStageTimeoutNoted => None,
-            ClusterCond::SoftTimeouts => Some(soft),
-            ClusterCond::ConsoleUrlToPush => Some(false),
-            ClusterCond::AllHostsFinished => Some(every(&[HostStatus::Installed, HostStatus::Error])),
-            ClusterCond::KubeconfigUploaded | ClusterCond::OperatorsDone => None,
-            ClusterCond::LogsTimedOut => Some(false),
-        }
-    }
-
     // ---- what events alone tell ----
 
     fn read_events(&mut self, history: &[Observation]) {
@@ -948,7 +804,7 @@ impl<'a> Reader<'a> {
                 }
                 What::Event { name, host: None, .. } if name == "finalizing_stage_timed_out" => {
                     let warns = |r: &ClusterRule| {
-                        r.to == ClusterStatus::Finalizing && asks(&r.guard, ClusterCond::FinalizingStageTimedOut)
+                        r.to == ClusterStatus::Finalizing && r.guard.asks(ClusterCond::FinalizingStageTimedOut)
                     };
                     let found: Vec<usize> =
                         cluster::RULES.iter().enumerate().filter(|(_, r)| warns(r)).map(|(i, _)| i).collect();
@@ -987,7 +843,7 @@ impl<'a> Reader<'a> {
             r.event == HostEvent::RefreshHost
                 && r.to == state
                 && r.from.contains(&state)
-                && asks(&r.guard, HostCond::StageTimedOut)
+                && r.guard.asks(HostCond::StageTimedOut)
         };
         let found: Vec<usize> = host::RULES
             .iter()
@@ -1023,70 +879,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Does the guard ask for that condition anywhere?
-fn asks<C: Copy + PartialEq>(guard: &Guard<C>, condition: C) -> bool {
-    match guard {
-        Guard::Always => false,
-        Guard::Is(c) => *c == condition,
-        Guard::Not(inner) => asks(inner, condition),
-        Guard::All(all) | Guard::Any(all) => all.iter().any(|g| asks(g, condition)),
-    }
-}
-
 fn machine_of(unbound: bool) -> (Machine, &'static [HostRule]) {
     if unbound { (Machine::Pool, host::POOL_RULES) } else { (Machine::Host, host::RULES) }
 }
 
 fn holds(status: ValidationStatus) -> bool {
     matches!(status, ValidationStatus::Success | ValidationStatus::Disabled)
-}
-
-#[cfg(test)]
-mod tests {
-    use vlab_model::history::Source;
-
-    use super::*;
-    use crate::Recorder;
-
-    const HOST: Uuid = Uuid::from_u128(1);
-    const CLUSTER: Uuid = Uuid::from_u128(2);
-
-    /// What the database of the real service shows, a change at a time, each a second after the other.
-    fn shown_by(changes: &[What]) -> Vec<String> {
-        let mut recorder = Recorder::new(None);
-        for (second, what) in (1_700_000_000..).zip(changes) {
-            let at = Timestamp::from_secs(second);
-            recorder.record(Source::Database, Some(at), at, what.clone());
-        }
-        let certain = shown(&recorder.into_observations(), &Settings::default(), true).certain;
-        certain.into_keys().map(|id| id.to_string()).collect()
-    }
-
-    fn status(from: Option<HostStatus>, to: HostStatus) -> What {
-        What::HostStatus { host: HOST, cluster: Some(CLUSTER), from, to, info: String::new() }
-    }
-
-    fn stage(from: HostStage, to: HostStage) -> What {
-        What::HostStage { host: HOST, from: Some(from), to: Some(to), info: String::new(), percentage: 0 }
-    }
-
-    /// The real service writes the stage first, and then asks its machine, which writes the status.
-    #[test]
-    fn a_rule_behind_one_that_always_holds_is_not_claimed() {
-        let waiting = HostStatus::InstallingPendingUserAction;
-        let seen = shown_by(&[
-            status(None, waiting),
-            stage(HostStage::Rebooting, HostStage::Configuring),
-            status(Some(waiting), HostStatus::InstallingInProgress),
-        ]);
-        assert_eq!(seen, ["host#7"], "and not host#9");
-    }
-
-    #[test]
-    fn more_of_the_same_stage_is_no_report_that_a_machine_is_asked_about() {
-        let (status, stage) =
-            (status(None, HostStatus::InstallingInProgress), |to| stage(HostStage::WritingImageToDisk, to));
-        assert_eq!(shown_by(&[status.clone(), stage(HostStage::WritingImageToDisk)]), [""; 0]);
-        assert_eq!(shown_by(&[status, stage(HostStage::Rebooting)]), ["host#7"]);
-    }
 }

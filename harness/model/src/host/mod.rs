@@ -1,0 +1,692 @@
+//! The state machines of hosts: [`RULES`] for hosts that are bound to a cluster, [`POOL_RULES`] for those that are not.
+//!
+//! The tables hold one row for each rule of the real service's dump of its machines, in the order in which it evaluates them.
+//! [`refresh`] and [`on_event`] look up what a host's monitor or a request leads to; both only say what to do.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, HostValidationId, LogsState};
+
+use crate::cluster;
+use crate::disks;
+use crate::machine::{Rule, fire};
+use crate::settings::{Settings, format_duration};
+use crate::validation::{HostGate, HostValidations, connection_deadline, evaluate_host, time_sync_deadline};
+use crate::view::{ClusterView, HostView, Scope};
+
+pub use self::table::{POOL_RULES, RULES};
+
+use self::HostCond::*;
+use self::HostState::{At, Initial};
+use vlab_api::types::HostStatus::*;
+
+/// What can happen to a host. Names are those of the real service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostEvent {
+    /// An unbound host is bound to a cluster.
+    BindHost,
+    /// The user cancels the cluster's installation.
+    CancelInstallation,
+    /// The `install` step failed.
+    HostInstallationFailed,
+    /// The host reported an installation stage (any but `Failed`, see [`installation_failed`]).
+    HostProgressChanged,
+    /// A host of an adding-hosts cluster is installed.
+    InstallHost,
+    /// A step's answer says that the boot medium is gone.
+    MediaDisconnect,
+    /// The host has what it needs to boot into discovery again.
+    RebootingForReclaim,
+    /// An installed host goes back to the pool.
+    ReclaimHost,
+    /// That failed.
+    ReclaimHostFailed,
+    /// The host monitor looks at it, or something about it was changed by the user.
+    RefreshHost,
+    /// Its agent registers.
+    RegisterHost,
+    /// The user resets the cluster.
+    ResettingPendingUserAction,
+    /// The host is unbound from its cluster.
+    UnbindHost,
+}
+
+impl HostEvent {
+    /// All events.
+    pub const ALL: &'static [HostEvent] = &[
+        HostEvent::BindHost,
+        HostEvent::CancelInstallation,
+        HostEvent::HostInstallationFailed,
+        HostEvent::HostProgressChanged,
+        HostEvent::InstallHost,
+        HostEvent::MediaDisconnect,
+        HostEvent::RebootingForReclaim,
+        HostEvent::ReclaimHost,
+        HostEvent::ReclaimHostFailed,
+        HostEvent::RefreshHost,
+        HostEvent::RegisterHost,
+        HostEvent::ResettingPendingUserAction,
+        HostEvent::UnbindHost,
+    ];
+
+    /// Name in the real service.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            HostEvent::BindHost => "BindHost",
+            HostEvent::CancelInstallation => "CancelInstallation",
+            HostEvent::HostInstallationFailed => "HostInstallationFailed",
+            HostEvent::HostProgressChanged => "HostProgressChanged",
+            HostEvent::InstallHost => "InstallHost",
+            HostEvent::MediaDisconnect => "MediaDisconnect",
+            HostEvent::RebootingForReclaim => "RebootingForReclaim",
+            HostEvent::ReclaimHost => "ReclaimHost",
+            HostEvent::ReclaimHostFailed => "ReclaimHostFailed",
+            HostEvent::RefreshHost => "RefreshHost",
+            HostEvent::RegisterHost => "RegisterHost",
+            HostEvent::ResettingPendingUserAction => "ResettingPendingUserAction",
+            HostEvent::UnbindHost => "UnbindHost",
+        }
+    }
+}
+
+/// Where a host is in its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostState {
+    /// It has not registered yet.
+    Initial,
+    /// It has that status.
+    At(HostStatus),
+}
+
+impl HostState {
+    /// Its name in the real service's dump.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Initial => "initial",
+            At(status) => status.as_str(),
+        }
+    }
+}
+
+/// What guards ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostCond {
+    /// Validation `connected`: it asked for instructions not long ago, or it is rebooting into what was installed.
+    Connected,
+    /// Validation `media-connected`.
+    MediaConnected,
+    /// There is an inventory, and it was not cut to nothing.
+    HasInventory,
+    /// All validations of the minimum hardware.
+    MinimumHardware,
+    /// All validations of what the user must give.
+    InputsGiven,
+    /// All validations that an installation needs.
+    SufficientForInstall,
+    /// What an unbound host needs: disk, CPU, memory, a valid name.
+    PoolMinimum,
+    /// Its effective role is master, arbiter or worker.
+    RoleCanInstall,
+    /// It joins a cluster that exists already.
+    Day2Host,
+    /// The service runs under Kubernetes.
+    KubeApi,
+    /// The stage that it reports is `Rebooting`.
+    ReportsRebooting,
+    /// The stage that it reports is `Done`.
+    ReportsDone,
+    /// The cluster is in `preparing-for-installation`.
+    ClusterPreparing,
+    /// The cluster is in `installing`.
+    ClusterInstalling,
+    /// The cluster is in `error`.
+    ClusterInError,
+    /// The cluster is in `installing-pending-user-action`.
+    ClusterPendingUserAction,
+    /// The cluster is in `installed` or `adding-hosts`.
+    ClusterInstalledOrAddingHosts,
+    /// Enough other hosts of the cluster are left if this one fails.
+    QuorumWithoutHost,
+    /// The speed of its installation disk was measured, or need not be.
+    DiskSpeedChecked,
+    /// Measuring the disk's speed failed.
+    DiskSpeedFailed,
+    /// The disk's speed is not known yet.
+    DiskSpeedUnknown,
+    /// It has pulled all images.
+    ImagesAvailable,
+    /// It could not pull an image, or too slowly.
+    ImagesFailed,
+    /// It has not answered for images yet.
+    ImagesUnknown,
+    /// It has prepared for too long.
+    PreparationTimedOut,
+    /// It has been in `installing` for too long without reporting a stage.
+    InstallingTimedOut,
+    /// It has been reclaimed for too long.
+    ReclaimTimedOut,
+    /// It has waited for the user for too long.
+    PendingUserActionTimedOut,
+    /// The timer of its stage has run out.
+    StageTimedOut,
+    /// That was noted already.
+    StageTimeoutNoted,
+    /// It was noted that it is silent for too long.
+    ConnectionTimeoutNoted,
+    /// Timeouts of the installation only warn.
+    SoftTimeouts,
+    /// Its stage is one in which it waits for others: control plane, controller, bootkube, reboot.
+    StageMayWaitForUser,
+    /// Its stage is `Writing image to disk`.
+    StageIsWritingImage,
+    /// Its stage is `Copying registry data to disk`.
+    StageIsCopyingRegistryData,
+    /// Its stage is `Rebooting`.
+    StageIsRebooting,
+    /// Its stage is `Done`.
+    StageIsDone,
+    /// Its logs did not come in time, and that was not noted yet.
+    LogsTimedOut,
+}
+
+/// The service's words about a host after a row has fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWords {
+    /// Those that it has stay.
+    Keep,
+    /// These.
+    Say(&'static str),
+    /// The reason that is given with the event, else these.
+    Given(&'static str),
+    /// The stage that is reported.
+    ReportedStage,
+    /// Which stage took too long.
+    StageTooLong,
+    /// What it should have booted from.
+    WrongBoot,
+    /// How long it has not come back from its reboot.
+    NoReboot,
+    /// These, and what the validations say that do not hold.
+    Unmet(&'static str),
+}
+
+/// A row of a host's machine.
+pub type HostRule = Rule<HostEvent, HostState, HostCond, HostWords, HostEffect>;
+
+/// Changes of a host's status that the real service makes outside of its machine.
+/// * A report of stage `Failed` leads to `error` ([`installation_failed`]).
+pub const OUTSIDE_THE_MACHINE: &[(HostStatus, HostStatus, &str)] = &[
+    (Installing, Error, "stage Failed was reported"),
+    (InstallingInProgress, Error, "stage Failed was reported"),
+    (InstallingPendingUserAction, Error, "stage Failed was reported"),
+];
+
+/// What an event says beyond its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventArgs<'a> {
+    /// The host has not been known so far (`RegisterHost` only).
+    pub initial: bool,
+    /// The stage that is reported (`HostProgressChanged` only), as [`crate::stages::stored_stage`] gives it.
+    pub stage: Option<HostStage>,
+    /// Why: the installer's error text, the user's reason. Empty: the machine's own words.
+    pub reason: &'a str,
+    /// The service runs under Kubernetes.
+    pub kube_api: bool,
+}
+
+/// What else a transition does to the host, beside its status. The service carries them out in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostEffect {
+    /// Forget inventory and being the bootstrap; progress, images, time sources and logs as [`HostEffect::ForgetProgress`].
+    /// What the user chose (role, name) stays.
+    ForgetDiscovery,
+    /// Forget progress, images, time sources and logs.
+    ForgetProgress,
+    /// Note that the cluster's last preparation has not begun (`last-installation-preparation`: `not_started`).
+    RestartClusterPreparation,
+    /// Forget what the installation has left: suggested role, being the bootstrap, progress and logs.
+    ForgetInstallation,
+    /// Forget all that depends on the cluster, leave it, and be a day-1 host with the role `auto-assign` again.
+    LeaveCluster,
+    /// `media_status` becomes `disconnected`.
+    MediaGone,
+    /// `progress.stage_timed_out` becomes true; event `host_stage_timed_out`.
+    NoteStageTimeout,
+    /// `progress.stage_updated_at` becomes now.
+    RestartStageTimer,
+    /// `connection_timed_out` becomes true.
+    NoteConnectionTimeout,
+    /// `connection_timed_out` becomes false.
+    ForgetConnectionTimeout,
+    /// `logs_info` becomes `timeout`.
+    NoteLogsTimeout,
+}
+
+/// What is to be done with a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostDecision {
+    /// The row that fired; `None` when a refresh found none, which leaves the status as it is.
+    pub rule: Option<&'static HostRule>,
+    /// Status from now on.
+    pub to: HostStatus,
+    /// The service's words from now on.
+    pub status_info: String,
+    /// What the validations say (refreshes only).
+    pub validations: Option<HostValidations>,
+    /// New value of `connection_timed_out`; `None`: stays.
+    pub connection_timed_out: Option<bool>,
+    /// `progress.stage_timed_out` becomes true, and that is told once.
+    pub stage_timed_out: bool,
+    /// `logs_info` becomes `timeout`.
+    pub logs_timed_out: bool,
+    /// `progress.stage_updated_at` becomes now.
+    pub touch_stage_timer: bool,
+    /// All of these and the rest, in order.
+    pub effects: &'static [HostEffect],
+    /// The request is answered with this status although a row fired, and nothing is stored.
+    pub refused: Option<u16>,
+}
+
+impl HostDecision {
+    /// Does the host's status change?
+    pub fn changes_status(&self, subject: &HostView) -> bool {
+        self.refused.is_none() && self.to != subject.host.status
+    }
+}
+
+/// No row of the machine fits. The real service answers 400 to registrations, 409 or 500 to other requests.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no transition of a host in {} on {}", state.as_str(), event.as_str())]
+pub struct NoTransition {
+    /// What happened.
+    pub event: HostEvent,
+    /// Where the host was.
+    pub state: HostState,
+}
+
+/// The machine of that host.
+pub fn machine_of(subject: &HostView, scope: &Scope<'_>) -> &'static [HostRule] {
+    if subject.is_unbound() && scope.cluster.is_none() { POOL_RULES } else { RULES }
+}
+
+/// What was found about a host at an instant: answers the guards' questions.
+struct Facts<'a> {
+    subject: &'a HostView,
+    scope: &'a Scope<'a>,
+    settings: &'a Settings,
+    now: Timestamp,
+    args: &'a EventArgs<'a>,
+    /// Evaluated for refreshes only; no other event's guards ask for it.
+    validations: Option<&'a HostValidations>,
+}
+
+impl Facts<'_> {
+    fn cluster_is(&self, statuses: &[ClusterStatus]) -> bool {
+        self.scope.cluster.is_some_and(|c| statuses.contains(&c.cluster.status))
+    }
+
+    fn gate(&self, gate: HostGate) -> bool {
+        self.validations.is_some_and(|v| v.gate(gate))
+    }
+
+    fn satisfied(&self, ids: &[HostValidationId]) -> bool {
+        self.validations.is_some_and(|v| ids.iter().all(|id| v.satisfied(*id)))
+    }
+
+    /// Is `limit` over since `begin`? An instant that is not set never was.
+    fn over(&self, begin: Option<Timestamp>, limit: Duration) -> bool {
+        begin.is_some_and(|t| t.is_set() && self.now.since(t) > limit)
+    }
+
+    fn holds(&self, condition: HostCond) -> bool {
+        let (subject, host) = (self.subject, &self.subject.host);
+        let stage = subject.stage();
+        match condition {
+            Connected => self.satisfied(&[HostValidationId::Connected]),
+            MediaConnected => self.satisfied(&[HostValidationId::MediaConnected]),
+            HasInventory => self.gate(HostGate::Inventory),
+            MinimumHardware => self.gate(HostGate::MinimumHardware),
+            InputsGiven => self.gate(HostGate::PendingInput),
+            SufficientForInstall => self.gate(HostGate::Sufficient),
+            PoolMinimum => self.satisfied(POOL_MINIMUM),
+            RoleCanInstall => {
+                matches!(subject.effective_role(), HostRole::Master | HostRole::Arbiter | HostRole::Worker)
+            }
+            Day2Host => subject.is_day2(),
+            KubeApi => self.args.kube_api,
+            ReportsRebooting => self.args.stage == Some(HostStage::Rebooting),
+            ReportsDone => self.args.stage == Some(HostStage::Done),
+            ClusterPreparing => self.cluster_is(&[ClusterStatus::PreparingForInstallation]),
+            ClusterInstalling => self.cluster_is(&[ClusterStatus::Installing]),
+            ClusterInError => self.cluster_is(&[ClusterStatus::Error]),
+            ClusterPendingUserAction => self.cluster_is(&[ClusterStatus::InstallingPendingUserAction]),
+            ClusterInstalledOrAddingHosts => self.cluster_is(&[ClusterStatus::Installed, ClusterStatus::AddingHosts]),
+            QuorumWithoutHost => self.scope.cluster.is_some_and(|c| {
+                let others = self.scope.hosts.iter().map(|h| {
+                    // Whatever fails with this host counts as failed; the others as they are.
+                    let status = if h.host.id == host.id { HostStatus::Error } else { h.host.status };
+                    (h.effective_role(), status)
+                });
+                cluster::quorum(c, self.scope.hosts, others, cluster::IN_INSTALLATION)
+            }),
+            DiskSpeedChecked => disk_speed(subject) == Check::Passed,
+            DiskSpeedFailed => disk_speed(subject) == Check::Failed,
+            DiskSpeedUnknown => disk_speed(subject) == Check::Unknown,
+            ImagesAvailable => images(subject) == Check::Passed,
+            ImagesFailed => images(subject) == Check::Failed,
+            ImagesUnknown => images(subject) == Check::Unknown,
+            PreparationTimedOut
+            | InstallingTimedOut
+            | ReclaimTimedOut
+            | PendingUserActionTimedOut
+            | StageTimedOut
+            | LogsTimedOut => self.timer(condition).is_some_and(|(begin, limit)| self.over(Some(begin), limit)),
+            StageTimeoutNoted => host.progress.as_ref().and_then(|p| p.stage_timed_out) == Some(true),
+            ConnectionTimeoutNoted => host.connection_timed_out == Some(true),
+            SoftTimeouts => self.scope.cluster.is_some_and(|c| soft_timeouts(self.settings, c)),
+            StageMayWaitForUser => stage.is_some_and(|s| MAY_WAIT_FOR_USER.contains(&s)),
+            StageIsWritingImage => stage == Some(HostStage::WritingImageToDisk),
+            StageIsCopyingRegistryData => stage == Some(HostStage::CopyingRegistryDataToDisk),
+            StageIsRebooting => stage == Some(HostStage::Rebooting),
+            StageIsDone => stage == Some(HostStage::Done),
+        }
+    }
+
+    /// The timer of a condition that comes true by the passing of time alone: since when it runs, and for how long.
+    fn timer(&self, condition: HostCond) -> Option<(Timestamp, Duration)> {
+        let (subject, settings) = (self.subject, self.settings);
+        let in_status = |limit| Some((subject.host.status_updated_at.filter(|t| t.is_set())?, limit));
+        match condition {
+            PreparationTimedOut => in_status(settings.host_prepare_timeout()),
+            InstallingTimedOut => in_status(settings.constants.installing_without_progress),
+            ReclaimTimedOut => in_status(settings.constants.reclaim_timeout),
+            PendingUserActionTimedOut => in_status(settings.host_installing_pending_user_action_timeout),
+            StageTimedOut => Some((stage_updated_at(subject)?, self.stage_timeout(subject.stage()?))),
+            LogsTimedOut => logs_timer(subject, settings),
+            _ => None,
+        }
+    }
+
+    fn stage_timeout(&self, stage: HostStage) -> Duration {
+        self.settings.stage_timeout(stage, self.scope.cluster.is_some_and(ClusterView::is_sno))
+    }
+}
+
+/// Stages in which a host waits for others. While the cluster waits for its user, their timer does not run out.
+pub const MAY_WAIT_FOR_USER: &[HostStage] = &[
+    HostStage::WaitingForControlPlane,
+    HostStage::WaitingForController,
+    HostStage::WaitingForBootkube,
+    HostStage::Rebooting,
+];
+
+/// What an unbound host needs to be known.
+pub const POOL_MINIMUM: &[HostValidationId] = &[
+    HostValidationId::HasMinValidDisks,
+    HostValidationId::HasMinCpuCores,
+    HostValidationId::HasMinMemory,
+    HostValidationId::HostnameValid,
+];
+
+/// Do timeouts of that cluster's installation only warn?
+pub fn soft_timeouts(settings: &Settings, cluster: &ClusterView) -> bool {
+    settings.enable_soft_timeouts && cluster.cluster.org_soft_timeouts_enabled == Some(true)
+}
+
+/// Result of one of the two checks of the preparation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    Passed,
+    Failed,
+    Unknown,
+}
+
+/// The disk's speed need not be measured where the system runs from its disk, or where partitions are kept.
+fn disk_speed(subject: &HostView) -> Check {
+    let persistent = subject.inventory.as_ref().and_then(|i| i.boot.as_ref()).and_then(|b| b.device_type.as_deref())
+        == Some("persistent");
+    let keeps_partitions = subject.host.installer_args.as_deref().is_some_and(|args| args.contains("--save-part"));
+    if persistent || keeps_partitions {
+        return Check::Passed;
+    }
+    let measured = subject
+        .installation_disk()
+        .and_then(|disk| subject.disks_info.get(disks::identifier(disk)))
+        .or_else(|| subject.host.installation_disk_id.as_ref().and_then(|id| subject.disks_info.get(id)))
+        .and_then(|info| info.disk_speed.as_ref());
+    match measured {
+        Some(speed) if speed.tested == Some(true) && speed.exit_code.unwrap_or(0) == 0 => Check::Passed,
+        Some(speed) if speed.tested == Some(true) => Check::Failed,
+        _ => Check::Unknown,
+    }
+}
+
+/// Images count as pulled when there is an answer for at least one and none failed or crawled.
+fn images(subject: &HostView) -> Check {
+    // The service's threshold, in MB/s.
+    const TOO_SLOW: f64 = 0.001;
+    let failed = subject.images_status.values().any(|image| {
+        image.result.as_deref() == Some("failure")
+            || (image.size_bytes.unwrap_or(0.0) > 0.0 && image.download_rate.unwrap_or(0.0) < TOO_SLOW)
+    });
+    match (subject.images_status.is_empty(), failed) {
+        (true, _) => Check::Unknown,
+        (false, true) => Check::Failed,
+        (false, false) => Check::Passed,
+    }
+}
+
+fn stage_updated_at(subject: &HostView) -> Option<Timestamp> {
+    subject.host.progress.as_ref().and_then(|p| p.stage_updated_at).or(subject.host.stage_updated_at)
+}
+
+/// Which timer of the host's logs runs: since when and for how long.
+fn logs_timer(subject: &HostView, settings: &Settings) -> Option<(Timestamp, Duration)> {
+    let host = &subject.host;
+    match host.logs_info.unwrap_or(LogsState::Empty) {
+        LogsState::Completed | LogsState::Timeout => None,
+        LogsState::Requested | LogsState::Collecting => {
+            Some((host.logs_started_at.filter(|t| t.is_set())?, settings.host_log_collection_timeout))
+        }
+        LogsState::Empty => Some((host.status_updated_at.filter(|t| t.is_set())?, settings.host_log_pending_timeout)),
+    }
+}
+
+/// What the monitor makes of a host: evaluates its validations, then its machine.
+pub fn refresh(subject: &HostView, scope: &Scope<'_>, settings: &Settings, now: Timestamp) -> HostDecision {
+    refresh_with(subject, scope, settings, now, evaluate_host(subject, scope, settings, now))
+}
+
+/// The same, with validations that were evaluated before.
+pub fn refresh_with(
+    subject: &HostView,
+    scope: &Scope<'_>,
+    settings: &Settings,
+    now: Timestamp,
+    validations: HostValidations,
+) -> HostDecision {
+    let args = EventArgs::default();
+    let facts = Facts { subject, scope, settings, now, args: &args, validations: Some(&validations) };
+    let state = At(subject.host.status);
+    let rule = fire(machine_of(subject, scope), HostEvent::RefreshHost, state, &|c| facts.holds(c));
+    let mut decision = decide(rule, &facts);
+    decision.validations = Some(validations);
+    decision
+}
+
+/// What any other event leads to.
+///
+/// # Errors
+/// No row of the host's machine fits.
+pub fn on_event(
+    event: HostEvent,
+    subject: &HostView,
+    scope: &Scope<'_>,
+    settings: &Settings,
+    now: Timestamp,
+    args: &EventArgs<'_>,
+) -> Result<HostDecision, NoTransition> {
+    if event == HostEvent::RefreshHost {
+        return Ok(refresh(subject, scope, settings, now));
+    }
+    let state = if args.initial && event == HostEvent::RegisterHost { Initial } else { At(subject.host.status) };
+    let facts = Facts { subject, scope, settings, now, args, validations: None };
+    let rule = fire(machine_of(subject, scope), event, state, &|c| facts.holds(c));
+    match rule {
+        Some(rule) => Ok(decide(Some(rule), &facts)),
+        None => Err(NoTransition { event, state }),
+    }
+}
+
+/// What a report of stage `Failed` leads to; the machine has no row for it. `None` outside of the installation, where the
+/// report is refused.
+pub fn installation_failed(subject: &HostView, progress_info: &str) -> Option<HostDecision> {
+    let status = subject.host.status;
+    OUTSIDE_THE_MACHINE.iter().any(|(from, to, _)| *from == status && *to == Error).then(|| HostDecision {
+        to: Error,
+        status_info: format!("Failed - {progress_info}"),
+        ..unchanged(subject)
+    })
+}
+
+fn unchanged(subject: &HostView) -> HostDecision {
+    HostDecision {
+        rule: None,
+        to: subject.host.status,
+        status_info: subject.host.status_info.clone(),
+        validations: None,
+        connection_timed_out: None,
+        stage_timed_out: false,
+        logs_timed_out: false,
+        touch_stage_timer: false,
+        effects: &[],
+        refused: None,
+    }
+}
+
+fn decide(rule: Option<&'static HostRule>, facts: &Facts<'_>) -> HostDecision {
+    let subject = facts.subject;
+    let Some(rule) = rule else { return unchanged(subject) };
+    let At(to) = rule.to else { return unchanged(subject) };
+    let mut effects = rule.effects;
+    if effects.contains(&HostEffect::RestartStageTimer)
+        && !facts.over(stage_updated_at(subject), facts.settings.constants.stage_timer_refresh)
+    {
+        effects = &[];
+    }
+    let refused = match (rule.event, rule.to) {
+        (HostEvent::RegisterHost, At(Installed)) => Some(409),
+        // Told before: the agent keeps trying, and is answered that it may not.
+        (HostEvent::RegisterHost, At(InstallingPendingUserAction))
+            if subject.host.status == InstallingPendingUserAction
+                || subject.inventory.is_none()
+                || subject.host.installation_disk_id.as_deref().unwrap_or("").is_empty() =>
+        {
+            Some(400)
+        }
+        _ => None,
+    };
+    let status_info = words(rule, facts).unwrap_or_else(|| subject.host.status_info.clone());
+    HostDecision {
+        rule: Some(rule),
+        to,
+        status_info,
+        validations: None,
+        connection_timed_out: match () {
+            () if effects.contains(&HostEffect::NoteConnectionTimeout) => Some(true),
+            () if effects.contains(&HostEffect::ForgetConnectionTimeout) => Some(false),
+            () => None,
+        },
+        stage_timed_out: effects.contains(&HostEffect::NoteStageTimeout),
+        logs_timed_out: effects.contains(&HostEffect::NoteLogsTimeout),
+        touch_stage_timer: effects.contains(&HostEffect::RestartStageTimer),
+        effects: if refused.is_some() { &[] } else { effects },
+        refused,
+    }
+}
+
+/// The words that go with a row; `None`: those that the host has stay.
+fn words(rule: &HostRule, facts: &Facts<'_>) -> Option<String> {
+    let disk = || facts.subject.host.installation_disk_path.as_deref().unwrap_or("its installation disk");
+    Some(match rule.words {
+        HostWords::Keep => return None,
+        HostWords::Say(text) => text.to_owned(),
+        HostWords::Given(text) if facts.args.reason.is_empty() => text.to_owned(),
+        HostWords::Given(_) => facts.args.reason.to_owned(),
+        HostWords::ReportedStage => facts.args.stage.map_or("", HostStage::as_str).to_owned(),
+        HostWords::StageTooLong => {
+            let stage = facts.subject.stage().map_or("an unknown stage", HostStage::as_str);
+            format!("The host was in stage {stage} for too long")
+        }
+        HostWords::WrongBoot => format!(
+            "The host should boot from {} and booted from its discovery image instead; correct the boot order and reboot it",
+            disk(),
+        ),
+        HostWords::NoReboot => format!(
+            "The host did not come back from its reboot within {}; check that it boots from {}",
+            format_duration(facts.stage_timeout(HostStage::Rebooting)),
+            disk(),
+        ),
+        HostWords::Unmet(beginning) => unmet(beginning, facts),
+    })
+}
+
+/// `beginning`, and what the first unmet validations say.
+fn unmet(beginning: &str, facts: &Facts<'_>) -> String {
+    // The API's limit for the whole text is 2040 characters.
+    const LIMIT: usize = 2000;
+    let mut text = beginning.to_owned();
+    let open = facts.validations.map(|v| v.0.as_slice()).unwrap_or_default();
+    for validation in open.iter().filter(|v| !v.satisfied() && !v.hidden) {
+        if text.len() + validation.message.len() + 2 > LIMIT {
+            break;
+        }
+        text.push_str(if text.len() == beginning.len() { ": " } else { "; " });
+        text.push_str(&validation.message);
+    }
+    text
+}
+
+/// The next instant, after `now`, at which the passing of time alone could change what [`refresh`] says; `None`: never.
+/// Until then a host of which nothing else has changed need not be looked at.
+pub fn next_deadline(subject: &HostView, scope: &Scope<'_>, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+    let host = &subject.host;
+    let constants = &settings.constants;
+    let mut next: Option<Timestamp> = None;
+    // All limits are "longer than": they are passed one tick of the clock after their end.
+    let mut consider = |begin: Option<Timestamp>, limit: Duration| {
+        let Some(begin) = begin.filter(|t| t.is_set()) else { return };
+        let passed = begin + limit + Duration::from_micros(1);
+        if passed > now && next.is_none_or(|n| passed < n) {
+            next = Some(passed);
+        }
+    };
+    // The instants at which a validation's answer turns. They are exact: nothing is added to them.
+    let clock_right_again = host
+        .timestamp
+        .map(|sent| Timestamp::from_secs(sent.saturating_sub(constants.host_ahead_minutes.saturating_mul(60))));
+    for turn in [connection_deadline(subject, settings), time_sync_deadline(subject, settings), clock_right_again] {
+        consider(turn.map(|t| t - Duration::from_micros(1)), Duration::ZERO);
+    }
+    let (args, state) = (EventArgs::default(), At(host.status));
+    let facts = Facts { subject, scope, settings, now, args: &args, validations: None };
+    for rule in machine_of(subject, scope) {
+        if rule.event != HostEvent::RefreshHost || !rule.from.contains(&state) {
+            continue;
+        }
+        rule.guard.each(&mut |condition| {
+            if let Some((begin, limit)) = facts.timer(condition) {
+                consider(Some(begin), limit);
+            }
+        });
+        if rule.effects.contains(&HostEffect::RestartStageTimer) && facts.holds(StageMayWaitForUser) {
+            consider(stage_updated_at(subject), constants.stage_timer_refresh);
+        }
+    }
+    next
+}
