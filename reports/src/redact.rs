@@ -145,8 +145,13 @@ impl Redactor {
             };
             text = Cow::Owned(known.any.replace_all(&text, marker).into_owned());
         }
-        // A secret that the marker itself spells again and again: nothing of the text can be kept.
-        if known.any.is_match(&text) { Cow::Borrowed("*****") } else { text }
+        // A secret that the marker itself spells again and again: nothing of the text can be kept but the end of its line, without
+        // which the next line could make it whole again.
+        match known.any.is_match(&text) {
+            true if text.ends_with('\n') => Cow::Borrowed("*****\n"),
+            true => Cow::Borrowed("*****"),
+            false => text,
+        }
     }
 
     /// Where `text` can be cut so that no secret lies across the cut, and nothing that may still become one; `None` when
@@ -470,6 +475,16 @@ mod tests {
             let out = String::from_utf8(writer.finish().unwrap()).unwrap();
             assert_eq!(out, "before\n(redacted)\nafter\nlast", "in steps of {step}");
         }
+    }
+
+    #[test]
+    fn a_secret_that_a_marker_spells_is_not_made_whole_by_the_next_line() {
+        let redactor = Redactor::new(["******".to_owned(), MARKER.to_owned()]);
+        let mut writer = RedactingWriter::new(Vec::new(), redactor);
+        for line in ["*************KioqKioqa \n", "* ******"] {
+            writer.write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(String::from_utf8(writer.finish().unwrap()).unwrap(), "*****\n* *****");
     }
 
     #[test]
