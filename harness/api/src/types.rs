@@ -1,5 +1,5 @@
 //! The objects of the `/api/assisted-install/v2` API, one Rust type for each definition of its schema that a bare-metal
-//! lab meets. Names and optionality are the schema's (`VLAB_SWAGGER` names a copy and the test `swagger` compares them).
+//! lab meets. Names and optionality are the schema's (the test `swagger` compares them with a table of its facts).
 //!
 //! Members that the service stores as JSON *text* (`inventory`, `validations_info`, ...) are `String` here too: they are
 //! text on the wire. A member that is absent and one that is `null` are both `None`.

@@ -1,7 +1,6 @@
 //! The wire types are those of the API's schema: every member, its kind, whether it must be there, its words and limits.
-//! `VLAB_SWAGGER` names a copy of the schema; without it these tests are skipped and say so.
+//! The schema's facts are a table of our own; where `VLAB_REFERENCE` names the schema itself, the table is compared with it.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,14 +105,143 @@ const INLINE: &[(&str, &[&str])] = &[
 /// Members whose kind is not the schema's, and why.
 const OTHER_KIND: &[(&str, &str, &str)] = &[];
 
-fn definitions() -> Option<BTreeMap<String, Value>> {
-    let Some(path) = std::env::var_os("VLAB_SWAGGER") else {
-        vlab_skip::skip!("VLAB_SWAGGER is not set (it names a copy of the API's swagger.yaml)");
-        return None;
+const TABLE: &str = "api-schema.yaml";
+const HEADING: &str = "The definitions of the real service's API, reduced from its schema: a section each. A member's row is what it holds\n\
+                       (a scalar, another definition, [a list of it], {map: of it} or {words: [...]}), or `{is: that, ...}` with what else is known.";
+
+/// A definition of the schema.
+#[derive(Clone, Debug, PartialEq)]
+enum Definition {
+    Words(Vec<String>),
+    Object(BTreeMap<String, Member>),
+    /// Neither: a list, a map, plain text.
+    Other,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Member {
+    shape: Shape,
+    required: bool,
+    limits: Vec<Check>,
+}
+
+type Definitions = BTreeMap<String, Definition>;
+
+/// The table of facts.
+fn definitions() -> Definitions {
+    let facts = vlab_facts::table(TABLE);
+    let definition = |value: &Value| match value {
+        Value::Object(members)
+            if members.contains_key("words") && members["words"].is_array() && members.len() == 1 =>
+        {
+            Definition::Words(texts(&members["words"]))
+        }
+        Value::Object(members) => {
+            Definition::Object(members.iter().map(|(name, value)| (name.clone(), Member::read(value))).collect())
+        }
+        _ => Definition::Other,
     };
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("VLAB_SWAGGER={}: {e}", path.display()));
-    let whole: Value = serde_yaml::from_str(&text).unwrap();
-    Some(serde_json::from_value(whole["definitions"].clone()).unwrap())
+    facts.as_object().unwrap().iter().map(|(name, value)| (name.clone(), definition(value))).collect()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|w| w.as_str().unwrap().to_owned()).collect()
+}
+
+const SCALARS: [&str; 7] = ["string", "uuid", "date-time", "integer", "number", "boolean", "any"];
+
+impl Member {
+    fn read(value: &Value) -> Self {
+        let (is, more) = match value.get("is") {
+            Some(is) => (is, value),
+            None => (value, &Value::Null),
+        };
+        let limit = |name: &str| more[name].as_i64();
+        let limits = [
+            limit("max_length").map(|n| Check::MaxLength(n as usize)),
+            limit("min_length").map(|n| Check::MinLength(n as usize)),
+            limit("minimum").map(Check::Minimum),
+            limit("maximum").map(Check::Maximum),
+        ];
+        Self {
+            shape: Shape::read(is),
+            required: more["required"] == true,
+            limits: limits.into_iter().flatten().collect(),
+        }
+    }
+
+    fn row(&self) -> Value {
+        let is = self.shape.row();
+        let mut row = serde_json::Map::new();
+        if self.required {
+            row.insert("required".into(), true.into());
+        }
+        for limit in &self.limits {
+            let (name, value) = match limit {
+                Check::MaxLength(n) => ("max_length", Value::from(*n)),
+                Check::MinLength(n) => ("min_length", Value::from(*n)),
+                Check::Minimum(n) => ("minimum", Value::from(*n)),
+                Check::Maximum(n) => ("maximum", Value::from(*n)),
+                other => panic!("a limit that the table has no word for: {other:?}"),
+            };
+            row.insert(name.into(), value);
+        }
+        if row.is_empty() {
+            return is;
+        }
+        row.insert("is".into(), is);
+        row.into()
+    }
+}
+
+impl Shape {
+    fn read(value: &Value) -> Self {
+        match value {
+            Value::String(word) => match SCALARS.iter().find(|s| *s == word) {
+                Some(scalar) => Shape::Scalar(scalar),
+                None => Shape::Object(word.clone()),
+            },
+            Value::Array(items) => Shape::Array(Box::new(Shape::read(&items[0]))),
+            other => match (other.get("words"), other.get("map")) {
+                (Some(words), _) => Shape::Words(texts(words)),
+                (None, Some(items)) => Shape::Map(Box::new(Shape::read(items))),
+                (None, None) => panic!("no shape: {other}"),
+            },
+        }
+    }
+
+    fn row(&self) -> Value {
+        match self {
+            Shape::Scalar(word) => (*word).into(),
+            Shape::Object(name) => name.as_str().into(),
+            Shape::Words(words) => serde_json::json!({ "words": words }),
+            Shape::Array(items) => serde_json::json!([items.row()]),
+            Shape::Map(items) => serde_json::json!({ "map": items.row() }),
+        }
+    }
+}
+
+/// Reduces the schema to the table.
+fn reduced(all: &BTreeMap<String, Value>) -> Value {
+    let inline = INLINE.iter().map(|(name, _)| (*name).to_owned());
+    let row = |name: String| {
+        let (schema, at) = find(all, &name).unwrap_or_else(|| panic!("no definition {name}"));
+        let members = members(all, &schema, &at);
+        let row = match words(&schema) {
+            Some(words) => serde_json::json!({ "words": words }),
+            None if members.is_empty() => "other".into(),
+            None => members
+                .into_iter()
+                .map(|(name, member, required, at)| {
+                    let member = Member { shape: shape(all, &member, &at), required, limits: limits(&member) };
+                    (name, member.row())
+                })
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+        };
+        (name, row)
+    };
+    Value::Object(all.keys().cloned().chain(inline).map(row).collect())
 }
 
 /// What a member holds, in words that both sides can be written in.
@@ -249,33 +377,33 @@ fn limits(schema: &Value) -> Vec<Check> {
     .collect()
 }
 
-fn compare(all: &BTreeMap<String, Value>, spec: &StructSpec, faults: &mut Vec<String>) {
-    let Some((schema, at)) = find(all, spec.name) else {
+fn compare(all: &Definitions, spec: &StructSpec, faults: &mut Vec<String>) {
+    let Some(Definition::Object(theirs)) = all.get(spec.name) else {
         faults.push(format!("{}: no such definition", spec.name));
         return;
     };
-    let theirs = members(all, &schema, &at);
     for field in spec.fields {
-        if !theirs.iter().any(|(name, ..)| name == field.name) {
+        if !theirs.contains_key(field.name) {
             faults.push(format!("{}.{}: the schema has no such member", spec.name, field.name));
         }
     }
-    for (name, member, required, at) in theirs {
+    for (name, member) in theirs {
         let place = format!("{}.{name}", spec.name);
-        let Some(field) = spec.field(&name) else {
+        let Some(field) = spec.field(name) else {
             faults.push(format!("{place}: missing here"));
             continue;
         };
-        if field.required != required {
-            faults.push(format!("{place}: required is {required} in the schema and {} here", field.required));
+        if field.required != member.required {
+            let (theirs, ours) = (member.required, field.required);
+            faults.push(format!("{place}: required is {theirs} in the schema and {ours} here"));
         }
-        let (theirs, ours) = (shape(all, &member, &at), shape_of_field(field));
+        let (theirs, ours) = (&member.shape, shape_of_field(field));
         let excused = OTHER_KIND.iter().any(|(t, m, _)| *t == spec.name && *m == name);
-        if (theirs == ours) == excused {
+        if (*theirs == ours) == excused {
             faults.push(format!("{place}: {theirs:?} in the schema and {ours:?} here (excused: {excused})"));
         }
         let mut ours: Vec<Check> = field.checks.iter().copied().filter(|c| !matches!(c, Check::OneOf(_))).collect();
-        let mut theirs = limits(&member);
+        let mut theirs = member.limits.clone();
         let order = |c: &Check| format!("{c:?}");
         ours.sort_by_key(order);
         theirs.sort_by_key(order);
@@ -287,7 +415,7 @@ fn compare(all: &BTreeMap<String, Value>, spec: &StructSpec, faults: &mut Vec<St
 
 #[test]
 fn every_object_is_the_schemas() {
-    let Some(all) = definitions() else { return };
+    let all = definitions();
     let mut faults = Vec::new();
     for entry in OBJECTS {
         compare(&all, entry.spec, &mut faults);
@@ -297,25 +425,34 @@ fn every_object_is_the_schemas() {
 
 #[test]
 fn every_list_of_words_is_the_schemas() {
-    let Some(all) = definitions() else { return };
+    let all = definitions();
     for entry in ENUMS {
-        let (schema, _) = find(&all, entry.name).unwrap_or_else(|| panic!("no definition {}", entry.name));
-        assert_eq!(words(&schema).unwrap_or_default(), entry.words, "{}", entry.name);
+        let words = entry.words.iter().map(|w| (*w).to_owned()).collect();
+        assert_eq!(all.get(entry.name), Some(&Definition::Words(words)), "{}", entry.name);
     }
 }
 
 #[test]
 fn every_definition_is_a_type_or_is_left_out_for_a_reason() {
-    let Some(all) = definitions() else { return };
+    let all = definitions();
+    let inline = |name: &str| INLINE.iter().any(|(i, _)| *i == name);
     let ours: BTreeSet<&str> = OBJECTS.iter().map(|e| e.spec.name).chain(ENUMS.iter().map(|e| e.name)).collect();
     let left_out: Vec<&str> = LEFT_OUT.iter().flat_map(|(_, names)| *names).copied().collect();
-    let theirs: BTreeSet<&str> = all.keys().map(String::as_str).collect();
-    let mut accounted: BTreeSet<&str> = ours.iter().filter(|n| !INLINE.iter().any(|(i, _)| i == *n)).copied().collect();
+    let theirs: BTreeSet<&str> = all.keys().map(String::as_str).filter(|name| !inline(name)).collect();
+    let mut accounted: BTreeSet<&str> = ours.iter().filter(|n| !inline(n)).copied().collect();
     for name in &left_out {
         assert!(accounted.insert(name), "{name} is both left out and a type, or listed twice");
     }
     assert_eq!(theirs.difference(&accounted).collect::<Vec<_>>(), Vec::<&&str>::new(), "neither a type nor left out");
     assert_eq!(accounted.difference(&theirs).collect::<Vec<_>>(), Vec::<&&str>::new(), "not in the schema");
+}
+
+#[test]
+fn the_table_of_facts_is_the_schemas() {
+    let Some(text) = vlab_facts::source("swagger.yaml") else { return };
+    let whole: Value = serde_yaml::from_str(&text).unwrap();
+    let all: BTreeMap<String, Value> = serde_json::from_value(whole["definitions"].clone()).unwrap();
+    vlab_facts::agrees(TABLE, HEADING, &reduced(&all));
 }
 
 /// Needs no schema: the list is complete when it has a type for each `wire!` and `wire_enum!` of the source.

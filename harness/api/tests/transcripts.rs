@@ -1,22 +1,114 @@
 //! The wire types read what the real service and the real agent sent each other, and lose nothing of it.
-//! `VLAB_REFERENCE` names the folder with `transcripts/`; without it these tests are skipped and say so.
+//! The members that were seen are a table of our own. Where `VLAB_REFERENCE` names the recordings themselves, each exchange is
+//! read and written again, and the table is compared with them.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use vlab_api::registry::{ENUMS, object};
+use vlab_api::spec::{Kind, StructSpec};
 use vlab_api::{BASE_PATH, Timestamp};
 
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("VLAB_REFERENCE").map(|f| PathBuf::from(f).join("transcripts"));
-    if folder.is_none() {
-        vlab_skip::skip!("VLAB_REFERENCE is not set (it names the folder with transcripts/)");
+const TABLE: &str = "recorded-members.yaml";
+const HEADING: &str = "Members that the real service and its agent were seen to send, reduced from recordings: of each definition of the API the\n\
+                       path of each member and the kinds of its values.";
+
+/// Definition, path of a member, kinds of its values.
+type Seen = BTreeMap<String, BTreeMap<String, BTreeSet<&'static str>>>;
+
+/// Notes the members of a value.
+fn note(seen: &mut BTreeMap<String, BTreeSet<&'static str>>, at: &str, value: &Value) {
+    let kind = match value {
+        Value::Null => return,
+        Value::Object(members) => {
+            for (name, value) in members {
+                // The keys of maps are ids, networks and the like.
+                let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+                    && name.parse::<uuid::Uuid>().is_err();
+                let name = if is_name { name.as_str() } else { "{}" };
+                note(seen, &if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }, value);
+            }
+            "object"
+        }
+        Value::Array(items) => {
+            items.iter().for_each(|value| note(seen, &format!("{at}[]"), value));
+            "list"
+        }
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(text) if text.len() >= 20 && text.parse::<Timestamp>().is_ok() => "date-time",
+        Value::String(text) if text.parse::<uuid::Uuid>().is_ok() => "uuid",
+        Value::String(_) => "string",
+    };
+    if !at.is_empty() {
+        seen.entry(at.to_owned()).or_default().insert(kind);
     }
-    folder
+}
+
+/// The kind of the member at that path; `None` when there is none. What is below a map or anything is not known.
+fn kind_at(spec: &'static StructSpec, path: &str) -> Option<Kind> {
+    let mut kind = Kind::Object(spec);
+    for part in path.split('.') {
+        let name = part.trim_end_matches("[]");
+        kind = match kind {
+            Kind::Object(spec) => spec.field(name)?.kind,
+            Kind::Map(items) => *items,
+            _ => return Some(Kind::Any),
+        };
+        for _ in 0..part.matches("[]").count() {
+            kind = match kind {
+                Kind::Array(items) => *items,
+                _ => return Some(Kind::Any),
+            };
+        }
+    }
+    Some(kind)
+}
+
+fn holds(kind: Kind, seen: &str) -> bool {
+    match kind {
+        Kind::Any => true,
+        Kind::String => matches!(seen, "string" | "uuid" | "date-time"),
+        Kind::Enum(_) => seen == "string",
+        Kind::Uuid => seen == "uuid",
+        Kind::DateTime => seen == "date-time",
+        Kind::Integer => seen == "integer" || seen == "number",
+        Kind::Number => seen == "integer" || seen == "number",
+        Kind::Bool => seen == "boolean",
+        Kind::Array(_) => seen == "list",
+        Kind::Object(_) | Kind::Map(_) => seen == "object",
+    }
+}
+
+#[test]
+fn every_member_that_was_seen_is_a_member_here() {
+    let table = vlab_facts::table(TABLE);
+    let mut faults = Vec::new();
+    for (definition, members) in table.as_object().unwrap() {
+        let spec = object(definition).unwrap_or_else(|| panic!("no type {definition}")).spec;
+        for (path, kinds) in members.as_object().unwrap() {
+            let place = format!("{definition}.{path}");
+            if NOT_OF_THE_SCHEMA.iter().any(|(member, _)| *member == place) {
+                continue;
+            }
+            match kind_at(spec, path) {
+                None => faults.push(format!("{place} is lost")),
+                Some(kind) => {
+                    let bad = kinds.as_array().unwrap().iter().filter(|k| !holds(kind, k.as_str().unwrap()));
+                    faults.extend(bad.map(|k| format!("{place} was seen as {k} and is {kind:?}")));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    for definition in
+        ["cluster", "host", "steps", "step-reply", "inventory", "error", "connectivity-report", "infra-env"]
+    {
+        assert!(table.get(definition).is_some(), "nothing was seen of {definition}");
+    }
 }
 
 /// What an operation carries: method, path, definition of the request's body, definition of the answer of a success.
@@ -112,6 +204,7 @@ struct Faults {
     /// Fault to how often.
     all: BTreeMap<String, usize>,
     checked: BTreeMap<String, usize>,
+    seen: Seen,
 }
 
 impl Faults {
@@ -129,6 +222,7 @@ impl Faults {
         }
         let entry = object(definition).unwrap_or_else(|| panic!("no type {definition}"));
         *self.checked.entry(definition.to_owned()).or_default() += 1;
+        note(self.seen.entry(definition.to_owned()).or_default(), "", value);
         let mut found = Vec::new();
         match (entry.reserialise)(value.clone()) {
             Ok(after) => lost(&plain(value), &plain(&after), definition, &mut found),
@@ -189,8 +283,7 @@ fn check_error(faults: &mut Faults, status: i64, body: &Value, place: &str) {
 }
 
 fn exchanges(faults: &mut Faults, name: &str) -> usize {
-    let Some(folder) = folder() else { return 0 };
-    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    let Some(text) = vlab_facts::source(&format!("transcripts/{name}")) else { return 0 };
     let mut count = 0;
     for (i, line) in text.lines().enumerate() {
         let exchange: Value = serde_json::from_str(line).unwrap();
@@ -226,7 +319,7 @@ fn exchanges(faults: &mut Faults, name: &str) -> usize {
 
 #[test]
 fn nothing_of_the_recorded_exchanges_is_lost() {
-    if folder().is_none() {
+    if vlab_facts::source("transcripts/errors.json").is_none() {
         return;
     }
     let mut faults = Faults::default();
@@ -241,13 +334,13 @@ fn nothing_of_the_recorded_exchanges_is_lost() {
     {
         assert!(faults.checked.contains_key(definition), "no {definition} among {count} exchanges");
     }
+    vlab_facts::agrees(TABLE, HEADING, &serde_json::to_value(&faults.seen).unwrap());
     faults.done();
 }
 
 #[test]
 fn every_recorded_error_is_read() {
-    let Some(folder) = folder() else { return };
-    let text = std::fs::read_to_string(folder.join("errors.json")).unwrap();
+    let Some(text) = vlab_facts::source("transcripts/errors.json") else { return };
     let probes: Vec<Value> = serde_json::from_str(&text).unwrap();
     let mut faults = Faults::default();
     let mut errors = 0;

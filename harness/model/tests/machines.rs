@@ -1,25 +1,26 @@
-//! The tables of the state machines against the real service's own dump of its machines.
-
-#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
+//! The tables of the state machines against those of the real service.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use serde_json::{Value, json};
+use vlab_facts::{agrees, source, table};
 use vlab_model::{cluster, host};
 
 /// Event, source, destination and name of the rule, to how many times.
 type Edges = BTreeMap<(String, String, String, String), usize>;
 
-fn dump(folder: &Path, machine: &str) -> Edges {
-    let path = folder.join(format!("{machine}-state-machine.json"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let dump: serde_json::Value = serde_json::from_str(&text).expect("a dump is JSON");
+const TABLE: &str = "state-machines.yaml";
+const HEADING: &str = "The rules of the real service's state machines, in the order in which it tries them, reduced from its own dump:\n\
+                       what happens (`on`), in which states (`from`), what it leads to, and the name of the rule.";
+const MACHINES: [&str; 3] = ["host", "unbound-host", "cluster"];
+
+/// The edges of the rows of a machine.
+fn edges(rows: &Value) -> Edges {
     let mut edges = Edges::new();
-    let word = |v: &serde_json::Value| v.as_str().expect("events, states and names are text").to_owned();
-    for rule in dump["transition_rules"].as_array().expect("a dump has a list of rules") {
-        for source in rule["source_states"].as_array().expect("a rule has a list of sources") {
-            let edge =
-                (word(&rule["transition_type"]), word(source), word(&rule["destination_state"]), word(&rule["name"]));
+    let word = |v: &Value| v.as_str().expect("events, states and names are text").to_owned();
+    for row in rows.as_array().expect("a machine has a list of rules") {
+        for from in row["from"].as_array().expect("a rule has a list of sources") {
+            let edge = (word(&row["on"]), word(from), word(&row["to"]), word(&row["name"]));
             *edges.entry(edge).or_default() += 1;
         }
     }
@@ -51,7 +52,7 @@ fn differences(machine: &str, ours: &Edges, theirs: &Edges) -> Vec<String> {
         let (mine, real) = (ours.get(edge).unwrap_or(&0), theirs.get(edge).unwrap_or(&0));
         if mine != real {
             let (event, from, to, name) = edge;
-            lines.push(format!("{machine}: {event}: {from} -> {to} ({name:?}): {mine} here, {real} in the dump"));
+            lines.push(format!("{machine}: {event}: {from} -> {to} ({name:?}): {mine} here, {real} there"));
         }
     }
     lines.sort();
@@ -60,21 +61,33 @@ fn differences(machine: &str, ours: &Edges, theirs: &Edges) -> Vec<String> {
 }
 
 #[test]
-fn tables_equal_the_dumps_of_the_real_service() {
-    let Some(folder) = std::env::var_os("VLAB_REFERENCE") else {
-        vlab_skip::skip!("VLAB_REFERENCE is not set; it names the folder of the real service's state machine dumps");
-        return;
-    };
-    let folder = Path::new(&folder);
+fn our_rules_are_those_of_the_real_service() {
+    let facts = table(TABLE);
     let mut all = Vec::new();
-    for (machine, ours) in
-        [("host", of_hosts(host::RULES)), ("unbound-host", of_hosts(host::POOL_RULES)), ("cluster", of_clusters())]
+    for (machine, ours) in MACHINES.into_iter().zip([of_hosts(host::RULES), of_hosts(host::POOL_RULES), of_clusters()])
     {
-        let theirs = dump(folder, machine);
-        assert!(!theirs.is_empty(), "the dump of {machine} is empty");
+        let theirs = edges(&facts[machine]);
+        assert!(!theirs.is_empty(), "there are no rules of {machine}");
         all.extend(differences(machine, &ours, &theirs));
     }
-    assert!(all.is_empty(), "the tables differ from the dumps:\n{}", all.join("\n"));
+    assert!(all.is_empty(), "the rules differ:\n{}", all.join("\n"));
+}
+
+#[test]
+fn the_table_of_facts_is_the_real_services_dump() {
+    let mut machines = serde_json::Map::new();
+    for machine in MACHINES {
+        let Some(text) = source(&format!("{machine}-state-machine.json")) else { return };
+        let dump: Value = serde_json::from_str(&text).expect("a dump is JSON");
+        let row = |r: &Value| {
+            json!({
+                "on": r["transition_type"], "from": r["source_states"], "to": r["destination_state"], "name": r["name"],
+            })
+        };
+        machines
+            .insert(machine.to_owned(), dump["transition_rules"].as_array().into_iter().flatten().map(row).collect());
+    }
+    agrees(TABLE, HEADING, &Value::Object(machines));
 }
 
 #[test]
@@ -87,8 +100,8 @@ fn a_difference_is_told_by_name() {
     assert_eq!(
         differences("cluster", &ours, &theirs),
         [
-            format!("cluster: {}: {} -> {} ({:?}): 1 here, 0 in the dump", edge.0, edge.1, edge.2, edge.3),
-            "cluster: Explode: ready -> error (\"New rule\"): 0 here, 1 in the dump".to_owned(),
+            format!("cluster: {}: {} -> {} ({:?}): 1 here, 0 there", edge.0, edge.1, edge.2, edge.3),
+            "cluster: Explode: ready -> error (\"New rule\"): 0 here, 1 there".to_owned(),
         ]
     );
 }
