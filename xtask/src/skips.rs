@@ -220,7 +220,9 @@ mod tests {
             let text = sources.get(package).unwrap_or_else(|| panic!("{ALLOWED}: there is no package {package}"));
             let name = test.trim_end_matches(['*', ':']).rsplit([' ', ':']).next().unwrap_or_default();
             assert!(text.contains(&format!("fn {name}")), "{ALLOWED}: {package} has no test {name}");
-            assert!(text.contains("skip!("), "{ALLOWED}: no test of {package} is ever skipped");
+            // `vlab_facts` skips for the tests that ask it for the sources of its tables.
+            let skips = ["skip!(", "vlab_facts::"].iter().any(|word| text.contains(word));
+            assert!(skips, "{ALLOWED}: no test of {package} is ever skipped");
         }
     }
 }
