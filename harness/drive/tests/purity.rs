@@ -84,7 +84,7 @@ fn workspace() -> PathBuf {
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("the output is text")
 }
 
 /// Of the platform that is built for: the packages of other ones need not be on this computer.

@@ -103,6 +103,7 @@ fn prepared(status: &str) -> impl FnOnce(&mut Bench) {
 }
 
 /// One situation for each row, with the destination that it must lead to.
+#[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
 fn refreshes() -> Vec<(&'static str, Bench, &'static str, ClusterStatus)> {
     use HostStatus as H;
     let dhcp = |b: &mut Bench| b.cluster.cluster.vip_dhcp_allocation = Some(true);

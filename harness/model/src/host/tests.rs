@@ -159,6 +159,7 @@ impl Bench {
 
 type Situation = (HostEvent, Bench, &'static str, HostStatus);
 
+#[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
 fn requests() -> Vec<Situation> {
     use HostEvent::*;
     let b = |status| bench(status, ClusterStatus::Installing);
@@ -279,6 +280,7 @@ fn requests() -> Vec<Situation> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
 fn refreshes() -> Vec<(Bench, &'static str, HostStatus)> {
     use HostValidationId as V;
     let ready = |s| bench(s, ClusterStatus::Ready);

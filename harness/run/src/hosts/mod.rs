@@ -113,8 +113,11 @@ pub trait RunningHosts: Send + Sync {
     fn entrance(&self) -> Vec<String>;
 
     /// Switches everything off and removes it: what could not be, and what they said until then.
-    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)>;
+    fn stop(self: Box<Self>) -> Doing<'static, Stopped>;
 }
+
+/// What stopping hosts came to: what could not be removed, and what they said until then.
+pub type Stopped = (Vec<LabError>, Vec<(Source, What)>);
 
 /// What hosts have to tell.
 #[derive(Debug)]

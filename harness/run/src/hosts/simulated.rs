@@ -8,10 +8,9 @@ use vlab_client::Endpoint;
 use vlab_drive::conductor::MachineOrder;
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::RunResult;
-use vlab_model::history::{Source, What};
 use vlab_scenario::HostKind;
 
-use super::{HostFile, HostProvider, News, Order, RunningHosts};
+use super::{HostFile, HostProvider, News, Order, RunningHosts, Stopped};
 use crate::error::LabError;
 use crate::service::{Doing, Inside};
 
@@ -70,7 +69,7 @@ impl RunningHosts for Played {
         Vec::new()
     }
 
-    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)> {
+    fn stop(self: Box<Self>) -> Doing<'static, Stopped> {
         Box::pin(async { (Vec::new(), Vec::new()) })
     }
 }

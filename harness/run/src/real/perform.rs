@@ -103,7 +103,7 @@ impl RealRun<'_> {
             Err(problem) => End { ending: None, problem: Some(problem) },
         };
         let ending = under_way.gather(end, result, set_up).await;
-        under_way.take_down(ending.as_ref(), result).await
+        Box::pin(under_way.take_down(ending.as_ref(), result)).await
     }
 
     /// Everything around the conductor, which begins.

@@ -79,7 +79,7 @@ pub(super) async fn start(
     });
     let pod = pod.await.map_err(broken)?;
     let mut rising = Rising { order, image, pod, postgres: None, service: None };
-    match rising.raise(postgres_image).await {
+    match Box::pin(rising.raise(postgres_image)).await {
         Ok(about) => match (rising.postgres, rising.service) {
             (Some(postgres), Some(service)) => Ok(Arc::new(Containers { about, pod: rising.pod, postgres, service })),
             _ => Err(LabError::new("containers", "one of the containers was not started")),
@@ -191,7 +191,7 @@ impl Rising<'_> {
         };
         // The service may write it into its log.
         order.secrets.add(database.password.clone());
-        let (conninfo, postgres_version, inside) = self.raise_postgres(postgres_image, database).await?;
+        let (conninfo, postgres_version, inside) = Box::pin(self.raise_postgres(postgres_image, database)).await?;
         let postgres_ready = self.postgres.as_ref().map(|postgres| postgres.begun().elapsed());
         let path = service_image.env.iter().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or(PATH);
         let (endpoint, version, service_ready) = self.raise_service(&inside, path).await?;
@@ -223,7 +223,7 @@ impl Rising<'_> {
         let what = "PostgreSQL to answer a query";
         let waiting =
             postgres.wait_ready(what, POSTGRES_READY, Duration::from_millis(50), || answers_a_query(conninfo.clone()));
-        let version = self.order.or_end(async { waiting.await.map_err(broken) }).await?;
+        let version = Box::pin(self.order.or_end(async { waiting.await.map_err(broken) })).await?;
         let inside = Database { host: postgres.address().to_owned(), port: POSTGRES_PORT, ..database };
         Ok((conninfo, version, inside))
     }
@@ -235,7 +235,9 @@ impl Rising<'_> {
         path: &str,
     ) -> Result<(Endpoint, String, Duration), LabError> {
         let mut first = self.start_service(database, path).await;
-        if let Err(StartError::Container(ContainerError::PortTaken { .. })) = &first {
+        if let Err(StartError::Container(error)) = &first
+            && matches!(**error, ContainerError::PortTaken { .. })
+        {
             // Between our asking for a free port and the engine's taking it somebody else got it.
             tracing::warn!("the service's port was taken by somebody else; once more with another one");
             first = self.start_service(database, path).await;

@@ -296,5 +296,11 @@ pub enum StartError {
     Stranger(String),
     /// A container.
     #[error(transparent)]
-    Container(#[from] ContainerError),
+    Container(Box<ContainerError>),
+}
+
+impl From<ContainerError> for StartError {
+    fn from(error: ContainerError) -> Self {
+        Self::Container(Box::new(error))
+    }
 }

@@ -68,6 +68,12 @@ struct Known<'a> {
     nic: String,
 }
 
+/// The mistakes that a scenario makes on purpose, and those that are there.
+struct Mistakes<'a> {
+    wanted: &'a [NetworkMistake],
+    found: BTreeSet<NetworkMistake>,
+}
+
 impl Checker<'_> {
     /// The static networks of the infra-envs, with the hosts that they are for.
     pub(super) fn static_networks(
@@ -93,9 +99,10 @@ impl Checker<'_> {
         for entry in &file.static_network_config {
             self.network(entry, &macs, &mut networks);
         }
-        let mut found = BTreeSet::new();
-        self.compare_macs(&networks, &macs, &wanted, &mut found);
-        self.compare_addresses(&networks, &wanted, &mut found);
+        let mut mistakes = Mistakes { wanted: &wanted, found: BTreeSet::new() };
+        self.compare_macs(&networks, &macs, &mut mistakes);
+        self.compare_addresses(&networks, &mut mistakes);
+        let found = mistakes.found;
         for (text, mistake) in file.mistakes.iter().zip(&wanted) {
             if !found.contains(mistake) {
                 self.refuse(
@@ -235,15 +242,14 @@ impl Checker<'_> {
     /// A mistake, unless it is wanted.
     fn mistake(
         &mut self,
-        wanted: &[NetworkMistake],
-        found: &mut BTreeSet<NetworkMistake>,
+        mistakes: &mut Mistakes<'_>,
         mistake: NetworkMistake,
         place: &Place,
         message: String,
         help: &str,
     ) -> bool {
-        found.insert(mistake);
-        if wanted.contains(&mistake) {
+        mistakes.found.insert(mistake);
+        if mistakes.wanted.contains(&mistake) {
             return false;
         }
         let help = format!("{help}; or add `mistakes: [{mistake}]` to the infra-env, to send it as it is");
@@ -251,19 +257,13 @@ impl Checker<'_> {
         true
     }
 
-    fn compare_macs(
-        &mut self,
-        networks: &[Placed],
-        macs: &BTreeMap<Mac, Known<'_>>,
-        wanted: &[NetworkMistake],
-        found: &mut BTreeSet<NetworkMistake>,
-    ) {
+    fn compare_macs(&mut self, networks: &[Placed], macs: &BTreeMap<Mac, Known<'_>>, mistakes: &mut Mistakes<'_>) {
         let mut seen: BTreeMap<Mac, Place> = BTreeMap::new();
         for network in networks {
             if network.map.is_empty() {
                 let message = "a static network needs a MAC, so that its host can recognize it".to_owned();
                 let help = "add `mac_interface_map` with `mac_address` and `logical_nic_name`";
-                self.mistake(wanted, found, NetworkMistake::MissingInterface, &network.place, message, help);
+                self.mistake(mistakes, NetworkMistake::MissingInterface, &network.place, message, help);
             }
             for (text, _, place) in &network.map {
                 let Ok(mac) = text.parse::<Mac>() else { continue };
@@ -273,12 +273,12 @@ impl Checker<'_> {
                     let near: Vec<&str> = near.iter().map(String::as_str).collect();
                     let message = format!("no host has the MAC {text}");
                     let help = format!("MACs follow from the hardware profile: {}", quoted(&near, "and"));
-                    self.mistake(wanted, found, NetworkMistake::UnknownMac, place, message, &help);
+                    self.mistake(mistakes, NetworkMistake::UnknownMac, place, message, &help);
                 }
                 if let Some(first) = seen.insert(mac, place.clone()) {
                     let message = format!("the MAC {text} appears twice");
                     let help = "each MAC stands for one interface of one host";
-                    if self.mistake(wanted, found, NetworkMistake::DuplicateMac, place, message, help) {
+                    if self.mistake(mistakes, NetworkMistake::DuplicateMac, place, message, help) {
                         self.also(&first, "the first one");
                     }
                 }
@@ -286,12 +286,7 @@ impl Checker<'_> {
         }
     }
 
-    fn compare_addresses(
-        &mut self,
-        networks: &[Placed],
-        wanted: &[NetworkMistake],
-        found: &mut BTreeSet<NetworkMistake>,
-    ) {
+    fn compare_addresses(&mut self, networks: &[Placed], mistakes: &mut Mistakes<'_>) {
         let mut seen: BTreeMap<IpAddr, Place> = BTreeMap::new();
         for network in networks {
             let place = &network.yaml_place;
@@ -303,7 +298,7 @@ impl Checker<'_> {
                     });
                     let message = format!("the YAML of the static network cannot be read: {why}");
                     let help = "write it in nmstate's form: a mapping with `interfaces`";
-                    self.mistake(wanted, found, NetworkMistake::InvalidYaml, place, message, help);
+                    self.mistake(mistakes, NetworkMistake::InvalidYaml, place, message, help);
                     continue;
                 }
             };
@@ -319,7 +314,7 @@ impl Checker<'_> {
                 {
                     let message = format!("no MAC is given for the interface `{name}`");
                     let help = format!("add `{{mac_address: <MAC>, logical_nic_name: {name}}}` to `mac_interface_map`");
-                    self.mistake(wanted, found, NetworkMistake::MissingInterface, place, message, &help);
+                    self.mistake(mistakes, NetworkMistake::MissingInterface, place, message, &help);
                 }
             }
             let own: Vec<IpNet> = interfaces.iter().flat_map(addresses).collect();
@@ -327,8 +322,7 @@ impl Checker<'_> {
                 if let Some(first) = seen.insert(net.addr(), place.clone()) {
                     let message = format!("the address {} appears twice", net.addr());
                     let help = "give each interface an address of its own";
-                    if self.mistake(wanted, found, NetworkMistake::DuplicateAddress, place, message, help)
-                        && first != *place
+                    if self.mistake(mistakes, NetworkMistake::DuplicateAddress, place, message, help) && first != *place
                     {
                         self.also(&first, "the first one");
                     }
@@ -343,7 +337,7 @@ impl Checker<'_> {
                     let list: Vec<&str> = list.iter().map(String::as_str).collect();
                     let message = format!("the gateway {hop} is outside {}", quoted(&list, "and"));
                     let help = "a gateway must be in a network of the host";
-                    self.mistake(wanted, found, NetworkMistake::GatewayOutside, place, message, help);
+                    self.mistake(mistakes, NetworkMistake::GatewayOutside, place, message, help);
                 }
             }
         }

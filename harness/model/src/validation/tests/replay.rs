@@ -136,7 +136,8 @@ fn replay(name: &str) -> Tally {
                 let view = ClusterView::new(cluster);
                 let refs: Vec<&HostView> = hosts.iter().collect();
                 for host in refs.iter().filter(|h| h.inventory.is_some() && h.host.validations_info.is_some()) {
-                    one_host(&mut tally, &what, host, &view, &refs, &infra_env, &settings);
+                    let scope = Scope { infra_env: &infra_env, cluster: Some(&view), hosts: &refs };
+                    one_host(&mut tally, &what, host, &scope, &settings);
                 }
                 if let Some(text) = view.cluster.validations_info.as_deref().filter(|t| !t.is_empty())
                     && EVALUATED_IN.contains(&view.cluster.status)
@@ -160,7 +161,8 @@ fn replay(name: &str) -> Tally {
                 let refs: Vec<&HostView> =
                     hosts.iter().map(|h| if h.host.id == host.host.id { &host } else { h }).collect();
                 if host.host.validations_info.is_some() && refs.len() == 1 {
-                    one_host(&mut tally, &what, &host, cluster, &refs, &infra_env, &settings);
+                    let scope = Scope { infra_env: &infra_env, cluster: Some(cluster), hosts: &refs };
+                    one_host(&mut tally, &what, &host, &scope, &settings);
                 }
             }
             _ => {}
@@ -169,21 +171,12 @@ fn replay(name: &str) -> Tally {
     tally
 }
 
-fn one_host(
-    tally: &mut Tally,
-    what: &str,
-    host: &HostView,
-    cluster: &ClusterView,
-    hosts: &[&HostView],
-    infra_env: &InfraEnv,
-    settings: &Settings,
-) {
+fn one_host(tally: &mut Tally, what: &str, host: &HostView, scope: &Scope<'_>, settings: &Settings) {
     let recorded = HostValidations::parse(host.host.validations_info.as_deref().unwrap_or("")).unwrap();
     if recorded.0.is_empty() {
         return;
     }
-    let scope = Scope { infra_env, cluster: Some(cluster), hosts };
-    let ours = evaluate_host(host, &scope, settings, now_of(host));
+    let ours = evaluate_host(host, scope, settings, now_of(host));
     tally.hosts += 1;
     let what = format!("{what} host {}", host.hostname().unwrap_or("?"));
     let forget: [fn(&mut HostView); 4] = [
@@ -196,7 +189,7 @@ fn one_host(
         move || {
             let mut host = host.clone();
             forget(&mut host);
-            evaluate_host(&host, &scope, settings, now_of(&host)).0
+            evaluate_host(&host, scope, settings, now_of(&host)).0
         }
     });
     let before: Vec<&dyn Fn() -> Vec<Validation>> = before.iter().map(|b| b as _).collect();

@@ -302,6 +302,7 @@ fn silent(w: &mut World, micros_short_of: i64) {
 }
 
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "a table: a row for each validation and its limits")]
 fn host_rows() -> Vec<Row<HostValidationId>> {
     use HostValidationId as V;
     vec![

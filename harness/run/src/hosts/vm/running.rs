@@ -32,7 +32,7 @@ use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_
 use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
-use crate::hosts::{News, Order, RunningHosts};
+use crate::hosts::{News, Order, RunningHosts, Stopped};
 use crate::service::{Doing, Inside};
 
 /// How long readers of consoles may take to come to the end of what is there.
@@ -347,7 +347,7 @@ impl RunningHosts for VirtualLab {
         first.map(|name| format!("machines: vlab ssh {name}, vlab console {name} (they run)")).into_iter().collect()
     }
 
-    fn stop(self: Box<Self>) -> Doing<'static, (Vec<LabError>, Vec<(Source, What)>)> {
+    fn stop(self: Box<Self>) -> Doing<'static, Stopped> {
         Box::pin(async move {
             let Self {
                 mut doing, news, mut told, network, machines, media, ledger, reading, over, mut reachable, ..
