@@ -1,16 +1,14 @@
 //! Every answer against the API's own schema, against what the real agent and the recorded hosts answered, and against what
 //! the host sees.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks where its facts are")]
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::spec::{Check, Kind, Wire};
+use vlab_facts::recording::{Exchange, Recording};
 
 use super::*;
 use crate::network::Reachability;
@@ -480,31 +478,34 @@ const NOT_EVERYWHERE: &[(&str, &str)] = &[
     (".interfaces[].biosdevname", "optional, and the recorded one is empty"),
 ];
 
-fn transcripts() -> Option<Vec<(String, Value)>> {
-    let Some(folder) = std::env::var_os("VLAB_REFERENCE") else {
-        vlab_skip::skip!("VLAB_REFERENCE is not set (it names the folder with transcripts/)");
-        return None;
+/// What was recorded, with the name of the recording.
+fn recorded() -> Vec<(&'static str, Exchange)> {
+    let files = ["recorded-sno.yaml", "recorded-ha-3-2.yaml", "recorded-agent.yaml"];
+    let of = |name| Recording::of(&vlab_facts::table(name)).exchanges.into_iter().map(move |e| (name, e));
+    files.into_iter().flat_map(of).collect()
+}
+
+/// Steps in an answer: type, id and arguments.
+fn steps_in(exchange: &Exchange) -> Vec<(String, String, Vec<String>)> {
+    let text = |v: &Value| {
+        let text = v.as_str().unwrap();
+        text.replace("{cluster}", &Uuid::from_u128(1).to_string())
+            .replace("{infra-env}", &Uuid::from_u128(2).to_string())
     };
-    let mut lines = Vec::new();
-    for name in ["fake-sno.jsonl", "fake-ha-3-2.jsonl", "real-agent.jsonl"] {
-        let path = PathBuf::from(&folder).join("transcripts").join(name);
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        lines.extend(text.lines().map(|l| (name.to_owned(), serde_json::from_str(l).unwrap())));
-    }
-    Some(lines)
+    let args = |step: &Value| step["args"].as_array().into_iter().flatten().map(text).collect();
+    let steps = exchange.shows["steps"].as_array().into_iter().flatten();
+    steps.map(|step| (text(&step["type"]), text(&step["id"]), args(step))).collect()
 }
 
 #[test]
 fn answers_have_the_shape_of_the_recorded_ones() {
-    let Some(lines) = transcripts() else { return };
     let mut asked: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut compared: BTreeSet<String> = BTreeSet::new();
-    for (file, line) in &lines {
-        for step in line["response"]["instructions"].as_array().into_iter().flatten() {
-            let args = step["args"].as_array().into_iter().flatten().map(|a| a.as_str().unwrap().to_owned()).collect();
-            asked.insert(step["step_id"].as_str().unwrap().to_owned(), args);
+    for (file, exchange) in &recorded() {
+        for (_, id, args) in steps_in(exchange) {
+            asked.insert(id, args);
         }
-        let reply = &line["body"];
+        let reply = &exchange.body;
         let (Some(step_type), Some(step_id)) = (reply["step_type"].as_str(), reply["step_id"].as_str()) else {
             continue;
         };
@@ -554,18 +555,14 @@ fn answers_have_the_shape_of_the_recorded_ones() {
 
 #[test]
 fn every_recorded_instruction_has_a_row_and_its_arguments_are_understood() {
-    let Some(lines) = transcripts() else { return };
     let mut seen = BTreeSet::new();
-    for (file, line) in &lines {
-        for step in line["response"]["instructions"].as_array().into_iter().flatten() {
-            let step_type = step["step_type"].as_str().unwrap();
-            let args: Vec<String> =
-                step["args"].as_array().into_iter().flatten().map(|a| a.as_str().unwrap().to_owned()).collect();
-            let answer = Bench::new().ask(step_type, &args);
+    for (file, exchange) in &recorded() {
+        for (step_type, _, args) in steps_in(exchange) {
+            let answer = Bench::new().ask(&step_type, &args);
             // The recorded hosts' disks are not ours; everything else must be understood.
             let other_disk = answer.error.contains("there is no disk");
             assert!(answer.exit_code == 0 || other_disk, "{file}: {step_type}: {answer:?}");
-            seen.insert(step_type.to_owned());
+            seen.insert(step_type);
         }
     }
     assert!(seen.len() >= 9, "{seen:?}");
