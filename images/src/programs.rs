@@ -180,7 +180,9 @@ mod tests {
     fn only_what_a_program_is_made_of_counts() {
         let workspace = workspace().unwrap();
         let node = crates(&workspace, "vlab-node").unwrap();
-        assert_eq!(node, ["fakes/agents", "fakes/node", "fakes/node-config", "harness/api", "harness/model"]);
+        let folders =
+            ["fakes/agents", "fakes/node", "fakes/node-config", "harness/api", "harness/client", "harness/model"];
+        assert_eq!(node, folders);
         let service = crates(&workspace, SERVICE.package).unwrap();
         let fakes = ["fakes/image-service", "fakes/installer", "fakes/service", "fakes/service-server"];
         assert_eq!(service[..4], fakes);
