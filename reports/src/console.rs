@@ -59,7 +59,7 @@ pub fn render(result: &RunResult, style: Style) -> String {
     for check in skipped(false) {
         out.line(2, "33", &format!("– {} skipped: {}", check.name, check.verdict.reason().unwrap_or_default()));
     }
-    let ids: Vec<&str> = skipped(true).filter_map(|c| c.name.split_whitespace().next()).collect();
+    let ids: Vec<&str> = skipped(true).filter_map(|c| c.name.split([':', ' ']).next()).collect();
     if !ids.is_empty() {
         out.line(2, "2", &format!("invariants with nothing to check in this run: {}", ids.join(", ")));
     }

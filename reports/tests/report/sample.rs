@@ -268,7 +268,7 @@ fn ha_result(info: RunInfo) -> RunResult {
         result.checks.push(CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Passed));
     }
     for i in 1..=15 {
-        let mut check = CheckResult::new(CheckKind::Invariant, format!("I{i}"), CheckVerdict::Passed);
+        let mut check = CheckResult::new(CheckKind::Invariant, format!("rule-{i}: what it says"), CheckVerdict::Passed);
         check.message = "held over the whole history".into();
         if i == 14 {
             check.verdict = CheckVerdict::Skipped { reason: "needs two replicas of the service".into() };
