@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use tar::{Builder, EntryType, Header};
 
 use crate::ImageError;
-use crate::rootfs::{Kind, Rootfs};
+use crate::rootfs::{FileKind, Rootfs};
 
 /// The time of everything in images: 2023-06-10, the day on which the Debian release that they are made of came out.
 pub const TIME: u64 = 1_686_355_200;
@@ -24,21 +24,21 @@ pub fn write(tree: &Rootfs, into: impl Write) -> Result<(), ImageError> {
         header.set_uid(node.uid);
         header.set_gid(node.gid);
         let done = match &node.kind {
-            Kind::Directory => {
+            FileKind::Directory => {
                 header.set_entry_type(EntryType::Directory);
                 builder.append_data(&mut header, format!("{path}/"), io::empty())
             }
-            Kind::File(content) => {
+            FileKind::File(content) => {
                 header.set_size(content.len());
                 let reader = content.reader()?;
                 builder.append_data(&mut header, path, reader)
             }
-            Kind::Symlink(to) => {
+            FileKind::Symlink(to) => {
                 header.set_entry_type(EntryType::Symlink);
                 builder.append_link(&mut header, path, to)
             }
-            Kind::CharDevice(major, minor) | Kind::BlockDevice(major, minor) => {
-                let block = matches!(node.kind, Kind::BlockDevice(..));
+            FileKind::CharDevice(major, minor) | FileKind::BlockDevice(major, minor) => {
+                let block = matches!(node.kind, FileKind::BlockDevice(..));
                 header.set_entry_type(if block { EntryType::Block } else { EntryType::Char });
                 header
                     .set_device_major(*major)

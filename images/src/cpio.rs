@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use crate::ImageError;
-use crate::rootfs::{Kind, Rootfs};
+use crate::rootfs::{FileKind, Rootfs};
 
 /// Length of an entry's header.
 const HEADER: u64 = 110;
@@ -100,10 +100,10 @@ pub fn write(tree: &Rootfs, into: impl Write) -> Result<(), ImageError> {
     for (path, node) in tree.iter() {
         let failed = |error| ImageError::Io { path: path.into(), error };
         match &node.kind {
-            Kind::Directory => writer.entry(path, 0o040_000 | node.mode, 0, io::empty()),
-            Kind::File(content) => writer.entry(path, 0o100_000 | node.mode, content.len(), content.reader()?),
-            Kind::Symlink(to) => writer.entry(path, 0o120_777, to.len() as u64, to.as_bytes()),
-            Kind::CharDevice(..) | Kind::BlockDevice(..) => {
+            FileKind::Directory => writer.entry(path, 0o040_000 | node.mode, 0, io::empty()),
+            FileKind::File(content) => writer.entry(path, 0o100_000 | node.mode, content.len(), content.reader()?),
+            FileKind::Symlink(to) => writer.entry(path, 0o120_777, to.len() as u64, to.as_bytes()),
+            FileKind::CharDevice(..) | FileKind::BlockDevice(..) => {
                 return Err(ImageError::Tree(format!("{path} is a device: not in an initrd")));
             }
         }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_device_is_refused() {
         let mut tree = tree();
-        let node = crate::rootfs::Node { mode: 0o600, uid: 0, gid: 0, kind: Kind::CharDevice(5, 1) };
+        let node = crate::rootfs::Node { mode: 0o600, uid: 0, gid: 0, kind: FileKind::CharDevice(5, 1) };
         tree.put("dev/console", node);
         assert!(write(&tree, Vec::new()).unwrap_err().to_string().contains("dev/console"));
     }

@@ -13,9 +13,11 @@
 //! * [`recipes`]: which images there are and what is in them;
 //! * [`cpio`]: a tree as an initrd;
 //! * [`tools`]: programs of this machine that make file systems;
-//! * [`os`]: the lab OS: live ISO, disk image, files for iPXE.
+//! * [`os`]: the lab OS: live ISO, disk image, files for iPXE;
+//! * [`bundle`]: what was built, as a file for another machine.
 
 pub mod archive;
+pub mod bundle;
 pub mod cache;
 pub mod container;
 pub mod cpio;
@@ -35,9 +37,9 @@ pub enum ImageError {
     /// A file or folder.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: std::io::Error,
     },
     /// A program that is needed cannot be started or failed.

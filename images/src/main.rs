@@ -77,7 +77,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
         }
     }
     if args.load && args.no_load {
-        return Err("--load and --no-load exclude each other".to_owned());
+        return Err("--load and --no-load cannot be used together".to_owned());
     }
     Ok(Some(args))
 }
@@ -127,7 +127,10 @@ fn work(args: &Args) -> Result<(), String> {
         return Ok(());
     }
     let asked = |name: &str| args.images.is_empty() || args.images.iter().any(|asked| asked == name);
-    let wanted: Vec<&Recipe> = RECIPES.iter().filter(|recipe| asked(recipe.name)).collect();
+    let named = |name: &str| args.images.iter().any(|asked| asked == name);
+    let wanted =
+        RECIPES.iter().filter(|recipe| if recipe.on_request { named(recipe.name) } else { asked(recipe.name) });
+    let wanted: Vec<&Recipe> = wanted.collect();
     // The engine first: that it is missing should not be told after minutes of building.
     let engine = match (args.no_load || wanted.is_empty(), wanted.first().map(|_| vlab_container_engine::find())) {
         (true, _) | (_, None) => None,

@@ -19,9 +19,9 @@ const APT_HELPER: &str = "/usr/lib/apt/apt-helper";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
-    /// Name.
+    /// Name of the Debian package.
     pub name: String,
-    /// Version.
+    /// Version of the Debian package.
     pub version: String,
     /// The archive that offers it: a key of [`Debian::archives`].
     pub archive: String,

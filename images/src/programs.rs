@@ -13,8 +13,9 @@ use crate::cache::{Cache, sha256, sha256_file};
 /// Raise it when programs are built in another way.
 const FORM: u32 = 2;
 
-/// Files outside of their crates that crates have in them.
-const BESIDE: &str = "scenarios/profiles/hardware";
+/// Files outside of their crates that crates have in them: profiles in every program, the whole catalogue in `vlab`.
+const PROFILES: &str = "scenarios/profiles/hardware";
+const CATALOGUE: &str = "scenarios";
 
 /// Target of our static programs. Not musl: this one needs nothing but what every build of Rust needs, and its allocator is
 /// the one that the figures of the README were measured with.
@@ -36,12 +37,26 @@ pub(crate) struct Program {
     name: &'static str,
     /// Cargo's profile that it is built with.
     profile: &'static str,
+    /// Folder with files that are in it and in none of its crates.
+    beside: &'static str,
 }
 
 /// What machines of the lab have in them.
-pub(crate) const NODE: Program = Program { package: "vlab-node", name: "vlab-node", profile: "node" };
+pub(crate) const NODE: Program = Program { package: "vlab-node", name: "vlab-node", profile: "node", beside: PROFILES };
 /// The simulated service, for its container.
-pub(crate) const SERVICE: Program = Program { package: "vlab-service-server", name: "vlab-service", profile: "image" };
+pub(crate) const SERVICE: Program =
+    Program { package: "vlab-service-server", name: "vlab-service", profile: "image", beside: PROFILES };
+/// `vlab` itself, for its container.
+pub(crate) const VLAB: Program = Program { package: "vlab-cli", name: "vlab", profile: "image", beside: CATALOGUE };
+
+/// The part of the cache with programs.
+pub(crate) const PART: &str = "programs";
+
+/// The name of a program's static form in the cache: it has the checksum of its sources.
+pub(crate) fn place(workspace: &Path, program: &Program) -> Result<String, ImageError> {
+    let sources = sources(workspace, program)?;
+    Ok(format!("{}-{}", program.name, &sources[..16]))
+}
 
 /// The static form of a program; `begun` is told before cargo is asked for it.
 ///
@@ -53,15 +68,15 @@ pub(crate) fn program(
     program: Program,
     begun: &dyn Fn(),
 ) -> Result<PathBuf, ImageError> {
-    let Program { package, name, profile } = program;
+    let Program { package, name, profile, .. } = program;
     let workspace = workspace.ok_or_else(|| ImageError::Program {
         program: name.to_owned(),
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
     })?;
-    let sources = sources(workspace, package)?;
+    let place = place(workspace, &program)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
     let target = target.join("images");
-    cache.filled("programs", &format!("{name}-{}", &sources[..16]), |into| {
+    cache.filled(PART, &place, |into| {
         begun();
         let cargo_home = std::env::var("CARGO_HOME")
             .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
@@ -80,6 +95,8 @@ pub(crate) fn program(
             .current_dir(workspace)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
             .env_remove("RUSTFLAGS")
+            // Not the commit: the same sources are the same bytes.
+            .env("VLAB_COMMIT", &place)
             .stdin(Stdio::null())
             .stdout(std::io::stderr());
         own_cargo(&mut command);
@@ -106,13 +123,13 @@ pub(crate) fn own_cargo(command: &mut Command) {
 }
 
 /// Checksum of the sources of a crate, of those of this project that it uses, and of the compiler's version.
-fn sources(workspace: &Path, name: &str) -> Result<String, ImageError> {
+fn sources(workspace: &Path, program: &Program) -> Result<String, ImageError> {
     let mut files = BTreeMap::new();
     for name in ["Cargo.toml", "Cargo.lock"] {
         files.insert(PathBuf::from(name), sha256_file(&workspace.join(name))?);
     }
-    collect(workspace, &workspace.join(BESIDE), &mut files)?;
-    for folder in crates(workspace, name)? {
+    collect(workspace, &workspace.join(program.beside), &mut files)?;
+    for folder in crates(workspace, program.package)? {
         collect(workspace, &workspace.join(folder), &mut files)?;
     }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -187,6 +204,8 @@ mod tests {
         let fakes = ["fakes/image-service", "fakes/installer", "fakes/service", "fakes/service-server"];
         assert_eq!(service[..4], fakes);
         assert!(service[4..].iter().all(|folder| folder.starts_with("harness/")), "{service:?}");
+        let vlab = crates(&workspace, VLAB.package).unwrap();
+        assert!(vlab.contains(&"harness/cli".to_owned()) && vlab.contains(&"images".to_owned()), "{vlab:?}");
         let error = crates(&workspace, "vlab-nothing").unwrap_err().to_string();
         assert!(error.contains("vlab-nothing") && error.contains("Cargo.toml"), "{error}");
     }

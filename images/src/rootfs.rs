@@ -23,17 +23,17 @@ const LINKS: usize = 16;
 pub struct Node {
     /// Permissions, with set-uid and the like (`0o7777`).
     pub mode: u32,
-    /// Owner.
+    /// Number of the user that owns it.
     pub uid: u64,
-    /// Group.
+    /// Number of the group that owns it.
     pub gid: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
 /// What an entry is.
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub enum FileKind {
     /// A directory.
     Directory,
     /// A file.
@@ -49,7 +49,7 @@ pub enum Kind {
 /// What is in a file.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// This.
+    /// Bytes in memory.
     Bytes(Arc<[u8]>),
     /// A part of another file.
     Slice {
@@ -129,7 +129,7 @@ impl Rootfs {
         let mut tree = Self { merged: true, ..Self::default() };
         for name in ["bin", "lib", "lib64", "sbin"] {
             tree.directory(&format!("usr/{name}"), 0o755);
-            let link = Node { mode: 0o777, uid: 0, gid: 0, kind: Kind::Symlink(format!("usr/{name}")) };
+            let link = Node { mode: 0o777, uid: 0, gid: 0, kind: FileKind::Symlink(format!("usr/{name}")) };
             tree.nodes.insert(name.to_owned(), link);
         }
         tree
@@ -156,7 +156,7 @@ impl Rootfs {
             if self.nodes.contains_key(parent) {
                 break;
             }
-            let directory = Node { mode: 0o755, uid: 0, gid: 0, kind: Kind::Directory };
+            let directory = Node { mode: 0o755, uid: 0, gid: 0, kind: FileKind::Directory };
             self.nodes.insert(parent.to_owned(), directory);
             above = parent;
         }
@@ -165,13 +165,13 @@ impl Rootfs {
 
     /// Puts a directory of root there.
     pub fn directory(&mut self, path: &str, mode: u32) {
-        self.put(path, Node { mode, uid: 0, gid: 0, kind: Kind::Directory });
+        self.put(path, Node { mode, uid: 0, gid: 0, kind: FileKind::Directory });
     }
 
     /// Puts a file of root there.
     pub fn file(&mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) {
         let content = Content::Bytes(bytes.into().into());
-        self.put(path, Node { mode, uid: 0, gid: 0, kind: Kind::File(content) });
+        self.put(path, Node { mode, uid: 0, gid: 0, kind: FileKind::File(content) });
     }
 
     /// Puts a file of this machine there (read when it is needed, so it must stay).
@@ -181,13 +181,13 @@ impl Rootfs {
     pub fn file_from(&mut self, path: &str, mode: u32, source: &Path) -> Result<(), ImageError> {
         let len = std::fs::metadata(source).map_err(ImageError::io(source))?.len();
         let content = Content::Slice { file: Arc::new(source.to_owned()), offset: 0, len };
-        self.put(path, Node { mode, uid: 0, gid: 0, kind: Kind::File(content) });
+        self.put(path, Node { mode, uid: 0, gid: 0, kind: FileKind::File(content) });
         Ok(())
     }
 
     /// Puts a symbolic link there.
     pub fn symlink(&mut self, path: &str, to: &str) {
-        self.put(path, Node { mode: 0o777, uid: 0, gid: 0, kind: Kind::Symlink(to.to_owned()) });
+        self.put(path, Node { mode: 0o777, uid: 0, gid: 0, kind: FileKind::Symlink(to.to_owned()) });
     }
 
     /// Gives what is there to somebody else.
@@ -228,22 +228,22 @@ impl Rootfs {
                 Ok((header.device_major()?.unwrap_or_default(), header.device_minor()?.unwrap_or_default()))
             };
             let kind = match (header.entry_type(), link) {
-                (tar::EntryType::Directory, _) => Kind::Directory,
-                (tar::EntryType::Regular | tar::EntryType::Continuous, _) => Kind::File(Content::Slice {
+                (tar::EntryType::Directory, _) => FileKind::Directory,
+                (tar::EntryType::Regular | tar::EntryType::Continuous, _) => FileKind::File(Content::Slice {
                     file: Arc::clone(&file),
                     offset: entry.raw_file_position(),
                     len: entry.size(),
                 }),
-                (tar::EntryType::Symlink, Some(to)) => Kind::Symlink(to),
+                (tar::EntryType::Symlink, Some(to)) => FileKind::Symlink(to),
                 (tar::EntryType::Link, Some(to)) => match self.nodes.get(&self.place(&to)) {
-                    Some(Node { kind: kind @ Kind::File(_), .. }) => kind.clone(),
+                    Some(Node { kind: kind @ FileKind::File(_), .. }) => kind.clone(),
                     _ => return Err(ImageError::Tree(format!("{}: {path} is a hard link to nothing", tar.display()))),
                 },
                 (tar::EntryType::Char, _) => {
-                    device().map(|(major, minor)| Kind::CharDevice(major, minor)).map_err(failed)?
+                    device().map(|(major, minor)| FileKind::CharDevice(major, minor)).map_err(failed)?
                 }
                 (tar::EntryType::Block, _) => {
-                    device().map(|(major, minor)| Kind::BlockDevice(major, minor)).map_err(failed)?
+                    device().map(|(major, minor)| FileKind::BlockDevice(major, minor)).map_err(failed)?
                 }
                 (other, _) => {
                     return Err(ImageError::Tree(format!(
@@ -253,8 +253,8 @@ impl Rootfs {
                 }
             };
             let place = self.place(&path);
-            if let (Some(Node { kind: there, .. }), Kind::Directory) = (self.nodes.get(&place), &kind)
-                && matches!(there, Kind::Symlink(_))
+            if let (Some(Node { kind: there, .. }), FileKind::Directory) = (self.nodes.get(&place), &kind)
+                && matches!(there, FileKind::Symlink(_))
             {
                 // A package that still ships `/bin` as a directory.
                 continue;
@@ -273,7 +273,7 @@ impl Rootfs {
         for _ in 0..LINKS {
             let place = self.place(&path);
             let node = self.nodes.get(&place)?;
-            let Kind::Symlink(to) = &node.kind else { return Some(node) };
+            let FileKind::Symlink(to) = &node.kind else { return Some(node) };
             path = match (to.strip_prefix('/'), place.rsplit_once('/')) {
                 (Some(absolute), _) => absolute.to_owned(),
                 (None, Some((folder, _))) => without_dots(&format!("{folder}/{to}")),
@@ -291,7 +291,7 @@ impl Rootfs {
     /// How many bytes all files have.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.nodes.values().map(|node| if let Kind::File(content) = &node.kind { content.len() } else { 0 }).sum()
+        self.nodes.values().map(|node| if let FileKind::File(content) = &node.kind { content.len() } else { 0 }).sum()
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
 
     fn text(tree: &Rootfs, path: &str) -> Option<String> {
         match &tree.find(path)?.kind {
-            Kind::File(content) => Some(String::from_utf8(content.bytes().unwrap()).unwrap()),
+            FileKind::File(content) => Some(String::from_utf8(content.bytes().unwrap()).unwrap()),
             _ => None,
         }
     }
@@ -354,7 +354,7 @@ mod tests {
         tree.directory("var/lib/x", 0o700);
         tree.chown("var/lib/x", 999, 998).unwrap();
         tree.symlink("etc/link", "../usr/bin/su");
-        tree.put("dev/null", Node { mode: 0o666, uid: 0, gid: 0, kind: Kind::CharDevice(1, 3) });
+        tree.put("dev/null", Node { mode: 0o666, uid: 0, gid: 0, kind: FileKind::CharDevice(1, 3) });
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tree.tar");
         archive::write(&tree, File::create(&path).unwrap()).unwrap();
@@ -364,7 +364,7 @@ mod tests {
             tree.iter()
                 .map(|(path, node)| {
                     let what = match &node.kind {
-                        Kind::File(content) => String::from_utf8(content.bytes().unwrap()).unwrap(),
+                        FileKind::File(content) => String::from_utf8(content.bytes().unwrap()).unwrap(),
                         other => format!("{other:?}"),
                     };
                     format!("{path} {:o} {}:{} {what}", node.mode, node.uid, node.gid)

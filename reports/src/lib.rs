@@ -7,13 +7,18 @@
 //!   lines, [`junit`] lists the checks for CI.
 //! * [`spread`] puts what several runs took side by side.
 //! * [`session`] is what several runs gave together: table, JUnit, `session.json`.
+//! * [`record`] is what all runs of a folder came to, one line each; [`matrix`] is one session as a table of what was varied.
+//! * [`ci`] is what systems that run pipelines want to be told in their own words.
 //! * [`coverage`] is what of a list of things runs have reached.
 //! * [`redact`] takes secrets out of everything that is written.
 
+pub mod ci;
 pub mod console;
 pub mod coverage;
 pub mod html;
 pub mod junit;
+pub mod matrix;
+pub mod record;
 pub mod redact;
 pub mod session;
 pub mod spread;

@@ -71,7 +71,7 @@ pub struct Item {
 /// Why a scenario's failures do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
-    /// Why.
+    /// Why it fails, as the quarantine says.
     pub reason: String,
     /// Where that is followed.
     pub link: String,
@@ -112,7 +112,7 @@ impl From<&RunResult> for Attempt {
 
 /// What an item came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ItemOutcome {
     /// It failed, at every attempt.
     Failed,
     /// Nothing is known: the lab was wrong.
@@ -127,41 +127,41 @@ pub enum Outcome {
     Passed,
 }
 
-impl Outcome {
+impl ItemOutcome {
     /// All, in the order in which people want to read.
-    pub const ALL: [Outcome; 6] = [
-        Outcome::Failed,
-        Outcome::Inconclusive,
-        Outcome::NotRun,
-        Outcome::Flaky,
-        Outcome::Quarantined,
-        Outcome::Passed,
+    pub const ALL: [ItemOutcome; 6] = [
+        ItemOutcome::Failed,
+        ItemOutcome::Inconclusive,
+        ItemOutcome::NotRun,
+        ItemOutcome::Flaky,
+        ItemOutcome::Quarantined,
+        ItemOutcome::Passed,
     ];
 
     /// The word for people.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Outcome::Failed => "failed",
-            Outcome::Inconclusive => "inconclusive",
-            Outcome::NotRun => "not run",
-            Outcome::Flaky => "flaky",
-            Outcome::Quarantined => "quarantined",
-            Outcome::Passed => "passed",
+            ItemOutcome::Failed => "failed",
+            ItemOutcome::Inconclusive => "inconclusive",
+            ItemOutcome::NotRun => "not run",
+            ItemOutcome::Flaky => "flaky",
+            ItemOutcome::Quarantined => "quarantined",
+            ItemOutcome::Passed => "passed",
         }
     }
 }
 
 impl Item {
     /// What it came to.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> ItemOutcome {
         let outcome = match self.attempts.last().map(|a| a.verdict) {
-            None => return Outcome::NotRun,
-            Some(Verdict::Passed) if self.attempts.len() > 1 => Outcome::Flaky,
-            Some(Verdict::Passed) => return Outcome::Passed,
-            Some(Verdict::Failed) => Outcome::Failed,
-            Some(Verdict::Inconclusive) => Outcome::Inconclusive,
+            None => return ItemOutcome::NotRun,
+            Some(Verdict::Passed) if self.attempts.len() > 1 => ItemOutcome::Flaky,
+            Some(Verdict::Passed) => return ItemOutcome::Passed,
+            Some(Verdict::Failed) => ItemOutcome::Failed,
+            Some(Verdict::Inconclusive) => ItemOutcome::Inconclusive,
         };
-        if self.quarantine.is_some() { Outcome::Quarantined } else { outcome }
+        if self.quarantine.is_some() { ItemOutcome::Quarantined } else { outcome }
     }
 
     /// Its name, with the number of the repetition where there are several.
@@ -177,7 +177,7 @@ impl Item {
 
 impl Session {
     /// How many items came to that.
-    pub fn count(&self, outcome: Outcome) -> usize {
+    pub fn count(&self, outcome: ItemOutcome) -> usize {
         self.items.iter().filter(|i| i.outcome() == outcome).count()
     }
 
@@ -186,9 +186,9 @@ impl Session {
         let mut codes: Vec<u8> = Vec::new();
         for item in &self.items {
             codes.push(match (item.outcome(), item.attempts.last()) {
-                (Outcome::Passed | Outcome::Quarantined, _) => exit::PASSED,
-                (Outcome::Flaky, _) if self.flaky_passes => exit::PASSED,
-                (Outcome::Flaky, _) => exit::FLAKY,
+                (ItemOutcome::Passed | ItemOutcome::Quarantined, _) => exit::PASSED,
+                (ItemOutcome::Flaky, _) if self.flaky_passes => exit::PASSED,
+                (ItemOutcome::Flaky, _) => exit::FLAKY,
                 (_, Some(last)) => last.exit_code,
                 (_, None) => exit::INCONCLUSIVE,
             });
@@ -198,7 +198,7 @@ impl Session {
 
     /// The items that have not passed: what to run again.
     pub fn not_passed(&self) -> impl Iterator<Item = &Item> {
-        self.items.iter().filter(|i| !matches!(i.outcome(), Outcome::Passed | Outcome::Flaky))
+        self.items.iter().filter(|i| !matches!(i.outcome(), ItemOutcome::Passed | ItemOutcome::Flaky))
     }
 
     /// Wall time.
@@ -248,20 +248,20 @@ impl Session {
             };
             let told = |attempt: &Attempt| format!("run: {}\nrepeat: {}", attempt.run_id, attempt.how_to_repeat);
             let mut status = match item.outcome() {
-                Outcome::Passed | Outcome::Flaky => TestCaseStatus::success(),
-                Outcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
-                Outcome::Inconclusive => TestCaseStatus::non_success(NonSuccessKind::Error),
-                Outcome::NotRun | Outcome::Quarantined => TestCaseStatus::skipped(),
+                ItemOutcome::Passed | ItemOutcome::Flaky => TestCaseStatus::success(),
+                ItemOutcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+                ItemOutcome::Inconclusive => TestCaseStatus::non_success(NonSuccessKind::Error),
+                ItemOutcome::NotRun | ItemOutcome::Quarantined => TestCaseStatus::skipped(),
             };
             match (item.outcome(), item.attempts.last(), &item.quarantine) {
-                (Outcome::NotRun, ..) => {
+                (ItemOutcome::NotRun, ..) => {
                     status.set_message("not run: the session ended first");
                 }
-                (Outcome::Quarantined, Some(last), Some(quarantine)) => {
+                (ItemOutcome::Quarantined, Some(last), Some(quarantine)) => {
                     let Quarantine { reason, link, until } = quarantine;
                     status.set_message(format!("quarantined until {until}: {reason} ({link}); {}", message(last)));
                 }
-                (Outcome::Failed | Outcome::Inconclusive, Some(last), _) => {
+                (ItemOutcome::Failed | ItemOutcome::Inconclusive, Some(last), _) => {
                     status.set_message(message(last));
                     status.set_description(told(last));
                 }
@@ -310,7 +310,7 @@ impl Session {
                 n => format!("  {n} attempts"),
             };
             let _ = write!(text, "  {on}{:<12}{off} {:<width$}  {took:>10}{tries}", outcome.as_str(), item.title(self));
-            if let Some(quarantine) = item.quarantine.as_ref().filter(|_| outcome == Outcome::Quarantined) {
+            if let Some(quarantine) = item.quarantine.as_ref().filter(|_| outcome == ItemOutcome::Quarantined) {
                 let _ = write!(text, "  until {}: {} ({})", quarantine.until, quarantine.reason, quarantine.link);
             }
             text.push('\n');
@@ -319,11 +319,11 @@ impl Session {
                 let _ = writeln!(text, "{:15}repeat: {}", "", attempt.how_to_repeat);
             }
         }
-        let counts: Vec<String> = Outcome::ALL
+        let counts: Vec<String> = ItemOutcome::ALL
             .into_iter()
             .rev()
             .map(|outcome| (self.count(outcome), outcome))
-            .filter(|(n, outcome)| *n > 0 || *outcome == Outcome::Passed)
+            .filter(|(n, outcome)| *n > 0 || *outcome == ItemOutcome::Passed)
             .map(|(n, outcome)| format!("{n} {}", outcome.as_str()))
             .collect();
         let took = human_ms(self.took().as_secs_f64() * 1e3);
@@ -337,12 +337,12 @@ fn milliseconds(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms.max(0.0) / 1e3).unwrap_or_default()
 }
 
-const fn colour_of(outcome: Outcome) -> &'static str {
+const fn colour_of(outcome: ItemOutcome) -> &'static str {
     match outcome {
-        Outcome::Failed => "1;31",
-        Outcome::Inconclusive | Outcome::NotRun | Outcome::Flaky => "1;33",
-        Outcome::Quarantined => "33",
-        Outcome::Passed => "32",
+        ItemOutcome::Failed => "1;31",
+        ItemOutcome::Inconclusive | ItemOutcome::NotRun | ItemOutcome::Flaky => "1;33",
+        ItemOutcome::Quarantined => "33",
+        ItemOutcome::Passed => "32",
     }
 }
 
@@ -398,21 +398,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&[], false, Outcome::NotRun, 3)]
-    #[case(&[Passed], false, Outcome::Passed, 0)]
-    #[case(&[Passed], true, Outcome::Passed, 0)]
-    #[case(&[Failed], false, Outcome::Failed, 1)]
-    #[case(&[Failed, Failed], false, Outcome::Failed, 1)]
-    #[case(&[Failed, Passed], false, Outcome::Flaky, 7)]
-    #[case(&[Inconclusive, Passed], false, Outcome::Flaky, 7)]
-    #[case(&[Failed, Inconclusive], false, Outcome::Inconclusive, 3)]
-    #[case(&[Failed], true, Outcome::Quarantined, 0)]
-    #[case(&[Failed, Passed], true, Outcome::Quarantined, 0)]
-    #[case(&[], true, Outcome::NotRun, 3)]
+    #[case(&[], false, ItemOutcome::NotRun, 3)]
+    #[case(&[Passed], false, ItemOutcome::Passed, 0)]
+    #[case(&[Passed], true, ItemOutcome::Passed, 0)]
+    #[case(&[Failed], false, ItemOutcome::Failed, 1)]
+    #[case(&[Failed, Failed], false, ItemOutcome::Failed, 1)]
+    #[case(&[Failed, Passed], false, ItemOutcome::Flaky, 7)]
+    #[case(&[Inconclusive, Passed], false, ItemOutcome::Flaky, 7)]
+    #[case(&[Failed, Inconclusive], false, ItemOutcome::Inconclusive, 3)]
+    #[case(&[Failed], true, ItemOutcome::Quarantined, 0)]
+    #[case(&[Failed, Passed], true, ItemOutcome::Quarantined, 0)]
+    #[case(&[], true, ItemOutcome::NotRun, 3)]
     fn what_an_item_came_to(
         #[case] verdicts: &[Verdict],
         #[case] quarantined: bool,
-        #[case] outcome: Outcome,
+        #[case] outcome: ItemOutcome,
         #[case] code: u8,
     ) {
         let session = session(vec![item("sno", verdicts, quarantined), item("ok", &[Passed], false)]);

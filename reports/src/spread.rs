@@ -18,7 +18,7 @@ pub const SERIES_VERSION: u32 = 1;
 pub struct Series {
     /// [`SERIES_VERSION`] of the writer.
     pub version: u32,
-    /// Scenario.
+    /// Name of the scenario.
     pub scenario: String,
     /// Time profile: times of different ones cannot be compared.
     pub time_profile: String,
@@ -28,12 +28,12 @@ pub struct Series {
     #[serde(default)]
     pub hosts: String,
     /// What was measured, in the order in which it happens.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<Timing>,
 }
 
 /// One thing that was measured in several runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct Timing {
     /// For example `ha: bootkube-done`.
     pub name: String,
     /// Milliseconds, a run each; runs that did not come so far have none.
@@ -102,14 +102,14 @@ impl std::fmt::Display for Change {
 }
 
 impl Series {
-    /// The series of these runs: the stages of each pivot, and the durations that every run has.
+    /// The series of these runs: the stages of each pivot, the durations that every run has, and latencies under load.
     pub fn of(results: &[RunResult]) -> Self {
-        let mut stages: Vec<Stage> = Vec::new();
+        let mut stages: Vec<Timing> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut add = |name: String, took: Option<f64>| {
             let Some(took) = took else { return };
             let place = *places.entry(name.clone()).or_insert_with(|| {
-                stages.push(Stage { name, took_ms: Vec::new() });
+                stages.push(Timing { name, took_ms: Vec::new() });
                 stages.len() - 1
             });
             stages[place].took_ms.push(took);
@@ -124,6 +124,9 @@ impl Series {
             for duration in &result.durations {
                 let of = duration.subject.as_deref().map(|s| format!("{s}: ")).unwrap_or_default();
                 add(format!("{of}{}", duration.name), duration.took_ms);
+            }
+            for operation in result.load.iter().flat_map(|load| &load.latency) {
+                add(format!("{}: 99th percentile", operation.operation), Some(operation.latency_ms.p99));
             }
         }
         let run = results.first().map(|r| r.run.clone()).unwrap_or_default();
@@ -193,7 +196,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use vlab_judge::result::{DurationResult, PivotMomentResult, PivotResult};
+    use vlab_judge::result::{DurationResult, LoadReport, OperationLatency, PivotMomentResult, PivotResult, Quantiles};
 
     #[rstest]
     #[case(&[], None)]
@@ -202,6 +205,16 @@ mod tests {
     #[case(&[5.0, 1.0, 2.0, 4.0, 3.0], Some((3.0, 2.0)))]
     fn median_and_quartiles(#[case] took: &[f64], #[case] expected: Option<(f64, f64)>) {
         assert_eq!(Spread::of(took).map(|s| (s.median_ms, s.quartiles_ms)), expected);
+    }
+
+    #[test]
+    fn a_run_under_load_is_compared_by_its_latencies() {
+        let latency_ms = Quantiles { p99: 59.0, ..Quantiles::default() };
+        let latency = vec![OperationLatency { operation: "GetNextSteps".to_owned(), latency_ms }];
+        let load = Some(LoadReport { latency, ..LoadReport::default() });
+        let series = Series::of(&[RunResult { load, ..RunResult::default() }]);
+        let stage = Timing { name: "GetNextSteps: 99th percentile".to_owned(), took_ms: vec![59.0] };
+        assert_eq!(series.stages, [stage]);
     }
 
     #[rstest]

@@ -14,9 +14,9 @@ use vlab_model::validation::ValidationStatus;
 /// A time in which something had one value. Times are microseconds since the start of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<'a> {
-    /// Begin.
+    /// Microseconds since the start.
     pub from: i64,
-    /// End.
+    /// Microseconds since the start.
     pub to: i64,
     /// Value.
     pub value: &'a str,
@@ -27,7 +27,7 @@ pub struct Span<'a> {
 /// Something that happened at one moment, microseconds after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// When.
+    /// Microseconds since the start.
     pub at: i64,
     /// What.
     pub text: Cow<'a, str>,
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
                 self.lane(*cluster, true).marks.push(Mark { at, text, bad: false });
                 self.row(Row { subject: host.or(Some(*cluster)), name: what.word(), ..row("cluster") });
             }
-            What::UserAction { action, subject, status, reason } => {
+            What::UserAction { action, subject, status, reason, .. } => {
                 let bad = !(200..300).contains(status);
                 let text = match (bad, *status) {
                     (false, code) => format!("HTTP {code}"),
@@ -329,6 +329,30 @@ impl<'a> Reader<'a> {
                 let words: Vec<&str> = [phase.as_str(), inject, detail].into_iter().filter(|w| !w.is_empty()).collect();
                 let (subject, name, text) = (host.or(*cluster), name.into(), words.join(": ").into());
                 self.row(Row { subject, name, text, ..row("fault").warning(true) });
+            }
+            What::BadAnswer { host, request, status, .. } => {
+                let text = match status {
+                    0 => format!("connection refused: {request}"),
+                    status => format!("HTTP {status}: {request}"),
+                };
+                self.row(Row {
+                    subject: *host,
+                    name: "bad-answer".into(),
+                    text: text.into(),
+                    ..row("service").warning(true)
+                });
+            }
+            What::Killed { program, detail } => {
+                self.row(Row { name: program.into(), text: detail.into(), ..row("service").warning(true) });
+            }
+            What::Unreadable { subject, of, error } => {
+                let text = format!("{of} cannot be understood: {error}").into();
+                self.row(Row { subject: *subject, name: "unreadable".into(), text, ..row("service").warning(true) });
+            }
+            What::Incomplete { part, machine, why } => {
+                let of = machine.as_deref().map(|machine| format!(" of {machine}")).unwrap_or_default();
+                let text = format!("{part}{of}: {why}").into();
+                self.row(Row { name: "incomplete".into(), text, ..row("note").warning(true) });
             }
             What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {

@@ -24,6 +24,14 @@ pub(crate) enum Doer {
     Setup,
     /// Builds images.
     Images,
+    /// Makes what is given to others: static programs, completions, man pages, the list of what is in them.
+    Dist,
+    /// Writes the list of all crates.
+    Sbom,
+    /// Tries the commands of the README on a machine that has nothing yet.
+    FreshMachine,
+    /// Prepares virtual machines for the first time, beside something else. Only this program calls it.
+    Prepare,
 }
 
 /// A verb of `cargo xtask`.
@@ -71,6 +79,19 @@ pub(crate) const VERBS: &[Verb] = &[
         what: "build the lab's images and load them into the container engine",
         doer: Doer::Images,
     },
+    Verb {
+        name: "dist",
+        usage: "dist [folder]",
+        what: "make static programs with completions and man pages, for machines without the source",
+        doer: Doer::Dist,
+    },
+    Verb {
+        name: "fresh-machine",
+        usage: "fresh-machine [--as root|user] [--only scenario|test] [--kept-crates] [--keep]",
+        what: "try the commands of the README in a minimal Debian root, as root and as an ordinary user",
+        doer: Doer::FreshMachine,
+    },
+    Verb { name: "sbom", usage: "sbom [file]", what: "write the list of all crates (CycloneDX)", doer: Doer::Sbom },
     Verb {
         name: "doctor",
         usage: "doctor [options of `vlab doctor`]",
@@ -128,6 +149,12 @@ pub(crate) const VERBS: &[Verb] = &[
     },
     Verb { name: "check", usage: "check [run]", what: "judge a run again from its history", doer: vlab("check") },
     Verb { name: "check-run", usage: "check-run [run]", what: "the same as `check`", doer: vlab("check") },
+    Verb {
+        name: "mutation",
+        usage: "mutation [options of `vlab mutation`]",
+        what: "make the simulated service wrong in one thing at a time, and see which check notices",
+        doer: vlab("mutation"),
+    },
     Verb { name: "schema", usage: "schema", what: "print the JSON Schema of scenarios", doer: vlab("schema") },
     Verb {
         name: "gc",
@@ -137,6 +164,9 @@ pub(crate) const VERBS: &[Verb] = &[
     },
     Verb { name: "vlab", usage: "vlab <arguments>", what: "build `vlab` and run it as it is", doer: vlab("") },
 ];
+
+/// The verb of [`Doer::Prepare`]: in no list.
+pub(crate) static PREPARE: Verb = Verb { name: "prepare-machines", usage: "", what: "", doer: Doer::Prepare };
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,6 +195,9 @@ pub(crate) fn parse(args: &[OsString]) -> Action {
             Some(verb) => Action::Help(Some(verb)),
             None => Action::Help(None),
         };
+    }
+    if *first == *PREPARE.name {
+        return Action::Do { verb: &PREPARE, may_install: true, args: rest.to_vec() };
     }
     let Some(verb) = VERBS.iter().find(|verb| *first == *verb.name) else {
         let name = first.to_string_lossy();
@@ -224,7 +257,16 @@ pub(crate) fn has_kind(args: &[OsString], kind: &str, text: impl Fn(Option<&str>
 
 /// Does one of the scenarios that these arguments name measure load?
 pub(crate) fn measures_load(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> bool {
-    any_line(args, text, |line| line.starts_with("load:"))
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    // Of scenarios that are selected by tags, those that measure have the tag for it; the others must not wait for an optimised build.
+    let mut tags = words.iter().enumerate().filter_map(|(place, word)| match *word {
+        "--tag" => words.get(place + 1).copied(),
+        word => word.strip_prefix("--tag="),
+    });
+    let tagged = tags.any(|tag| tag == "load");
+    let named: Vec<OsString> =
+        args.iter().filter(|arg| arg.to_str().is_some_and(|word| !word.starts_with('-'))).cloned().collect();
+    tagged || any_line(&named, text, |line| line.starts_with("load:"))
 }
 
 /// Has one of the scenarios that these arguments name such a line, comments aside?
@@ -242,6 +284,31 @@ pub(crate) fn names_container(args: &[OsString]) -> bool {
         let value = if word.starts_with("--") { word.split_once('=').map_or("", |(_, value)| value) } else { word };
         value.starts_with("container:")
     })
+}
+
+/// The same run with simulated hosts, for a first verdict while virtual machines are being prepared: only where one scenario is named
+/// and it leaves open what its hosts are. `None`: with these arguments nobody waits for a first impression.
+pub(crate) fn first_look(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> Option<Vec<OsString>> {
+    let words: Vec<&str> = args.iter().map(|arg| arg.to_str()).collect::<Option<_>>()?;
+    let (mut look, mut scenarios) = (Vec::new(), 0);
+    let mut rest = words.iter().copied();
+    while let Some(word) = rest.next() {
+        match word {
+            "--hosts" => drop(rest.next()?),
+            "--seed" | "--time-profile" => look.extend([word, rest.next()?]),
+            "-q" | "--quiet" => look.push(word),
+            _ if word.starts_with("--hosts=") => {}
+            _ if word.starts_with("--seed=") || word.starts_with("--time-profile=") => look.push(word),
+            // Whoever repeats, keeps, compares or shares the work wants that, and no first impression.
+            _ if word.starts_with('-') => return None,
+            _ => {
+                scenarios += 1;
+                look.push(word);
+            }
+        }
+    }
+    look.extend(["--hosts", "sim"]);
+    (scenarios == 1 && has_kind(args, "auto", text)).then(|| look.into_iter().map(OsString::from).collect())
 }
 
 /// Are virtual machines wanted?
@@ -264,6 +331,7 @@ pub(crate) fn help(verb: Option<&Verb>) -> String {
             match verb.doer {
                 Doer::Vlab { verb: "", .. } => {}
                 Doer::Images => text += "  -h, --help   all options\n",
+                Doer::Dist | Doer::Sbom | Doer::Prepare | Doer::FreshMachine => text += "  -h, --help   this\n",
                 Doer::Vlab { verb: name } => {
                     text += &format!("  -h, --help   this; all options: cargo xtask vlab {name} --help\n");
                 }
@@ -285,7 +353,7 @@ pub(crate) fn help(verb: Option<&Verb>) -> String {
         None => {
             let mut text = "usage: cargo xtask <verb> [arguments]\n\n".to_owned();
             for verb in VERBS {
-                text += &format!("  {:<11} {}\n", verb.name, verb.what);
+                text += &format!("  {:<13} {}\n", verb.name, verb.what);
             }
             text + "\nfirst steps: cargo xtask scenario sno\n             cargo xtask test\n\n\
                     `cargo xtask <verb> --help` tells more. Exit codes are those of what was run.\n"
@@ -373,7 +441,7 @@ mod tests {
                 }
                 other => panic!("{line}: {other:?}"),
             }
-            assert!(help(None).contains(&format!("\n  {:<11} {}\n", verb.name, verb.what)));
+            assert!(help(None).contains(&format!("\n  {:<13} {}\n", verb.name, verb.what)));
             assert!(help(Some(verb)).starts_with(&format!("usage: cargo xtask {}", verb.name)));
         }
     }
@@ -421,6 +489,27 @@ mod tests {
     }
 
     #[test]
+    fn a_first_look_is_the_same_run_with_simulated_hosts() {
+        let text = |name: Option<&str>| match name {
+            Some("sno" | "other") => "hosts: [{kind: auto}]\n".to_owned(),
+            _ => "hosts: [{kind: vm}]\n".to_owned(),
+        };
+        for (line, expected) in [
+            ("sno", Some("sno --hosts sim")),
+            ("sno --hosts vm", Some("sno --hosts sim")),
+            ("--hosts=vm --seed 7 sno -q", Some("--seed 7 sno -q --hosts sim")),
+            ("vm", None),
+            ("sno other", None),
+            ("sno --repeat 5", None),
+            ("--tag smoke", None),
+            ("sno --service=container:x", None),
+            ("sno --seed", None),
+        ] {
+            assert_eq!(first_look(&words(line), text), expected.map(words), "{line}");
+        }
+    }
+
+    #[test]
     fn containers_are_wanted_where_the_service_is_in_one() {
         for (line, wanted) in [
             ("sno --service container:vlab-service", true),
@@ -433,6 +522,9 @@ mod tests {
         }
         let load = |_: Option<&str>| "name: x\nload: {}\n".to_owned();
         assert!(measures_load(&words("x"), load) && !measures_load(&words("x"), |_| "# load:\n  load: x\n".to_owned()));
+        let of_all = |name: Option<&str>| if name.is_none() { "load: {}\n".to_owned() } else { String::new() };
+        assert!(measures_load(&words("--tag load"), of_all) && measures_load(&words("--tag=load"), of_all));
+        assert!(!measures_load(&words("--tag smoke --tag !load"), of_all));
         let text = |_: Option<&str>| "service: {kind: container, image: x}\n".to_owned();
         assert!(has_kind(&words("sno"), "container", text) && !has_kind(&words("--seed"), "container", text));
     }

@@ -3,7 +3,8 @@
 //! firewall and routing of the machine as they are where it can, and dies with us.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -36,7 +37,7 @@ fn answers() -> bool {
 
 /// Asks an engine whether it is there.
 pub(crate) fn pings(socket: &Path) -> bool {
-    let ask = || -> std::io::Result<bool> {
+    let ask = || -> io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(b"GET /_ping HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
@@ -55,7 +56,7 @@ pub(crate) fn for_tests(target: &Path) -> Result<Option<Private>, String> {
     if answers() {
         return Ok(None);
     }
-    if !fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0) {
+    if !fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0) {
         return Err("only root can start one; `cargo xtask setup --containers` sets one up for the machine".to_owned());
     }
     Private::start(target).map(Some)
@@ -67,13 +68,36 @@ fn drops_forwarded() -> bool {
     rules.is_ok_and(|rules| rules.stdout.starts_with(b"-P FORWARD DROP"))
 }
 
+/// How the folders of engines begin; the process that started the engine and chance follow.
+const PREFIX: &str = "vlab-engine-";
+
+/// Makes a folder for an engine. Only for this user, and surely made by us: in a folder that everybody can write to, somebody else
+/// could have made one of a name that can be guessed, and root would put its engine's socket into it.
+fn make_folder(parent: &Path) -> io::Result<PathBuf> {
+    let mut chance = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut chance)?;
+    let chance: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+    // Short: names of sockets are.
+    let folder = parent.join(format!("{PREFIX}{}-{chance}", std::process::id()));
+    // Fails when anything of that name is there.
+    fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    Ok(folder)
+}
+
+/// Is that the folder of an engine of ours whose starter is dead?
+fn is_dead(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let pid =
+        name.and_then(|name| name.strip_prefix(PREFIX)).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    let ours = fs::symlink_metadata(folder).ok().zip(fs::metadata("/proc/self").ok());
+    let ours = ours.is_some_and(|(folder, me)| folder.is_dir() && folder.uid() == me.uid());
+    ours && pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
 /// Removes the folders of engines whose starter was killed, so that nobody removed them.
-fn remove_dead() {
-    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid =
-            name.to_str().and_then(|name| name.strip_prefix("vlab-engine-")).and_then(|pid| pid.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+fn remove_dead(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if is_dead(&entry.path())
             && let Err(error) = fs::remove_dir_all(entry.path())
         {
             say(&format!("{} is left of a test that was killed: {error}", entry.path().display()));
@@ -83,12 +107,11 @@ fn remove_dead() {
 
 impl Private {
     fn start(target: &Path) -> Result<Self, String> {
-        remove_dead();
+        let parent = Path::new("/tmp");
+        remove_dead(parent);
         let images = target.join("vlab").join("engine");
         fs::create_dir_all(&images).map_err(|error| format!("{}: {error}", images.display()))?;
-        // Short: names of sockets are.
-        let folder = PathBuf::from(format!("/tmp/vlab-engine-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let folder = make_folder(parent).map_err(|error| format!("a folder for the engine: {error}"))?;
         let log = folder.join("log");
         let open = || File::options().append(true).create(true).open(&log).map_err(|error| error.to_string());
         let at = |name: &str| folder.join(name).display().to_string();
@@ -144,5 +167,57 @@ impl Drop for Private {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
             say(&format!("{} is left: {error}", self.folder.display()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A folder that is gone with it.
+    struct Parent(PathBuf);
+
+    impl Parent {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("vlab-xtask-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Parent {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_folder_of_an_engine_is_only_ours_and_cannot_be_guessed() {
+        let parent = Parent::new("made");
+        let (one, other) = (make_folder(&parent.0).unwrap(), make_folder(&parent.0).unwrap());
+        assert_ne!(one, other);
+        assert_eq!(fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(one.join("docker.sock").as_os_str().len() < 100);
+    }
+
+    #[test]
+    fn only_what_a_dead_starter_of_ours_has_left_is_removed() {
+        let parent = Parent::new("dead");
+        let mut dead = Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        let living = make_folder(&parent.0).unwrap();
+        let left = parent.0.join(format!("{PREFIX}{}-0123456789abcdef", dead.id()));
+        let elsewhere = parent.0.join("elsewhere");
+        let link = parent.0.join(format!("{PREFIX}{}-1", dead.id()));
+        for folder in [&left, &elsewhere] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("file"), "x").unwrap();
+        }
+        symlink(&elsewhere, &link).unwrap();
+        remove_dead(&parent.0);
+        assert!(living.exists() && !left.exists());
+        assert!(elsewhere.join("file").exists() && link.symlink_metadata().is_ok(), "a link is not followed");
     }
 }

@@ -2,7 +2,11 @@
 //! builds `vlab` when its sources changed, and hands over to it.
 
 mod args;
+mod dist;
 mod engine;
+mod first;
+mod fresh;
+mod sbom;
 mod skips;
 
 use std::ffi::{OsStr, OsString};
@@ -37,7 +41,8 @@ fn main() -> ExitCode {
 fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     let purpose = match verb.doer {
         // That decides by itself what is needed.
-        Doer::Scenario | Doer::Vlab { .. } => None,
+        Doer::Scenario | Doer::Vlab { .. } | Doer::Dist | Doer::Sbom | Doer::Prepare | Doer::FreshMachine => None,
+        Doer::Images if takes_media(args) => None,
         Doer::Images => makes_media(args).then_some(Purpose::Images),
         Doer::Machines { .. } => Some(Purpose::Machines),
         Doer::Test | Doer::Setup => Some(Purpose::Test),
@@ -54,11 +59,18 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
     match verb.doer {
         // The doctor examines the helper, too, where it can be built.
         Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, Build { libvirt: can_build_machines(), ..none }),
+        // Hours of virtual time.
+        Doer::Vlab { verb: "mutation" } => vlab("mutation", args, Build { optimised: true, ..none }),
         Doer::Vlab { verb } => vlab(verb, args, Build { containers: wants_containers(verb, args), ..none }),
         Doer::Scenario => scenario(may_install, args),
         Doer::Machines { verb } => vlab(verb, args, Build { libvirt: true, ..none }),
         Doer::Test => test(args, may_install),
+        Doer::Images if takes_media(args) => vlab("images", args, none),
         Doer::Images => images(args),
+        Doer::Dist => dist::dist(args),
+        Doer::Sbom => sbom::sbom(args),
+        Doer::Prepare => first::prepare(),
+        Doer::FreshMachine => fresh::fresh(args, may_install),
         Doer::Setup if !args.is_empty() => containers(may_install),
         Doer::Setup => {
             say(match done {
@@ -81,6 +93,9 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
     };
     if let Err(why) = ensure(Purpose::Run, may_install, say) {
         return complain(why);
+    }
+    if wish != Wish::No && may_install {
+        first::look(args, scenario_text);
     }
     if wish != Wish::No {
         // Both at once: their media are built where they are run.
@@ -122,12 +137,18 @@ fn wants_containers(verb: &str, args: &[OsString]) -> bool {
         _ => None,
     };
     let Some(args) = again else { return args::names_container(args) };
-    let runs = std::env::var_os("VLAB_RUNS").map_or_else(|| root().join("target/vlab/runs"), PathBuf::from);
+    let runs = std::env::var_os("VLAB_RUNS").map_or_else(runs, PathBuf::from);
     let session = args.iter().find(|arg| !arg.to_string_lossy().starts_with('-'));
     let session = session.cloned().unwrap_or_else(|| "latest".into());
     let files =
         [runs.join("sessions").join(&session), PathBuf::from(&session)].map(|folder| folder.join("session.json"));
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.contains("\"container:"))
+}
+
+/// The folder of the runs where nobody names one: in the folder that CI keeps, where Prow names that.
+fn runs() -> PathBuf {
+    let kept = std::env::var_os("ARTIFACT_DIR").filter(|kept| !kept.is_empty());
+    kept.map_or_else(|| root().join("target/vlab/runs"), |kept| PathBuf::from(kept).join("runs"))
 }
 
 /// The text of a scenario by its path or its name in the catalogue; of all of the catalogue without one. Empty when there is
@@ -171,9 +192,15 @@ fn containers(may_install: bool) -> ExitCode {
 /// Do these arguments of `images` ask for media of virtual machines? Without names everything is built.
 fn makes_media(args: &[OsString]) -> bool {
     let words = || args.iter().filter_map(|arg| arg.to_str());
-    let named = words().any(|word| word.starts_with("vlab-"));
+    let named = words().any(|word| word == "vlab" || word.starts_with("vlab-"));
     let other = words().any(|word| ["--list", "--load", "--update", "--help", "-h"].contains(&word));
     words().any(|word| word == "lab" || word.starts_with("lab-")) || !(named || other)
+}
+
+/// Do these arguments of `images` ask for what `vlab images` does? Media that exist are its business; this program's is to build.
+fn takes_media(args: &[OsString]) -> bool {
+    let first = args.first().and_then(|word| word.to_str());
+    first.is_some_and(|word| ["export", "import", "key", "list"].contains(&word))
 }
 
 /// Builds the builder of images and becomes it.
@@ -194,18 +221,23 @@ fn vlab(verb: &str, args: &[OsString], build: Build) -> ExitCode {
         Ok(binary) => binary,
         Err(code) => return code,
     };
-    let mut command = Command::new(&binary);
-    command.args(Some(verb).filter(|verb| !verb.is_empty())).args(args);
-    // The workspace's own places, wherever in it we were called; what the user has set is stronger.
-    for (name, place) in [("VLAB_SCENARIOS", "scenarios"), ("VLAB_RUNS", "target/vlab/runs")] {
-        if std::env::var_os(name).is_none() {
-            command.env(name, root().join(place));
-        }
-    }
     // It takes our place: signals, terminal and exit code are its own.
-    let error = command.exec();
+    let error = vlab_command(&binary, verb, args).exec();
     say(&format!("cannot start {}: {error}", binary.display()));
     ExitCode::from(INTERNAL)
+}
+
+/// `vlab` with this verb and these arguments.
+fn vlab_command(binary: &Path, verb: &str, args: &[OsString]) -> Command {
+    let mut command = Command::new(binary);
+    command.args(Some(verb).filter(|verb| !verb.is_empty())).args(args);
+    // The workspace's own places, wherever in it we were called; what the user has set is stronger.
+    for (name, place) in [("VLAB_SCENARIOS", root().join("scenarios")), ("VLAB_RUNS", runs())] {
+        if std::env::var_os(name).is_none() {
+            command.env(name, place);
+        }
+    }
+    command
 }
 
 fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
@@ -213,7 +245,11 @@ fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
     let program = |package, name| ["build", "--profile", profile, "--locked", "--package", package, "--bin", name];
     let mut args = program("vlab-cli", "vlab").to_vec();
     if build.libvirt {
+        // With `vlab`: the helper asks for nothing of their common crates that `vlab` does not ask for, so none is built twice.
         args.extend(["--package", "vlab-libvirt-helper", "--bin", "vlab-libvirt-helper"]);
+    }
+    if !target().join(profile).join("vlab").exists() {
+        say(&format!("building `vlab` for the first time: {USUAL_BUILD} on two idle cores"));
     }
     let vlab = build_binary("vlab", &args)?;
     if build.containers {
@@ -222,6 +258,14 @@ fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
         build_binary(name, &program(name, name))?;
     }
     Ok(vlab)
+}
+
+/// How long the first build usually takes (docs/measurements.md).
+const USUAL_BUILD: &str = "usually two minutes";
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn build_binary(name: &str, args: &[&str]) -> Result<PathBuf, ExitCode> {
@@ -283,7 +327,7 @@ const LINTED: [(&str, &str); 2] =
 fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
     // Up to the end of the tests.
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = target();
     let (engine, has_engine) = test_engine(&target, ci, may_install);
     let mut nextest: Vec<OsString> = ["nextest", "run", "--workspace", "--locked"].map(OsString::from).to_vec();
     if ci {
@@ -426,6 +470,7 @@ mod tests {
             ("vlab-service lab-iso", true),
             ("--load lab-iso", true),
             ("vlab-service", false),
+            ("vlab", false),
             ("--load", false),
             ("--list", false),
         ] {

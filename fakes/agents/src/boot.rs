@@ -17,6 +17,9 @@ use crate::profile::{HardwareProfile, HostAddresses, Mac, NicAddresses, NicProfi
 const FOLDER: &str = "/etc/assisted/network/";
 /// Which MAC is which of the user's names.
 const MAPPING: &str = "mac_interface.ini";
+/// Largest RAM disk in bytes, unpacked. One with the networks of hundreds of hosts has less than one MiB; some kilobytes of a
+/// product that is wrong could become gigabytes.
+const LARGEST_RAM_DISK: u64 = 64 << 20;
 /// Longest name of an interface.
 const LONGEST_NAME: usize = 15;
 
@@ -88,8 +91,12 @@ impl DiscoveryImage {
         }
         let mut archive = Vec::new();
         flate2::read::GzDecoder::new(bytes)
+            .take(LARGEST_RAM_DISK + 1)
             .read_to_end(&mut archive)
             .map_err(|e| ImageError::RamDisk(e.to_string()))?;
+        if archive.len() as u64 > LARGEST_RAM_DISK {
+            return Err(ImageError::RamDisk(format!("it is larger than {} MiB unpacked", LARGEST_RAM_DISK >> 20)));
+        }
         let bad = || ImageError::RamDisk("it is not a cpio archive in the new ASCII format".to_owned());
         let mut at = 0;
         loop {

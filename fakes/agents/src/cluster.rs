@@ -10,7 +10,8 @@ use vlab_api::types::HostRole;
 use vlab_model::history::ClusterMoment;
 use vlab_model::settings::{HostTiming, Span};
 
-use crate::fault::{ActiveFaults, ClusterFault, Mutation};
+use crate::alteration::Alteration;
+use crate::fault::{ActiveFaults, ClusterFault};
 use crate::hands::Observed;
 use crate::rng::{Purpose, Stream};
 
@@ -184,7 +185,7 @@ pub struct ControlPlane {
     /// etcd's quorum as it was told last.
     quorum_told: bool,
     /// It does something wrong, so that the checks can be tested.
-    mutation: Option<Mutation>,
+    alteration: Option<Alteration>,
     /// It is a real cluster that is looked at: nothing here happens by itself but OLM operators.
     observed: bool,
     wrong: Wrong,
@@ -234,14 +235,14 @@ impl ControlPlane {
             available: BTreeSet::new(),
             wrong: Wrong::default(),
             quorum_told: true,
-            mutation: None,
+            alteration: None,
             observed: false,
         }
     }
 
     /// Lets it do something wrong from here on.
-    pub(crate) fn mutate(&mut self, mutation: Option<Mutation>) {
-        self.mutation = mutation;
+    pub(crate) fn alter(&mut self, alteration: Option<Alteration>) {
+        self.alteration = alteration;
     }
 
     // --- what a fault can do ---------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ impl ControlPlane {
 
     /// Does the bootstrap leave without waiting for anything but its first companion?
     pub(crate) fn leaves_too_early(&self) -> bool {
-        self.mutation == Some(Mutation::RebootsTooEarly) && self.ready_masters() > 0
+        self.alteration == Some(Alteration::RebootsTooEarly) && self.ready_masters() > 0
     }
 
     /// Does an API server (and with it the machine-config server) answer? The temporary one lives on the bootstrap and ends
@@ -353,7 +354,7 @@ impl ControlPlane {
             return None;
         }
         let members = || self.nodes.iter().filter(|(_, n)| n.etcd_member);
-        if self.mutation == Some(Mutation::LosesQuorum) && !self.bootstrap.is_some_and(|b| self.is_ready(b)) {
+        if self.alteration == Some(Alteration::LosesQuorum) && !self.bootstrap.is_some_and(|b| self.is_ready(b)) {
             return members().next_back().map(|(p, _)| *p);
         }
         // A machine that is up again runs its member before it is a ready node.
@@ -434,8 +435,8 @@ impl ControlPlane {
         let wrong = std::mem::take(&mut self.wrong);
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.retain(|_, n| n.state == NodeState::WantsIgnition);
-        let mutation = self.mutation;
-        *self = Self { dice, nodes, wrong, mutation, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
+        let alteration = self.alteration;
+        *self = Self { dice, nodes, wrong, alteration, ..Self::new(0, 0, self.control_plane_count, &self.timing) };
         self.bootstrap = Some(bootstrap);
         self.phase = Phase::Starting;
         self.phase_due = Some(now + self.draw(self.timing.bootkube_temporary_control_plane));
@@ -674,7 +675,7 @@ impl ControlPlane {
                 self.phase = Phase::Temporary;
                 happened.push(Happening::TemporaryControlPlaneUp);
             }
-            Phase::Temporary if self.mutation == Some(Mutation::SkipsBootkube) => {
+            Phase::Temporary if self.alteration == Some(Alteration::SkipsBootkube) => {
                 self.phase = Phase::Pivoted;
                 happened.push(Happening::EtcdBootstrapDone);
             }

@@ -10,6 +10,7 @@ use vlab_api::http::Request;
 use vlab_api::ops;
 use vlab_api::types::*;
 
+use crate::alteration::{Alteration, Conduct};
 use crate::archive::tar_gz;
 use crate::calls::{CONTROLLER, Calls, HttpResult, RetryDecision};
 use crate::cluster::{Happening, LogReader, NodeState};
@@ -202,6 +203,7 @@ impl Controller {
             (Timer::WatchLoop, ControllerState::Running) => {
                 self.call(w, Purpose::Watch, ops::get_cluster_without_hosts(id).request);
             }
+            (Timer::LogsLoop, ControllerState::Running) if w.does(Conduct::NoControllerLogs) => {}
             (Timer::LogsLoop, ControllerState::Running) => self.upload_logs(now, w, Purpose::Logs),
             (Timer::FinalLogs, ControllerState::Leaving) => {
                 self.upload_logs(now, w, Purpose::LastLogs(LogsState::Collecting));
@@ -228,14 +230,16 @@ impl Controller {
     fn heard(&mut self, now: Timestamp, w: &mut World, purpose: Purpose, outcome: HttpResult) {
         let status = outcome.as_ref().map_or(0, |r| r.status);
         let ok = (200..300).contains(&status);
-        let brief = || outcome.as_ref().ok().filter(|_| ok).and_then(|r| r.decode::<ClusterBrief>().ok());
+        let cluster = self.id(w);
+        let answer = outcome.as_ref().ok().filter(|_| ok);
+        let brief = |w: &mut World| answer.and_then(|r| w.read::<ClusterBrief>(now, cluster, "v2GetCluster", r));
         let t = w.config.timing.clone();
         match purpose {
             // It tells the cluster, by an event there.
             Purpose::Ready if ok && w.clusters[self.cluster as usize].plane.takes_events() => self.ready(now, w),
             Purpose::Ready => self.again(now, w, t.controller_ready_poll, Timer::ReadyLoop),
             Purpose::Hosts => {
-                match brief() {
+                match brief(w) {
                     Some(cluster) => self.hosts_seen(now, w, cluster.hosts.as_deref().unwrap_or_default()),
                     None => self.nodes_round_ends(now, w),
                 }
@@ -248,13 +252,20 @@ impl Controller {
                 self.nodes_round_ends(now, w);
             }
             Purpose::Reboots | Purpose::Stage => {}
-            Purpose::Watch => self.watched(now, w, status, brief()),
-            Purpose::IsFinalizing => match brief() {
-                Some(cluster) if cluster.status == "finalizing" => self.begin(now, w, 0),
+            Purpose::Watch => {
+                let brief = brief(w);
+                self.watched(now, w, status, brief);
+            }
+            Purpose::IsFinalizing => match brief(w) {
+                Some(cluster) if cluster.status == "finalizing" && w.does(Conduct::CompletesTooEarly) => {
+                    self.jump(now, w, PostInstall::Complete);
+                }
+                Some(cluster) if cluster.status == "finalizing" => self.next_step(now, w),
                 _ => self.again(now, w, t.controller_loop, Timer::FinalizingLoop),
             },
             Purpose::Operators => {
-                let operators = outcome.ok().filter(|_| ok).and_then(|r| r.decode::<Vec<MonitoredOperator>>().ok());
+                let of = "V2ListOfClusterOperators";
+                let operators = answer.and_then(|r| w.read::<Vec<MonitoredOperator>>(now, cluster, of, r));
                 self.operators_seen(now, w, operators);
             }
             Purpose::OperatorTold(name, last) => {
@@ -267,7 +278,7 @@ impl Controller {
             Purpose::Ingress => self.again(now, w, t.controller_router_ca_poll, Timer::FinalizingLoop),
             Purpose::TimedOut => {
                 let stage = FinalizingStage::WaitingForOlmOperatorsCsv.as_str();
-                let timed_out = brief().and_then(|c| c.progress).is_some_and(|p| {
+                let timed_out = brief(w).and_then(|c| c.progress).is_some_and(|p| {
                     p.finalizing_stage_timed_out == Some(true) && p.finalizing_stage.as_deref() == Some(stage)
                 });
                 self.failed |= timed_out;
@@ -331,13 +342,21 @@ impl Controller {
         let infra_env = host.infra_env_id.unwrap_or(w.directory[position].infra_env);
         let next = Next { position, host: host.id, infra_env };
         let on_its_way = ON_ITS_WAY.contains(&stage);
-        let is_ready = node.state == NodeState::Ready;
+        let joined = matches!(node.state, NodeState::Joined | NodeState::Ready);
+        let is_ready = node.state == NodeState::Ready || (joined && w.does(Conduct::DoneTooEarly));
+        if joined && on_its_way && w.does(Conduct::JoinedNotTold) {
+            if is_ready {
+                self.tell_done(now, w, next);
+            }
+            return;
+        }
         match node.state {
+            NodeState::Configuring if w.does(Conduct::ConfiguringNotTold) => {}
             // One report after the other: a Joined that is tried again must not come after Done.
             NodeState::Joined | NodeState::Ready if on_its_way => {
                 self.tell_stage(w, next, HostStage::Joined, is_ready.then_some(next));
             }
-            NodeState::Ready if stage == HostStage::Joined => self.tell_done(now, w, next),
+            _ if is_ready && stage == HostStage::Joined => self.tell_done(now, w, next),
             NodeState::Configuring
                 if node.ignition_fetched.is_some()
                     && matches!(stage, HostStage::Rebooting | HostStage::WaitingForIgnition) =>
@@ -360,7 +379,7 @@ impl Controller {
     }
 
     fn tell_reboots(&mut self, now: Timestamp, w: &mut World, of: Next) {
-        let Ok(number) = u32::try_from(of.position) else { return };
+        let Some(number) = u32::try_from(of.position).ok().filter(|_| !w.does(Conduct::RebootsNotTold)) else { return };
         if !self.reboots_told.insert(number) {
             return;
         }
@@ -402,7 +421,7 @@ impl Controller {
             return;
         }
         match cluster.map(|c| c.status).as_deref() {
-            Some("error" | "cancelled") => {
+            Some("error" | "cancelled") if !w.does(Conduct::ControllerStays) => {
                 self.failed = true;
                 self.leave(now, w);
             }
@@ -485,7 +504,16 @@ impl Controller {
     }
 
     fn next_step(&mut self, now: Timestamp, w: &mut World) {
-        let next = self.step.map_or(0, |s| s + 1);
+        let mut next = self.step.map_or(0, |s| s + 1);
+        while let (Some(Alteration::Skips(skipped)), Some((step, _))) = (w.config.alteration, POST_INSTALL.get(next))
+            && skipped == *step
+        {
+            next += 1;
+        }
+        if next == POST_INSTALL.len() {
+            let wait = w.config.timing.controller_complete_poll;
+            return self.again(now, w, wait, Timer::FinalizingLoop);
+        }
         self.begin(now, w, next);
     }
 
@@ -532,6 +560,7 @@ impl Controller {
             }
             // Whatever else every cluster has is up when its console is.
             let up = self.is_up(w, &name) || (wanted == OperatorType::Builtin && self.is_up(w, "console"));
+            let up = (up || w.does(Conduct::OperatorsTooEarly)) && !w.does(Conduct::OperatorsNotTold);
             let status = match up {
                 true => OperatorStatus::Available,
                 false if self.failed => OperatorStatus::Failed,

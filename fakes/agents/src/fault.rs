@@ -113,17 +113,6 @@ pub enum ClusterFault {
     Dns(String, Option<IpAddr>),
 }
 
-/// A control plane that is built wrong. No scenario can ask for it: it is there so that the checks of the pivot can be tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
-    /// The bootstrap waits for nothing but its first companion, and reboots. The second one takes longer than that.
-    RebootsTooEarly,
-    /// etcd leaves the bootstrap, and one of the members that are left fails until the bootstrap is back.
-    LosesQuorum,
-    /// etcd leaves the bootstrap without bootkube having come to its end.
-    SkipsBootkube,
-}
-
 /// What is wrong with one thing, by the name of the fault. A healthy thing (most of them) costs an empty list.
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveFaults<T>(Vec<(Arc<str>, T)>);

@@ -91,6 +91,14 @@ impl Fleet {
         self.connections.get(connection as usize).copied()
     }
 
+    /// Host that uses that connection, or the cluster whose controller does.
+    pub fn who(&self, connection: Connection) -> Option<Uuid> {
+        match self.connection_use(connection)? {
+            ConnectionUse::Host(position) => self.hosts.get(position).map(|host| host.plan.host_id),
+            ConnectionUse::Controller(cluster) => self.world.clusters.get(cluster).map(|c| c.plan.cluster_id),
+        }
+    }
+
     /// Position of the host with that id.
     pub fn host_position(&self, host_id: Uuid) -> Option<usize> {
         self.world.directory.iter().position(|ids| ids.host == host_id)

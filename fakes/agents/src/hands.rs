@@ -42,7 +42,7 @@ pub enum Work {
     Job {
         /// Which one, to be given back.
         token: u32,
-        /// What.
+        /// The work to be done.
         job: Job,
     },
     /// The installer reported that it failed. No answer: it does nothing more.

@@ -9,6 +9,8 @@ use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, HostStage, InstallCmdRequest};
 use vlab_model::settings::{HostTiming, Span};
 
+use crate::alteration::{Alteration, Script};
+
 /// Text of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Info {
@@ -184,16 +186,23 @@ pub const SINGLE_NODE: &[Task] = &[
 ];
 
 /// The script of a role. Masters whose medium carries a container registry copy it.
-pub fn script(role: HostRole, control_plane_count: u32, registry_on_medium: bool) -> Box<[Task]> {
-    let lines = match role {
-        HostRole::Bootstrap if control_plane_count == 1 => SINGLE_NODE,
-        HostRole::Bootstrap => BOOTSTRAP,
-        HostRole::Master | HostRole::Arbiter => MASTER,
-        HostRole::Worker | HostRole::AutoAssign => WORKER,
+pub fn script(
+    role: HostRole,
+    control_plane_count: u32,
+    registry_on_medium: bool,
+    alteration: Option<Alteration>,
+) -> Box<[Task]> {
+    let script = match role {
+        HostRole::Bootstrap if control_plane_count == 1 => Script::SingleNode,
+        HostRole::Bootstrap => Script::Bootstrap,
+        HostRole::Master | HostRole::Arbiter => Script::Master,
+        HostRole::Worker | HostRole::AutoAssign => Script::Worker,
     };
     let copies = registry_on_medium && matches!(role, HostRole::Bootstrap | HostRole::Master);
     let of_registry = |task: &Task| matches!(task, CopyRegistry | Report(CopyingRegistryDataToDisk, _));
-    lines.iter().filter(|task| copies || !of_registry(task)).copied().collect()
+    let left_out = |line: usize| alteration == Some(Alteration::LeavesOut(script, line));
+    let lines = script.lines().iter().enumerate().filter(|(line, _)| !left_out(*line));
+    lines.filter(|(_, task)| copies || !of_registry(task)).map(|(_, task)| *task).collect()
 }
 
 /// What the installer's requests are for.
@@ -256,13 +265,14 @@ impl Installer {
         control_plane_count: u32,
         registry_on_medium: bool,
         request: &InstallCmdRequest,
+        alteration: Option<Alteration>,
     ) -> Self {
         let count = request.control_plane_count.and_then(|n| u32::try_from(n).ok()).unwrap_or(control_plane_count);
         Self {
             cluster,
             cluster_id: request.cluster_id,
             role: request.role,
-            script: script(request.role, count, registry_on_medium),
+            script: script(request.role, count, registry_on_medium, alteration),
             line: 0,
             token: 0,
             dead: false,
@@ -377,7 +387,7 @@ mod tests {
     #[case::worker(HostRole::Worker, 3, false)]
     fn masters_copy_the_registry_of_their_medium(#[case] role: HostRole, #[case] count: u32, #[case] copies: bool) {
         let lines = |registry| {
-            let script = script(role, count, registry);
+            let script = script(role, count, registry, None);
             let of_it = script.iter().filter(|t| matches!(t, CopyRegistry | Report(CopyingRegistryDataToDisk, _)));
             (of_it.count(), script.len())
         };

@@ -9,8 +9,10 @@
 //! * [`hands`] is how the same hosts do their work on real machines. [`archive`] packs logs.
 //! * [`calls`] says which requests are tried again. [`network`] is who reaches whom.
 //! * [`fault`] is what can be wrong with hosts, with the network between them and with the inside of a cluster.
+//! * [`alteration`] is what can be wrong on purpose, so that the checks can be tested.
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
 
+pub mod alteration;
 pub mod archive;
 pub mod boot;
 pub mod calls;
@@ -29,8 +31,9 @@ pub mod rng;
 pub mod steps;
 mod world;
 
+pub use alteration::Alteration;
 pub use boot::{Boot, DiscoveryImage};
-pub use fault::{ClusterFault, Garble, HostFault, Mutation};
+pub use fault::{ClusterFault, Garble, HostFault};
 pub use fleet::{ConnectionUse, Fleet};
 pub use hands::{Hands, Observed, ObservedNode, Ran, Work};
 pub use host::Agent;

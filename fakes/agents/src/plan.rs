@@ -8,8 +8,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 
+use crate::alteration::Alteration;
 use crate::boot::Boot;
-use crate::fault::Mutation;
 use crate::hands::Hands;
 use crate::profile::{HardwareProfile, HostAddresses};
 use vlab_model::settings::HostTiming;
@@ -34,8 +34,8 @@ pub struct FleetConfig {
     pub observe_steps: bool,
     /// Who does the work of the hosts.
     pub hands: Hands,
-    /// The insides of the clusters do something wrong, for tests of the checks.
-    pub mutation: Option<Mutation>,
+    /// Hosts or clusters do something wrong, so that the checks can be tested.
+    pub alteration: Option<Alteration>,
 }
 
 impl FleetConfig {
@@ -50,7 +50,7 @@ impl FleetConfig {
             secret_key: "".into(),
             observe_steps: true,
             hands: Hands::Simulated,
-            mutation: None,
+            alteration: None,
         }
     }
 }
@@ -154,9 +154,9 @@ pub struct HostPlan {
     pub infra_env_id: Uuid,
     /// Position of its cluster among the fleet's clusters; `None`: unbound.
     pub cluster: Option<usize>,
-    /// Hardware.
+    /// What the host has.
     pub profile: Arc<HardwareProfile>,
-    /// Addresses.
+    /// The addresses of its NICs.
     pub addresses: HostAddresses,
     /// The image that it boots, where that has static networks: the addresses then come from it.
     pub boot: Option<Boot>,

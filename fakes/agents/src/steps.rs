@@ -88,7 +88,7 @@ impl Site<'_> {
             _ => None,
         });
         if let Some((fault, address)) = wrong {
-            self.note_effect(fault, "the DNS answered wrongly");
+            self.note_effect(fault, "DNS gave a wrong answer");
             return address.into_iter().collect();
         }
         let found = self.dns.lookup(name);
@@ -103,7 +103,7 @@ impl Site<'_> {
             _ => None,
         });
         wildcard.map_or(found, |(fault, address)| {
-            self.note_effect(fault, "the DNS answered for a name that does not exist");
+            self.note_effect(fault, "DNS resolved a name that does not exist");
             vec![address]
         })
     }
@@ -212,21 +212,21 @@ fn inventory(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     }
     let plan = site.plan;
     let called = |fault: &HostFault| if let HostFault::Hostname(name) = fault { Some(name.clone()) } else { None };
-    let hostname = site.active(called, "it told another name").unwrap_or_else(|| plan.name.clone());
+    let hostname = site.active(called, "it reported another name").unwrap_or_else(|| plan.name.clone());
     let mut inventory = plan.profile.instantiate(plan.index, &hostname, &plan.addresses);
     let other = |fault: &HostFault| matches!(fault, HostFault::Address(_)).then_some(());
-    let _ = site.active(other, "it told another one's address");
+    let _ = site.active(other, "it reported another host's address");
     let cores = |fault: &HostFault| if let HostFault::Cores(n) = fault { Some(i64::from(*n)) } else { None };
-    if let Some(cores) = site.active(cores, "it told fewer cores") {
+    if let Some(cores) = site.active(cores, "it reported fewer cores") {
         inventory.cpu.get_or_insert_default().count = Some(cores);
     }
     let bytes = |fault: &HostFault| if let HostFault::MemoryBytes(n) = fault { i64::try_from(*n).ok() } else { None };
-    if let Some(bytes) = site.active(bytes, "it told less memory") {
+    if let Some(bytes) = site.active(bytes, "it reported less memory") {
         let memory = inventory.memory.get_or_insert_default();
         (memory.physical_bytes, memory.usable_bytes) = (Some(bytes), Some(bytes));
     }
     let bytes = |fault: &HostFault| if let HostFault::DiskBytes(n) = fault { i64::try_from(*n).ok() } else { None };
-    if let Some(bytes) = site.active(bytes, "it told smaller disks") {
+    if let Some(bytes) = site.active(bytes, "it reported smaller disks") {
         inventory.disks.iter_mut().flatten().for_each(|disk| disk.size_bytes = Some(bytes));
     }
     StepAnswer::json(&inventory)
@@ -565,7 +565,7 @@ fn verify_vips(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
             let verification = match address {
                 Some(a) if site.network.is_taken(site.position, a) => {
                     if let Some(fault) = site.network.taken_by(site.position, a) {
-                        site.note_effect(fault, "a virtual address was found to be taken");
+                        site.note_effect(fault, "a virtual address was found in use");
                     }
                     VipVerification::Failed
                 }

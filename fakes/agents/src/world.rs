@@ -1,20 +1,23 @@
 //! What all actors of a fleet share while they act: the network, the insides of the clusters, timers, and what goes out.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Send};
-use vlab_api::http::Request;
+use vlab_api::http::{Request, Response};
 use vlab_model::history::{FaultPhase, HostMoment, What};
 
+use crate::alteration::{Alteration, Conduct};
 use crate::cluster::{ControlPlane, Happening};
 use crate::fault::{ActiveFaults, ClusterFault, Told};
 use crate::hands::{Hands, Work};
 use crate::network::Network;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
+use crate::steps::StepAnswer;
 
 /// Who is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +108,11 @@ pub(crate) struct World {
     serial: u64,
     pub(crate) sends: Vec<Send>,
     pub(crate) seen: Vec<(Timestamp, What)>,
+    /// Whose answers to what could not be understood.
+    unreadable: BTreeSet<(Uuid, &'static str)>,
     told: Told,
+    /// What agents answered first, where an alteration needs it: by host and kind of step.
+    pub(crate) first_answers: BTreeMap<(u32, usize), StepAnswer>,
     /// What real hands are to do: position of the host, and what.
     pub(crate) work: Vec<(usize, Work)>,
 }
@@ -124,7 +131,9 @@ impl World {
             serial: 0,
             sends: Vec::new(),
             seen: Vec::new(),
+            unreadable: BTreeSet::new(),
             told: Told::default(),
+            first_answers: BTreeMap::new(),
             work: Vec::new(),
         }
     }
@@ -132,7 +141,7 @@ impl World {
     pub(crate) fn add_cluster(&mut self, plan: ClusterPlan) -> usize {
         let index = u32::try_from(self.clusters.len()).unwrap_or(u32::MAX);
         let mut plane = ControlPlane::new(self.config.seed, index, plan.control_plane_count, &self.config.timing);
-        plane.mutate(self.config.mutation);
+        plane.alter(self.config.alteration);
         self.clusters.push(ClusterSite {
             plan,
             plane,
@@ -173,8 +182,34 @@ impl World {
         self.seen.push((now, what));
     }
 
+    /// What an answer holds. A success with a body of another shape is told, once for each that asks; to whoever asked it is as
+    /// good as no answer.
+    pub(crate) fn read<T: DeserializeOwned>(
+        &mut self,
+        now: Timestamp,
+        subject: Uuid,
+        of: &'static str,
+        response: &Response,
+    ) -> Option<T> {
+        match response.decode() {
+            Ok(body) => Some(body),
+            Err(error) => {
+                if response.is_success() && self.unreadable.insert((subject, of)) {
+                    let (of, error) = (of.to_owned(), error.to_string());
+                    self.saw(now, What::Unreadable { subject: Some(subject), of, error });
+                }
+                None
+            }
+        }
+    }
+
     pub(crate) fn has_real_hands(&self) -> bool {
         self.config.hands == Hands::Real
+    }
+
+    /// Is something wrong on purpose in that place?
+    pub(crate) fn does(&self, conduct: Conduct) -> bool {
+        self.config.alteration == Some(Alteration::Conduct(conduct))
     }
 
     pub(crate) fn host_did(&mut self, now: Timestamp, host: Uuid, what: HostMoment) {

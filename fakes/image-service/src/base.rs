@@ -91,7 +91,7 @@ pub enum FillError {
     /// An area lies outside of the image.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// Compressing.
+    /// The ignition cannot be compressed.
     #[error("the ignition cannot be packed: {0}")]
     Pack(#[from] std::io::Error),
 }

@@ -63,7 +63,7 @@ pub enum NodeKind {
     File {
         /// Byte in the image.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// A symbolic link or device (Rock Ridge).
@@ -97,7 +97,7 @@ pub struct Boot {
 pub struct Place {
     /// First byte in the image.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 

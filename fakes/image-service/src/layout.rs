@@ -95,9 +95,9 @@ impl ReadAt for BaseFile {
 enum Source {
     /// The base file, from this offset.
     Base(u64),
-    /// Memory.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// Nowhere.
+    /// Zeros, which are stored nowhere.
     Zeros,
 }
 

@@ -35,7 +35,7 @@ pub struct OsVersion {
 /// A boot artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Artifact {
-    /// Kernel.
+    /// The kernel of the medium.
     Kernel,
     /// Root file system.
     Rootfs,
@@ -50,7 +50,7 @@ pub enum ImageRequest {
     Iso {
         /// Infra-env; as the path or the token has it, checked by the service.
         id: String,
-        /// Image.
+        /// The version and architecture that the image is for.
         which: OsVersion,
         /// Full, minimal, disconnected.
         kind: ImageType,
@@ -61,7 +61,7 @@ pub enum ImageRequest {
     Initrd {
         /// Infra-env.
         id: String,
-        /// Image.
+        /// The version and architecture that the image is for.
         which: OsVersion,
         /// `s390x-initrd-addrsize` instead of the RAM disk.
         only_size: bool,
@@ -72,7 +72,7 @@ pub enum ImageRequest {
     Artifact {
         /// Of which image.
         artifact: Artifact,
-        /// Image.
+        /// The version and architecture that the image is for.
         which: OsVersion,
     },
     /// Does the program live?
@@ -84,7 +84,7 @@ pub enum ImageRequest {
 pub struct Refused {
     /// Status code.
     pub status: u16,
-    /// Why.
+    /// The reason, in the words of the answer.
     pub why: String,
 }
 

@@ -40,7 +40,7 @@ pub enum OpenError {
     Image {
         /// The file.
         path: String,
-        /// Why.
+        /// What is wrong with the image.
         source: BaseError,
     },
 }

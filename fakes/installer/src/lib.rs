@@ -36,7 +36,7 @@ const HOME: &str = "/root";
 pub struct Artifact {
     /// Name within the cluster's folder, for example `bootstrap.ign`. No path separators.
     pub name: String,
-    /// Content.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ pub enum ArtifactError {
     /// The cluster lacks something that a file must contain.
     #[error("cluster {cluster} cannot be installed without {missing}")]
     Missing {
-        /// Cluster.
+        /// Id of the cluster in the service.
         cluster: Uuid,
         /// What is missing, in the API's words.
         missing: &'static str,
@@ -86,7 +86,7 @@ pub enum ArtifactError {
     /// A host's role has no ignition.
     #[error("host {host}: no ignition exists for role {role}")]
     Role {
-        /// Host.
+        /// Id of the host in the service.
         host: Uuid,
         /// Its role.
         role: String,

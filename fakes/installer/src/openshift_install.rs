@@ -38,7 +38,7 @@ pub enum InstallError {
     File {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// What the system says.
         error: io::Error,
     },
     /// The state cannot be understood.
@@ -46,7 +46,7 @@ pub enum InstallError {
     State {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// What the reader of JSON says.
         error: serde_json::Error,
     },
     /// The cluster cannot be made.

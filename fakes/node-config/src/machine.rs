@@ -113,7 +113,7 @@ pub struct NodeConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overlay {
-    /// Cores.
+    /// Number of processor cores that are declared.
     pub cpus: Option<i64>,
     /// Memory in MiB.
     pub memory_mib: Option<i64>,

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// Name that begins every line.
 pub const PREFIX: &str = "vlab-node:";
 
+/// The moment at which an answer of the service could not be understood; details: `of` and `error`.
+pub const UNREADABLE: &str = "answer-unreadable";
+
 /// The longest record that `/dev/kmsg` takes, less what the kernel adds.
 const LONGEST: usize = 960;
 

@@ -12,14 +12,17 @@ use serde_json::{Value, json};
 
 use crate::machine::Root;
 
+/// Largest file of a config in bytes, unpacked: some kilobytes of a product that is wrong could become gigabytes.
+const LARGEST_FILE: u64 = 64 << 20;
+
 /// A file of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Absolute path.
     pub path: String,
-    /// Permissions.
+    /// Permission bits of the file.
     pub mode: u32,
-    /// Content.
+    /// What is in the file.
     pub bytes: Vec<u8>,
     /// Goes to the end of what is there.
     pub append: bool,
@@ -28,7 +31,7 @@ pub struct File {
 /// A unit of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Name.
+    /// Name of the unit, such as `kubelet.service`.
     pub name: String,
     /// Its file, when it brings one.
     pub contents: Option<String>,
@@ -45,6 +48,16 @@ pub struct Layout {
     pub files: Vec<File>,
     /// Units, likewise.
     pub units: Vec<Unit>,
+}
+
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut plain = Vec::new();
+    let unpacking = flate2::read::GzDecoder::new(bytes).take(LARGEST_FILE + 1).read_to_end(&mut plain);
+    unpacking.map_err(|error| error.to_string())?;
+    if plain.len() as u64 > LARGEST_FILE {
+        return Err(format!("it is larger than {} MiB unpacked", LARGEST_FILE >> 20));
+    }
+    Ok(plain)
 }
 
 /// Reads a config. Users, disks and links are not for here.
@@ -68,9 +81,7 @@ pub fn layout(config: &[u8]) -> Result<Layout, String> {
             let source = resource.get("source").and_then(Value::as_str).unwrap_or("data:,");
             let mut bytes = data_url(source).ok_or_else(|| format!("{path}: the source is not a data URL"))?;
             if resource.get("compression").and_then(Value::as_str) == Some("gzip") {
-                let mut plain = Vec::new();
-                flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(|e| format!("{path}: {e}"))?;
-                bytes = plain;
+                bytes = unpacked(&bytes).map_err(|e| format!("{path}: {e}"))?;
             }
             layout.files.push(File { path: path.clone(), mode, bytes, append });
             Ok(())
@@ -218,6 +229,21 @@ mod tests {
     #[case("https://x.test/", None)]
     fn data_urls(#[case] url: &str, #[case] expected: Option<&str>) {
         assert_eq!(data_url(url), expected.map(|t| t.as_bytes().to_vec()));
+    }
+
+    #[test]
+    fn a_small_file_that_unpacks_to_a_huge_one_is_refused() {
+        let bomb = |size: u64| {
+            let mut packed = Vec::new();
+            let mut zeroes = io::repeat(0).take(size);
+            flate2::read::GzEncoder::new(&mut zeroes, flate2::Compression::best()).read_to_end(&mut packed).unwrap();
+            let source = format!("data:;base64,{}", BASE64.encode(packed));
+            let file = json!({ "path": "/bomb", "contents": { "source": source, "compression": "gzip" } });
+            json!({ "ignition": { "version": "3.2.0" }, "storage": { "files": [file] } }).to_string()
+        };
+        assert_eq!(layout(bomb(1000).as_bytes()).unwrap().files[0].bytes.len(), 1000);
+        let error = layout(bomb(LARGEST_FILE + 1).as_bytes()).unwrap_err();
+        assert_eq!(error, "/bomb: it is larger than 64 MiB unpacked");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::machine::{Overlay, Root};
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Interface.
+    /// Name of the interface, such as `eth0`.
     pub interface: String,
     /// Address and length of its network's prefix.
     pub net: IpNet,

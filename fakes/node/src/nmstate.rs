@@ -24,7 +24,7 @@ const INITRD: &str = "/usr/lib/vlab/network-initrd.img";
 const RUNNING: &str = "/run/NetworkManager";
 
 /// Runs a program with these words; else says why not.
-type Call<'a> = &'a mut dyn FnMut(&str, &[&str]) -> Result<(), String>;
+type RunProgram<'a> = &'a mut dyn FnMut(&str, &[&str]) -> Result<(), String>;
 
 /// Runs it: what it prints. `call` runs a program with these words.
 ///
@@ -58,7 +58,11 @@ pub fn call(program: &Path, words: &[&str]) -> Result<(), String> {
 }
 
 /// The connections, by file name, that nmstate makes of a state.
-fn connections_of(root: &Root, state: &serde_json::Value, call: Call<'_>) -> Result<BTreeMap<String, String>, String> {
+fn connections_of(
+    root: &Root,
+    state: &serde_json::Value,
+    call: RunProgram<'_>,
+) -> Result<BTreeMap<String, String>, String> {
     let place = root.path(&format!("/run/vlab-nmstate-{}", std::process::id()));
     let words = |e: std::io::Error| format!("{}: {e}", place.display());
     let at = |name: &str| place.join(name).display().to_string();
@@ -84,7 +88,7 @@ fn connections_of(root: &Root, state: &serde_json::Value, call: Call<'_>) -> Res
 }
 
 /// Makes connections of all policies, each once: an applied one is called so from then on.
-fn service(root: &Root, call: Call<'_>) -> Result<String, String> {
+fn service(root: &Root, call: RunProgram<'_>) -> Result<String, String> {
     let interfaces = root.names("/sys/class/net").into_iter();
     let by_mac: BTreeMap<String, String> = interfaces
         .filter_map(|name| Some((root.some_text(&format!("/sys/class/net/{name}/address"))?.to_uppercase(), name)))

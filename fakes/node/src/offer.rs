@@ -74,14 +74,14 @@ impl Clock for WallClock {
 
 /// It did not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotReady {
+pub(crate) struct NeverOffered {
     /// How long it was waited for; `None` when there is nothing to wait for.
     budget: Option<Duration>,
     /// What was there instead at the last look.
     last: String,
 }
 
-impl fmt::Display for NotReady {
+impl fmt::Display for NeverOffered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.budget {
             Some(budget) => {
@@ -93,7 +93,7 @@ impl fmt::Display for NotReady {
 }
 
 /// Waits until it is there, at most for the budget.
-pub(crate) fn wait(awaited: &dyn Awaited, budget: Duration, clock: &dyn Clock) -> Result<(), NotReady> {
+pub(crate) fn wait(awaited: &dyn Awaited, budget: Duration, clock: &dyn Clock) -> Result<(), NeverOffered> {
     let mut noted = false;
     loop {
         let elapsed = clock.elapsed();
@@ -104,10 +104,10 @@ pub(crate) fn wait(awaited: &dyn Awaited, budget: Duration, clock: &dyn Clock) -
                 }
                 return Ok(());
             }
-            Look::Never(last) => return Err(NotReady { budget: None, last }),
+            Look::Never(last) => return Err(NeverOffered { budget: None, last }),
             Look::NotYet(last) if elapsed >= budget => {
                 let last = format!("{last}; {}", awaited.details());
-                return Err(NotReady { budget: Some(budget), last });
+                return Err(NeverOffered { budget: Some(budget), last });
             }
             // Each time: what copies it may have been started meanwhile.
             Look::NotYet(last) => {

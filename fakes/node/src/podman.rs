@@ -80,7 +80,7 @@ pub struct Run {
     pub volumes: Vec<(String, String)>,
     /// Program instead of the image's own.
     pub entrypoint: Option<String>,
-    /// Image.
+    /// Image as the command line names it.
     pub image: String,
     /// Program and arguments.
     pub words: Vec<String>,

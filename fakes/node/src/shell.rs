@@ -151,6 +151,7 @@ fn tell(part: &str, what: What) {
             ),
         },
         What::InCluster { what, .. } => say::moment(part, &what.word(), &json!({})),
+        What::Unreadable { of, error, .. } => say::moment(part, say::UNREADABLE, &json!({ "of": of, "error": error })),
         _ => {}
     }
 }

@@ -42,14 +42,14 @@ pub struct Site {
 }
 
 /// Answers that a step gives: the text, or exit code and words.
-type Outcome = Result<Ran, (i64, String)>;
+type StepResult = Result<Ran, (i64, String)>;
 
 /// A row of the table.
 struct Row {
     step: &'static str,
     /// Name of the program in the agent's image that does this step alone, if there is one.
     program: Option<&'static str>,
-    run: fn(&Site, &[String]) -> Outcome,
+    run: fn(&Site, &[String]) -> StepResult,
 }
 
 macro_rules! rows {
@@ -96,7 +96,7 @@ pub fn run(site: &Site, step: &str, args: &[String]) -> Ran {
     })
 }
 
-fn json_answer(value: &impl Serialize) -> Outcome {
+fn json_answer(value: &impl Serialize) -> StepResult {
     let output = serde_json::to_string(value).map_err(|e| (AGENT_FAILURE, e.to_string()))?;
     Ok(Ran { answer: StepAnswer { exit_code: 0, output, error: String::new() }, archive: Vec::new() })
 }
@@ -112,7 +112,7 @@ fn os_error(e: std::io::Error) -> (i64, String) {
 
 // --- inventory -----------------------------------------------------------------------------------------------------
 
-fn take_inventory(site: &Site, _: &[String]) -> Outcome {
+fn take_inventory(site: &Site, _: &[String]) -> StepResult {
     json_answer(&inventory_of(site).map_err(os_error)?)
 }
 
@@ -158,7 +158,7 @@ struct Seen {
     mtu: MtuReport,
 }
 
-fn connectivity(site: &Site, args: &[String]) -> Outcome {
+fn connectivity(site: &Site, args: &[String]) -> StepResult {
     let others: Vec<ConnectivityCheckHost> = argument(args)?;
     let links = link::links().map_err(os_error)?;
     let mut probes = Vec::new();
@@ -262,7 +262,7 @@ fn look(probe: &Probe<'_>) -> std::io::Result<Seen> {
 /// At most so many free addresses of a network are told.
 const FREE_LIMIT: usize = 8000;
 
-fn free_addresses(_: &Site, args: &[String]) -> Outcome {
+fn free_addresses(_: &Site, args: &[String]) -> StepResult {
     let networks: Vec<String> = argument(args)?;
     let links = link::links().map_err(os_error)?;
     let mut answer = Vec::new();
@@ -298,7 +298,7 @@ impl AddrV4 for ipnet::IpNet {
     }
 }
 
-fn vips(_: &Site, args: &[String]) -> Outcome {
+fn vips(_: &Site, args: &[String]) -> StepResult {
     let vips: Vec<VerifyVip> = argument(args)?;
     let links = link::links().map_err(os_error)?;
     let mut verified = Vec::new();
@@ -319,7 +319,7 @@ fn vips(_: &Site, args: &[String]) -> Outcome {
     json_answer(&verified)
 }
 
-fn dhcp_leases(_: &Site, args: &[String]) -> Outcome {
+fn dhcp_leases(_: &Site, args: &[String]) -> StepResult {
     let request: DhcpAllocationRequest = argument(args)?;
     let why = "lab machines cannot ask a DHCP server for addresses of virtual IPs yet";
     Err((
@@ -330,7 +330,7 @@ fn dhcp_leases(_: &Site, args: &[String]) -> Outcome {
 
 // --- names, clocks, servers ----------------------------------------------------------------------------------------
 
-fn domains(site: &Site, args: &[String]) -> Outcome {
+fn domains(site: &Site, args: &[String]) -> StepResult {
     #[derive(serde::Deserialize)]
     struct Domain {
         domain_name: String,
@@ -358,7 +358,7 @@ fn domains(site: &Site, args: &[String]) -> Outcome {
     json_answer(&DomainResolutionResponse { resolutions: resolutions.collect() })
 }
 
-fn clocks(site: &Site, args: &[String]) -> Outcome {
+fn clocks(site: &Site, args: &[String]) -> StepResult {
     let request: NtpSynchronizationRequest = argument(args)?;
     let named: Vec<&str> = request.ntp_source.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
     let sources = ntp::ask_chrony(&site.config.program("chronyc"), &named).unwrap_or_else(|| {
@@ -369,7 +369,7 @@ fn clocks(site: &Site, args: &[String]) -> Outcome {
     json_answer(&NtpSynchronizationResponse { ntp_sources: Some(sources) })
 }
 
-fn api_vip(site: &Site, args: &[String]) -> Outcome {
+fn api_vip(site: &Site, args: &[String]) -> StepResult {
     let request: ApiVipConnectivityRequest = argument(args)?;
     let mut headers = vec![("accept", "application/vnd.coreos.ignition+json;version=3.2.0")];
     let bearer = request.ignition_endpoint_token.as_deref().filter(|t| !t.is_empty()).map(|t| format!("Bearer {t}"));
@@ -405,7 +405,7 @@ fn api_vip(site: &Site, args: &[String]) -> Outcome {
     })
 }
 
-fn tang(site: &Site, args: &[String]) -> Outcome {
+fn tang(site: &Site, args: &[String]) -> StepResult {
     #[derive(serde::Deserialize)]
     struct Server {
         url: String,
@@ -437,7 +437,7 @@ const WRITE: usize = 2300;
 const WRITES: usize = 400;
 const WRITING: Duration = Duration::from_secs(3);
 
-fn disk_speed(site: &Site, args: &[String]) -> Outcome {
+fn disk_speed(site: &Site, args: &[String]) -> StepResult {
     let request: DiskSpeedCheckRequest = argument(args)?;
     let path = site.root.path(&request.path);
     let answer = |ms: i64| DiskSpeedCheckResponse { io_sync_duration: Some(ms), path: Some(request.path.clone()) };
@@ -484,7 +484,7 @@ fn sync_latency(path: &std::path::Path) -> std::io::Result<(Duration, usize)> {
 
 /// Nothing is pulled on a lab machine: every image stands for programs that are there. Size and time are therefore 0, which is
 /// how an image that was there already looks.
-fn images(_: &Site, args: &[String]) -> Outcome {
+fn images(_: &Site, args: &[String]) -> StepResult {
     let request: ContainerImageAvailabilityRequest = argument(args)?;
     say::note(
         "agent",
@@ -500,7 +500,7 @@ fn images(_: &Site, args: &[String]) -> Outcome {
     json_answer(&ContainerImageAvailabilityResponse { images: images.collect() })
 }
 
-fn upgrade_agent(_: &Site, args: &[String]) -> Outcome {
+fn upgrade_agent(_: &Site, args: &[String]) -> StepResult {
     let request: UpgradeAgentRequest = argument(args)?;
     say::note("agent", "upgrade-agent: the program stays the same, only the version that it calls itself changes");
     json_answer(&UpgradeAgentResponse { agent_image: request.agent_image, result: Some("success".into()) })
@@ -566,7 +566,7 @@ pub fn installer_args(request: &InstallCmdRequest, service: &str, agent_image: &
     args
 }
 
-fn install(site: &Site, args: &[String]) -> Outcome {
+fn install(site: &Site, args: &[String]) -> StepResult {
     let request: InstallCmdRequest = argument(args)?;
     for disk in std::iter::once(&request.boot_device).chain(request.disks_to_format.iter().flatten()) {
         if !site.root.has(disk) {
@@ -599,7 +599,7 @@ fn install(site: &Site, args: &[String]) -> Outcome {
     }
 }
 
-fn stop_installation(_: &Site, _: &[String]) -> Outcome {
+fn stop_installation(_: &Site, _: &[String]) -> StepResult {
     crate::podman::stop(INSTALLER_CONTAINER).map_err(os_error)?;
     Ok(Ran::default())
 }
@@ -639,18 +639,18 @@ pub fn collect_logs(site: &Site) -> Vec<u8> {
 /// Where programs of the lab that run in the background write.
 pub const LOG_FOLDER: &str = "/var/log/vlab";
 
-fn gather_logs(site: &Site, args: &[String]) -> Outcome {
+fn gather_logs(site: &Site, args: &[String]) -> StepResult {
     let _: LogsGatherCmdRequest = argument(args)?;
     Ok(Ran { answer: StepAnswer::default(), archive: collect_logs(site) })
 }
 
-fn boot_artifacts(_: &Site, args: &[String]) -> Outcome {
+fn boot_artifacts(_: &Site, args: &[String]) -> StepResult {
     let request: DownloadBootArtifactsRequest = argument(args)?;
     let why = "lab machines cannot boot a downloaded discovery image from their disk yet";
     Err((AGENT_FAILURE, format!("{why} ({})", request.kernel_url)))
 }
 
-fn reboot_for_reclaim(_: &Site, args: &[String]) -> Outcome {
+fn reboot_for_reclaim(_: &Site, args: &[String]) -> StepResult {
     // The reboot follows the answer: the core asks for it.
     let _: RebootForReclaimRequest = argument(args)?;
     Ok(Ran::default())

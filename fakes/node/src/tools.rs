@@ -36,7 +36,7 @@ pub fn run(name: &str, words: &[String]) -> Result<String, String> {
         "fio" => fio(words),
         "nmap" => nmap(words),
         "file" => file(words),
-        other => Err(format!("{other} is none of the lab's tools")),
+        other => Err(format!("{other} is not one of the lab's tools")),
     }
 }
 
@@ -143,7 +143,7 @@ impl Scan {
         let refuse = |what: String| Err(format!("nmap: the lab's stand-in {what}"));
         let (options, plain) = options(words, &["oX", "e"]);
         if options.get("oX") != Some(&"-") || !options.contains_key("sn") {
-            return refuse("finds hosts only (-sn) and tells them as XML (-oX -)".into());
+            return refuse("only finds hosts (-sn) and reports them as XML (-oX -)".into());
         }
         if let Some(other) = options.keys().find(|name| !["sn", "PR", "n", "oX", "6", "e"].contains(name)) {
             return refuse(format!("does not know -{other}"));
@@ -157,7 +157,7 @@ impl Scan {
                     let (from, to) = (u32::from(net.network()), u32::from(net.broadcast()));
                     targets.extend((from..=to).map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))));
                 }
-                (_, Ok(net)) => return refuse(format!("does not look through networks as large as {net}")),
+                (_, Ok(net)) => return refuse(format!("does not scan networks as large as {net}")),
                 _ => return refuse(format!("takes addresses and IPv4 networks, not {word}")),
             }
         }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,9 +29,18 @@ const GATEWAY: &str = "192.168.130.1";
 /// A switch (namespace `<name>-sw` with a bridge) and machines (namespaces with one cable to it). Gone when dropped.
 struct Lab {
     name: String,
-    namespaces: Vec<String>,
+    guard: Child,
     folder: tempfile::TempDir,
     programs: Vec<Child>,
+}
+
+/// Removes all namespaces whose names begin so when its stdin ends, that is, when the test is over, even if it was killed. Whoever
+/// ends a test with all its programs ends its process group, so it has one of its own.
+fn guard(beginning: &str) -> Child {
+    let script = "cat; for made in /run/netns/\"$1\"*; do [ -e \"$made\" ] && ip netns del \"${made##*/}\"; done; true";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "guard", beginning]).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn sh(words: &str) -> bool {
@@ -54,7 +64,8 @@ impl Lab {
     /// `None`, with the reason printed, where namespaces cannot be made.
     fn new(name: &str) -> Option<Self> {
         let name = format!("vn{}{name}", std::process::id());
-        let mut lab = Self { name, namespaces: vec![], folder: tempfile::tempdir().unwrap(), programs: vec![] };
+        let guard = guard(&name);
+        let lab = Self { name, guard, folder: tempfile::tempdir().unwrap(), programs: vec![] };
         if !lab.namespace("sw") {
             vlab_skip::skip!("network namespaces cannot be made here (needs root and `ip`)");
             return None;
@@ -71,17 +82,12 @@ impl Lab {
         format!("{}{of}", self.name)
     }
 
-    fn namespace(&mut self, of: &str) -> bool {
-        let ns = self.ns(of);
-        let made = sh(&format!("ip netns add {ns}"));
-        if made {
-            self.namespaces.push(ns);
-        }
-        made
+    fn namespace(&self, of: &str) -> bool {
+        sh(&format!("ip netns add {}", self.ns(of)))
     }
 
     /// A machine with that address; its hardware is the folder that comes back.
-    fn machine(&mut self, number: u8) -> PathBuf {
+    fn machine(&self, number: u8) -> PathBuf {
         assert!(self.namespace(&number.to_string()));
         let (ns, sw) = (self.ns(&number.to_string()), self.ns("sw"));
         let mac = format!("52:54:00:00:00:{number:02x}");
@@ -157,9 +163,8 @@ impl Drop for Lab {
             let _ = program.kill();
             let _ = program.wait();
         }
-        for ns in &self.namespaces {
-            sh(&format!("ip netns del {ns}"));
-        }
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
     }
 }
 
@@ -170,7 +175,8 @@ async fn service_inside() {
     let address: SocketAddr = std::env::var("VLAB_TEST_LISTEN").unwrap().parse().unwrap();
     let settings =
         Settings::from_vars([("HOST_MONITOR_INTERVAL", "300ms"), ("CLUSTER_MONITOR_INTERVAL", "300ms")]).unwrap();
-    let core = CoreConfig { settings, seed: 1, base_url: String::new(), image_service_url: String::new() };
+    let core =
+        CoreConfig { settings, seed: 1, base_url: String::new(), image_service_url: String::new(), alteration: None };
     let options = ServeOptions::new(Listen::Address(address), MemoryStore::default(), core);
     serve(options, CancellationToken::new()).await.unwrap();
 }
@@ -295,7 +301,7 @@ fn heavy_three_agents_become_known() {
 
 #[test]
 fn heavy_what_machines_see_of_each_other() {
-    let Some(mut lab) = Lab::new("s") else { return };
+    let Some(lab) = Lab::new("s") else { return };
     for number in [20, 21, 22] {
         lab.machine(number);
     }
@@ -373,7 +379,7 @@ fn heavy_what_machines_see_of_each_other() {
 
 #[test]
 fn heavy_ipv6_neighbours() {
-    let Some(mut lab) = Lab::new("6") else { return };
+    let Some(lab) = Lab::new("6") else { return };
     for number in [30, 31] {
         lab.machine(number);
         // No waiting for duplicates: the address is there at once.

@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
@@ -31,6 +31,7 @@ use crate::images::{Images, PermittedResponse};
 use crate::metrics::Metrics;
 use vlab_image_service::routes;
 use vlab_image_service::service::AssistedService;
+use vlab_service::takes_files;
 
 /// How long the engine may take to say how it is.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,11 +42,21 @@ pub(crate) struct Context {
     /// Answers for the paths of the image service.
     pub(crate) images: Images,
     pub(crate) limits: Arc<Limits>,
+    /// Room for bodies, in [`units`].
+    pub(crate) buffers: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
     /// Finish what is under way, then close.
     pub(crate) shutdown: CancellationToken,
     /// Close now.
     pub(crate) cut: CancellationToken,
+}
+
+/// Bytes of the unit in which room for bodies is counted.
+const UNIT: usize = 16 * 1024;
+
+/// So many units hold that many bytes.
+pub(crate) fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS)
 }
 
 impl AssistedService for Context {
@@ -67,7 +78,7 @@ pub(crate) async fn run(stream: TcpStream, peer: SocketAddr, context: Arc<Contex
     }
     context.metrics.connected();
     let served = Arc::new(Progress::default());
-    let io = TokioIo::new(Guarded::new(stream, context.limits.header_timeout, served.clone()));
+    let io = TokioIo::new(Guarded::new(stream, &context.limits, served.clone()));
     let service = service_fn(|request| {
         let (context, served) = (context.clone(), served.clone());
         async move {
@@ -113,7 +124,8 @@ impl Progress {
     }
 }
 
-/// A stream whose reader fails when a request's headers have begun to arrive and do not end in time.
+/// A stream whose reader fails when a request's headers have begun to arrive and do not end in time, and whose writer fails when
+/// the client takes nothing for too long.
 struct Guarded {
     io: TcpStream,
     limit: Duration,
@@ -121,11 +133,28 @@ struct Guarded {
     /// Value of `progress` when the deadline was set.
     armed: Option<u64>,
     deadline: Pin<Box<Sleep>>,
+    write_pause: Duration,
+    /// Runs while the client takes nothing.
+    write_deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Guarded {
-    fn new(io: TcpStream, limit: Duration, progress: Arc<Progress>) -> Self {
-        Self { io, limit, progress, armed: None, deadline: Box::pin(sleep(limit)) }
+    fn new(io: TcpStream, limits: &Limits, progress: Arc<Progress>) -> Self {
+        let (limit, write_pause) = (limits.header_timeout, limits.write_pause);
+        let deadline = Box::pin(sleep(limit));
+        Self { io, limit, progress, armed: None, deadline, write_pause, write_deadline: None }
+    }
+
+    /// Passes on how a write went, unless it waits for too long.
+    fn in_time<T>(&mut self, cx: &mut Poller<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.write_deadline = None;
+            return wrote;
+        }
+        let pause = self.write_pause;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(sleep(pause)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take the answer")))
     }
 }
 
@@ -156,11 +185,13 @@ impl AsyncRead for Guarded {
 
 impl AsyncWrite for Guarded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Poller<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let wrote = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.in_time(cx, wrote)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<io::Result<()>> {
@@ -176,15 +207,40 @@ impl AsyncWrite for Guarded {
         cx: &mut Poller<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let wrote = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.in_time(cx, wrote)
     }
 }
 
 /// Why a request's body could not be read.
 enum BadBody {
-    TooLarge,
-    TooSlow,
+    /// Larger than that many bytes.
+    TooLarge(usize),
+    /// It paused for that long.
+    TooSlow(Duration),
+    /// It took longer than that in all.
+    TooLong(Duration),
+    /// Others fill the memory that bodies may have.
+    NoRoom,
     Gone(hyper::Error),
+}
+
+impl BadBody {
+    fn answer(self) -> Result<Response, hyper::Error> {
+        Ok(match self {
+            Self::TooLarge(allowed) => {
+                error(413, format!("the body is larger than the {allowed} bytes that are allowed"))
+            }
+            Self::TooSlow(pause) => {
+                error(408, format!("the body paused for more than {pause:?}")).header("connection", "close")
+            }
+            Self::TooLong(time) => {
+                error(408, format!("the body took longer than {time:?}")).header("connection", "close")
+            }
+            Self::NoRoom => error(503, "too much is being uploaded at the moment").header("retry-after", "1"),
+            Self::Gone(gone) => return Err(gone),
+        })
+    }
 }
 
 /// Most answers are in memory; images are read while they are sent.
@@ -198,18 +254,8 @@ async fn answer(
     let method = Method::from_name(request.method().as_str());
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned());
     let (head, body) = request.into_parts();
-    let body = match read_body(body, &head.headers, &context.limits).await {
-        Ok(body) => Ok(body),
-        Err(BadBody::TooLarge) => {
-            Err(error(413, format!("the body is larger than the {} bytes that are allowed", context.limits.body_bytes)))
-        }
-        Err(BadBody::TooSlow) => {
-            Err(error(408, format!("the body paused for more than {:?}", context.limits.body_pause))
-                .header("connection", "close"))
-        }
-        Err(BadBody::Gone(gone)) => return Err(gone),
-    };
-    let response = match body {
+    let mut reader = BodyReader::new(context, takes_files(method, &path));
+    let response = match reader.read(body, &head.headers).await {
         Ok(body) => {
             let request = plain(&head, body);
             if let Some((name, wanted)) = routes::route(&request) {
@@ -222,8 +268,9 @@ async fn answer(
             }
             dispatch(context, request).await
         }
-        Err(refused) => refused,
+        Err(bad) => bad.answer()?,
     };
+    drop(reader);
     let took = start.elapsed();
     context.metrics.request(method, &path, response.status, took);
     tracing::debug!(%method, path, status = response.status, ?took, "request");
@@ -284,39 +331,82 @@ async fn health(context: &Context) -> Response {
     }
 }
 
-async fn read_body(mut body: Incoming, headers: &hyper::HeaderMap, limits: &Limits) -> Result<Vec<u8>, BadBody> {
-    let announced = body.size_hint().exact();
-    let mut too_large = announced.is_some_and(|n| n > limits.body_bytes as u64);
-    if too_large && headers.contains_key(EXPECT) {
-        // The client waits for our word before it sends anything.
-        return Err(BadBody::TooLarge);
-    }
-    let mut content = Vec::new();
-    if !too_large {
-        content.reserve(announced.and_then(|n| usize::try_from(n).ok()).unwrap_or(0).min(1 << 20));
-    }
-    let mut received: usize = 0;
-    loop {
-        let frame = match timeout(limits.body_pause, body.frame()).await {
-            Err(_) => return Err(BadBody::TooSlow),
-            Ok(None) => break,
-            Ok(Some(Err(gone))) => return Err(BadBody::Gone(gone)),
-            Ok(Some(Ok(frame))) => frame,
+/// Reads a body, and holds the room that it takes.
+struct BodyReader<'a> {
+    buffers: &'a Arc<Semaphore>,
+    limits: &'a Limits,
+    /// Largest body in bytes.
+    allowed: usize,
+    /// How long it may take.
+    time: Duration,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl<'a> BodyReader<'a> {
+    fn new(context: &'a Context, files: bool) -> Self {
+        let limits = &*context.limits;
+        let (allowed, time) = match files {
+            true => (limits.upload_bytes, limits.upload_time),
+            false => (limits.body_bytes, limits.body_time),
         };
-        let Ok(data) = frame.into_data() else { continue };
-        received += data.len();
-        if received > limits.body_bytes {
+        Self { buffers: &context.buffers, limits, allowed, time, room: None }
+    }
+
+    async fn read(&mut self, body: Incoming, headers: &hyper::HeaderMap) -> Result<Vec<u8>, BadBody> {
+        let time = self.time;
+        timeout(time, self.read_on(body, headers)).await.unwrap_or(Err(BadBody::TooLong(time)))
+    }
+
+    async fn read_on(&mut self, mut body: Incoming, headers: &hyper::HeaderMap) -> Result<Vec<u8>, BadBody> {
+        let announced = body.size_hint().exact();
+        let too_large = || Some(BadBody::TooLarge(self.allowed));
+        let mut bad = if announced.is_some_and(|n| n > self.allowed as u64) { too_large() } else { None };
+        if bad.is_some() && headers.contains_key(EXPECT) {
+            // The client waits for our word before it sends anything.
+            return Err(BadBody::TooLarge(self.allowed));
+        }
+        let mut content = Vec::new();
+        let mut received: usize = 0;
+        loop {
+            let frame = match timeout(self.limits.body_pause, body.frame()).await {
+                Err(_) => return Err(BadBody::TooSlow(self.limits.body_pause)),
+                Ok(None) => break,
+                Ok(Some(Err(gone))) => return Err(BadBody::Gone(gone)),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            received += data.len();
+            if received > self.allowed {
+                bad = Some(BadBody::TooLarge(self.allowed));
+            } else if bad.is_none() && !self.has_room(received) {
+                bad = Some(BadBody::NoRoom);
+            }
+            if bad.is_none() {
+                content.extend_from_slice(&data);
+                continue;
+            }
             // A client that is still sending would not see an answer: read on and forget, within reason.
-            too_large = true;
             content = Vec::new();
-            if received > limits.body_bytes.saturating_mul(4).saturating_add(1 << 20) {
+            self.room = None;
+            if received > self.allowed.saturating_mul(4).saturating_add(1 << 20) {
                 break;
             }
-        } else if !too_large {
-            content.extend_from_slice(&data);
         }
+        bad.map_or(Ok(content), Err)
     }
-    if too_large { Err(BadBody::TooLarge) } else { Ok(content) }
+
+    /// Takes the room for so many bytes in all, if that is to be had.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let held = self.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let Some(more) = units(bytes).checked_sub(held).filter(|more| *more > 0) else { return true };
+        let Ok(more) = u32::try_from(more) else { return false };
+        let Ok(more) = self.buffers.clone().try_acquire_many_owned(more) else { return false };
+        match &mut self.room {
+            Some(room) => room.merge(more),
+            none => *none = Some(more),
+        }
+        true
+    }
 }
 
 pub(crate) fn to_hyper(response: Response) -> hyper::Response<OutBody> {

@@ -49,17 +49,35 @@ pub fn stop_on_signals(interrupted: i32, asked: impl FnOnce() + Send + 'static) 
         else {
             return;
         };
+        // A terminal that is closed. Whoever started us with `nohup` wants us to go on.
+        let mut hangup = if ignores_hangup() { None } else { signal(SignalKind::hangup()).ok() };
+        let closed = async {
+            match &mut hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            () = closed => {}
         }
         asked();
+        // Not a second time of the hang-up: kernel and shell may both send it.
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         std::process::exit(interrupted);
     });
+}
+
+/// Was this process started with SIGHUP ignored?
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // Signal 1 is the lowest bit.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// The connection string of the environment in which the real service finds its database; `None` when `DB_HOST` is not set.
@@ -92,6 +110,7 @@ pub async fn run_under_real_environment() -> Result<(), String> {
         seed: number("VLAB_SEED", 0)?,
         base_url: variable("SERVICE_BASE_URL").unwrap_or_default(),
         image_service_url: variable("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
+        alteration: None,
     };
     let stop = CancellationToken::new();
     stop_on_signals(130, {

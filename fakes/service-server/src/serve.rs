@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,13 +35,25 @@ pub enum Listen {
 /// What the HTTP side allows.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Largest body of a request in bytes; a larger one is answered 413. Log uploads are the largest that the API knows.
+    /// Largest body of a request in bytes; a larger one is answered 413.
     pub body_bytes: usize,
+    /// The same of requests that bring files: logs, manifests.
+    pub upload_bytes: usize,
+    /// Bytes of bodies that are in memory at a time, of all connections; what does not fit is answered 503.
+    pub buffered_bytes: usize,
+    /// Connections at a time; more wait until one ends.
+    pub connections: usize,
     /// How long a client may take from the first byte of a request to the end of its headers. The real service's
     /// ReadHeaderTimeout. An idle connection between requests is not bound by it.
     pub header_timeout: Duration,
     /// How long a client may pause within a body.
     pub body_pause: Duration,
+    /// How long a body may take from its first byte to its last.
+    pub body_time: Duration,
+    /// The same of requests that bring files.
+    pub upload_time: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_pause: Duration,
     /// How long requests that are under way may take when the service stops.
     pub grace: Duration,
     /// Requests that may wait for the engine; more wait in their connections.
@@ -55,9 +67,15 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            body_bytes: 100 * 1024 * 1024,
+            body_bytes: 1024 * 1024,
+            upload_bytes: 100 * 1024 * 1024,
+            buffered_bytes: 512 * 1024 * 1024,
+            connections: 65_536,
             header_timeout: Duration::from_secs(3),
             body_pause: Duration::from_secs(30),
+            body_time: Duration::from_secs(60),
+            upload_time: Duration::from_secs(600),
+            write_pause: Duration::from_secs(60),
             grace: Duration::from_secs(5),
             queue: 4096,
             batch: 1024,
@@ -98,7 +116,7 @@ pub enum ServeError {
     /// Somebody else listens there.
     #[error("port {port} of {address} is taken{}. Stop that program or choose another port", by(.holder))]
     PortTaken {
-        /// Address.
+        /// Local address to listen on.
         address: std::net::IpAddr,
         /// Port.
         port: u16,
@@ -108,7 +126,7 @@ pub enum ServeError {
     /// The address cannot be listened on for another reason.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Address.
+        /// The address that was asked for.
         address: SocketAddr,
         /// The system's answer.
         source: io::Error,
@@ -195,6 +213,7 @@ async fn serve_logic<L: Logic, S: Store>(
         jobs,
         images: Images::new(images),
         limits: limits.clone(),
+        buffers: Arc::new(Semaphore::new(connection::units(limits.buffered_bytes))),
         metrics,
         shutdown: shutdown.clone(),
         cut: cut.clone(),
@@ -256,11 +275,21 @@ fn bind(listen: Listen) -> Result<(TcpListener, SocketAddr), ServeError> {
 /// Accepts for ever.
 async fn accept(listener: &TcpListener, connections: &TaskTracker, context: &Arc<connection::Context>) {
     let mut pause = Duration::from_millis(5);
+    let places = Arc::new(Semaphore::new(context.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
     loop {
+        if places.available_permits() == 0 {
+            tracing::warn!(connections = context.limits.connections, "no more connections are accepted until one ends");
+        }
+        // It is never closed. Who waits does so in the kernel's queue.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
                 pause = Duration::from_millis(5);
-                connections.spawn(connection::run(stream, peer, context.clone()));
+                let served = connection::run(stream, peer, context.clone());
+                connections.spawn(async move {
+                    served.await;
+                    drop(place);
+                });
             }
             Err(error) => {
                 context.metrics.accept_error();

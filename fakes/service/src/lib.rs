@@ -8,8 +8,10 @@
 //! * `rows` is what is stored, `state` the tables and the one place through which they change.
 //! * `commands` decide about what is asked for; they know no HTTP. `rest` is the way in over HTTP: it parses and shows.
 //! * `monitor` is what time does, `preparation` what an installation makes in the background.
+//! * [`alteration`] is what can be wrong with all that on purpose.
 //! * `machines` asks the model's state machines, `journal` writes events, `show` is how rows look to users.
 
+pub mod alteration;
 mod commands;
 mod go;
 mod journal;
@@ -27,7 +29,7 @@ mod state;
 #[expect(clippy::disallowed_types, reason = "tests ask over REST")]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -35,8 +37,11 @@ use vlab_model::cluster::ClusterRule;
 use vlab_model::host::HostRule;
 use vlab_model::settings::Settings;
 
+pub use rest::takes_files;
 pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
 
+use self::alteration::{Alteration, Conduct};
+use self::rest::wrong::Answers;
 use self::state::ServiceState;
 
 /// What a core must know besides its state.
@@ -51,6 +56,8 @@ pub struct CoreConfig {
     pub base_url: String,
     /// URL of the image service, for example `http://127.0.0.1:8888`; empty: there is none.
     pub image_service_url: String,
+    /// What is wrong with the service on purpose. Nobody but who tests a judge sets it.
+    pub alteration: Option<Alteration>,
 }
 
 /// Counts for the metrics page.
@@ -91,6 +98,10 @@ pub struct Core {
     /// Rules that fired since the start, each once.
     fired_of_hosts: Vec<&'static HostRule>,
     fired_of_clusters: Vec<&'static ClusterRule>,
+    /// What was answered, where an alteration needs it.
+    answers: Answers,
+    /// Operations that were asked for since the start, each once.
+    asked: BTreeSet<&'static str>,
 }
 
 /// Whole milliseconds, see `state`.
@@ -100,8 +111,11 @@ fn floor_ms(now: Timestamp) -> Timestamp {
 
 impl Core {
     /// A service over what was stored. An empty snapshot is a new service.
-    pub fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
-        let state = ServiceState::new(config.seed, snapshot);
+    pub fn new(mut config: CoreConfig, snapshot: Snapshot) -> Self {
+        if let Some(alteration) = config.alteration {
+            config.settings = alteration.settings(config.settings);
+        }
+        let state = ServiceState::new(config.seed, snapshot, config.alteration);
         Self {
             config,
             state,
@@ -114,6 +128,8 @@ impl Core {
             hosts_refreshed: 0,
             fired_of_hosts: Vec::new(),
             fired_of_clusters: Vec::new(),
+            answers: Answers::default(),
+            asked: BTreeSet::new(),
         }
     }
 
@@ -122,9 +138,19 @@ impl Core {
         (&self.fired_of_hosts, &self.fired_of_clusters)
     }
 
+    /// The operations of the API that were asked for since this core was made, by the names of its schema.
+    pub fn asked(&self) -> &BTreeSet<&'static str> {
+        &self.asked
+    }
+
     /// The configuration that the core was made with.
     pub fn config(&self) -> &CoreConfig {
         &self.config
+    }
+
+    /// Is the service wrong in this place?
+    fn does(&self, conduct: Conduct) -> bool {
+        self.config.alteration == Some(Alteration::Conduct(conduct))
     }
 
     /// URL under which hosts reach the service.
@@ -136,9 +162,11 @@ impl Core {
     fn begin(&mut self, now: Timestamp) -> Timestamp {
         let now = floor_ms(now);
         self.state.clock = now;
+        self.state.write_late_events();
         if !self.begun {
             // What was stored is looked at on the first tick, not at once.
             self.begun = true;
+            self.state.deal_anew(now);
             self.last_host_tick = now;
             self.last_cluster_tick = now;
         }
@@ -195,7 +223,11 @@ impl Core {
 
     /// All rows as a restart would read them (for tests and for stores that keep no rows of their own).
     pub fn snapshot(&self) -> Snapshot {
-        self.state.snapshot()
+        let mut snapshot = self.state.snapshot();
+        if self.does(Conduct::RestartForgets) {
+            snapshot.hosts.clear();
+        }
+        snapshot
     }
 
     /// Counts for the metrics page.

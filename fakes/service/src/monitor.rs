@@ -17,11 +17,14 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, LastInstallationPreparation, LogsState, Severity};
 use vlab_model::cluster::{ClusterDecision, ClusterEffect};
 use vlab_model::host::{HostDecision, HostEffect, HostRule};
-use vlab_model::validation::{ClusterValidations, HostValidations, Validation, ValidationStatus};
+use vlab_model::validation::{
+    ClusterValidations, EVALUATED_IN, HostValidations, Validation, ValidationStatus, evaluate_cluster, evaluate_host,
+};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{cluster, host, network, progress, roles};
 
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::rows::{ClusterRow, HostRow};
 use crate::show::no_progress;
 use crate::state::HostKey;
@@ -62,6 +65,9 @@ impl Core {
     pub(crate) fn run_host_monitor(&mut self, now: Timestamp) {
         self.host_monitor_runs += 1;
         let mut due = self.state.host_agenda.take_due(now);
+        if self.does(Conduct::HostMonitorSleeps) {
+            due.clear();
+        }
         // Cluster by cluster, hosts in order of registration; the pool first.
         due.sort_by_cached_key(|key| {
             let row = self.state.host(*key);
@@ -86,6 +92,9 @@ impl Core {
     pub(crate) fn run_cluster_monitor(&mut self, now: Timestamp) {
         self.cluster_monitor_runs += 1;
         let mut due = self.state.cluster_agenda.take_due(now);
+        if self.does(Conduct::ClusterMonitorSleeps) {
+            due.clear();
+        }
         due.sort_by_cached_key(|id| self.state.cluster(*id).map(|r| r.private.ordinal));
         for id in due {
             self.derive_connectivity(now, id);
@@ -107,7 +116,12 @@ impl Core {
         let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
         let scope =
             Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-        let decision = host::refresh(&row.view, &scope, &self.config.settings, now);
+        let settings = &self.config.settings;
+        let mut validations = evaluate_host(&row.view, &scope, settings, now);
+        if let Some(alteration) = &self.config.alteration {
+            alteration.validations(&mut validations.0);
+        }
+        let decision = host::refresh_with(&row.view, &scope, settings, now, validations, self.hosts_wrong());
         self.apply_host(now, key, &decision);
         // After a change the row is on the agenda already; this is for the passing of time.
         let Some(row) = self.state.host(key).cloned() else { return };
@@ -161,7 +175,7 @@ impl Core {
                 h.status = decision.to;
                 h.status_updated_at = Some(now);
             }
-            for effect in decision.effects {
+            for effect in &decision.effects {
                 apply_host_effect(row, *effect, now, sno);
             }
         });
@@ -212,7 +226,13 @@ impl Core {
         let Some(row) = self.state.cluster(id).cloned() else { return };
         let hosts = self.state.hosts_of_cluster(id);
         let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
-        let decision = cluster::refresh(&row.view, &views, &self.config.settings, now);
+        let settings = &self.config.settings;
+        let evaluated = EVALUATED_IN.contains(&row.cluster().status);
+        let mut validations = evaluated.then(|| evaluate_cluster(&row.view, &views, settings, now));
+        if let (Some(alteration), Some(validations)) = (&self.config.alteration, &mut validations) {
+            alteration.validations(&mut validations.0);
+        }
+        let decision = cluster::refresh_with(&row.view, &views, settings, now, validations, self.clusters_wrong());
         self.apply_cluster(now, id, &decision);
         if let Some(row) = self.state.cluster(id)
             && let Some(at) = cluster::next_deadline(&row.view, &self.config.settings, now)
@@ -246,6 +266,7 @@ impl Core {
             }
         }
         let changes = decision.changes_status(&old.view);
+        let prepared = if self.does(Conduct::PreparingPercentage) { None } else { Some(100) };
         let changed = self.state.edit_cluster(id, now, |row| {
             let c = &mut row.view.cluster;
             if let Some(text) = validations {
@@ -258,17 +279,17 @@ impl Core {
                 if decision.to == ClusterStatus::Installing
                     && old.cluster().status == ClusterStatus::PreparingForInstallation
                 {
-                    progress::set_percentages(c.progress.get_or_insert_default(), Some(100), None, None);
+                    progress::set_percentages(c.progress.get_or_insert_default(), prepared, None, None);
                 }
             }
-            for effect in decision.effects {
+            for effect in &decision.effects {
                 apply_cluster_effect(row, *effect, now);
             }
         });
         if !changed {
             return;
         }
-        for effect in decision.effects {
+        for effect in &decision.effects {
             match effect {
                 ClusterEffect::TellFailure => {
                     let text = format!("Failed installing cluster: {}", decision.status_info);
@@ -284,6 +305,7 @@ impl Core {
                     let text = format!("Finalizing stage '{stage}' takes longer than it should");
                     self.cluster_event(now, id, "finalizing_stage_timed_out", Severity::Warning, text);
                 }
+                ClusterEffect::ForgetInstallation if self.does(Conduct::ResetKeepsFiles) => {}
                 ClusterEffect::ForgetInstallation => self.delete_generated_files(id),
                 _ => {}
             }
@@ -313,7 +335,7 @@ impl Core {
             return;
         }
         let Some(row) = self.state.cluster(id).cloned() else { return };
-        if !before_installation(row.cluster().status) {
+        if !before_installation(row.cluster().status) || self.does(Conduct::NoMajorityGroup) {
             return;
         }
         let hosts = self.state.hosts_of_cluster(id);
@@ -331,7 +353,7 @@ impl Core {
     /// The machine network of a single node, or the one that the VIPs are in.
     pub(crate) fn derive_machine_networks(&mut self, now: Timestamp, id: Uuid) {
         let Some(row) = self.state.cluster(id).cloned() else { return };
-        if !before_installation(row.cluster().status) || row.view.is_day2() {
+        if !before_installation(row.cluster().status) || row.view.is_day2() || self.does(Conduct::NoMachineNetwork) {
             return;
         }
         let hosts = self.state.hosts_of_cluster(id);
@@ -413,7 +435,7 @@ impl Core {
     /// Suggested roles, once every host of the cluster has an inventory.
     fn suggest_roles(&mut self, now: Timestamp, id: Uuid) {
         let Some(row) = self.state.cluster(id).cloned() else { return };
-        if !before_installation(row.cluster().status) {
+        if !before_installation(row.cluster().status) || self.does(Conduct::NoRoleSuggested) {
             return;
         }
         let hosts = self.state.hosts_of_cluster(id);
@@ -424,6 +446,11 @@ impl Core {
         let Some(suggested) = roles::suggested_roles(&row.view, &views, &self.config.settings) else { return };
         for (host, role) in hosts.iter().zip(suggested) {
             let open = host.host().role.is_none_or(|r| r == HostRole::AutoAssign);
+            let role = match role {
+                _ if self.does(Conduct::WorkersSuggested) => HostRole::Worker,
+                _ if self.does(Conduct::MastersSuggested) => HostRole::Master,
+                role => role,
+            };
             if open && host.host().suggested_role != Some(role) {
                 let key = (host.infra_env_id(), host.host().id);
                 self.state.edit_host(key, now, |row| row.view.host.suggested_role = Some(role));
@@ -467,24 +494,28 @@ fn changes<'a>(old: &'a [Validation], new: &'a [Validation]) -> Vec<(&'a Validat
 }
 
 fn apply_host_effect(row: &mut HostRow, effect: HostEffect, now: Timestamp, sno: bool) {
-    let forget_logs = |row: &mut HostRow| {
-        let h = &mut row.view.host;
-        h.logs_info = None;
-        h.logs_collected_at = Some(Timestamp::UNSET);
-        h.logs_started_at = Some(Timestamp::UNSET);
-    };
     match effect {
-        HostEffect::ForgetDiscovery | HostEffect::ForgetProgress => {
-            if effect == HostEffect::ForgetDiscovery {
-                row.view.set_inventory(None);
-                // Also of a single node, which is its cluster's bootstrap from its first registration until it registers again.
-                row.view.host.bootstrap = None;
-            }
+        HostEffect::ForgetInventory => {
+            row.view.set_inventory(None);
+            // Also of a single node, which is its cluster's bootstrap from its first registration until it registers again.
+            row.view.host.bootstrap = None;
+        }
+        HostEffect::ForgetProgress => {
             row.view.host.progress = no_progress();
             row.view.set_images_status(Default::default());
-            row.view.set_ntp_sources(None);
             row.private.formatting_announced = false;
-            forget_logs(row);
+        }
+        HostEffect::ForgetTimeSources => row.view.set_ntp_sources(None),
+        HostEffect::ForgetLogs => {
+            let h = &mut row.view.host;
+            h.logs_info = None;
+            h.logs_collected_at = Some(Timestamp::UNSET);
+            h.logs_started_at = Some(Timestamp::UNSET);
+        }
+        HostEffect::ForgetFailedImages => {
+            if host::images_failed(&row.view) {
+                row.view.set_images_status(Default::default());
+            }
         }
         HostEffect::RestartClusterPreparation => {}
         HostEffect::ForgetInstallation => {
@@ -531,10 +562,9 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
     };
     let not_started = || Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
     match effect {
+        // Progress and the time of completion stay as they are: only a reset forgets them.
         ClusterEffect::BeginInstallation => {
             c.install_started_at = Some(now);
-            c.install_completed_at = Some(Timestamp::UNSET);
-            c.progress = no_progress();
             c.last_installation_preparation = not_started();
             c.logs_info = None;
             c.controller_logs_collected_at = Some(Timestamp::UNSET);
@@ -548,8 +578,6 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
             }
         }
         ClusterEffect::ForgetInstallation => {
-            c.install_started_at = Some(Timestamp::UNSET);
-            c.install_completed_at = Some(Timestamp::UNSET);
             c.progress = no_progress();
             c.logs_info = None;
             c.controller_logs_collected_at = Some(Timestamp::UNSET);

@@ -8,6 +8,7 @@ use vlab_api::types::{ApiVip, ClusterStatus, IngressVip, LastInstallationPrepara
 use vlab_installer::{ArtifactInput, HostInput};
 use vlab_model::network;
 
+use crate::alteration::Conduct;
 use crate::rows::{ClusterRow, HostRow};
 use crate::{Core, go};
 
@@ -32,8 +33,16 @@ impl Core {
                 c.ingress_vips = Some(vec![IngressVip { cluster_id: Some(id), ip: Some(address), verification }]);
             });
         }
+        if self.does(Conduct::PreparationNeverDone) {
+            self.state.edit_cluster(id, now, |row| row.private.preparation_due = None);
+            self.state.end_unit();
+            return;
+        }
         let openshift_id = self.state.new_id();
-        let result = self.generate(now, id, &hosts);
+        let result = match self.does(Conduct::PreparationFails) {
+            true => Err("the service is wrong on purpose".to_owned()),
+            false => self.generate(now, id, &hosts),
+        };
         match result {
             Ok(files) => {
                 let metadata = files.iter().find(|(n, _)| n == "metadata.json").map(|(_, b)| b.as_slice());

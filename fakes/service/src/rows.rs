@@ -116,7 +116,7 @@ pub struct EventRow {
 pub struct FileRow {
     /// `<cluster id>/<name>`.
     pub key: String,
-    /// Content.
+    /// Content of the file.
     pub bytes: Arc<[u8]>,
 }
 
@@ -140,19 +140,19 @@ pub struct Snapshot {
 pub enum Write {
     /// Insert or replace.
     PutCluster(Arc<ClusterRow>),
-    /// Remove.
+    /// Removes a cluster, by its id.
     DeleteCluster(Uuid),
     /// Insert or replace.
     PutInfraEnv(Arc<InfraEnvRow>),
-    /// Remove.
+    /// Removes an infra-env, by its id.
     DeleteInfraEnv(Uuid),
     /// Insert or replace; the key is (infra-env, host).
     PutHost(Arc<HostRow>),
-    /// Remove.
+    /// Removes a host of an infra-env.
     DeleteHost {
         /// Infra-env of the host.
         infra_env_id: Uuid,
-        /// Host.
+        /// Id of the host.
         host_id: Uuid,
     },
     /// A poll: by far the most frequent write, and nothing else of the row changed. Sets `host.checked_in_at`, and
@@ -160,18 +160,18 @@ pub enum Write {
     Heartbeat {
         /// Infra-env of the host.
         infra_env_id: Uuid,
-        /// Host.
+        /// Id of the host.
         host_id: Uuid,
         /// New value of `checked_in_at`.
         checked_in_at: Timestamp,
         /// New value of `timestamp` (Unix seconds); `None` leaves it.
         timestamp: Option<i64>,
     },
-    /// Append.
+    /// Appends an event; events are never changed.
     AppendEvent(EventRow),
     /// Insert or replace.
     PutFile(FileRow),
-    /// Remove.
+    /// Removes a file, by its name.
     DeleteFile(String),
 }
 

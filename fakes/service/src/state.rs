@@ -4,7 +4,7 @@
 //! Everything is in whole milliseconds, because that is what survives the stored JSON: the core rounds `now` down on the way
 //! in, and due times up on the way out. So a restart from the stored rows sees exactly what the running service saw.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rand::Rng;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, Event, HostStatus, Severity};
 
+use crate::alteration::{Alteration, Conduct, EVENT_LATE_BY, WrongEvent, other_severity};
 use crate::rows::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
 
 /// A host's key: infra-env and host.
@@ -122,13 +123,23 @@ pub(crate) struct ServiceState {
     pub(crate) request_id: Option<Uuid>,
     /// The instant of the unit of work that runs: what it puts on an agenda "at once" is due from then on.
     pub(crate) clock: Timestamp,
+    altered: Altered,
+}
+
+/// What is wrong on purpose with what is written, and what that needs.
+#[derive(Debug, Default)]
+struct Altered {
+    alteration: Option<Alteration>,
+    /// Rows as they should be.
+    hosts: BTreeMap<HostKey, HostRow>,
+    clusters: BTreeMap<Uuid, ClusterRow>,
+    /// Events that are late, and when they come.
+    late: VecDeque<(Timestamp, Event)>,
 }
 
 impl ServiceState {
-    pub(crate) fn new(seed: u64, snapshot: Snapshot) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        // A restarted service must not deal the same ids again.
-        rng.set_stream(snapshot.events.len() as u64);
+    pub(crate) fn new(seed: u64, snapshot: Snapshot, alteration: Option<Alteration>) -> Self {
+        let rng = ChaCha8Rng::seed_from_u64(seed);
         let mut state = Self {
             clusters: BTreeMap::new(),
             infra_envs: BTreeMap::new(),
@@ -151,6 +162,7 @@ impl ServiceState {
             stale_connectivity: BTreeSet::new(),
             request_id: None,
             clock: Timestamp::UNSET,
+            altered: Altered { alteration, ..Altered::default() },
         };
         for row in snapshot.clusters {
             state.next_ordinal = state.next_ordinal.max(row.private.ordinal + 1);
@@ -257,6 +269,15 @@ impl ServiceState {
         let mut bytes = [0; 16];
         self.rng.fill_bytes(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid()
+    }
+
+    /// A service that begins with what another has stored must not deal the ids of that one again. What was dealt is not stored
+    /// (the ids of steps), so how much is stored does not say it; when it was started does.
+    pub(crate) fn deal_anew(&mut self, now: Timestamp) {
+        if !self.events.is_empty() {
+            self.rng.set_stream((now.as_micros().unsigned_abs() << 12) ^ self.events.len() as u64);
+            self.rng_confirmed = self.rng.clone();
+        }
     }
 
     /// Random bytes for keys.
@@ -368,8 +389,13 @@ impl ServiceState {
     /// Changes a cluster. Nothing is recorded when nothing changed. Returns whether something did.
     pub(crate) fn edit_cluster(&mut self, id: Uuid, now: Timestamp, edit: impl FnOnce(&mut ClusterRow)) -> bool {
         let Some(old) = self.clusters.get(&id).cloned() else { return false };
-        let mut new = (*old).clone();
+        let mut new = self.altered.clusters.get(&id).unwrap_or(&old).clone();
         edit(&mut new);
+        if let Some(alteration) = self.altered.alteration
+            && let Some(wrong) = alteration.cluster_row(&old, self.altered.clusters.get(&id), &new)
+        {
+            self.altered.clusters.insert(id, std::mem::replace(&mut new, wrong));
+        }
         if new == *old {
             return false;
         }
@@ -443,8 +469,13 @@ impl ServiceState {
     /// Changes a host. Nothing is recorded when nothing changed. Returns whether something did.
     pub(crate) fn edit_host(&mut self, key: HostKey, now: Timestamp, edit: impl FnOnce(&mut HostRow)) -> bool {
         let Some(old) = self.hosts.get(&key).cloned() else { return false };
-        let mut new = (*old).clone();
+        let mut new = self.altered.hosts.get(&key).unwrap_or(&old).clone();
         edit(&mut new);
+        if let Some(alteration) = self.altered.alteration
+            && let Some(wrong) = alteration.host_row(&old, self.altered.hosts.get(&key), &new)
+        {
+            self.altered.hosts.insert(key, std::mem::replace(&mut new, wrong));
+        }
         if new == *old {
             return false;
         }
@@ -495,6 +526,7 @@ impl ServiceState {
                     .is_some_and(|c| host.timestamp.is_some_and(|t| t.abs_diff(c.as_secs()) > SUSPICIOUS_SECS));
         let lost = matches!(host.status, HostStatus::Disconnected | HostStatus::DisconnectedUnbound)
             || host.connection_timed_out == Some(true);
+        let lost = lost && self.altered.alteration != Some(Alteration::Conduct(Conduct::ReturnNotNoticed));
         host.checked_in_at = Some(now);
         if timestamp.is_some() {
             host.timestamp = timestamp;
@@ -512,6 +544,28 @@ impl ServiceState {
     /// Appends an event.
     pub(crate) fn append_event(&mut self, mut event: Event) {
         event.request_id = self.request_id;
+        match self.altered.alteration {
+            Some(Alteration::Event(name, how)) if event.name.as_deref() == Some(name) => match how {
+                WrongEvent::Missing => return,
+                WrongEvent::Twice => self.write_event(event.clone()),
+                WrongEvent::Late => return self.altered.late.push_back((event.event_time + EVENT_LATE_BY, event)),
+                WrongEvent::OtherSeverity => event.severity = other_severity(event.severity),
+            },
+            _ => {}
+        }
+        self.write_event(event);
+    }
+
+    /// Writes the events that are late on purpose and whose time has come.
+    pub(crate) fn write_late_events(&mut self) {
+        while self.altered.late.front().is_some_and(|(at, _)| *at <= self.clock) {
+            let Some((_, mut event)) = self.altered.late.pop_front() else { return };
+            event.event_time = self.clock;
+            self.write_event(event);
+        }
+    }
+
+    fn write_event(&mut self, event: Event) {
         let seq = self.events.len() as u64;
         self.undo.push(Undo::Event);
         self.push_event(EventRow { seq, event });
@@ -703,8 +757,8 @@ pub(crate) fn is_installing(status: HostStatus) -> bool {
     )
 }
 
-/// Statuses in which a cluster takes new hosts.
-pub(crate) fn accepts_hosts(status: ClusterStatus) -> bool {
+/// Statuses in which a cluster can be changed and takes new hosts.
+pub(crate) fn is_open(status: ClusterStatus) -> bool {
     matches!(
         status,
         ClusterStatus::Insufficient
@@ -716,6 +770,7 @@ pub(crate) fn accepts_hosts(status: ClusterStatus) -> bool {
 
 /// An event of category `user`.
 pub(crate) fn user_event(now: Timestamp, name: &str, severity: Severity, message: String) -> Event {
+    debug_assert!(crate::journal::EVENTS.contains(&name), "the event {name} is missing in the list of events");
     Event {
         name: Some(name.to_owned()),
         severity,

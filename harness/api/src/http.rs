@@ -61,7 +61,7 @@ impl fmt::Display for Method {
 /// A request. `path` has the query string in it, percent-encoded as on the wire; header names are lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query, for example `/api/assisted-install/v2/events?limit=5`.
     pub path: String,

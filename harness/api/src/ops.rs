@@ -1,6 +1,6 @@
 //! The operations of the API: what a harness, a user, a host or its installer can ask, typed in and typed out.
 //!
-//! A function makes a [`Call`]: a request as plain data, the status codes that mean success, and how to read the answer.
+//! A function makes a [`ApiCall`]: a request as plain data, the status codes that mean success, and how to read the answer.
 //! It does no I/O, so an [`crate::actor::Actor`] and the asynchronous client of `vlab-client` use the same functions.
 //! Names follow the operation ids of the API.
 
@@ -14,7 +14,7 @@ use crate::http::{Method, Request, Response, TransportError};
 use crate::types::*;
 
 /// A request together with how to read its answer.
-pub struct Call<T> {
+pub struct ApiCall<T> {
     /// Operation id, for messages.
     pub operation: &'static str,
     /// What to send.
@@ -24,13 +24,13 @@ pub struct Call<T> {
     read: fn(Response) -> Result<T, String>,
 }
 
-impl<T> fmt::Debug for Call<T> {
+impl<T> fmt::Debug for ApiCall<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.operation, self.request.method, self.request.path)
     }
 }
 
-impl<T> Call<T> {
+impl<T> ApiCall<T> {
     fn new(
         operation: &'static str,
         method: Method,
@@ -97,7 +97,7 @@ pub enum Failure {
     NoAnswer {
         /// Operation id.
         operation: &'static str,
-        /// Why.
+        /// What happened to the connection.
         error: TransportError,
     },
 }
@@ -169,8 +169,8 @@ macro_rules! calls {
             => $status:literal $read:ident $out:ty;
     )*) => {$(
         $(#[$meta])*
-        pub fn $name($($arg: $ty,)* $($body: &$bty,)?) -> Call<$out> {
-            Call::new($operation, Method::$method, format!($path), &[$status], $read)$(.body($body))?
+        pub fn $name($($arg: $ty,)* $($body: &$bty,)?) -> ApiCall<$out> {
+            ApiCall::new($operation, Method::$method, format!($path), &[$status], $read)$(.body($body))?
         }
     )*
         /// The operations that the functions here ask for; some more than once.
@@ -181,7 +181,7 @@ macro_rules! calls {
 /// An operation as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
     /// Path below [`BASE_PATH`]; a part in braces stands for any one part. May have a query behind it.
     path: &'static str,
@@ -353,7 +353,7 @@ pub struct EventsQuery {
 }
 
 /// Events, oldest first unless asked otherwise.
-pub fn list_events(query: &EventsQuery) -> Call<Vec<Event>> {
+pub fn list_events(query: &EventsQuery) -> ApiCall<Vec<Event>> {
     let mut parts = Vec::new();
     let mut add = |name: &str, value: String| parts.push(format!("{name}={}", encode_query(&value)));
     if let Some(id) = query.cluster {
@@ -381,7 +381,7 @@ pub fn list_events(query: &EventsQuery) -> Call<Vec<Event>> {
         add("categories", query.categories.join(","));
     }
     let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
-    Call::new("v2ListEvents", Method::Get, format!("/events{query}"), &[200], json)
+    ApiCall::new("v2ListEvents", Method::Get, format!("/events{query}"), &[200], json)
 }
 
 fn join<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
@@ -389,7 +389,7 @@ fn join<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
 }
 
 /// Logs of a host, or of the controller when `host` is `None`, as a gzipped tar archive.
-pub fn upload_logs(cluster: Uuid, host: Option<(Uuid, Uuid)>, archive: &[u8]) -> Call<()> {
+pub fn upload_logs(cluster: Uuid, host: Option<(Uuid, Uuid)>, archive: &[u8]) -> ApiCall<()> {
     // A boundary that cannot stand in a gzip stream's first bytes would still have to be checked against the rest; a long
     // fixed one is what the field's own clients rely on too.
     const BOUNDARY: &str = "vlab-7f1c9d3e5b2a48f6a0c4e8d2b6f09a13";
@@ -399,7 +399,7 @@ pub fn upload_logs(cluster: Uuid, host: Option<(Uuid, Uuid)>, archive: &[u8]) ->
         }
         None => format!("/clusters/{cluster}/logs?logs_type=controller"),
     };
-    let mut call = Call::new("V2UploadLogs", Method::Post, path, &[204], nothing);
+    let mut call = ApiCall::new("V2UploadLogs", Method::Post, path, &[204], nothing);
     let mut body = format!(
         "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"upfile\"; filename=\"logs.tar.gz\"\r\nContent-Type: application/octet-stream\r\n\r\n"
     )

@@ -8,7 +8,7 @@ use crate::types::*;
 
 /// A wire object as data.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct ObjectEntry {
     /// Its schema.
     pub spec: &'static StructSpec,
     /// Reads a value as this type and writes it again; an error says why it is none.
@@ -33,8 +33,8 @@ fn reserialise<T: WireObject + serde::Serialize + serde::de::DeserializeOwned>(
 macro_rules! objects {
     ($($name:ident),* $(,)?) => {
         /// All wire objects, in the order of [`crate::types`].
-        pub const OBJECTS: &[Entry] = &[
-            $(Entry { spec: &<$name as WireObject>::SPEC, reserialise: reserialise::<$name> },)*
+        pub const OBJECTS: &[ObjectEntry] = &[
+            $(ObjectEntry { spec: &<$name as WireObject>::SPEC, reserialise: reserialise::<$name> },)*
         ];
     };
 }
@@ -47,7 +47,7 @@ macro_rules! enums {
 }
 
 /// The object of that name in the API's schema.
-pub fn object(name: &str) -> Option<&'static Entry> {
+pub fn object(name: &str) -> Option<&'static ObjectEntry> {
     OBJECTS.iter().find(|e| e.spec.name == name)
 }
 

@@ -35,17 +35,17 @@ pub struct FieldSpec {
     /// Name on the wire.
     pub name: &'static str,
     /// What it holds.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// Must be present.
     pub required: bool,
     /// Further limits.
-    pub checks: &'static [Check],
+    pub checks: &'static [FieldLimit],
 }
 
 /// What a member holds.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// Text.
+pub enum FieldKind {
+    /// Text without a form of its own.
     String,
     /// Text in UUID form.
     Uuid,
@@ -62,16 +62,16 @@ pub enum Kind {
     /// An object.
     Object(&'static StructSpec),
     /// A list.
-    Array(&'static Kind),
+    Array(&'static FieldKind),
     /// An object with free keys.
-    Map(&'static Kind),
+    Map(&'static FieldKind),
     /// Any JSON value.
     Any,
 }
 
 /// A limit on a member's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Check {
+pub enum FieldLimit {
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// At most so many characters.
@@ -87,7 +87,7 @@ pub enum Check {
 /// A Rust type that can be a member of a wire object.
 pub trait Wire {
     /// What it holds.
-    const KIND: Kind;
+    const KIND: FieldKind;
     /// Must a member of this type be present?
     const REQUIRED: bool = true;
     /// Leave it out when serialising?
@@ -103,12 +103,12 @@ pub trait WireObject: Wire {
 }
 
 macro_rules! wire_scalar {
-    ($($ty:ty => $kind:ident),* $(,)?) => { $(impl Wire for $ty { const KIND: Kind = Kind::$kind; })* };
+    ($($ty:ty => $kind:ident),* $(,)?) => { $(impl Wire for $ty { const KIND: FieldKind = FieldKind::$kind; })* };
 }
 wire_scalar!(String => String, Uuid => Uuid, Timestamp => DateTime, i64 => Integer, f64 => Number, bool => Bool, Value => Any);
 
 impl<T: Wire> Wire for Option<T> {
-    const KIND: Kind = T::KIND;
+    const KIND: FieldKind = T::KIND;
     const REQUIRED: bool = false;
     fn is_absent(&self) -> bool {
         self.is_none()
@@ -116,20 +116,20 @@ impl<T: Wire> Wire for Option<T> {
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    const KIND: Kind = Kind::Array(&T::KIND);
+    const KIND: FieldKind = FieldKind::Array(&T::KIND);
 }
 
 impl<T: Wire> Wire for BTreeMap<String, T> {
-    const KIND: Kind = Kind::Map(&T::KIND);
+    const KIND: FieldKind = FieldKind::Map(&T::KIND);
 }
 
 macro_rules! wire_check {
-    (one_of($($word:literal),*)) => { $crate::spec::Check::OneOf(&[$($word),*]) };
-    (step_types) => { $crate::spec::Check::OneOf($crate::types::StepType::NAMES) };
-    (max_length($n:literal)) => { $crate::spec::Check::MaxLength($n) };
-    (min_length($n:literal)) => { $crate::spec::Check::MinLength($n) };
-    (minimum($n:literal)) => { $crate::spec::Check::Minimum($n) };
-    (maximum($n:literal)) => { $crate::spec::Check::Maximum($n) };
+    (one_of($($word:literal),*)) => { $crate::spec::FieldLimit::OneOf(&[$($word),*]) };
+    (step_types) => { $crate::spec::FieldLimit::OneOf($crate::types::StepType::NAMES) };
+    (max_length($n:literal)) => { $crate::spec::FieldLimit::MaxLength($n) };
+    (min_length($n:literal)) => { $crate::spec::FieldLimit::MinLength($n) };
+    (minimum($n:literal)) => { $crate::spec::FieldLimit::Minimum($n) };
+    (maximum($n:literal)) => { $crate::spec::FieldLimit::Maximum($n) };
 }
 
 macro_rules! wire {
@@ -150,7 +150,7 @@ macro_rules! wire {
         }
 
         impl $crate::spec::Wire for $name {
-            const KIND: $crate::spec::Kind = $crate::spec::Kind::Object(&<$name as $crate::spec::WireObject>::SPEC);
+            const KIND: $crate::spec::FieldKind = $crate::spec::FieldKind::Object(&<$name as $crate::spec::WireObject>::SPEC);
         }
 
         impl $crate::spec::WireObject for $name {
@@ -227,7 +227,7 @@ macro_rules! wire_enum {
         }
 
         impl $crate::spec::Wire for $name {
-            const KIND: $crate::spec::Kind = $crate::spec::Kind::Enum(Self::NAMES);
+            const KIND: $crate::spec::FieldKind = $crate::spec::FieldKind::Enum(Self::NAMES);
         }
     };
 }

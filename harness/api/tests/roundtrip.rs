@@ -3,25 +3,25 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use vlab_api::registry::{ENUMS, OBJECTS};
-use vlab_api::spec::{Check, FieldSpec, Kind, StructSpec};
+use vlab_api::spec::{FieldKind, FieldLimit, FieldSpec, StructSpec};
 
 /// Any value of a kind. Objects inside objects are three deep at most.
-fn value(kind: &'static Kind, depth: u32) -> BoxedStrategy<Value> {
+fn value(kind: &'static FieldKind, depth: u32) -> BoxedStrategy<Value> {
     match kind {
-        Kind::String => "\\PC{0,12}".prop_map(Value::from).boxed(),
-        Kind::Uuid => any::<u128>().prop_map(|n| json!(uuid::Uuid::from_u128(n))).boxed(),
+        FieldKind::String => "\\PC{0,12}".prop_map(Value::from).boxed(),
+        FieldKind::Uuid => any::<u128>().prop_map(|n| json!(uuid::Uuid::from_u128(n))).boxed(),
         // Milliseconds in years that the wire can write.
-        Kind::DateTime => {
+        FieldKind::DateTime => {
             (0_i64..4_000_000_000_000).prop_map(|ms| json!(vlab_api::Timestamp::from_micros(ms * 1000))).boxed()
         }
-        Kind::Integer => any::<i64>().prop_map(Value::from).boxed(),
-        Kind::Number => (-1.0e9..1.0e9_f64).prop_map(Value::from).boxed(),
-        Kind::Bool => any::<bool>().prop_map(Value::from).boxed(),
-        Kind::Enum(words) => prop::sample::select(*words).prop_map(Value::from).boxed(),
-        Kind::Any => prop_oneof![any::<bool>().prop_map(Value::from), "[a-z]{0,5}".prop_map(Value::from)].boxed(),
-        Kind::Object(spec) => object(spec, depth + 1),
-        Kind::Array(items) => prop::collection::vec(value(items, depth), 0..3).prop_map(Value::from).boxed(),
-        Kind::Map(items) => prop::collection::btree_map("[a-z.]{1,6}", value(items, depth), 0..3)
+        FieldKind::Integer => any::<i64>().prop_map(Value::from).boxed(),
+        FieldKind::Number => (-1.0e9..1.0e9_f64).prop_map(Value::from).boxed(),
+        FieldKind::Bool => any::<bool>().prop_map(Value::from).boxed(),
+        FieldKind::Enum(words) => prop::sample::select(*words).prop_map(Value::from).boxed(),
+        FieldKind::Any => prop_oneof![any::<bool>().prop_map(Value::from), "[a-z]{0,5}".prop_map(Value::from)].boxed(),
+        FieldKind::Object(spec) => object(spec, depth + 1),
+        FieldKind::Array(items) => prop::collection::vec(value(items, depth), 0..3).prop_map(Value::from).boxed(),
+        FieldKind::Map(items) => prop::collection::btree_map("[a-z.]{1,6}", value(items, depth), 0..3)
             .prop_map(|m| Value::Object(m.into_iter().collect()))
             .boxed(),
     }
@@ -29,7 +29,7 @@ fn value(kind: &'static Kind, depth: u32) -> BoxedStrategy<Value> {
 
 fn field(field: &'static FieldSpec, depth: u32) -> BoxedStrategy<Value> {
     let words = field.checks.iter().find_map(|c| match c {
-        Check::OneOf(words) => Some(*words),
+        FieldLimit::OneOf(words) => Some(*words),
         _ => None,
     });
     match words {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use vlab_api::registry::{ENUMS, OBJECTS};
-use vlab_api::spec::{Check, FieldSpec, Kind, StructSpec};
+use vlab_api::spec::{FieldKind, FieldLimit, FieldSpec, StructSpec};
 
 /// Definitions that are no type of ours, and why.
 const LEFT_OUT: &[(&str, &[&str])] = &[
@@ -122,7 +122,7 @@ enum Definition {
 struct Member {
     shape: Shape,
     required: bool,
-    limits: Vec<Check>,
+    limits: Vec<FieldLimit>,
 }
 
 type Definitions = BTreeMap<String, Definition>;
@@ -158,10 +158,10 @@ impl Member {
         };
         let limit = |name: &str| more[name].as_i64();
         let limits = [
-            limit("max_length").map(|n| Check::MaxLength(n as usize)),
-            limit("min_length").map(|n| Check::MinLength(n as usize)),
-            limit("minimum").map(Check::Minimum),
-            limit("maximum").map(Check::Maximum),
+            limit("max_length").map(|n| FieldLimit::MaxLength(n as usize)),
+            limit("min_length").map(|n| FieldLimit::MinLength(n as usize)),
+            limit("minimum").map(FieldLimit::Minimum),
+            limit("maximum").map(FieldLimit::Maximum),
         ];
         Self {
             shape: Shape::read(is),
@@ -178,10 +178,10 @@ impl Member {
         }
         for limit in &self.limits {
             let (name, value) = match limit {
-                Check::MaxLength(n) => ("max_length", Value::from(*n)),
-                Check::MinLength(n) => ("min_length", Value::from(*n)),
-                Check::Minimum(n) => ("minimum", Value::from(*n)),
-                Check::Maximum(n) => ("maximum", Value::from(*n)),
+                FieldLimit::MaxLength(n) => ("max_length", Value::from(*n)),
+                FieldLimit::MinLength(n) => ("min_length", Value::from(*n)),
+                FieldLimit::Minimum(n) => ("minimum", Value::from(*n)),
+                FieldLimit::Maximum(n) => ("maximum", Value::from(*n)),
                 other => panic!("a limit that the table has no word for: {other:?}"),
             };
             row.insert(name.into(), value);
@@ -297,30 +297,30 @@ fn shape(all: &BTreeMap<String, Value>, schema: &Value, at: &[String]) -> Shape 
     }
 }
 
-fn shape_of_kind(kind: &Kind) -> Shape {
+fn shape_of_kind(kind: &FieldKind) -> Shape {
     match kind {
-        Kind::String => Shape::Scalar("string"),
-        Kind::Uuid => Shape::Scalar("uuid"),
-        Kind::DateTime => Shape::Scalar("date-time"),
-        Kind::Integer => Shape::Scalar("integer"),
-        Kind::Number => Shape::Scalar("number"),
-        Kind::Bool => Shape::Scalar("boolean"),
-        Kind::Any => Shape::Scalar("any"),
-        Kind::Enum(words) => Shape::Words(words.iter().map(|w| (*w).to_owned()).collect()),
-        Kind::Object(spec) => Shape::Object(spec.name.to_owned()),
-        Kind::Array(items) => Shape::Array(Box::new(shape_of_kind(items))),
-        Kind::Map(items) => Shape::Map(Box::new(shape_of_kind(items))),
+        FieldKind::String => Shape::Scalar("string"),
+        FieldKind::Uuid => Shape::Scalar("uuid"),
+        FieldKind::DateTime => Shape::Scalar("date-time"),
+        FieldKind::Integer => Shape::Scalar("integer"),
+        FieldKind::Number => Shape::Scalar("number"),
+        FieldKind::Bool => Shape::Scalar("boolean"),
+        FieldKind::Any => Shape::Scalar("any"),
+        FieldKind::Enum(words) => Shape::Words(words.iter().map(|w| (*w).to_owned()).collect()),
+        FieldKind::Object(spec) => Shape::Object(spec.name.to_owned()),
+        FieldKind::Array(items) => Shape::Array(Box::new(shape_of_kind(items))),
+        FieldKind::Map(items) => Shape::Map(Box::new(shape_of_kind(items))),
     }
 }
 
 /// What our member holds: text with a list of words is words.
 fn shape_of_field(field: &FieldSpec) -> Shape {
     let words = field.checks.iter().find_map(|c| match c {
-        Check::OneOf(words) => Some(words.iter().map(|w| (*w).to_owned()).collect()),
+        FieldLimit::OneOf(words) => Some(words.iter().map(|w| (*w).to_owned()).collect()),
         _ => None,
     });
     match (field.kind, words) {
-        (Kind::String, Some(words)) => Shape::Words(words),
+        (FieldKind::String, Some(words)) => Shape::Words(words),
         (kind, _) => shape_of_kind(&kind),
     }
 }
@@ -363,14 +363,14 @@ fn find(all: &BTreeMap<String, Value>, name: &str) -> Option<(Value, Vec<String>
     Some((value.clone(), path.iter().map(|s| (*s).to_owned()).collect()))
 }
 
-fn limits(schema: &Value) -> Vec<Check> {
+fn limits(schema: &Value) -> Vec<FieldLimit> {
     let size = |name: &str| schema.get(name).and_then(Value::as_u64).map(|n| n as usize);
     let number = |name: &str| schema.get(name).and_then(Value::as_f64).map(|n| n as i64);
     [
-        size("maxLength").map(Check::MaxLength),
-        size("minLength").map(Check::MinLength),
-        number("minimum").map(Check::Minimum),
-        number("maximum").map(Check::Maximum),
+        size("maxLength").map(FieldLimit::MaxLength),
+        size("minLength").map(FieldLimit::MinLength),
+        number("minimum").map(FieldLimit::Minimum),
+        number("maximum").map(FieldLimit::Maximum),
     ]
     .into_iter()
     .flatten()
@@ -402,9 +402,10 @@ fn compare(all: &Definitions, spec: &StructSpec, faults: &mut Vec<String>) {
         if (*theirs == ours) == excused {
             faults.push(format!("{place}: {theirs:?} in the schema and {ours:?} here (excused: {excused})"));
         }
-        let mut ours: Vec<Check> = field.checks.iter().copied().filter(|c| !matches!(c, Check::OneOf(_))).collect();
+        let mut ours: Vec<FieldLimit> =
+            field.checks.iter().copied().filter(|c| !matches!(c, FieldLimit::OneOf(_))).collect();
         let mut theirs = member.limits.clone();
-        let order = |c: &Check| format!("{c:?}");
+        let order = |c: &FieldLimit| format!("{c:?}");
         ours.sort_by_key(order);
         theirs.sort_by_key(order);
         if theirs != ours {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use vlab_api::registry::{ENUMS, object};
-use vlab_api::spec::{Kind, StructSpec};
+use vlab_api::spec::{FieldKind, StructSpec};
 use vlab_api::{BASE_PATH, Timestamp};
 
 const TABLE: &str = "recorded-members.yaml";
@@ -49,37 +49,37 @@ fn note(seen: &mut BTreeMap<String, BTreeSet<&'static str>>, at: &str, value: &V
 }
 
 /// The kind of the member at that path; `None` when there is none. What is below a map or anything is not known.
-fn kind_at(spec: &'static StructSpec, path: &str) -> Option<Kind> {
-    let mut kind = Kind::Object(spec);
+fn kind_at(spec: &'static StructSpec, path: &str) -> Option<FieldKind> {
+    let mut kind = FieldKind::Object(spec);
     for part in path.split('.') {
         let name = part.trim_end_matches("[]");
         kind = match kind {
-            Kind::Object(spec) => spec.field(name)?.kind,
-            Kind::Map(items) => *items,
-            _ => return Some(Kind::Any),
+            FieldKind::Object(spec) => spec.field(name)?.kind,
+            FieldKind::Map(items) => *items,
+            _ => return Some(FieldKind::Any),
         };
         for _ in 0..part.matches("[]").count() {
             kind = match kind {
-                Kind::Array(items) => *items,
-                _ => return Some(Kind::Any),
+                FieldKind::Array(items) => *items,
+                _ => return Some(FieldKind::Any),
             };
         }
     }
     Some(kind)
 }
 
-fn holds(kind: Kind, seen: &str) -> bool {
+fn holds(kind: FieldKind, seen: &str) -> bool {
     match kind {
-        Kind::Any => true,
-        Kind::String => matches!(seen, "string" | "uuid" | "date-time"),
-        Kind::Enum(_) => seen == "string",
-        Kind::Uuid => seen == "uuid",
-        Kind::DateTime => seen == "date-time",
-        Kind::Integer => seen == "integer" || seen == "number",
-        Kind::Number => seen == "integer" || seen == "number",
-        Kind::Bool => seen == "boolean",
-        Kind::Array(_) => seen == "list",
-        Kind::Object(_) | Kind::Map(_) => seen == "object",
+        FieldKind::Any => true,
+        FieldKind::String => matches!(seen, "string" | "uuid" | "date-time"),
+        FieldKind::Enum(_) => seen == "string",
+        FieldKind::Uuid => seen == "uuid",
+        FieldKind::DateTime => seen == "date-time",
+        FieldKind::Integer => seen == "integer" || seen == "number",
+        FieldKind::Number => seen == "integer" || seen == "number",
+        FieldKind::Bool => seen == "boolean",
+        FieldKind::Array(_) => seen == "list",
+        FieldKind::Object(_) | FieldKind::Map(_) => seen == "object",
     }
 }
 

@@ -13,7 +13,7 @@ use vlab_run::rundir;
 
 use crate::args::runs_folder;
 use crate::conformance;
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::session;
 use crate::tools::{catalogue, print};
 
@@ -51,13 +51,13 @@ pub(crate) fn open(run: &str, output_dir: &Option<PathBuf>) -> Result<OldRun, Cl
 }
 
 /// Shows a session again. Of one that was killed, what had not come to its end is `not run`.
-fn report_session(session: &Session, folder: &Path) -> Ended {
+fn report_session(session: &Session, folder: &Path) -> ExitResult {
     print(&session.table(std::io::stdout().is_terminal() && session::style().color));
     session.write(folder).or_inconclusive()?;
     Ok(exit::PASSED)
 }
 
-pub(crate) fn report(args: &ReportArgs) -> Ended {
+pub(crate) fn report(args: &ReportArgs) -> ExitResult {
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     if let Ok(session) = Session::read(&find_run(&runs, &args.run)) {
         return report_session(&session, &find_run(&runs, &args.run));
@@ -74,7 +74,7 @@ pub(crate) fn report(args: &ReportArgs) -> Ended {
     Ok(exit::PASSED)
 }
 
-pub(crate) fn check(args: &CheckArgs) -> Ended {
+pub(crate) fn check(args: &CheckArgs) -> ExitResult {
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     if conformance::is_suite(&find_run(&runs, &args.run)) {
         return Err(CliError::usage(

@@ -167,7 +167,7 @@ pub(crate) fn interrupted() -> CancellationToken {
     let token = CancellationToken::new();
     let ours = token.clone();
     stop_on_signals(i32::from(exit::INTERRUPTED), move || {
-        say("stopping; once more stops at once");
+        say("stopping; press Ctrl-C again to stop at once");
         ours.cancel();
     });
     token

@@ -8,7 +8,7 @@ use std::time::Instant;
 use vlab_api::Timestamp;
 use vlab_conformance::suite::{self, Count};
 use vlab_conformance::wire::{HttpWire, Wire};
-use vlab_conformance::{Check, Outcome, Pace, SETTINGS, Target, Verdict, report, table};
+use vlab_conformance::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Pace, SETTINGS, Target, report, table};
 use vlab_drive::prepare::{Choices, Prepared};
 use vlab_drive::target::Target as Service;
 use vlab_history::Recorder;
@@ -17,14 +17,14 @@ use vlab_model::history::{Source, What};
 use vlab_reports::{Redactor, write_all};
 use vlab_run::live::Show;
 use vlab_run::prepare::prepare;
-use vlab_run::real::{self, Hosted, Outcome as Run, RealOptions};
+use vlab_run::real::{self, Hosted, RealOptions, RunOutcome as Run};
 use vlab_run::rundir;
 use vlab_scenario::SourceFile;
 
 use crate::args::{LabArgs, interrupted};
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
-use crate::tools::{Setup, catalogue, ensure_set_up, print};
+use crate::tools::{Setup, catalogue, ensure_set_up, print, tell};
 
 /// The suite's name where a scenario's would stand.
 pub(crate) const NAME: &str = "conformance";
@@ -82,12 +82,13 @@ pub(crate) struct ConformanceArgs {
     quiet: bool,
 }
 
-pub(crate) async fn conformance(args: ConformanceArgs) -> Ended {
+pub(crate) async fn conformance(args: ConformanceArgs) -> ExitResult {
     let all = match args.checks.as_slice() {
         [] => table::built_in().or_usage()?,
         files => table::from_files(files).or_usage()?,
     };
-    let checks: Vec<Check> = all.into_iter().filter(|check| suite::selected(&check.id, &args.filter)).collect();
+    let checks: Vec<ConformanceCheck> =
+        all.into_iter().filter(|check| suite::selected(&check.id, &args.filter)).collect();
     if checks.is_empty() {
         return Err(CliError::nothing_selected("no check selected; `vlab conformance --list` shows all"));
     }
@@ -142,7 +143,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), CliError> {
 
 /// What came of asking.
 struct Asked {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<CheckOutcome>,
     took_ms: u64,
     /// The service could not even be examined.
     problem: Option<String>,
@@ -150,7 +151,7 @@ struct Asked {
 
 async fn ask(
     hosted: Hosted,
-    checks: Vec<Check>,
+    checks: Vec<ConformanceCheck>,
     args: &ConformanceArgs,
     prepared: &Prepared,
     options: &RealOptions,
@@ -176,9 +177,9 @@ async fn ask(
     let begun = Instant::now();
     let mut progress = Progress::new(checks.len(), args.quiet);
     let endpoint = hosted.endpoint;
-    let wire = |_: &Check| Box::new(HttpWire::new(endpoint.clone(), Vec::new())) as Box<dyn Wire>;
+    let wire = |_: &ConformanceCheck| Box::new(HttpWire::new(endpoint.clone(), Vec::new())) as Box<dyn Wire>;
     let jobs = usize::from(args.jobs);
-    let told = |outcome: &Outcome| progress.tell(outcome);
+    let told = |outcome: &CheckOutcome| progress.tell(outcome);
     let outcomes = suite::run(checks, Arc::new(target), jobs, wire, options.interrupted.clone(), told).await;
     progress.end();
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -198,24 +199,24 @@ impl Progress {
         Self { all, through: 0, moving: std::io::stderr().is_terminal() && !quiet, quiet }
     }
 
-    fn tell(&mut self, outcome: &Outcome) {
+    fn tell(&mut self, outcome: &CheckOutcome) {
         self.through += 1;
         let line = report::line(outcome);
-        let good = matches!(outcome.verdict, Verdict::Passed | Verdict::Skipped { .. });
+        let good = matches!(outcome.verdict, ConformanceVerdict::Passed | ConformanceVerdict::Skipped { .. });
         if self.moving {
-            eprint!("\r\x1b[K");
+            tell("\r\x1b[K");
             if !good {
-                eprintln!("{line}");
+                tell(&format!("{line}\n"));
             }
-            eprint!("{}/{} {}", self.through, self.all, outcome.id);
+            tell(&format!("{}/{} {}", self.through, self.all, outcome.id));
         } else if !good || !self.quiet {
-            eprintln!("[{}/{}] {line}", self.through, self.all);
+            tell(&format!("[{}/{}] {line}\n", self.through, self.all));
         }
     }
 
     fn end(&self) {
         if self.moving {
-            eprint!("\r\x1b[K");
+            tell("\r\x1b[K");
         }
     }
 }
@@ -223,7 +224,11 @@ impl Progress {
 /// Puts the checks into the run's result, writes all files and tells the end.
 fn conclude(run: Run, asked: Option<Asked>, prepared: &Prepared, options: &RealOptions) -> u8 {
     let Run { dir, mut result, .. } = run;
-    let asked = asked.unwrap_or(Asked { outcomes: Vec::new(), took_ms: 0, problem: None });
+    let mut asked = asked.unwrap_or(Asked { outcomes: Vec::new(), took_ms: 0, problem: None });
+    // A service that runs elsewhere keeps its log to itself.
+    if let Some(log) = dir.as_ref().and_then(|dir| std::fs::read_to_string(dir.join("service.log")).ok()) {
+        report::add_service_log(&mut asked.outcomes, log.lines());
+    }
     if let Some(problem) = &asked.problem {
         let mut check = CheckResult::new(CheckKind::Lab, "service", CheckVerdict::Failed);
         check.message.clone_from(problem);
@@ -279,7 +284,7 @@ fn not_known(result: &RunResult) -> Option<String> {
 }
 
 /// What a service that is not ours still has of the suite is a leak; our own goes with its database.
-fn leftovers(outcomes: &[Outcome], prepared: &Prepared, result: &mut RunResult) {
+fn leftovers(outcomes: &[CheckOutcome], prepared: &Prepared, result: &mut RunResult) {
     let left: Vec<&str> = outcomes.iter().flat_map(|o| o.left.iter().map(String::as_str)).collect();
     if prepared.target.is_owned() {
         return;
@@ -293,12 +298,14 @@ fn leftovers(outcomes: &[Outcome], prepared: &Prepared, result: &mut RunResult) 
     result.checks.push(check);
 }
 
-fn as_check(outcome: &Outcome) -> CheckResult {
+fn as_check(outcome: &CheckOutcome) -> CheckResult {
     let (verdict, message) = match &outcome.verdict {
-        Verdict::Passed => (CheckVerdict::Passed, String::new()),
-        Verdict::Failed { message } => (CheckVerdict::Failed, message.clone()),
-        Verdict::Skipped { reason } => (CheckVerdict::Skipped { reason: reason.clone() }, String::new()),
-        Verdict::Inconclusive { reason } => (CheckVerdict::Inconclusive { reason: reason.clone() }, String::new()),
+        ConformanceVerdict::Passed => (CheckVerdict::Passed, String::new()),
+        ConformanceVerdict::Failed { message } => (CheckVerdict::Failed, message.clone()),
+        ConformanceVerdict::Skipped { reason } => (CheckVerdict::Skipped { reason: reason.clone() }, String::new()),
+        ConformanceVerdict::Inconclusive { reason } => {
+            (CheckVerdict::Inconclusive { reason: reason.clone() }, String::new())
+        }
     };
     let mut check = CheckResult::new(CheckKind::Expectation, outcome.id.clone(), verdict);
     check.expected = format!("{} ({})", outcome.purpose, outcome.source);

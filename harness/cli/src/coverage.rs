@@ -18,7 +18,7 @@ use vlab_run::session::find_session;
 
 use crate::again::open;
 use crate::args::runs_folder;
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
 use crate::tools::{catalogue, print};
 
@@ -50,7 +50,7 @@ pub(crate) struct CoverageArgs {
     output_dir: Option<PathBuf>,
 }
 
-pub(crate) fn coverage(args: &CoverageArgs) -> Ended {
+pub(crate) fn coverage(args: &CoverageArgs) -> ExitResult {
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     let mut gatherer = Gatherer::new();
     let mut count = 0;
@@ -77,7 +77,7 @@ pub(crate) fn coverage(args: &CoverageArgs) -> Ended {
     show(&gatherer.finish(), args)
 }
 
-fn show(coverage: &Coverage, args: &CoverageArgs) -> Ended {
+fn show(coverage: &Coverage, args: &CoverageArgs) -> ExitResult {
     print(&match (args.json, args.markdown) {
         (true, _) => json(coverage),
         (_, true) => markdown(coverage),
@@ -111,7 +111,7 @@ fn folders(runs: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
     }
     let folder = if Path::new(name).is_dir() { PathBuf::from(name) } else { direct };
     let mut found: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .map_err(|e| format!("{name} is no run, no session and no folder of runs: {}: {e}", folder.display()))?
+        .map_err(|e| format!("{name} is not a run, a session or a folder of runs: {}: {e}", folder.display()))?
         .flatten()
         .map(|entry| entry.path())
         // The link to the newest run is one of the others.

@@ -16,7 +16,7 @@ use vlab_run::rundir;
 use vlab_scenario::Catalogue;
 
 use crate::args::{LabArgs, interrupted, runs_folder};
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
 use crate::scenario::read;
 use crate::tools::{Setup, catalogue, ensure_set_up, print};
@@ -56,7 +56,7 @@ pub(crate) struct DiffArgs {
 const DIFFERENTIAL: &str = "\
   vlab differential sno ha-3-2 --against process:/usr/local/bin/assisted-service
       runs each scenario on the simulated service and on the real one with the same seed, and compares the histories.
-Explained differences (docs/fidelity.md) do not count. An explanation that explains nothing any more counts.
+Explained differences (docs/fidelity.md) do not count. An explanation that no longer explains anything does count.
 Exit codes: 0 the same (or explained), 1 different, 2 wrong usage, 3 inconclusive: a run that did not come to its end.";
 
 #[derive(clap::Args)]
@@ -83,6 +83,10 @@ pub(crate) struct DifferentialArgs {
     /// Show all differences in full, even if they fill more than one screen.
     #[arg(long)]
     all: bool,
+    /// Write into this table of explained differences (harness/history/explained.yaml) that there was one more session, and
+    /// which of its rows were used. The session must have compared every scenario of the table.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     lab: LabArgs,
 }
@@ -123,7 +127,7 @@ fn together(catalogue: &Catalogue, history: &[Observation]) -> Duration {
     }
 }
 
-pub(crate) fn diff(args: &DiffArgs) -> Ended {
+pub(crate) fn diff(args: &DiffArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     let (a, b) = (&history(&runs, &args.a)?, &history(&runs, &args.b)?);
@@ -185,7 +189,7 @@ fn pairs_to_run(args: &DifferentialArgs, catalogue: &Catalogue) -> Result<Vec<(L
     Ok(ready)
 }
 
-pub(crate) async fn differential(args: DifferentialArgs) -> Ended {
+pub(crate) async fn differential(args: DifferentialArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let table = Explanations::built_in().map_err(CliError::internal)?;
     let ready = pairs_to_run(&args, &catalogue)?;
@@ -209,7 +213,7 @@ pub(crate) async fn differential(args: DifferentialArgs) -> Ended {
     let stale = table.stale(&comparisons);
     for row in &stale {
         say(&format!(
-            "the explanation of {} `{}` ({}) explains nothing any more: take it out of explained.yaml",
+            "the explanation of {} `{}` ({}) no longer explains anything: remove it from explained.yaml",
             row.of.as_str(),
             row.strand,
             row.scenarios.join(", ")
@@ -218,12 +222,23 @@ pub(crate) async fn differential(args: DifferentialArgs) -> Ended {
     if !args.json {
         summary(&pairs, args.repeat);
     }
+    if let Some(file) = &args.record {
+        record(file, &comparisons)?;
+    }
     let different = pairs.iter().any(|p| !p.comparison.is_same() || p.verdicts.is_some());
     Ok(match (different || !stale.is_empty(), lost) {
         (true, _) => exit::FAILED,
         (false, 0) => exit::PASSED,
         (false, _) => exit::INCONCLUSIVE,
     })
+}
+
+/// Notes the session in the table of explained differences.
+fn record(file: &Path, comparisons: &[Comparison]) -> Result<(), CliError> {
+    let problem = |e: std::io::Error| CliError::usage(format!("{}: {e}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(problem)?;
+    let text = Explanations::recorded(&text, comparisons).or_usage()?;
+    std::fs::write(file, text).map_err(problem)
 }
 
 /// Runs a scenario and gives its result and history.
@@ -260,11 +275,14 @@ async fn one_pair(
         if same_parts(&a.1, &b.1) {
             break;
         }
-        say("the service chose another bootstrap, and a host that a fault hits plays another part: once more");
+        say("the service chose another bootstrap, which gives a host that a fault hits another role; trying again");
         b = one_run(theirs.clone(), running).await?;
     }
     if !same_parts(&a.1, &b.1) {
-        return Err(format!("{}: the hosts that faults hit never play the same parts", theirs.0.scenario.name));
+        return Err(format!(
+            "{}: the hosts that faults hit never have the same roles in both runs",
+            theirs.0.scenario.name
+        ));
     }
     let (a, b) = (&a, &b);
     let options = Options { together_a: together(catalogue, &a.1), together_b: together(catalogue, &b.1) };

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use vlab_judge::result::exit;
 
 /// What a verb comes to: its exit code, or why it could not be carried out.
-pub(crate) type Ended = Result<u8, CliError>;
+pub(crate) type ExitResult = Result<u8, CliError>;
 
 /// Why a verb could not be carried out.
 #[derive(Debug)]
@@ -60,11 +60,21 @@ impl CliError {
         Self { code: exit::INCONCLUSIVE, message: Message::Said }
     }
 
+    /// What it says, in one line: that which names the mistake.
+    pub(crate) fn first_line(&self) -> String {
+        let text = match &self.message {
+            Message::Line(text) | Message::Rendered(text) => text.as_str(),
+            Message::Said => "",
+        };
+        // A diagnostic begins with a sign for people.
+        text.lines().next().unwrap_or_default().trim_start_matches([' ', '×', '⚠']).to_owned()
+    }
+
     /// Says it.
     pub(crate) fn print(&self) {
         match &self.message {
             Message::Line(text) => crate::say(text),
-            Message::Rendered(text) => eprintln!("{text}"),
+            Message::Rendered(text) => crate::tools::tell(&format!("{text}\n")),
             Message::Said => {}
         }
     }

@@ -8,7 +8,7 @@ use vlab_api::Timestamp;
 use vlab_installer::openshift_install::{Asset, create};
 use vlab_judge::result::exit;
 
-use crate::error::Ended;
+use crate::error::ExitResult;
 
 /// What `create` makes; the words are the real program's.
 #[derive(Clone, Copy, ValueEnum)]
@@ -41,7 +41,7 @@ enum InstallerVerb {
     },
 }
 
-pub(crate) fn openshift_install(args: &InstallerArgs) -> Ended {
+pub(crate) fn openshift_install(args: &InstallerArgs) -> ExitResult {
     let InstallerVerb::Create { asset, dir, release_image, seed } = &args.verb;
     let asset = match asset {
         Wanted::Manifests => Asset::Manifests,

@@ -21,7 +21,7 @@ use vlab_lab::supervisor::Supervisor;
 use vlab_model::console::{Classifier, plain};
 use vlab_scenario::suggestion;
 
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
 use crate::tools::{Setup, ensure_set_up, print};
 
@@ -62,7 +62,7 @@ pub(crate) struct SpawnArgs {
     no_setup: bool,
 }
 
-pub(crate) async fn spawn(args: SpawnArgs) -> Ended {
+pub(crate) async fn spawn(args: SpawnArgs) -> ExitResult {
     if args.iso.is_none() && args.disk.is_none() {
         return Err(CliError::usage("nothing to boot: give --iso, --disk, or both"));
     }
@@ -165,7 +165,7 @@ fn spec(args: SpawnArgs) -> Result<MachineSpec, Fault> {
 fn choose(host: &str, run: Option<&str>) -> Result<KnownMachine, String> {
     let all = known(&ledger::registry());
     if all.is_empty() {
-        return Err(format!("there is no virtual machine `{host}`: none runs"));
+        return Err(format!("there is no virtual machine `{host}`: none is running"));
     }
     let runs = || all.iter().map(|known| known.run.as_str());
     if let Some(run) = run.filter(|run| runs().all(|other| other != *run)) {
@@ -205,7 +205,7 @@ pub(crate) struct SshArgs {
 const SSH_FAILED: i32 = 255;
 
 /// Before any thread starts: only such a process can enter a user namespace.
-pub(crate) fn ssh(args: &SshArgs) -> Ended {
+pub(crate) fn ssh(args: &SshArgs) -> ExitResult {
     let machine = choose(&args.host, args.run.as_deref()).or_usage()?;
     let console = format!("`vlab console {}`", machine.name);
     let Some(access) = &machine.access else {
@@ -233,7 +233,7 @@ pub(crate) struct ConsoleArgs {
     run: Option<String>,
 }
 
-pub(crate) async fn console(args: ConsoleArgs) -> Ended {
+pub(crate) async fn console(args: ConsoleArgs) -> ExitResult {
     let machine = choose(&args.host, args.run.as_deref()).or_usage()?;
     for line in last_lines(&machine.console_log, 20) {
         print(&format!("{}\n", plain(&line)));
@@ -310,7 +310,7 @@ pub(crate) struct MachinesArgs {
     json: bool,
 }
 
-pub(crate) fn list(args: &MachinesArgs) -> Ended {
+pub(crate) fn list(args: &MachinesArgs) -> ExitResult {
     let all = known(&ledger::registry());
     if args.json {
         let rows: Vec<_> = all

@@ -9,8 +9,16 @@ mod conformance;
 mod coverage;
 mod diff;
 mod error;
+mod flakes;
+mod images;
 mod installer;
+mod kube;
 mod machines;
+#[cfg(any(test, feature = "manual"))]
+mod manual;
+mod matrix;
+mod mutation;
+mod pipeline;
 #[cfg(test)]
 mod reference;
 mod scenario;
@@ -25,11 +33,14 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vlab_judge::result::exit;
 
-use error::{CliError, Ended};
+use error::{CliError, ExitResult};
+
+/// The version, with the commit that it was built from where there was one.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("VLAB_COMMIT"));
 
 /// A virtual lab and end-to-end test harness for the OpenShift Assisted Installer.
 #[derive(Parser)]
-#[command(name = "vlab", version, propagate_version = true, after_help = exit_codes())]
+#[command(name = "vlab", version = VERSION, propagate_version = true, after_help = exit_codes())]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -49,12 +60,18 @@ enum Verb {
     Test(scenario::TestArgs),
     /// Run again what did not pass in a session, with the same seeds.
     Rerun(session::RerunArgs),
+    /// Install in all combinations of topology, version, address family, firmware and target, and show the table.
+    Matrix(matrix::MatrixArgs),
+    /// Show how often scenarios pass, since when they do not, and what they fail of.
+    Flakes(flakes::FlakesArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(simulate::SimulateArgs),
     /// Check the API of a service with a few hundred requests, and judge the answers.
     Conformance(conformance::ConformanceArgs),
-    /// Run the simulated assisted-service by itself.
+    /// Run only the simulated assisted-service.
     Service(service::ServiceArgs),
+    /// Run a small Kubernetes API server by itself.
+    Kube(kube::KubeArgs),
     /// List the scenarios.
     List(tools::ListArgs),
     /// Check scenarios without running them.
@@ -79,22 +96,34 @@ enum Verb {
     Ssh(machines::SshArgs),
     /// List the running virtual machines.
     Machines(machines::MachinesArgs),
+    /// Build the media of virtual machines, and take them from one machine to another.
+    Images(images::ImagesArgs),
     /// Show what this machine has, what works, and how to get the rest.
     Doctor(tools::DoctorArgs),
     /// Install what runs need and this machine lacks.
     Setup(tools::SetupArgs),
     /// Find and remove what dead runs have left behind.
     Gc(tools::GcArgs),
+    /// Judge the judge: make the simulated service and hosts wrong in one thing at a time, and see which check notices.
+    #[command(hide = true)]
+    Mutation(mutation::MutationArgs),
     /// What a real service starts in the place of the release's installer.
     #[command(hide = true)]
     OpenshiftInstall(installer::InstallerArgs),
+    /// Write shell completions and man pages into a folder.
+    #[cfg(feature = "manual")]
+    #[command(hide = true)]
+    Manual {
+        /// The folder.
+        folder: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // Before any thread starts: the supervisor is a fork of a small single-threaded program.
     if args.get(1).is_some_and(|verb| verb == vlab_lab::supervisor::VERB) {
-        return vlab_lab::supervisor::supervise_main(&args[2..]);
+        return vlab_lab::supervisor::supervise_main(&args[2..], vlab_run::rundir::redact_logs);
     }
     // Before any thread starts: only such a process can enter a user namespace.
     if args.get(1).is_some_and(|verb| verb == vlab_lab::network::namespace::VERB) {
@@ -116,7 +145,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn carry_out(verb: Verb) -> Ended {
+fn carry_out(verb: Verb) -> ExitResult {
     // Before any thread starts: it enters namespaces, too.
     if let Verb::Ssh(args) = &verb {
         return machines::ssh(args);
@@ -130,9 +159,12 @@ fn carry_out(verb: Verb) -> Ended {
             Verb::Scenario(args) => scenario::scenario(args).await,
             Verb::Test(args) => scenario::test(args).await,
             Verb::Rerun(args) => session::rerun(args).await,
+            Verb::Matrix(args) => Box::pin(matrix::matrix(args)).await,
+            Verb::Flakes(args) => flakes::flakes(&args),
             Verb::Simulate(args) => simulate::simulate(args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
+            Verb::Kube(args) => kube::kube(&args),
             Verb::List(args) => tools::list(&args),
             Verb::Validate(args) => tools::validate(&args),
             Verb::Schema => tools::schema(),
@@ -145,10 +177,14 @@ fn carry_out(verb: Verb) -> Ended {
             Verb::Console(args) => machines::console(args).await,
             Verb::Ssh(_) => unreachable!("done above"),
             Verb::Machines(args) => machines::list(&args),
+            Verb::Images(args) => images::images(&args),
             Verb::Doctor(args) => tools::doctor(args).await,
             Verb::Setup(args) => tools::set_up(&args),
             Verb::Gc(args) => tools::gc(&args),
+            Verb::Mutation(args) => mutation::mutation(args).await,
             Verb::OpenshiftInstall(args) => installer::openshift_install(&args),
+            #[cfg(feature = "manual")]
+            Verb::Manual { folder } => manual::manual(<Cli as clap::CommandFactory>::command(), &folder),
         }
     });
     // Tasks that still wait for somebody must not keep the process.
@@ -160,10 +196,10 @@ fn carry_out(verb: Verb) -> Ended {
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("VLAB_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false).init();
 }
 
 /// Prints a line of the tool itself to stderr. Also used by the set-up, which this program shares with `cargo xtask`.
 fn say(text: &str) {
-    eprintln!("vlab: {text}");
+    tools::tell(&format!("vlab: {text}\n"));
 }

@@ -33,6 +33,10 @@ pub(crate) fn page(mut vlab: Command) -> String {
     for verb in verbs() {
         let _ = write!(text, "\n## vlab {}\n\n", verb.get_name());
         section(verb, &mut text);
+        for below in verb.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+            let _ = write!(text, "\n### vlab {} {}\n\n", verb.get_name(), below.get_name());
+            section(below, &mut text);
+        }
     }
     text
 }
@@ -166,6 +170,15 @@ mod tests {
         },
         #[command(hide = true)]
         Secret,
+        /// Have parts
+        #[command(subcommand)]
+        Parts(Part),
+    }
+
+    #[derive(clap::Subcommand)]
+    enum Part {
+        /// The first one
+        One { file: String },
     }
 
     #[test]
@@ -178,6 +191,8 @@ mod tests {
             "## vlab do",
             "vlab do [OPTIONS] [NAMES]...",
             "| `names...` | Names \\| words, as `a\\|b`, of &lt;things>. |",
+            "### vlab parts one",
+            "vlab parts one <FILE>",
             "| `-t`, `--times <N>` | How often. Default: `1`. Environment: `TIMES`. |",
         ] {
             assert!(text.lines().any(|found| found == line), "{line:?} is missing:\n{text}");

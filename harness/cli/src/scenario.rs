@@ -3,13 +3,14 @@
 use tokio_util::sync::CancellationToken;
 use vlab_drive::prepare::{Choices, PrepareError, Prepared};
 use vlab_drive::target::Target;
-use vlab_run::hosts::vm::Ability;
+use vlab_run::hosts::HostProvider as _;
+use vlab_run::hosts::vm::{Ability, Libvirt};
 use vlab_run::prepare::prepare;
 use vlab_run::session::{Order, Partition};
 use vlab_scenario::{Catalogue, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
-use crate::error::{CliError, Ended};
+use crate::error::{CliError, ExitResult};
 use crate::say;
 use crate::session::{How, Running, run_orders};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged};
@@ -94,7 +95,7 @@ struct TargetArgs {
     hosts: Option<Hosts>,
 }
 
-pub(crate) async fn scenario(args: ScenarioArgs) -> Ended {
+pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let mut names = args.scenarios;
     if !args.tag.is_empty() {
@@ -106,7 +107,7 @@ pub(crate) async fn scenario(args: ScenarioArgs) -> Ended {
     args.session.run(&catalogue, names, &args.options).await
 }
 
-pub(crate) async fn test(args: TestArgs) -> Ended {
+pub(crate) async fn test(args: TestArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let names: Vec<String> =
         catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
@@ -114,7 +115,7 @@ pub(crate) async fn test(args: TestArgs) -> Ended {
 }
 
 impl SessionArgs {
-    async fn run(self, catalogue: &Catalogue, mut names: Vec<String>, options: &Options) -> Ended {
+    async fn run(self, catalogue: &Catalogue, mut names: Vec<String>, options: &Options) -> ExitResult {
         if let Some(part) = self.partition {
             names.retain(|name| part.has(name));
         }
@@ -160,11 +161,11 @@ pub(crate) async fn machines(
     lab: &LabArgs,
     interrupted: &CancellationToken,
 ) -> Result<(Option<Ability>, Auto), CliError> {
-    let any = |kind: HostKind| loaded.iter().any(|(scenario, _)| scenario.hosts.iter().any(|host| host.kind == kind));
+    let any =
+        |is: fn(HostKind) -> bool| loaded.iter().any(|(scenario, _)| scenario.hosts.iter().any(|host| is(host.kind)));
     let (must, may) = match choices.hosts {
-        Some(HostKind::Simulated) => (false, false),
-        Some(HostKind::Vm) => (true, false),
-        Some(HostKind::Auto) | None => (any(HostKind::Vm), any(HostKind::Auto)),
+        Some(HostKind::Auto) | None => (any(HostKind::is_machine), any(|kind| kind == HostKind::Auto)),
+        Some(kind) => (kind.is_machine(), false),
     };
     if !must && !may {
         return Ok((None, None));
@@ -172,7 +173,7 @@ pub(crate) async fn machines(
     let simulated = |why: String| Ok((None, Some((HostKind::Simulated, why))));
     if !must && choices.service.as_ref().is_some_and(|service| *service != Target::Simulated) {
         return simulated(
-            "the service is another one than the built-in one; with --hosts vm they are machines there, too".to_owned(),
+            "the service is not the built-in one; with --hosts vm they are machines there as well".to_owned(),
         );
     }
     match ensure_set_up(Setup::Machines, !lab.no_setup) {
@@ -195,7 +196,7 @@ pub(crate) async fn machines(
                 return simulated(format!("the lab's images cannot be built: {why}"));
             }
             let why = format!("this machine can run them with {}", ability.acceleration.why);
-            Ok((Some(ability), Some((HostKind::Vm, why))))
+            Ok((Some(ability), Some((Libvirt.kind(), why))))
         }
         Err(why) => simulated(format!("this machine cannot run virtual machines: {why}")),
     }

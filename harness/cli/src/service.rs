@@ -12,7 +12,7 @@ use vlab_service_server::program::{settings_of_environment, stop_on_signals};
 use vlab_service_server::store::MemoryStore;
 use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
 
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
 
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) struct ServiceArgs {
     address_file: Option<PathBuf>,
 }
 
-pub(crate) async fn service(args: ServiceArgs) -> Ended {
+pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
     let settings =
         settings_of_environment().map_err(|e| CliError::usage(format!("settings in the environment: {e}")))?;
     let mut images = args.os_images;
@@ -58,6 +58,7 @@ pub(crate) async fn service(args: ServiceArgs) -> Ended {
         seed: args.seed,
         base_url: args.base_url.unwrap_or_default(),
         image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
+        alteration: None,
     };
     let stop = CancellationToken::new();
     stop_on_signals(i32::from(exit::INTERRUPTED), {

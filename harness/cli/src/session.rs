@@ -1,6 +1,7 @@
 //! What several runs of one command look like on a terminal. And `rerun`, which takes up what a session has left.
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -9,7 +10,7 @@ use vlab_drive::prepare::Choices;
 use vlab_drive::target::Target;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::console::{self, Style};
-use vlab_reports::session::{Item, Outcome, Session};
+use vlab_reports::session::{Item, ItemOutcome, Session};
 use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
@@ -17,10 +18,11 @@ use vlab_run::session::{self, Front, LATEST, Order, Plan, Tried, find_session};
 use vlab_scenario::Catalogue;
 
 use crate::args::{Options, SeriesArgs, interrupted};
-use crate::error::{CliError, Ended as Exit};
+use crate::error::{CliError, ExitResult as Exit};
+use crate::pipeline;
 use crate::say;
 use crate::scenario::{machines, prepare_hosts};
-use crate::tools::{Setup, catalogue, ensure_set_up, load, print};
+use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tell};
 
 /// How the runs of a command are carried out.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -66,11 +68,15 @@ pub(crate) struct Running<'a> {
 }
 
 /// What the runs of a command have come to.
-pub(crate) struct Ended {
+pub(crate) struct SessionExit {
     /// Exit code.
     pub(crate) code: u8,
     /// What each run took: the last attempt of each, without its checks.
     pub(crate) results: Vec<RunResult>,
+    /// The session.
+    pub(crate) session: Session,
+    /// Its folder.
+    pub(crate) folder: PathBuf,
 }
 
 /// Runs all of them.
@@ -78,7 +84,7 @@ pub(crate) async fn run_orders(
     catalogue: &Catalogue,
     orders: Vec<Order>,
     running: Running<'_>,
-) -> Result<Ended, CliError> {
+) -> Result<SessionExit, CliError> {
     let Running { options, how, ability, interrupted } = running;
     let quarantine = catalogue.quarantine(Timestamp::now()).map_err(CliError::rendered)?;
     if how.pause_on_failure {
@@ -121,7 +127,9 @@ pub(crate) async fn run_orders(
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         print(&format!("\n{}session: {}\n", ended.session.table(color), ended.folder.display()));
     }
-    Ok(Ended { code: ended.session.exit_code(), results: ended.results })
+    pipeline::summary(&ended.session);
+    let session::SessionEnd { session, folder, results } = ended;
+    Ok(SessionExit { code: session.exit_code(), results, session, folder })
 }
 
 /// The terminal on which a session is shown.
@@ -154,7 +162,7 @@ impl Front for Terminal {
     fn begins(&self, order: &Order) {
         let name = &order.prepared.scenario.name;
         if self.all > 1 && !self.looked_at && !self.options.quiet {
-            eprintln!("{name} begins");
+            tell(&format!("{name} begins\n"));
         }
         if let Some(why) = &order.prepared.hosts_why {
             let hosts = if order.prepared.has_machines() { "virtual machines" } else { "SIMULATED" };
@@ -170,8 +178,8 @@ impl Front for Terminal {
             (_, Verdict::Passed) => console::closing_line(result, style()),
         };
         if !last {
-            text.push_str("it is tried again\n");
-        } else if matches!(tried.came_to, Outcome::Flaky | Outcome::Quarantined) {
+            text.push_str("trying again\n");
+        } else if matches!(tried.came_to, ItemOutcome::Flaky | ItemOutcome::Quarantined) {
             text.push_str(&format!("{name} is {}\n", tried.came_to.as_str()));
         }
         let dir = tried.outcome.dir.as_deref();
@@ -184,6 +192,9 @@ impl Front for Terminal {
         }
         if last && self.all > 1 {
             text = format!("[{}/{}] {text}", tried.through, self.all);
+        }
+        if last {
+            text += &pipeline::annotations(&order.prepared.scenario, result);
         }
         self.screen.suspend(|| print(&text));
     }

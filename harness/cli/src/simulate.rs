@@ -12,7 +12,7 @@ use vlab_scenario::{Catalogue, HostKind, Need};
 
 use crate::again::show;
 use crate::args::{SeriesArgs, runs_folder};
-use crate::error::{CliError, Ended};
+use crate::error::{CliError, ExitResult};
 use crate::scenario::read;
 use crate::tools::{catalogue, print};
 
@@ -40,7 +40,7 @@ pub(crate) struct SimulateArgs {
     series: SeriesArgs,
 }
 
-pub(crate) fn simulate(args: SimulateArgs) -> Ended {
+pub(crate) fn simulate(args: SimulateArgs) -> ExitResult {
     let catalogue = catalogue()?;
     match args.repeat {
         Some(times) => simulate_again(&args, times, &catalogue),
@@ -49,7 +49,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Ended {
 }
 
 /// Runs a scenario in virtual time with one seed after the other.
-fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Ended {
+fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> ExitResult {
     let earlier = args.series.earlier()?;
     let first = args.seed.unwrap_or(1);
     let mut results = Vec::new();
@@ -75,7 +75,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> End
     shown.map(|()| exit::most_telling(&codes))
 }
 
-fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
+fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> ExitResult {
     let choices = Choices {
         seed: args.seed,
         time_profile: Some(args.time_profile.clone()),
@@ -101,7 +101,8 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> Ended {
     }
     let runs = args.output_dir.unwrap_or_else(runs_folder);
     let started = rundir::Started::of(&prepared, &result.run.run_id, vlab_api::Timestamp::now());
-    let written = RunDir::create(&runs, &started, &text, &prepared.scenario.infra_env.resources).and_then(|dir| {
+    let resources = &prepared.scenario.infra_env.resources;
+    let written = RunDir::create(&runs, &started, &text, resources, &redactor).and_then(|dir| {
         let mut file = dir.redacted_file(rundir::HISTORY, &redactor)?;
         std::io::Write::write_all(&mut file, as_lines(&history).as_bytes())?;
         std::io::Write::flush(&mut file)?;

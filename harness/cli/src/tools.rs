@@ -10,7 +10,7 @@ use vlab_scenario::{Catalogue, CatalogueError};
 use vlab_setup as setup;
 
 use crate::args::runs_folder;
-use crate::error::{CliError, Ended, OrExit as _};
+use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
 
 #[derive(clap::Args)]
@@ -46,7 +46,12 @@ pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-pub(crate) fn list(args: &ListArgs) -> Ended {
+/// Prints to stderr; a terminal that was closed is no error, and no reason to leave a run without its report.
+pub(crate) fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+pub(crate) fn list(args: &ListArgs) -> ExitResult {
     let entries: Vec<_> = catalogue()?.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).collect();
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&entries).unwrap_or_default()));
@@ -78,7 +83,7 @@ pub(crate) struct ValidateArgs {
     scenarios: Vec<String>,
 }
 
-pub(crate) fn validate(args: &ValidateArgs) -> Ended {
+pub(crate) fn validate(args: &ValidateArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let names: Vec<String> = if args.scenarios.is_empty() {
         catalogue.list().into_iter().map(|e| e.name).collect()
@@ -93,7 +98,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> Ended {
         match load(&catalogue, &name) {
             Ok((scenario, _)) => {
                 for part in &scenario.not_built {
-                    eprintln!("{}", part.diagnostic);
+                    tell(&format!("{}\n", part.diagnostic));
                     code = exit::USAGE;
                 }
                 if scenario.not_built.is_empty() {
@@ -120,7 +125,7 @@ pub(crate) fn load(catalogue: &Catalogue, name: &str) -> Result<(vlab_scenario::
     Ok((scenario, source.bytes))
 }
 
-pub(crate) fn schema() -> Ended {
+pub(crate) fn schema() -> ExitResult {
     print(&format!("{}\n", serde_json::to_string_pretty(&vlab_scenario::schema()).unwrap_or_default()));
     Ok(exit::PASSED)
 }
@@ -135,7 +140,7 @@ pub(crate) struct DoctorArgs {
     hosts: u32,
 }
 
-pub(crate) async fn doctor(args: DoctorArgs) -> Ended {
+pub(crate) async fn doctor(args: DoctorArgs) -> ExitResult {
     let examination = examine(Context { hosts: args.hosts, run_dir: runs_folder() }).await;
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&examination).unwrap_or_default()));
@@ -154,7 +159,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Ended {
                 Needed::ForMachines => " (virtual machines)",
             };
             print(&format!("{:width$}  {state:8}{later}  {}: {}\n", f.name, f.why, f.detail));
-            if let Some(fix) = f.fix {
+            if let Some(fix) = &f.fix {
                 print(&format!("{:width$}            → {fix}\n", ""));
             }
         }
@@ -186,7 +191,7 @@ pub(crate) struct SetupArgs {
     machines: bool,
 }
 
-pub(crate) fn set_up(args: &SetupArgs) -> Ended {
+pub(crate) fn set_up(args: &SetupArgs) -> ExitResult {
     let done = if args.containers {
         let there = setup::ensure(setup::Purpose::Containers, !args.no_setup, say);
         there.and_then(|_| setup::start_engine(say)).or_inconclusive()?
@@ -228,7 +233,7 @@ pub(crate) struct GcArgs {
     json: bool,
 }
 
-pub(crate) fn gc(args: &GcArgs) -> Ended {
+pub(crate) fn gc(args: &GcArgs) -> ExitResult {
     let temporary: Vec<PathBuf> = leftovers::temporary_folders();
     let registry = ledger::registry();
     let mut plan = leftovers::find_leftovers(&registry, &temporary)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use vlab_api::ops::{Call, Failure};
+use vlab_api::ops::{ApiCall, Failure};
 
 use crate::{Endpoint, HttpConnection};
 
@@ -26,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Failure`] when the service refuses, does not answer in time, or answers with something else.
-    pub async fn call<T>(&self, call: Call<T>) -> Result<T, Failure> {
+    pub async fn call<T>(&self, call: ApiCall<T>) -> Result<T, Failure> {
         let mut connection = self.connection.lock().await;
         let response = connection
             .send(&call.request, self.budget)

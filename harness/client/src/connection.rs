@@ -31,7 +31,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Not of the form `http://host[:port]`.
-    #[error("{0:?} is no service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]
+    #[error("{0:?} is not a service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]
     Form(String),
     /// https is not built.
     #[error("{0:?}: https is not built yet; use the service's http listener")]
@@ -39,7 +39,7 @@ pub enum EndpointError {
     /// The name has no address.
     #[error("cannot resolve {host:?}: {error}")]
     Resolve {
-        /// Name.
+        /// Name that was looked up.
         host: String,
         /// The resolver's words.
         error: String,
@@ -318,10 +318,10 @@ mod tests {
 
     #[rstest]
     #[case("https://x", "https is not built")]
-    #[case("127.0.0.1:80", "is no service URL")]
-    #[case("http://", "is no service URL")]
-    #[case("http://h/path", "is no service URL")]
-    #[case("http://h:port", "is no service URL")]
+    #[case("127.0.0.1:80", "is not a service URL")]
+    #[case("http://", "is not a service URL")]
+    #[case("http://h/path", "is not a service URL")]
+    #[case("http://h:port", "is not a service URL")]
     #[tokio::test]
     async fn urls_that_cannot(#[case] url: &str, #[case] expected: &str) {
         let error = Endpoint::resolve(url).await.unwrap_err().to_string();

@@ -5,10 +5,12 @@
 //! * [`table`] is the language of the checks, and the files in `checks/`; [`matcher`] says what an expectation means.
 //! * [`script`] performs one check, with hosts of its own, and removes what it has made.
 //! * [`suite`] runs many; [`report`] tells what came out; [`target`] is what is known about the service.
+//! * [`memory`] runs it over a core of the simulated service in memory, with nothing wrong or with something wrong on purpose.
 //! * [`wire`] is how a service is reached: HTTP and the clock on the wall, or a core in memory and a clock that jumps.
 
 mod hosts;
 pub mod matcher;
+pub mod memory;
 pub mod report;
 pub mod script;
 pub mod suite;
@@ -16,12 +18,15 @@ pub mod table;
 pub mod target;
 pub mod wire;
 
-pub use suite::{Outcome, Verdict};
-pub use table::{Check, Need};
+pub use suite::{CheckOutcome, ConformanceVerdict};
+pub use table::{ConformanceCheck, Need};
 pub use target::{Pace, Target};
 
 /// Settings that the suite gives to a service of its own, beside those of the time profile: times of the wall clock.
 pub const SETTINGS: &[(&str, &str)] = &[
     // Long enough for a busy machine, short enough to wait for.
     ("HOST_MAX_DISCONNECTION_TIME", "8s"),
+    // Shorter than a check can wait for it, longer than a check takes for what it does meanwhile.
+    ("HOST_INSTALLING_PENDING_USER_ACTION_TIMEOUT", "15s"),
+    ("HOST_LOG_PENDING_TIMEOUT", "3s"),
 ];

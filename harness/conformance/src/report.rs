@@ -6,8 +6,8 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
-use crate::suite::{Count, Outcome, Verdict, seconds};
-use crate::table::Check;
+use crate::suite::{CheckOutcome, ConformanceVerdict, Count, seconds};
+use crate::table::ConformanceCheck;
 
 /// Everything about a run of the suite, as it is written to `conformance.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -20,20 +20,20 @@ pub struct SuiteResult {
     pub service: String,
     /// Wall time of the checks in milliseconds.
     pub took_ms: u64,
-    /// Numbers.
+    /// How many checks came out how.
     pub count: Count,
     /// Why nothing is known, when that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inconclusive: Option<String>,
     /// Each check.
-    pub checks: Vec<Outcome>,
+    pub checks: Vec<CheckOutcome>,
 }
 
 /// `conformance.json`'s version.
 pub const VERSION: u32 = 1;
 
 /// The list of checks for people, grouped by area.
-pub fn list(checks: &[Check]) -> String {
+pub fn list(checks: &[ConformanceCheck]) -> String {
     let width = checks.iter().map(|check| check.id.len()).max().unwrap_or(0);
     let mut out = String::new();
     let mut area = "";
@@ -49,8 +49,8 @@ pub fn list(checks: &[Check]) -> String {
 }
 
 /// The same for programs.
-pub fn list_json(checks: &[Check]) -> serde_json::Value {
-    let one = |check: &Check| {
+pub fn list_json(checks: &[ConformanceCheck]) -> serde_json::Value {
+    let one = |check: &ConformanceCheck| {
         let needs: Vec<&str> = check.needs.iter().map(|need| need.as_str()).collect();
         serde_json::json!({
             "id": check.id, "area": check.area, "purpose": check.purpose, "source": check.source, "needs": needs,
@@ -60,13 +60,46 @@ pub fn list_json(checks: &[Check]) -> serde_json::Value {
 }
 
 /// One line for a check that is through.
-pub fn line(outcome: &Outcome) -> String {
+pub fn line(outcome: &CheckOutcome) -> String {
     let took = seconds(Duration::from_millis(outcome.took_ms));
     match &outcome.verdict {
-        Verdict::Passed => format!("passed        {} ({took})", outcome.id),
-        Verdict::Failed { .. } => format!("FAILED        {} ({took})", outcome.id),
-        Verdict::Skipped { reason } => format!("skipped       {}: {reason}", outcome.id),
-        Verdict::Inconclusive { reason } => format!("inconclusive  {}: {reason}", outcome.id),
+        ConformanceVerdict::Passed if outcome.tried_again.is_empty() => {
+            format!("passed        {} ({took})", outcome.id)
+        }
+        ConformanceVerdict::Passed => {
+            format!("passed        {} ({took}, tried again: {})", outcome.id, outcome.tried_again.join("; "))
+        }
+        ConformanceVerdict::Failed { .. } => format!("FAILED        {} ({took})", outcome.id),
+        ConformanceVerdict::Skipped { reason } => format!("skipped       {}: {reason}", outcome.id),
+        ConformanceVerdict::Inconclusive { reason } => format!("inconclusive  {}: {reason}", outcome.id),
+    }
+}
+
+/// Lines of the service's log that are shown of a check.
+const LOGGED: usize = 8;
+
+/// The last lines of the log that are warnings or worse; without any, the last lines.
+fn told_of(log: &[String]) -> Vec<&String> {
+    let bad = |line: &&String| {
+        ["level=warn", "level=error", "level=fatal", " WARN ", " ERROR "].iter().any(|w| line.contains(w))
+    };
+    let mut lines: Vec<&String> = log.iter().filter(bad).collect();
+    if lines.is_empty() {
+        lines = log.iter().collect();
+    }
+    lines.split_off(lines.len().saturating_sub(LOGGED))
+}
+
+/// Puts into each outcome that is not good the lines of the service's log that name something that the check had made.
+pub fn add_service_log<'a>(outcomes: &mut [CheckOutcome], log: impl Iterator<Item = &'a str> + Clone) {
+    const KEPT: usize = 200;
+    for outcome in outcomes {
+        if matches!(outcome.verdict, ConformanceVerdict::Passed | ConformanceVerdict::Skipped { .. }) {
+            continue;
+        }
+        let about = log.clone().filter(|line| outcome.ids.iter().any(|id| line.contains(id.as_str())));
+        let mut lines: Vec<String> = about.map(str::to_owned).collect();
+        outcome.service_log = lines.split_off(lines.len().saturating_sub(KEPT));
     }
 }
 
@@ -75,8 +108,8 @@ pub fn summary(result: &SuiteResult) -> String {
     let mut out = String::new();
     for outcome in &result.checks {
         let (word, text) = match &outcome.verdict {
-            Verdict::Failed { message } => ("FAILED", message),
-            Verdict::Inconclusive { reason } => ("inconclusive", reason),
+            ConformanceVerdict::Failed { message } => ("FAILED", message),
+            ConformanceVerdict::Inconclusive { reason } => ("inconclusive", reason),
             _ => continue,
         };
         let _ = writeln!(out, "{word} {}\n  {}", outcome.id, outcome.purpose);
@@ -90,11 +123,20 @@ pub fn summary(result: &SuiteResult) -> String {
         for line in outcome.trace.iter().rev().take(5).rev() {
             let _ = writeln!(out, "    {line}");
         }
+        if !outcome.service_log.is_empty() {
+            let _ = writeln!(out, "  what the service logged about it:");
+        }
+        for line in told_of(&outcome.service_log) {
+            let _ = writeln!(out, "    {line}");
+        }
         out.push('\n');
+    }
+    for outcome in result.checks.iter().filter(|outcome| !outcome.tried_again.is_empty()) {
+        let _ = writeln!(out, "{} was tried again: {}", outcome.id, outcome.tried_again.join("; "));
     }
     let mut skipped: Vec<(&str, usize)> = Vec::new();
     for outcome in &result.checks {
-        if let Verdict::Skipped { reason } = &outcome.verdict {
+        if let ConformanceVerdict::Skipped { reason } = &outcome.verdict {
             match skipped.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, n)) => *n += 1,
                 None => skipped.push((reason, 1)),
@@ -106,7 +148,7 @@ pub fn summary(result: &SuiteResult) -> String {
     }
     let mut areas: Vec<(&str, usize, usize)> = Vec::new();
     for outcome in &result.checks {
-        let passed = usize::from(outcome.verdict == Verdict::Passed);
+        let passed = usize::from(outcome.verdict == ConformanceVerdict::Passed);
         match areas.iter_mut().find(|(area, ..)| *area == outcome.area) {
             Some((_, all, ok)) => {
                 *all += 1;
@@ -143,23 +185,23 @@ pub fn junit(result: &SuiteResult) -> String {
     let mut suite = TestSuite::new("conformance");
     for outcome in &result.checks {
         let mut status = match &outcome.verdict {
-            Verdict::Passed => TestCaseStatus::success(),
-            Verdict::Failed { .. } => TestCaseStatus::non_success(NonSuccessKind::Failure),
-            Verdict::Skipped { .. } | Verdict::Inconclusive { .. } => TestCaseStatus::skipped(),
+            ConformanceVerdict::Passed => TestCaseStatus::success(),
+            ConformanceVerdict::Failed { .. } => TestCaseStatus::non_success(NonSuccessKind::Failure),
+            ConformanceVerdict::Skipped { .. } | ConformanceVerdict::Inconclusive { .. } => TestCaseStatus::skipped(),
         };
         match &outcome.verdict {
-            Verdict::Passed => {}
-            Verdict::Failed { message } => {
+            ConformanceVerdict::Passed => {}
+            ConformanceVerdict::Failed { message } => {
                 status.set_message(message.lines().next().unwrap_or_default());
                 status.set_type("conformance");
                 let lines = [&outcome.purpose, &outcome.source, message].map(String::as_str);
                 let lines: Vec<&str> = lines.into_iter().chain(outcome.trace.iter().map(String::as_str)).collect();
                 status.set_description(lines.join("\n"));
             }
-            Verdict::Skipped { reason } => {
+            ConformanceVerdict::Skipped { reason } => {
                 status.set_message(reason);
             }
-            Verdict::Inconclusive { reason } => {
+            ConformanceVerdict::Inconclusive { reason } => {
                 status.set_message(format!("inconclusive: {reason}"));
             }
         }

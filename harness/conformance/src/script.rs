@@ -1,6 +1,7 @@
 //! Performs one check: makes its world, goes through its steps, and removes what was made.
 
 mod hosts;
+mod known;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +14,8 @@ use vlab_api::http::{Method, Request, Response, TransportError};
 use crate::hosts::{Host, PREPARATION};
 use crate::matcher::{self, differences, shortened, shown};
 use crate::table::{
-    Call, Change, Check, ClusterKind, EventIs, Many, Milestone, Poll, Refusal, Register, Reply, Report, Step,
-    ValidationIs, fill_known, merged,
+    Change, CheckStep, ClusterKind, ConformanceCheck, EventIs, Many, Milestone, Poll, Refusal, Register, Reply, Report,
+    RequestStep, ValidationIs, fill_known, merged,
 };
 use crate::target::Target;
 use crate::wire::Wire;
@@ -52,16 +53,22 @@ pub struct Performed {
     pub left: Vec<String>,
     /// The service is not reached any more.
     pub lost: bool,
+    /// Ids of what it has made: what the service logs about the check names one of them.
+    pub ids: Vec<String>,
+    /// The defect of the service that it has met by bad luck, if it did not pass for that reason.
+    pub known: Option<&'static str>,
 }
 
 /// Performs a check.
-pub async fn perform(check: &Check, target: &Target, wire: Box<dyn Wire>) -> Performed {
+pub async fn perform(check: &ConformanceCheck, target: &Target, wire: &mut dyn Wire) -> Performed {
     let mut script = Script::new(check, target, wire);
     let result = script.run().await;
     let lost = matches!(result, Err(Trouble::Lab(_)));
     let trace = script.trace.iter().cloned().collect();
+    let ids = script.made.iter().map(|made| made.id.clone()).collect();
+    let known = if matches!(result, Err(Trouble::Differs(_))) { script.known_defect().await } else { None };
     let left = if lost { script.made.iter().map(Made::to_string).collect() } else { script.clean_up().await };
-    Performed { trouble: result.err(), requests: script.requests, trace, left, lost }
+    Performed { trouble: result.err(), requests: script.requests, trace, left, lost, ids, known }
 }
 
 /// Something that the check has made.
@@ -79,9 +86,9 @@ impl std::fmt::Display for Made {
 }
 
 struct Script<'c> {
-    check: &'c Check,
+    check: &'c ConformanceCheck,
     target: &'c Target,
-    wire: Box<dyn Wire>,
+    wire: &'c mut dyn Wire,
     vars: BTreeMap<String, Value>,
     hosts: Vec<Host>,
     made: Vec<Made>,
@@ -93,7 +100,7 @@ struct Script<'c> {
 }
 
 impl<'c> Script<'c> {
-    fn new(check: &'c Check, target: &'c Target, wire: Box<dyn Wire>) -> Self {
+    fn new(check: &'c ConformanceCheck, target: &'c Target, wire: &'c mut dyn Wire) -> Self {
         let mut hosts: Vec<Host> =
             (0..check.world.hosts).map(|n| Host::new(n, target.id(&check.id, n as u64))).collect();
         let mut vars: BTreeMap<String, Value> = BTreeMap::new();
@@ -140,20 +147,20 @@ impl<'c> Script<'c> {
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step) -> Done {
+    async fn step(&mut self, step: &CheckStep) -> Done {
         match step {
-            Step::Call(call) => self.call(call).await,
-            Step::Register(register) => self.register(register).await,
-            Step::Poll(poll) => self.poll(poll).await,
-            Step::Reply(reply) => self.reply(reply).await,
-            Step::Report(report) => self.report(report).await,
-            Step::Wait(statuses) => self.wait(statuses).await,
-            Step::Stay(statuses) => self.stay(statuses).await,
-            Step::Validation(validation) => self.validation(validation).await,
-            Step::Event(event) => self.event(event).await,
-            Step::NoEvent(event) => self.no_event(event).await,
-            Step::Reach(milestone) => self.reach(*milestone).await,
-            Step::Change(change) => self.change(change),
+            CheckStep::Call(call) => self.call(call).await,
+            CheckStep::Register(register) => self.register(register).await,
+            CheckStep::Poll(poll) => self.poll(poll).await,
+            CheckStep::Reply(reply) => self.reply(reply).await,
+            CheckStep::Report(report) => self.report(report).await,
+            CheckStep::Wait(statuses) => self.wait(statuses).await,
+            CheckStep::Stay(statuses) => self.stay(statuses).await,
+            CheckStep::Validation(validation) => self.validation(validation).await,
+            CheckStep::Event(event) => self.event(event).await,
+            CheckStep::NoEvent(event) => self.no_event(event).await,
+            CheckStep::Reach(milestone) => self.reach(*milestone).await,
+            CheckStep::Change(change) => self.change(change),
         }
     }
 
@@ -249,7 +256,7 @@ impl<'c> Script<'c> {
         })
     }
 
-    async fn call(&mut self, call: &Call) -> Done {
+    async fn call(&mut self, call: &RequestStep) -> Done {
         let request = self.request(call)?;
         let patience = if call.retry { self.target.patience } else { Duration::ZERO };
         let begun = self.wire.now();
@@ -263,7 +270,7 @@ impl<'c> Script<'c> {
         }
     }
 
-    fn request(&self, call: &Call) -> Done<Request> {
+    fn request(&self, call: &RequestStep) -> Done<Request> {
         let line = self.filled_text(&call.call)?;
         let Some((method, path)) = line.split_once(' ') else {
             return differs(format!("the check itself is wrong: {line:?} is no method and path"));
@@ -302,7 +309,7 @@ impl<'c> Script<'c> {
         Ok(request)
     }
 
-    fn judge(&mut self, call: &Call, response: &Response) -> Done {
+    fn judge(&mut self, call: &RequestStep, response: &Response) -> Done {
         let mut wrong = Vec::new();
         let body: Option<Value> = response.decode().ok();
         let refusal = match (&call.error, &call.infra) {
@@ -480,22 +487,22 @@ fn in_front(text: &str, trouble: Trouble) -> Trouble {
 }
 
 /// A step in few words.
-fn title(step: &Step) -> String {
+fn title(step: &CheckStep) -> String {
     match step {
-        Step::Call(call) => call.call.clone(),
-        Step::Register(register) => format!("host {} registers", register.host),
-        Step::Poll(poll) => format!("host {} asks for instructions", poll.host),
-        Step::Reply(reply) => format!("host {} answers {}", reply.host, reply.step),
-        Step::Report(report) => format!("host {} reports {}", report.host, report.stage.as_slice().join(", ")),
-        Step::Wait(statuses) => format!("wait for {}", named(statuses)),
-        Step::Stay(statuses) => format!("stay {}", named(statuses)),
-        Step::Validation(v) => {
+        CheckStep::Call(call) => call.call.clone(),
+        CheckStep::Register(register) => format!("host {} registers", register.host),
+        CheckStep::Poll(poll) => format!("host {} asks for instructions", poll.host),
+        CheckStep::Reply(reply) => format!("host {} answers {}", reply.host, reply.step),
+        CheckStep::Report(report) => format!("host {} reports {}", report.host, report.stage.as_slice().join(", ")),
+        CheckStep::Wait(statuses) => format!("wait for {}", named(statuses)),
+        CheckStep::Stay(statuses) => format!("stay {}", named(statuses)),
+        CheckStep::Validation(v) => {
             format!("validation {} of {}", v.id, v.host.as_ref().map_or("the cluster".into(), |h| format!("host {h}")))
         }
-        Step::Event(event) => format!("event {}", shown(Some(&event.event))),
-        Step::NoEvent(event) => format!("no event {}", shown(Some(&event.event))),
-        Step::Reach(milestone) => format!("go on to {milestone:?}"),
-        Step::Change(change) => format!("host {} changes", change.host),
+        CheckStep::Event(event) => format!("event {}", shown(Some(&event.event))),
+        CheckStep::NoEvent(event) => format!("no event {}", shown(Some(&event.event))),
+        CheckStep::Reach(milestone) => format!("go on to {milestone:?}"),
+        CheckStep::Change(change) => format!("host {} changes", change.host),
     }
 }
 

@@ -8,10 +8,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::script::{Trouble, perform};
-use crate::table::{Check, Milestone, Need};
+use crate::script::{Performed, Trouble, perform};
+use crate::table::{ConformanceCheck, Milestone, Need};
 use crate::target::Target;
 use crate::wire::Wire;
+
+/// How often a check is performed that meets a known defect of the service each time.
+const TRIES: u64 = 3;
 
 /// A check that takes longer than so many times the target's patience hangs.
 const HANGS: u32 = 6;
@@ -19,7 +22,7 @@ const HANGS: u32 = 6;
 /// How a check came out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "verdict")]
-pub enum Verdict {
+pub enum ConformanceVerdict {
     /// As expected.
     Passed,
     /// Not as expected.
@@ -29,22 +32,22 @@ pub enum Verdict {
     },
     /// Not tried.
     Skipped {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
     /// Not known.
     Inconclusive {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
 }
 
 /// What became of one check.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// Stable name.
     pub id: String,
-    /// Area.
+    /// First part of the id: the part of the API that the check is about.
     pub area: String,
     /// What must be so.
     pub purpose: String,
@@ -52,8 +55,8 @@ pub struct Outcome {
     pub source: String,
     /// How it came out.
     #[serde(flatten)]
-    pub verdict: Verdict,
-    /// Milliseconds.
+    pub verdict: ConformanceVerdict,
+    /// How long the check took, in milliseconds.
     pub took_ms: u64,
     /// Requests that were sent.
     pub requests: u64,
@@ -63,10 +66,19 @@ pub struct Outcome {
     /// What it has made and could not remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
+    /// Known defects of the service that it has met and for which it was tried again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried_again: Vec<String>,
+    /// What the service logged about what a check that did not pass had made; put in by who has the log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub service_log: Vec<String>,
+    /// Ids of what it made.
+    #[serde(skip)]
+    pub ids: Vec<String>,
 }
 
-impl Outcome {
-    fn new(check: &Check, verdict: Verdict) -> Self {
+impl CheckOutcome {
+    fn new(check: &ConformanceCheck, verdict: ConformanceVerdict) -> Self {
         Self {
             id: check.id.clone(),
             area: check.area.clone(),
@@ -77,6 +89,40 @@ impl Outcome {
             requests: 0,
             trace: Vec::new(),
             left: Vec::new(),
+            tried_again: Vec::new(),
+            service_log: Vec::new(),
+            ids: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, performed: Performed) {
+        self.requests += performed.requests;
+        self.left.extend(performed.left);
+        self.ids = performed.ids;
+        self.trace = if performed.trouble.is_some() { performed.trace } else { Vec::new() };
+        self.verdict = match performed.trouble {
+            None => ConformanceVerdict::Passed,
+            Some(Trouble::Differs(message)) => ConformanceVerdict::Failed { message },
+            Some(Trouble::Lab(reason)) => ConformanceVerdict::Inconclusive { reason },
+        };
+    }
+}
+
+/// Performs a check, again where it has met a known defect of the service, each time with ids of its own.
+async fn perform_until_known(
+    check: &ConformanceCheck,
+    target: &Target,
+    wire: &mut dyn Wire,
+    outcome: &mut CheckOutcome,
+) {
+    for attempt in 1..=TRIES {
+        let again = Target { run: target.run.wrapping_add((attempt - 1) << 32), ..target.clone() };
+        let performed = perform(check, &again, wire).await;
+        let known = performed.known;
+        outcome.note(performed);
+        match known {
+            Some(known) if attempt < TRIES => outcome.tried_again.push(known.to_owned()),
+            _ => return,
         }
     }
 }
@@ -104,17 +150,17 @@ fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Runs checks, `jobs` at a time; `told` hears of each when it is through. The outcomes are in the order of the checks.
 pub async fn run<W>(
-    checks: Vec<Check>,
+    checks: Vec<ConformanceCheck>,
     target: Arc<Target>,
     jobs: usize,
     wire: W,
     interrupted: CancellationToken,
-    mut told: impl FnMut(&Outcome),
-) -> Vec<Outcome>
+    mut told: impl FnMut(&CheckOutcome),
+) -> Vec<CheckOutcome>
 where
-    W: Fn(&Check) -> Box<dyn Wire>,
+    W: Fn(&ConformanceCheck) -> Box<dyn Wire>,
 {
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; checks.len()];
+    let mut outcomes: Vec<Option<CheckOutcome>> = vec![None; checks.len()];
     let gate = Arc::new(Semaphore::new(jobs.max(1)));
     let mut running = JoinSet::new();
     // What takes longest comes first, so that it is not waited for at the end.
@@ -126,40 +172,30 @@ where
             check.needs.iter().chain(implied(&check)).find_map(|need| target.unmet.get(need).map(|why| (need, why)))
         {
             let (need, why) = reason;
-            let outcome = Outcome::new(&check, Verdict::Skipped { reason: format!("needs {}; {why}", need.as_str()) });
+            let outcome = CheckOutcome::new(
+                &check,
+                ConformanceVerdict::Skipped { reason: format!("needs {}; {why}", need.as_str()) },
+            );
             told(&outcome);
             outcomes[n] = Some(outcome);
             continue;
         }
-        let wire = wire(&check);
+        let mut wire = wire(&check);
         let (target, gate, interrupted) = (target.clone(), gate.clone(), interrupted.clone());
         running.spawn(async move {
-            let mut outcome = Outcome::new(&check, Verdict::Passed);
+            let mut outcome = CheckOutcome::new(&check, ConformanceVerdict::Passed);
             let Ok(_place) = gate.acquire_owned().await else { return (n, outcome) };
             let begun = Instant::now();
+            let mut performed = outcome.clone();
             tokio::select! {
                 biased;
                 () = interrupted.cancelled() => {
-                    outcome.verdict = Verdict::Inconclusive { reason: "interrupted".to_owned() };
+                    outcome.verdict = ConformanceVerdict::Inconclusive { reason: "interrupted".to_owned() };
                 }
-                performed = perform(&check, &target, wire) => {
-                    outcome.requests = performed.requests;
-                    outcome.left = performed.left;
-                    match performed.trouble {
-                        None => {}
-                        Some(Trouble::Differs(message)) => {
-                            outcome.verdict = Verdict::Failed { message };
-                            outcome.trace = performed.trace;
-                        }
-                        Some(Trouble::Lab(reason)) => {
-                            outcome.verdict = Verdict::Inconclusive { reason };
-                            outcome.trace = performed.trace;
-                        }
-                    }
-                }
+                () = perform_until_known(&check, &target, &mut *wire, &mut performed) => outcome = performed,
                 () = tokio::time::sleep(target.patience * HANGS) => {
                     let reason = format!("not through after {} s", (target.patience * HANGS).as_secs());
-                    outcome.verdict = Verdict::Inconclusive { reason };
+                    outcome.verdict = ConformanceVerdict::Inconclusive { reason };
                 }
             }
             outcome.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -172,52 +208,59 @@ where
             outcomes[n] = Some(outcome);
         }
     }
-    let lost = |check: &Check| {
-        Outcome::new(
+    let lost = |check: &ConformanceCheck| {
+        CheckOutcome::new(
             check,
-            Verdict::Inconclusive { reason: "a fault of the harness: the check ended by itself".into() },
+            ConformanceVerdict::Inconclusive { reason: "a fault of the harness: the check ended unexpectedly".into() },
         )
     };
     checks.iter().zip(outcomes).map(|(check, outcome)| outcome.unwrap_or_else(|| lost(check))).collect()
 }
 
 /// Whatever waits for monitors needs quick ones.
-fn implied(check: &Check) -> &'static [Need] {
-    use crate::table::Step;
+fn implied(check: &ConformanceCheck) -> &'static [Need] {
+    use crate::table::CheckStep;
     let waits = check.world.at > Milestone::Registered
         || check.steps.iter().any(|step| {
-            matches!(step, Step::Wait(_) | Step::Stay(_) | Step::Validation(_) | Step::Reach(_) | Step::NoEvent(_))
+            matches!(
+                step,
+                CheckStep::Wait(_)
+                    | CheckStep::Stay(_)
+                    | CheckStep::Validation(_)
+                    | CheckStep::Reach(_)
+                    | CheckStep::NoEvent(_)
+            )
         });
     if waits { &[Need::QuickMonitors] } else { &[] }
 }
 
-fn weight(check: &Check) -> (bool, Milestone, usize) {
+fn weight(check: &ConformanceCheck) -> (bool, Milestone, usize) {
     (check.needs.contains(&Need::ShortDisconnection), check.world.at, check.world.hosts)
 }
 
 /// Numbers of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Passed.
+    /// Number of checks that passed.
     pub passed: usize,
-    /// Failed.
+    /// Number of checks that failed.
     pub failed: usize,
-    /// Skipped.
+    /// Number of checks that were not tried.
     pub skipped: usize,
-    /// Inconclusive.
+    /// Number of checks that came to no answer.
     pub inconclusive: usize,
 }
 
 impl Count {
     /// Of these.
-    pub fn of(outcomes: &[Outcome]) -> Self {
+    pub fn of(outcomes: &[CheckOutcome]) -> Self {
         let mut count = Self::default();
         for outcome in outcomes {
             *match &outcome.verdict {
-                Verdict::Passed => &mut count.passed,
-                Verdict::Failed { .. } => &mut count.failed,
-                Verdict::Skipped { .. } => &mut count.skipped,
-                Verdict::Inconclusive { .. } => &mut count.inconclusive,
+                ConformanceVerdict::Passed => &mut count.passed,
+                ConformanceVerdict::Failed { .. } => &mut count.failed,
+                ConformanceVerdict::Skipped { .. } => &mut count.skipped,
+                ConformanceVerdict::Inconclusive { .. } => &mut count.inconclusive,
             } += 1;
         }
         count

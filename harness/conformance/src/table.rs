@@ -42,6 +42,7 @@ const FILES: &[(&str, &str)] = &[
     ("day2.yaml", include_str!("../checks/day2.yaml")),
     ("files.yaml", include_str!("../checks/files.yaml")),
     ("disconnection.yaml", include_str!("../checks/disconnection.yaml")),
+    ("rules.yaml", include_str!("../checks/rules.yaml")),
 ];
 
 /// What a check needs of the service under test. What is not met is a skip with the reason.
@@ -81,7 +82,7 @@ impl Need {
 /// One check.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Check {
+pub struct ConformanceCheck {
     /// Stable name, `<area>/…`.
     pub id: String,
     /// What must be so, in one sentence.
@@ -96,7 +97,7 @@ pub struct Check {
     #[serde(default)]
     pub world: World,
     /// What is done and expected.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CheckStep>,
     /// The file's area.
     #[serde(skip)]
     pub area: String,
@@ -214,7 +215,7 @@ pub struct Refusal {
 /// A request and what is expected of the answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct RequestStep {
     /// Method and path behind the API's base path; `root:` before the path: behind nothing.
     pub call: String,
     /// Name of a body that `body` changes: `cluster`, `ha-cluster`, `infra-env`.
@@ -323,7 +324,7 @@ pub struct ValidationIs {
     /// Host; the cluster when there is none.
     #[serde(default)]
     pub host: Option<String>,
-    /// Validation.
+    /// Id of the validation.
     pub id: String,
     /// `success`, `failure`, `pending`, `error`, `disabled` or `absent`; a question of [`matcher`] is possible.
     pub is: Value,
@@ -382,9 +383,9 @@ pub struct Change {
 
 /// One step of a check.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum CheckStep {
     /// A request.
-    Call(Box<Call>),
+    Call(Box<RequestStep>),
     /// A host registers.
     Register(Register),
     /// A host asks for instructions.
@@ -409,7 +410,7 @@ pub enum Step {
     Change(Change),
 }
 
-impl<'de> Deserialize<'de> for Step {
+impl<'de> Deserialize<'de> for CheckStep {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
         let map: Map<String, Value> = Map::deserialize(deserializer)?;
@@ -418,29 +419,29 @@ impl<'de> Deserialize<'de> for Step {
         }
         let whole = || Value::Object(map.clone());
         if map.contains_key("call") {
-            return Ok(Step::Call(Box::new(read(whole())?)));
+            return Ok(CheckStep::Call(Box::new(read(whole())?)));
         }
         if map.contains_key("event") {
-            return Ok(Step::Event(read(whole())?));
+            return Ok(CheckStep::Event(read(whole())?));
         }
         let (Some((verb, value)), 1) = (map.iter().next(), map.len()) else {
             return Err(D::Error::custom(format!("a step is one verb: {}", matcher::shown(Some(&whole())))));
         };
         let value = value.clone();
         Ok(match verb.as_str() {
-            "register" => Step::Register(match value {
+            "register" => CheckStep::Register(match value {
                 Value::String(host) => Register { host, status: None, error: None, expect: None },
                 other => read(other)?,
             }),
-            "poll" => Step::Poll(read(value)?),
-            "reply" => Step::Reply(read(value)?),
-            "report" => Step::Report(read(value)?),
-            "wait" => Step::Wait(read(value)?),
-            "stay" => Step::Stay(read(value)?),
-            "validation" => Step::Validation(read(value)?),
-            "no-event" => Step::NoEvent(EventIs { event: value, count: None, query: None }),
-            "reach" => Step::Reach(read(value)?),
-            "change" => Step::Change(read(value)?),
+            "poll" => CheckStep::Poll(read(value)?),
+            "reply" => CheckStep::Reply(read(value)?),
+            "report" => CheckStep::Report(read(value)?),
+            "wait" => CheckStep::Wait(read(value)?),
+            "stay" => CheckStep::Stay(read(value)?),
+            "validation" => CheckStep::Validation(read(value)?),
+            "no-event" => CheckStep::NoEvent(EventIs { event: value, count: None, query: None }),
+            "reach" => CheckStep::Reach(read(value)?),
+            "change" => CheckStep::Change(read(value)?),
             other => return Err(D::Error::custom(format!("{other:?} is no verb of a step"))),
         })
     }
@@ -450,7 +451,7 @@ impl<'de> Deserialize<'de> for Step {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {problem}")]
 pub struct TableError {
-    /// File.
+    /// The table's file.
     pub file: String,
     /// What is wrong.
     pub problem: String,
@@ -473,7 +474,7 @@ struct AreaFile {
 ///
 /// # Errors
 /// Mistakes in them; the tests of this crate find those.
-pub fn built_in() -> Result<Vec<Check>, TableError> {
+pub fn built_in() -> Result<Vec<ConformanceCheck>, TableError> {
     let mut all = Vec::new();
     for (file, text) in FILES {
         all.extend(read(file, text)?);
@@ -486,7 +487,7 @@ pub fn built_in() -> Result<Vec<Check>, TableError> {
 ///
 /// # Errors
 /// Files that cannot be read and mistakes in them.
-pub fn from_files(files: &[std::path::PathBuf]) -> Result<Vec<Check>, TableError> {
+pub fn from_files(files: &[std::path::PathBuf]) -> Result<Vec<ConformanceCheck>, TableError> {
     let mut all = Vec::new();
     for file in files {
         let name = file.display().to_string();
@@ -498,7 +499,7 @@ pub fn from_files(files: &[std::path::PathBuf]) -> Result<Vec<Check>, TableError
     Ok(all)
 }
 
-fn unique(checks: &[Check]) -> Result<(), TableError> {
+fn unique(checks: &[ConformanceCheck]) -> Result<(), TableError> {
     let mut seen = std::collections::BTreeSet::new();
     match checks.iter().find(|check| !seen.insert(&check.id)) {
         Some(check) => Err(TableError { file: check.area.clone(), problem: format!("{} is there twice", check.id) }),
@@ -510,7 +511,7 @@ fn unique(checks: &[Check]) -> Result<(), TableError> {
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub fn read(file: &str, text: &str) -> Result<Vec<Check>, TableError> {
+pub fn read(file: &str, text: &str) -> Result<Vec<ConformanceCheck>, TableError> {
     let wrong = |problem: String| TableError { file: file.to_owned(), problem };
     let area: AreaFile = serde_yaml::from_str(text).map_err(|e| wrong(e.to_string()))?;
     let mut checks = Vec::new();
@@ -535,7 +536,8 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Check>, TableError> {
                 )));
             }
             let filled = fill_known(&Value::Object(template.clone()), &vars);
-            let mut check: Check = serde_json::from_value(filled).map_err(|e| wrong(format!("check {named}: {e}")))?;
+            let mut check: ConformanceCheck =
+                serde_json::from_value(filled).map_err(|e| wrong(format!("check {named}: {e}")))?;
             check.id = format!("{}/{}", area.area, check.id);
             check.area.clone_from(&area.area);
             if check.source.is_empty() {
@@ -551,7 +553,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Check>, TableError> {
     Ok(checks)
 }
 
-fn problems(check: &Check) -> Vec<String> {
+fn problems(check: &ConformanceCheck) -> Vec<String> {
     let mut out = Vec::new();
     if check.steps.is_empty() {
         out.push("it has no steps".to_owned());
@@ -564,7 +566,7 @@ fn problems(check: &Check) -> Vec<String> {
     }
     for step in &check.steps {
         match step {
-            Step::Call(call) => {
+            CheckStep::Call(call) => {
                 for value in call.expect.iter().chain(&call.content).chain(call.head.values()) {
                     matcher::unknown_questions(value, &mut out);
                 }
@@ -572,13 +574,15 @@ fn problems(check: &Check) -> Vec<String> {
                     matcher::unknown_questions(&refusal.says, &mut out);
                 }
             }
-            Step::Event(event) | Step::NoEvent(event) => matcher::unknown_questions(&event.event, &mut out),
-            Step::Validation(validation) => {
+            CheckStep::Event(event) | CheckStep::NoEvent(event) => matcher::unknown_questions(&event.event, &mut out),
+            CheckStep::Validation(validation) => {
                 matcher::unknown_questions(&validation.is, &mut out);
                 matcher::unknown_questions(&validation.says, &mut out);
             }
-            Step::Register(register) => register.expect.iter().for_each(|v| matcher::unknown_questions(v, &mut out)),
-            Step::Poll(poll) => poll.args.values().for_each(|v| matcher::unknown_questions(v, &mut out)),
+            CheckStep::Register(register) => {
+                register.expect.iter().for_each(|v| matcher::unknown_questions(v, &mut out))
+            }
+            CheckStep::Poll(poll) => poll.args.values().for_each(|v| matcher::unknown_questions(v, &mut out)),
             _ => {}
         }
     }
@@ -672,7 +676,7 @@ checks:
 ";
         let checks = read("t", text).unwrap();
         assert_eq!(checks.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["x/refused/one", "x/refused/two"]);
-        let Step::Call(call) = &checks[1].steps[0] else { panic!() };
+        let CheckStep::Call(call) = &checks[1].steps[0] else { panic!() };
         assert_eq!(call.body, json!({"name": "$remove"}));
         assert_eq!(call.infra.as_ref().unwrap().says, json!({"$re": "required"}));
         assert_eq!(checks[0].purpose, "a number is refused");

@@ -13,6 +13,8 @@ use crate::wire::Wire;
 
 /// The slowest monitors with which waiting for changes of state makes sense.
 const QUICK: Duration = Duration::from_secs(1);
+/// How long something may take to come on a computer that has much else to do: only a check that fails waits that long.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// The longest silence for which a check waits.
 const SHORT_SILENCE: Duration = Duration::from_secs(15);
 
@@ -62,9 +64,9 @@ pub enum ProbeError {
     Answer {
         /// What was asked.
         asked: String,
-        /// Status.
+        /// HTTP status of the answer.
         status: u16,
-        /// Body.
+        /// The answer's body, as text.
         body: String,
     },
 }
@@ -104,7 +106,7 @@ impl Target {
             pull_secret: pull_secret.to_owned(),
             tick: pace.host_monitor.clamp(Duration::from_millis(100), Duration::from_secs(2)),
             monitor,
-            patience: (monitor * 20).max(Duration::from_secs(30)) + pace.disconnection.min(SHORT_SILENCE),
+            patience: (monitor * 20).max(PATIENCE) + pace.disconnection.min(SHORT_SILENCE),
             run,
             unmet: BTreeMap::new(),
         };

@@ -16,13 +16,13 @@ pub struct Request {
     /// Chosen by `vlab`.
     pub id: u64,
     /// What shall be done.
-    pub call: Call,
+    pub call: ContainerCall,
 }
 
 /// What can be done. `name` is the name of the container in the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
-pub enum Call {
+pub enum ContainerCall {
     /// Fetches an image.
     Pull {
         /// Its name.
@@ -32,19 +32,19 @@ pub enum Call {
     Start(Box<Order>),
     /// Waits until all that an ended container has written is in its log file.
     LogEnded {
-        /// Which.
+        /// Name of the container in the engine.
         name: String,
     },
     /// Asks its program to end, and after that time ends it.
     Stop {
-        /// Which.
+        /// Name of the container in the engine.
         name: String,
         /// How many seconds it has.
         grace: u32,
     },
     /// Removes it, running or not.
     Remove {
-        /// Which.
+        /// Name of the container in the engine.
         name: String,
     },
 }
@@ -112,7 +112,7 @@ pub enum Line {
     },
     /// Instead of [`Line::Hello`]: it cannot work.
     Refused {
-        /// Why.
+        /// The reason, for people.
         why: String,
     },
     /// An answer.
@@ -131,12 +131,12 @@ mod tests {
     /// The form is a contract between two programs: it must not change without [`PROTOCOL`].
     #[test]
     fn lines_have_this_form() {
-        let request = Request { id: 7, call: Call::Stop { name: "a".into(), grace: 3 } };
+        let request = Request { id: 7, call: ContainerCall::Stop { name: "a".into(), grace: 3 } };
         assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"id":7,"call":{"do":"stop","name":"a","grace":3}}"#);
         let order = Order { name: "a".into(), ..Order::default() };
-        let start = serde_json::to_string(&Call::Start(Box::new(order.clone()))).unwrap();
+        let start = serde_json::to_string(&ContainerCall::Start(Box::new(order.clone()))).unwrap();
         assert!(start.starts_with(r#"{"do":"start","name":"a","image":"","#), "{start}");
-        assert_eq!(serde_json::from_str::<Call>(&start).unwrap(), Call::Start(Box::new(order)));
+        assert_eq!(serde_json::from_str::<ContainerCall>(&start).unwrap(), ContainerCall::Start(Box::new(order)));
         let answer = Line::Answer { id: 7, result: Err("no".into()) };
         let text = serde_json::to_string(&answer).unwrap();
         assert_eq!(text, r#"{"answer":{"id":7,"result":{"Err":"no"}}}"#);

@@ -271,12 +271,12 @@ enum Body<'a> {
 }
 
 /// What comes back.
-struct Answer {
+struct EngineResponse {
     status: u16,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl EngineResponse {
     /// The engine's own words about what went wrong.
     fn message(&self) -> String {
         let value: Option<Value> = serde_json::from_slice(&self.body).ok();
@@ -306,7 +306,13 @@ fn connect(address: &Address, patience: Duration) -> io::Result<Box<dyn Stream>>
     }
 }
 
-fn request(address: &Address, method: &str, path: &str, body: Body<'_>, patience: Duration) -> io::Result<Answer> {
+fn request(
+    address: &Address,
+    method: &str,
+    path: &str,
+    body: Body<'_>,
+    patience: Duration,
+) -> io::Result<EngineResponse> {
     let mut stream = connect(address, patience)?;
     let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
     match body {
@@ -334,11 +340,11 @@ fn request(address: &Address, method: &str, path: &str, body: Body<'_>, patience
     read_answer(&bytes).ok_or_else(|| io::Error::other("it does not speak HTTP"))
 }
 
-fn read_answer(bytes: &[u8]) -> Option<Answer> {
+fn read_answer(bytes: &[u8]) -> Option<EngineResponse> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let status = head.strip_prefix("HTTP/1.")?.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Answer { status, body: bytes[end + 4..].to_vec() })
+    Some(EngineResponse { status, body: bytes[end + 4..].to_vec() })
 }
 
 /// What the engine refused to do.
@@ -379,7 +385,7 @@ impl fmt::Display for Thing {
 /// A thing with the labels of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labelled {
-    /// What.
+    /// Container, network or volume.
     pub thing: Thing,
     /// Its name.
     pub name: String,
@@ -431,7 +437,7 @@ impl Engine {
         path: &str,
         body: Body<'_>,
         patience: Duration,
-    ) -> Result<Answer, EngineError> {
+    ) -> Result<EngineResponse, EngineError> {
         let failed = |problem: String, status: u16| EngineError {
             address: self.address.clone(),
             what: what.to_owned(),

@@ -15,7 +15,7 @@ use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, ContainerRequest, CopyTargetOptions, GenericImage, ImageExt as _};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use vlab_container_engine::helper::{Call, Content, Order};
+use vlab_container_engine::helper::{ContainerCall, Content, Order};
 
 /// How long the engine may take to make and start one container.
 const START: Duration = Duration::from_secs(60);
@@ -34,18 +34,18 @@ struct Started {
 
 impl Containers {
     /// Does what was asked for.
-    pub(crate) async fn carry_out(&self, call: Call) -> Result<(), String> {
+    pub(crate) async fn carry_out(&self, call: ContainerCall) -> Result<(), String> {
         match call {
-            Call::Pull { image } => generic(&image).pull_image().await.map(drop).map_err(|e| root_cause(&e)),
-            Call::Start(order) => self.start(*order).await,
-            Call::LogEnded { name } => {
+            ContainerCall::Pull { image } => generic(&image).pull_image().await.map(drop).map_err(|e| root_cause(&e)),
+            ContainerCall::Start(order) => self.start(*order).await,
+            ContainerCall::LogEnded { name } => {
                 let log = self.started.lock().await.get_mut(&name).and_then(|started| started.log.take());
                 if let Some(log) = log {
                     let _ = log.await;
                 }
                 Ok(())
             }
-            Call::Stop { name, grace } => {
+            ContainerCall::Stop { name, grace } => {
                 let grace = i32::try_from(grace).unwrap_or(i32::MAX);
                 // Taken out, so that another one can be stopped at the same time.
                 let Some(started) = self.started.lock().await.remove(&name) else { return Err(unknown(&name)) };
@@ -53,7 +53,7 @@ impl Containers {
                 self.started.lock().await.insert(name, started);
                 stopped.map_err(|e| root_cause(&e))
             }
-            Call::Remove { name } => {
+            ContainerCall::Remove { name } => {
                 let Some(started) = self.started.lock().await.remove(&name) else { return Err(unknown(&name)) };
                 started.container.rm().await.map_err(|e| root_cause(&e))
             }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-use vlab_container_engine::helper::{Call, Line, PROTOCOL, Request};
+use vlab_container_engine::helper::{ContainerCall, Line, PROTOCOL, Request};
 
 /// An engine that refuses everything; the paths that it was asked for.
 fn engine(socket: &Path) -> mpsc::Receiver<String> {
@@ -57,7 +57,7 @@ fn start(socket: &Path, engine: &Path) -> Helper {
 }
 
 impl Helper {
-    fn ask(&mut self, id: u64, call: Call) -> Result<(), String> {
+    fn ask(&mut self, id: u64, call: ContainerCall) -> Result<(), String> {
         let request = serde_json::to_string(&Request { id, call }).unwrap();
         writeln!(self.child.stdin.as_mut().unwrap(), "{request}").unwrap();
         match self.lines.next() {
@@ -75,12 +75,12 @@ fn what_the_engine_says_is_told_and_the_end_of_stdin_is_the_end() {
     let mut helper = start(&socket, &there);
     assert_eq!(helper.lines.next(), Some(Line::Hello { protocol: PROTOCOL }));
 
-    let refused = helper.ask(1, Call::Pull { image: "vlab-nothing:1".to_owned() }).unwrap_err();
+    let refused = helper.ask(1, ContainerCall::Pull { image: "vlab-nothing:1".to_owned() }).unwrap_err();
     assert!(refused.contains("this engine is only a test"), "{refused}");
     let asked: Vec<String> = paths.try_iter().collect();
     assert!(asked.iter().any(|path| path.contains("/images/create?fromImage=vlab-nothing")), "{asked:?}");
 
-    let unknown = helper.ask(2, Call::Remove { name: "vlab-x".to_owned() }).unwrap_err();
+    let unknown = helper.ask(2, ContainerCall::Remove { name: "vlab-x".to_owned() }).unwrap_err();
     assert!(unknown.contains("vlab-x was not started here"), "{unknown}");
 
     drop(helper.child.stdin.take());

@@ -9,18 +9,19 @@ use std::time::Duration;
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
-use vlab_agents::{Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan, Mutation};
+use vlab_agents::{Alteration, Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
 use vlab_api::types::{ClusterStatus, HostStage};
-use vlab_history::Recorder;
-use vlab_judge::moment::{Directory, Tracker, percentage};
+use vlab_history::{Directory, Recorder};
+use vlab_judge::moment::{Tracker, percentage};
 use vlab_model::console;
-use vlab_model::history::{HostsKind, Observation, RunEnd, RunInfo, Source, What};
+use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, HostKind, InstallMode, LinkDirection, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
 
 use crate::addresses::{address_of, addresses, declared_hardware, host_id};
+use crate::asked::Asked;
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, Order, Present, ResolvedTarget};
@@ -58,8 +59,8 @@ pub struct ConductorConfig {
     pub ntp_source: Option<String>,
     /// Public ssh key of the run, which the user gives beside that of the scenario: the way into virtual machines.
     pub ssh_key: Option<String>,
-    /// The insides of clusters do something wrong. For tests of the checks; no scenario can ask for it.
-    pub mutation: Option<Mutation>,
+    /// Hosts or clusters do something wrong. For tests of the checks; no scenario can ask for it.
+    pub alteration: Option<Alteration>,
 }
 
 /// What is to be done to virtual machines.
@@ -132,6 +133,7 @@ pub struct Conductor {
     directory: Directory,
     user: User,
     fleet: Fleet,
+    asked: Asked,
     faults: Engine,
     tasks: Vec<Task>,
     /// What is there for faults to hit.
@@ -181,12 +183,13 @@ impl Conductor {
         );
         let mut fleet = FleetConfig::new(config.info.seed, config.timing.clone(), config.agent_version.as_str());
         fleet.reply_cache = config.scenario.hosts_settings.reply_cache;
-        fleet.mutation = config.mutation;
+        fleet.alteration = config.alteration;
         fleet.ingress_pem = config.ingress_pem.as_str().into();
         Self {
             directory: Directory::new(config.state_source),
             until: config.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
             fleet: Fleet::new(fleet, Vec::new(), Vec::new()),
+            asked: Asked::default(),
             faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
@@ -219,11 +222,8 @@ impl Conductor {
         let info = self.config.info.clone();
         self.note(now, Source::Harness, None, What::RunStarted(info));
         for host in self.config.scenario.clone().hosts.iter() {
-            let kind = match host.kind {
-                HostKind::Vm => HostsKind::Vm,
-                HostKind::Simulated | HostKind::Auto => HostsKind::Simulated,
-            };
-            let what = What::HostNamed { host: self.host_ids[host.index], name: host.name.clone(), kind };
+            let (id, kind) = (self.host_ids[host.index], host.kind.in_history());
+            let what = What::HostNamed { host: id, name: host.name.clone(), kind };
             self.note(now, Source::Harness, None, what);
         }
         self.wake(now);
@@ -255,6 +255,11 @@ impl Conductor {
 
     /// An answer arrived.
     pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
+        let who = reply.connection.checked_sub(USER_CONNECTIONS).and_then(|connection| self.fleet.who(connection));
+        if let Some(bad) = self.asked.answered(now, &reply, who, self.config.record_steps) {
+            let source = if who.is_some() { Source::Hosts } else { Source::Harness };
+            self.note(now, source, None, bad);
+        }
         if reply.connection < USER_CONNECTIONS {
             self.user.deliver(now, reply);
         } else {
@@ -301,6 +306,9 @@ impl Conductor {
             send.connection += USER_CONNECTIONS;
             send
         }));
+        for send in &sends {
+            self.asked.sent(self.now, send);
+        }
         sends
     }
 

@@ -53,7 +53,20 @@ pub fn rehearse_catalogue(
     catalogue: &Catalogue,
     mut see: impl FnMut(&Prepared, &[Observation], &BTreeSet<RuleId>),
 ) -> Result<usize, String> {
-    let mut count = 0;
+    let all = prepare_catalogue(catalogue)?;
+    for prepared in &all {
+        let (_, history, fired) = simulate::rehearse(prepared);
+        see(prepared, &history, &fired);
+    }
+    Ok(all.len())
+}
+
+/// The scenarios of the catalogue that can be run in virtual time, but for fleets, each with the seed 1.
+///
+/// # Errors
+/// A scenario that cannot be read or prepared, with its name.
+pub fn prepare_catalogue(catalogue: &Catalogue) -> Result<Vec<Prepared>, String> {
+    let mut all = Vec::new();
     for entry in catalogue.list().into_iter().filter(|e| e.hosts <= UP_TO_HOSTS) {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", entry.name);
         let source = catalogue.find(&entry.name).map_err(|e| wrong(&e))?;
@@ -68,12 +81,9 @@ pub fn rehearse_catalogue(
             hosts: Some(HostKind::Simulated),
             ..Choices::default()
         };
-        let prepared = prepare(scenario, catalogue, &choices, &Nowhere).map_err(|e| wrong(&e))?;
-        let (_, history, fired) = simulate::rehearse(&prepared);
-        see(&prepared, &history, &fired);
-        count += 1;
+        all.push(prepare(scenario, catalogue, &choices, &Nowhere).map_err(|e| wrong(&e))?);
     }
-    Ok(count)
+    Ok(all)
 }
 
 /// What was reached, by section and item; `false`: only possibly.

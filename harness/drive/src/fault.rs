@@ -16,31 +16,13 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vlab_api::Timestamp;
-use vlab_judge::moment::{Directory, Tracker};
+use vlab_history::Directory;
+use vlab_judge::moment::{Tracker, hosts_of};
 use vlab_model::history::{Observation, What};
-use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Subject};
+use vlab_scenario::{ActionTime, Fault, FaultPhase, FaultTarget, Subject, WantedHosts};
 
-/// What a fault hits, now that it begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResolvedTarget {
-    /// Hosts, by name, in order.
-    Hosts(Vec<String>),
-    /// The way between the first and the second.
-    Link {
-        /// The first.
-        from: Vec<String>,
-        /// The second.
-        to: Vec<String>,
-    },
-    /// A cluster, by name.
-    Cluster(String),
-    /// The service.
-    Service,
-    /// Its database.
-    Postgres,
-    /// The way between hosts and the service.
-    Gateway,
-}
+/// What a fault hits, now that it begins: hosts by their names, in order.
+pub type ResolvedTarget = FaultTarget<Vec<String>>;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,14 +36,14 @@ pub enum Order {
 /// What is there to be hit: hosts that are switched on or will be, and clusters that exist. By name.
 #[derive(Clone, Debug, Default)]
 pub struct Present {
-    /// Hosts.
+    /// Names of hosts.
     pub hosts: BTreeSet<String>,
-    /// Clusters.
+    /// Names of clusters.
     pub clusters: BTreeSet<String>,
 }
 
 #[derive(Debug)]
-enum State {
+enum FaultState {
     /// It waits for its time, or for what it hits to be there.
     Waiting { tracker: Option<Tracker>, due: Option<Timestamp> },
     /// It is on.
@@ -73,7 +55,7 @@ enum State {
 #[derive(Debug)]
 struct Live {
     fault: Fault,
-    state: State,
+    state: FaultState,
     /// Its own dice: which hosts, if it chooses some.
     stream: u64,
 }
@@ -92,7 +74,7 @@ impl Engine {
     /// The faults of a scenario, none of them on.
     pub fn new(faults: &[Fault], seed: u64, clock_scale: f64) -> Self {
         let live = |(i, fault): (usize, &Fault)| Live {
-            state: State::Waiting {
+            state: FaultState::Waiting {
                 tracker: match &fault.when {
                     ActionTime::At(_) => None,
                     ActionTime::After { moment, .. } => Some(Tracker::new(moment.clone())),
@@ -109,7 +91,7 @@ impl Engine {
     /// The run begins.
     pub fn start(&mut self, now: Timestamp) {
         for live in &mut self.faults {
-            if let (State::Waiting { due, .. }, ActionTime::At(span)) = (&mut live.state, &live.fault.when) {
+            if let (FaultState::Waiting { due, .. }, ActionTime::At(span)) = (&mut live.state, &live.fault.when) {
                 *due = Some(now + span.under(self.clock_scale));
             }
         }
@@ -119,7 +101,7 @@ impl Engine {
     pub fn observe(&mut self, directory: &Directory, observation: &Observation) {
         for live in &mut self.faults {
             match &mut live.state {
-                State::Waiting { tracker: Some(tracker), .. } | State::On { until: Some(tracker), .. } => {
+                FaultState::Waiting { tracker: Some(tracker), .. } | FaultState::On { until: Some(tracker), .. } => {
                     tracker.observe(directory, observation);
                 }
                 _ => {}
@@ -132,7 +114,7 @@ impl Engine {
         for i in 0..self.faults.len() {
             let live = &mut self.faults[i];
             match &mut live.state {
-                State::Waiting { tracker, due } => {
+                FaultState::Waiting { tracker, due } => {
                     if let (None, Some(tracker), ActionTime::After { then, .. }) = (&due, &tracker, &live.fault.when) {
                         // From when it was noticed: what a database tells comes a little later than it happened.
                         *due = tracker.complete(directory).map(|_| now + then.under(self.clock_scale));
@@ -143,11 +125,11 @@ impl Engine {
                         self.begin(i, now, directory, hit);
                     }
                 }
-                State::On { ends, until, .. } => {
+                FaultState::On { ends, until, .. } => {
                     let over = match (ends, until) {
-                        (Some(at), _) if *at <= now => Some("its time is over"),
+                        (Some(at), _) if *at <= now => Some("its time is up"),
                         (_, Some(tracker)) if tracker.complete(directory).is_some() => {
-                            Some("what it lasts until was seen")
+                            Some("the moment that ends it was seen")
                         }
                         _ => None,
                     };
@@ -155,7 +137,7 @@ impl Engine {
                         self.end(i, directory, why);
                     }
                 }
-                State::Over => {}
+                FaultState::Over => {}
             }
         }
     }
@@ -166,14 +148,14 @@ impl Engine {
         self.notes.extend(began(&fault, directory, &hit));
         self.orders.push(Order::Inject(fault.clone(), hit.clone()));
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
-        live.state = State::On { hit, ends, until: fault.until.clone().map(Tracker::new) };
+        live.state = FaultState::On { hit, ends, until: fault.until.clone().map(Tracker::new) };
         // What happens to a program takes its time: whoever does it says when it is done.
         let elsewhere = matches!(
             live.state,
-            State::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
+            FaultState::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
         );
         if fault.is_momentary() && !elsewhere {
-            self.end(i, directory, "it happens in a moment");
+            self.end(i, directory, "it was over at once");
         }
     }
 
@@ -188,7 +170,7 @@ impl Engine {
 
     fn end(&mut self, i: usize, _: &Directory, why: &str) {
         let live = &mut self.faults[i];
-        if let State::On { hit, .. } = std::mem::replace(&mut live.state, State::Over) {
+        if let FaultState::On { hit, .. } = std::mem::replace(&mut live.state, FaultState::Over) {
             self.notes.push(note(&live.fault.name, FaultPhase::End, why));
             // What happens in a moment has nothing to be taken off.
             if !live.fault.is_momentary() {
@@ -201,7 +183,7 @@ impl Engine {
     pub fn finish(&mut self, directory: &Directory) {
         for i in 0..self.faults.len() {
             self.end(i, directory, "the run ended");
-            self.faults[i].state = State::Over;
+            self.faults[i].state = FaultState::Over;
         }
     }
 
@@ -213,9 +195,9 @@ impl Engine {
     /// When a fault begins or ends next by the clock alone.
     pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
         let due = |live: &Live| match &live.state {
-            State::Waiting { due, .. } => *due,
-            State::On { ends, .. } => *ends,
-            State::Over => None,
+            FaultState::Waiting { due, .. } => *due,
+            FaultState::On { ends, .. } => *ends,
+            FaultState::Over => None,
         };
         // What was due and did not begin waits for what it hits.
         self.faults.iter().filter_map(due).filter(|at| *at > now).min()
@@ -226,12 +208,12 @@ impl Engine {
 fn resolve(fault: &Fault, directory: &Directory, present: &Present, seed: u64, stream: u64) -> Option<ResolvedTarget> {
     let there = |names: &[String]| names.iter().all(|n| present.hosts.contains(n));
     match &fault.target {
-        FaultTarget::Hosts { of, choose } => {
+        FaultTarget::Hosts(WantedHosts { of, choose }) => {
             let mut names: Vec<String> = match of {
                 Subject::Hosts(names) => names.clone(),
                 subject => {
                     let mut names: Vec<String> =
-                        directory.hosts_of(subject).into_iter().map(|id| directory.name(id)).collect();
+                        hosts_of(directory, subject).into_iter().map(|id| directory.name(id)).collect();
                     names.sort();
                     names
                 }

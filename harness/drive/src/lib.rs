@@ -6,9 +6,12 @@
 //! * [`addresses`] are those that a scenario's hosts have.
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
+//! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
 
 pub mod addresses;
+pub mod alterations;
+mod asked;
 pub mod conductor;
 pub mod coverage;
 pub mod fault;

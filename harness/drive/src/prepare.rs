@@ -13,10 +13,11 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{Catalogue, Fault, FaultTarget, Host, HostKind, LoadError, Scenario};
+use vlab_scenario::{Catalogue, Host, HostKind, LoadError, Scenario};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;
+use crate::alterations::Alteration;
 use crate::conductor::ConductorConfig;
 use crate::target::{OWNED, Target, TargetError};
 
@@ -82,6 +83,8 @@ pub struct Prepared {
     pub hosts_why: Option<String>,
     /// Were its hosts chosen beside the scenario?
     pub hosts_chosen: bool,
+    /// What is wrong with service or hosts on purpose, in virtual time. No scenario can ask for it.
+    pub alteration: Option<Alteration>,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
 }
@@ -95,9 +98,9 @@ pub enum PrepareError {
     /// The time profile cannot be used.
     #[error("time profile {name:?}: {error}")]
     TimeProfile {
-        /// Name.
+        /// Name of the profile.
         name: String,
-        /// Cause.
+        /// What is wrong with it, for people.
         error: String,
     },
     /// The service under test cannot be used.
@@ -133,9 +136,9 @@ pub enum PrepareError {
     /// A hardware profile cannot be used.
     #[error("hardware profile {name:?}: {error}")]
     Hardware {
-        /// Name.
+        /// Name of the profile.
         name: String,
-        /// Cause.
+        /// What is wrong with it, for people.
         error: ProfileError,
     },
     /// There is no hardware profile of that name.
@@ -247,6 +250,7 @@ pub fn prepare(
         hosts_why,
         hosts_chosen: choices.hosts.is_some(),
         called,
+        alteration: None,
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
@@ -291,18 +295,6 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
         (false, _) => own,
     }
     .to_owned())
-}
-
-/// Why that fault cannot be done to that target.
-fn not_ours(target: &Target, fault: &Fault) -> Option<&'static str> {
-    match (target, &fault.target) {
-        (Target::Remote { .. }, FaultTarget::Service) => Some("a remote service is not ours to stop"),
-        (Target::Remote { .. }, FaultTarget::Postgres) => Some("the database of a remote service is not ours to touch"),
-        (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres) if fault.is_momentary() => {
-            Some("a container cannot be stopped and started again in a run yet, only paused; use process:<program>")
-        }
-        _ => None,
-    }
 }
 
 /// What a target cannot do must not be left out silently.
@@ -362,7 +354,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             place.check_agent(path).map_err(|why| PrepareError::Agent { path: path.clone(), why })?;
         }
     }
-    if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, not_ours(target, fault)?))) {
+    if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, target.can(fault).err()?))) {
         return unfit(format!("the fault {} ({}): {why}", fault.name, fault.word()));
     }
     match target {
@@ -415,11 +407,9 @@ impl Prepared {
 
     /// What its hosts are.
     pub fn hosts_kind(&self) -> HostsKind {
-        match (self.has_machines(), self.has(HostKind::Simulated)) {
-            (true, true) => HostsKind::Mixed,
-            (true, false) => HostsKind::Vm,
-            _ => HostsKind::Simulated,
-        }
+        let mut kinds = self.scenario.hosts.iter().map(|host| host.kind.in_history());
+        let first = kinds.next().unwrap_or(HostsKind::Simulated);
+        if kinds.all(|kind| kind == first) { first } else { HostsKind::Mixed }
     }
 
     /// The words of the run that must not be written anywhere.
@@ -440,6 +430,7 @@ impl Prepared {
             virtual_time,
             vlab_version: VERSION.to_owned(),
             versions,
+            settings: (self.target == Target::Simulated).then(|| Box::new(self.settings.clone())),
             states_from: Some(self.target.state_source()).filter(|source| *source != Source::Database),
             expected_hosts: self
                 .scenario
@@ -471,7 +462,10 @@ impl Prepared {
             // What the scenario itself looks at must be there.
             record_steps: self.scenario.mentions_steps()
                 || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),
-            mutation: None,
+            alteration: match self.alteration {
+                Some(Alteration::Hosts(alteration)) => Some(alteration),
+                _ => None,
+            },
         }
     }
 
@@ -482,6 +476,10 @@ impl Prepared {
             seed: self.seed,
             base_url: base_url.to_owned(),
             image_service_url: base_url.to_owned(),
+            alteration: match self.alteration {
+                Some(Alteration::Service(alteration)) => Some(alteration),
+                _ => None,
+            },
         }
     }
 

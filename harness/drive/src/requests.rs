@@ -21,10 +21,10 @@ pub enum Side {
 
 /// What is known of a request before anything is done with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct RequestFacts<'a> {
     /// Who asks.
     pub side: Side,
-    /// Method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub path: &'a str,
@@ -32,7 +32,7 @@ pub struct Facts<'a> {
     pub first_on_connection: bool,
 }
 
-impl Facts<'_> {
+impl RequestFacts<'_> {
     /// The host that asks, or that is asked for, as far as the path tells it.
     pub fn host(&self) -> Option<Uuid> {
         let mut parts = self.path.split('?').next()?.split('/');
@@ -50,7 +50,7 @@ pub struct Select {
     pub operation: Option<String>,
     /// The path (with its query) has this in it.
     pub path: Option<String>,
-    /// Method.
+    /// HTTP method; `None`: any.
     pub method: Option<Method>,
     /// Of this host, or about it: its id is in the path.
     pub host: Option<Uuid>,
@@ -58,7 +58,7 @@ pub struct Select {
 
 impl Select {
     /// Is that request meant?
-    pub fn takes(&self, facts: &Facts<'_>) -> bool {
+    pub fn takes(&self, facts: &RequestFacts<'_>) -> bool {
         self.side.is_none_or(|side| side == facts.side)
             && self.method.is_none_or(|method| method == facts.method)
             && self.path.as_ref().is_none_or(|part| facts.path.contains(part.as_str()))
@@ -98,7 +98,7 @@ pub struct Rule {
     pub percent: u32,
     /// To so many at most; `None`: no end.
     pub at_most: Option<u64>,
-    /// What.
+    /// What happens to the request.
     pub wrong: RequestFault,
 }
 
@@ -114,7 +114,7 @@ struct Live {
 pub struct Applied {
     /// By which fault.
     pub fault: Arc<str>,
-    /// What.
+    /// What happens to the request.
     pub wrong: RequestFault,
     /// Is it the fault's first?
     pub first: bool,
@@ -157,7 +157,7 @@ impl Rules {
     }
 
     /// What happens to that request; `None`: nothing.
-    pub fn apply(&mut self, facts: &Facts<'_>) -> Option<Applied> {
+    pub fn apply(&mut self, facts: &RequestFacts<'_>) -> Option<Applied> {
         for live in &mut self.live {
             let rule = &live.rule;
             let stale = rule.wrong == RequestFault::StaleKeepAlive;
@@ -215,8 +215,8 @@ mod tests {
         format!("/api/assisted-install/v2/infra-envs/{}/hosts/{HOST}{rest}", Uuid::nil())
     }
 
-    fn poll(path: &str) -> Facts<'_> {
-        Facts { side: Side::Hosts, method: Method::Get, path, first_on_connection: false }
+    fn poll(path: &str) -> RequestFacts<'_> {
+        RequestFacts { side: Side::Hosts, method: Method::Get, path, first_on_connection: false }
     }
 
     fn rule(fault: &str, select: Select, percent: u32, at_most: Option<u64>) -> Rule {
@@ -259,7 +259,7 @@ mod tests {
         let mut rules = Rules::new(1);
         rules.inject(Rule { wrong: RequestFault::StaleKeepAlive, ..rule("f", Select::default(), 100, None) });
         assert!(rules.apply(&poll(&path)).is_some());
-        assert_eq!(rules.apply(&Facts { first_on_connection: true, ..poll(&path) }), None);
+        assert_eq!(rules.apply(&RequestFacts { first_on_connection: true, ..poll(&path) }), None);
     }
 
     proptest! {

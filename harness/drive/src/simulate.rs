@@ -25,7 +25,7 @@ use vlab_service::{Core, CoreConfig, Snapshot, Write};
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
 use crate::prepare::{Prepared, VERSION};
-use crate::requests::{Facts, LostAt, RequestFault, Rules, Side};
+use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};
 use crate::requests::{answer, words};
 
 /// When virtual time begins.
@@ -71,13 +71,23 @@ pub struct Simulated {
     pub requests: u64,
     /// The rules of the service's machines that fired.
     pub fired: BTreeSet<RuleId>,
+    /// How many things happened, one after the other.
+    pub steps: u64,
+    /// The operations of the API that were asked for.
+    pub asked: BTreeSet<&'static str>,
 }
 
 /// Runs a scenario in virtual time.
 pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) -> Simulated {
+    simulate_at_most(score, core, recorder, u64::MAX)
+}
+
+/// The same, given up after so many things that happened. What is wrong on purpose may never come to an end.
+pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
     let mut world = World {
-        core: Core::new(core, Snapshot::default()),
+        core: Core::new(core.clone(), Snapshot::default()),
+        config: core,
         conductor: Conductor::new(score, recorder),
         queue: BinaryHeap::new(),
         events: BTreeMap::new(),
@@ -91,16 +101,22 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
         rules: Rules::new(seed),
         open: BTreeSet::new(),
         fired: BTreeSet::new(),
+        asked: BTreeSet::new(),
     };
     let mut now = BEGINNING;
     world.core.wake(now);
     world.store(now);
     world.conductor.start(now);
     world.collect(now);
+    let mut steps = 0;
     let ending = loop {
         if let Some(ending) = world.conductor.ending(now) {
             break ending;
         }
+        if steps >= most {
+            break Ending::Dead(format!("after {steps} things that happened there is no end in sight"));
+        }
+        steps += 1;
         match world.step(now) {
             Some(then) => now = then,
             None => break Ending::OutOfTime { waiting_for: vec!["nothing will ever happen again".to_owned()] },
@@ -117,31 +133,53 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
         }
     }
     world.note_fired();
-    let World { conductor, requests, fired, .. } = world;
-    Simulated { ending, conductor, ended_at, now, requests, fired }
+    let World { conductor, requests, fired, asked, .. } = world;
+    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked }
 }
 
 /// A whole run in virtual time, without a folder: its result and its history.
 pub fn run(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
+    let Whole { result, history, .. } = run_whole(prepared, u64::MAX);
+    (result, history)
+}
+
+/// What a whole run in virtual time gives.
+#[derive(Debug)]
+pub struct Whole {
+    /// Its result.
+    pub result: RunResult,
+    /// Its history.
+    pub history: Vec<Observation>,
+    /// The rules of the service's machines that fired.
+    pub fired: BTreeSet<RuleId>,
+    /// How many things happened, one after the other.
+    pub steps: u64,
+    /// The operations of the API that were asked for.
+    pub asked: BTreeSet<&'static str>,
+}
+
+/// A whole run in virtual time, given up after so many things that happened.
+pub fn run_whole(prepared: &Prepared, most: u64) -> Whole {
     let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
     let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
     let info = prepared.info(&run_id, true, versions);
     let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
-    let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
-    let ending = simulated.ending.clone();
+    let core = prepared.core_config("http://127.0.0.1:8090");
+    let Simulated { ending, conductor, now, fired, steps, asked, .. } =
+        simulate_at_most(score, core, Recorder::new(None), most);
     let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-    let history = simulated.conductor.finish(simulated.now, how);
+    let history = conductor.finish(now, how);
     let mut result = RunResult {
         version: RESULT_VERSION,
         run: info,
         started_at: BEGINNING,
-        finished_at: simulated.now,
+        finished_at: now,
         how_to_repeat: prepared.how_to_repeat("simulate"),
         ..RunResult::default()
     };
     ending_check(&mut result, &ending);
     verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-    (result, history)
+    Whole { result, history, fired, steps, asked }
 }
 
 /// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.
@@ -155,6 +193,8 @@ pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<Rule
 
 struct World {
     core: Core,
+    /// What the core is made with.
+    config: CoreConfig,
     conductor: Conductor,
     /// Things on their way, by the time at which they arrive and then in the order in which they were sent.
     queue: BinaryHeap<Reverse<(Timestamp, u64)>>,
@@ -174,6 +214,8 @@ struct World {
     open: BTreeSet<Connection>,
     /// Rules that fired in cores that are no more, and at the end in the last one.
     fired: BTreeSet<RuleId>,
+    /// Operations that were asked for in them.
+    asked: BTreeSet<&'static str>,
 }
 
 impl World {
@@ -213,7 +255,7 @@ impl World {
             let first_on_connection = again || !self.open.contains(&send.connection);
             let side = if Conductor::is_user(send.connection) { Side::User } else { Side::Hosts };
             let (method, path) = (send.request.method, send.request.path.as_str());
-            let facts = Facts { side, method, path, first_on_connection };
+            let facts = RequestFacts { side, method, path, first_on_connection };
             let applied = self.rules.apply(&facts);
             let lost = TransportError::Lost("the connection was closed before the answer".to_owned());
             let (result, late) = match applied {
@@ -281,7 +323,7 @@ impl World {
             }
             Task::Do(fault, ServiceFault::Pause(Program::Service)) => {
                 self.running = Running::Paused(fault.clone());
-                self.conductor.task_effect(now, &fault, None, "the service stands still");
+                self.conductor.task_effect(now, &fault, None, "the service was paused");
             }
             Task::Do(fault, ServiceFault::Restart { .. } | ServiceFault::Pause(_) | ServiceFault::SlowQueries(_)) => {
                 let text = format!("the fault {fault} cannot be injected: virtual time has no database");
@@ -301,6 +343,7 @@ impl World {
 
     /// Keeps which rules the core has used: a new one begins without.
     fn note_fired(&mut self) {
+        self.asked.extend(self.core.asked());
         let (hosts, clusters) = self.core.fired();
         self.fired.extend(hosts.iter().filter_map(|rule| RuleId::of_host_rule(rule)));
         self.fired.extend(clusters.iter().filter_map(|rule| RuleId::of_cluster_rule(rule)));
@@ -309,7 +352,7 @@ impl World {
     /// The service is there again, with what it had stored.
     fn start(&mut self, now: Timestamp, fault: &str) {
         self.note_fired();
-        self.core = Core::new(self.core.config().clone(), self.core.snapshot());
+        self.core = Core::new(self.config.clone(), self.core.snapshot());
         self.running = Running::Up;
         self.core.wake(service_clock(now));
         self.store(now);
@@ -395,7 +438,7 @@ pub fn ending_check(result: &mut RunResult, ending: &Ending) {
     let (kind, name, message) = match ending {
         Ending::Complete => return,
         Ending::OutOfTime { waiting_for } => (
-            CheckKind::Budget,
+            CheckKind::Expectation,
             verdict::COMES_TO_ITS_END,
             format!("the total budget is spent; still waiting for {}", some(waiting_for)),
         ),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use vlab_model::history::Source;
-use vlab_scenario::{Service, ServiceKind};
+use vlab_scenario::{Fault, FaultTarget, Service, ServiceKind};
 
 /// Settings that a run of a program must choose itself: a scenario that sets them would take the service away from the run.
 pub const OWNED: &[&str] = &[
@@ -55,7 +55,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// No such word.
-    #[error("{0:?} is no target: write simulated, process:<program>, container:<image> or remote:<url>")]
+    #[error("{0:?} is not a target: write simulated, process:<program>, container:<image> or remote:<url>")]
     Form(String),
     /// The part behind the colon is missing.
     #[error("{0} needs {1}")]
@@ -64,7 +64,7 @@ pub enum TargetError {
     #[error("not built yet: {0}")]
     NotBuilt(String),
     /// No address of a service.
-    #[error("{0:?} is no service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]
+    #[error("{0:?} is not a service URL: expected http://HOST[:PORT], for example http://127.0.0.1:8090")]
     Url(String),
 }
 
@@ -144,6 +144,23 @@ impl Target {
     pub fn of_scenario(service: &Service) -> Result<Self, TargetError> {
         let [program, image, url] = [&service.program, &service.image, &service.url].map(Option::as_deref);
         Self::of(service.kind, [program, image, url], service.postgres_image.as_deref())
+    }
+
+    /// Can that fault be done to it? What only a service that is up can know is asked of it then.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn can(&self, fault: &Fault) -> Result<(), &'static str> {
+        match (self, &fault.target) {
+            (Target::Remote { .. }, FaultTarget::Service) => Err("a remote service is not ours to stop"),
+            (Target::Remote { .. }, FaultTarget::Postgres) => {
+                Err("the database of a remote service is not ours to touch")
+            }
+            (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres) if fault.is_momentary() => {
+                Err("a container cannot be stopped and started again in a run yet, only paused; use process:<program>")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Does the run own the service, its settings and its database?

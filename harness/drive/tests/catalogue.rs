@@ -12,7 +12,7 @@ use vlab_drive::simulate::{as_lines, ending_check, rehearse};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict::judge;
 use vlab_model::history::Observation;
-use vlab_scenario::{Catalogue, Check, Expectation, HostKind, Moment, Need, Scenario, Seen};
+use vlab_scenario::{Catalogue, Criterion, Expectation, HostKind, Moment, Need, Scenario, Seen};
 
 /// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
 const UP_TO_HOSTS: usize = 100;
@@ -110,8 +110,8 @@ fn the_same_seed_gives_the_same_bytes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] number: 
 fn speaks_of_a_fault(expectation: &Expectation) -> bool {
     let fault = |moment: &Moment| matches!(moment.seen, Seen::Fault { .. });
     match &expectation.check {
-        Check::Eventually { moment, .. } | Check::Never { moment } => fault(moment),
-        Check::Order { see, before, after, .. } => {
+        Criterion::Eventually { moment, .. } | Criterion::Never { moment } => fault(moment),
+        Criterion::Order { see, before, after, .. } => {
             fault(see) || before.as_ref().is_some_and(fault) || after.as_ref().is_some_and(fault)
         }
         _ => false,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rstest::rstest;
-use vlab_agents::Mutation;
+use vlab_agents::Alteration;
 use vlab_agents::ingress::LAB_INGRESS_PEM;
 use vlab_drive::prepare::{Choices, Nowhere, prepare};
 use vlab_drive::simulate::simulate;
@@ -17,7 +17,7 @@ use vlab_model::pivot::{MULTI_NODE, PivotMoment, SINGLE_NODE};
 use vlab_scenario::{Catalogue, Pivot, PivotOrder};
 
 /// Runs a scenario of the catalogue with a pivot of our own, and a control plane that may be built wrong.
-fn run(scenario: &str, pivot: Pivot, mutation: Option<Mutation>) -> Judgement {
+fn run(scenario: &str, pivot: Pivot, alteration: Option<Alteration>) -> Judgement {
     let catalogue = Catalogue::discover().unwrap();
     let mut scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
     scenario.pivot = Some(pivot);
@@ -27,7 +27,7 @@ fn run(scenario: &str, pivot: Pivot, mutation: Option<Mutation>) -> Judgement {
     let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
     let mut score =
         prepared.conductor_config(prepared.info("virtual", true, BTreeMap::new()), LAB_INGRESS_PEM.to_owned());
-    score.mutation = mutation;
+    score.alteration = alteration;
     let simulated = simulate(score, prepared.core_config("http://127.0.0.1:8090"), Recorder::new(None));
     let history = simulated.conductor.finish(simulated.now, RunEnd::Ended);
     judge(&prepared.scenario, prepared.clock_scale, &history)
@@ -90,7 +90,7 @@ fn a_stage_that_takes_too_long_is_named_with_its_host() {
 
 #[test]
 fn a_bootstrap_that_reboots_one_master_too_early_is_caught_by_name() {
-    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Mutation::RebootsTooEarly));
+    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Alteration::RebootsTooEarly));
     let failed = failed(&judgement);
     // The first companion is there, the second is not, and will never be.
     assert!(!failed.contains_key("pivot of ha: first-master-joined"));
@@ -106,7 +106,7 @@ fn a_bootstrap_that_reboots_one_master_too_early_is_caught_by_name() {
 
 #[test]
 fn a_lost_quorum_is_caught_by_name() {
-    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Mutation::LosesQuorum));
+    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Alteration::LosesQuorum));
     let failed = failed(&judgement);
     let quorum = failed["pivot of ha: etcd keeps its quorum"];
     assert!(quorum.message.contains(" without master-"), "{}", quorum.message);
@@ -115,7 +115,7 @@ fn a_lost_quorum_is_caught_by_name() {
 
 #[test]
 fn a_skipped_bootkube_is_caught_by_name() {
-    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Mutation::SkipsBootkube));
+    let judgement = run("ha-3-2", strict(&[], "2h"), Some(Alteration::SkipsBootkube));
     let failed = failed(&judgement);
     let bootkube = failed["pivot of ha: bootkube-done"];
     assert!(bootkube.message.starts_with("it was never seen, and etcd-quorum"), "{}", bootkube.message);
@@ -128,7 +128,7 @@ fn a_skipped_bootkube_is_caught_by_name() {
 #[test]
 fn without_an_order_the_moments_have_to_come() {
     let any = Pivot { order: PivotOrder::Any, within: None, stages: BTreeMap::new(), line: 1 };
-    let judgement = run("ha-3-2", any, Some(Mutation::SkipsBootkube));
+    let judgement = run("ha-3-2", any, Some(Alteration::SkipsBootkube));
     let names: Vec<&str> =
         judgement.checks.iter().map(|c| c.name.as_str()).filter(|n| n.starts_with("pivot of")).collect();
     assert_eq!(names.len(), MULTI_NODE.len(), "no quorum is judged: {names:?}");

@@ -22,6 +22,7 @@ const PURE: &[&str] = &[
     "vlab-agents",
     "vlab-service",
     "vlab-installer",
+    "vlab-kube",
 ];
 
 /// What does I/O: runtimes, sockets, databases, processes, containers, machines, the terminal.

@@ -42,6 +42,21 @@ pub fn source(file: &str) -> Option<String> {
     Some(std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }
 
+/// The same of a file that not every folder of sources has.
+///
+/// # Panics
+/// When it is there and cannot be read.
+pub fn source_if_there(file: &str) -> Option<String> {
+    let path = std::env::var_os(REFERENCE).map(|folder| Path::new(&folder).join(file)).filter(|path| path.exists());
+    let Some(path) = path else {
+        vlab_skip::skip!(
+            "{file} of the real service is not in this repository; {REFERENCE} names a folder that may have it"
+        );
+        return None;
+    };
+    Some(std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+}
+
 /// Compares a table with what its source says now, or writes it.
 ///
 /// # Panics

@@ -176,7 +176,7 @@ pub struct Recording {
 pub struct Exchange {
     /// Seconds since the first one.
     pub t: f64,
-    /// Method.
+    /// HTTP method.
     pub method: String,
     /// Path below the API's base, with `{cluster}` and `{infra-env}` in the place of ids that the service gives.
     pub path: String,
@@ -184,7 +184,7 @@ pub struct Exchange {
     pub polls: bool,
     /// Body; null: none.
     pub body: Value,
-    /// Code.
+    /// HTTP status.
     pub status: u16,
     /// What the answer shows: a cluster or a host with what its validations depend on and what they were, or steps.
     pub shows: Value,

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use vlab_api::http::Method;
 use vlab_api::ops;
-use vlab_drive::requests::{Applied, Facts, LostAt, RequestFault, Rule, Rules, Side, answer, words};
+use vlab_drive::requests::{Applied, LostAt, RequestFacts, RequestFault, Rule, Rules, Side, answer, words};
 
 /// A read buffer may grow to this many bytes; thousands of hosts have one each, and another one to the service.
 const MAX_BUFFER: usize = 64 * 1024;
@@ -43,7 +43,7 @@ pub struct FaultEffect {
 /// What went through, for one operation and one status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Time to the head of the answer, of all together.
     pub total: Duration,
@@ -62,7 +62,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn apply(&self, facts: &Facts<'_>) -> Option<Applied> {
+    fn apply(&self, facts: &RequestFacts<'_>) -> Option<Applied> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         if rules.is_empty() {
             return None;
@@ -76,7 +76,7 @@ impl Shared {
         Some(applied)
     }
 
-    fn count(&self, facts: &Facts<'_>, status: u16, took: Duration) {
+    fn count(&self, facts: &RequestFacts<'_>, status: u16, took: Duration) {
         let operation = ops::operation_of(facts.method, facts.path).unwrap_or(facts.method.as_str());
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry((operation, status)).or_default();
@@ -210,7 +210,7 @@ impl Line {
     async fn handle(&self, request: hyper::Request<Incoming>) -> Result<hyper::Response<Body>, NoAnswer> {
         let begun = Instant::now();
         let path = request.uri().path_and_query().map_or_else(String::new, |p| p.as_str().to_owned());
-        let facts = Facts {
+        let facts = RequestFacts {
             side: self.side,
             method: Method::from_name(request.method().as_str()),
             path: &path,

@@ -1,10 +1,11 @@
 //! What is looked at in a host and a cluster, and what has changed between two looks.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::Deserialize;
 use uuid::Uuid;
-use vlab_api::types::{Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus};
+use vlab_api::types::{Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus, LogsState};
 use vlab_model::history::What;
 use vlab_model::validation::ValidationStatus;
 
@@ -12,7 +13,7 @@ use vlab_model::validation::ValidationStatus;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct HostFacts {
-    /// Status.
+    /// Status as the service has it.
     pub status: HostStatus,
     /// The service's words about it.
     pub status_info: String,
@@ -71,7 +72,7 @@ impl From<&Host> for HostFacts {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterFacts {
-    /// Status.
+    /// Status as the service has it.
     pub status: ClusterStatus,
     /// The service's words about it.
     pub status_info: String,
@@ -111,6 +112,13 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
             info: new.status_info.clone(),
         });
     }
+    changes.extend(
+        old.filter(|o| o.status == new.status && o.status_info != new.status_info).map(|_| What::StatusInfo {
+            subject: host,
+            is_cluster: false,
+            info: new.status_info.clone(),
+        }),
+    );
     let blank = HostFacts::default();
     let before = old.unwrap_or(&blank);
     if (before.stage(), &before.progress_progress_info) != (new.stage(), &new.progress_progress_info) {
@@ -131,7 +139,43 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
         changes.push(What::HostLogs { host, state });
     }
     diff_validations(host, false, &before.validations_info, &new.validations_info, &mut changes);
+    let words = [
+        (
+            "progress_current_stage",
+            &before.progress_current_stage,
+            &new.progress_current_stage,
+            is::<HostStage> as Known,
+        ),
+        ("role", &before.role, &new.role, is::<HostRole>),
+        ("suggested_role", &before.suggested_role, &new.suggested_role, is::<HostRole>),
+        ("logs_info", &before.logs_info, &new.logs_info, is::<LogsState>),
+    ];
+    changes.extend(unknown_words(host, HOST, &words));
     changes
+}
+
+/// What a row of a host is called in [`What::Unreadable`].
+const HOST: &str = "the row of a host";
+/// The same of a cluster.
+const CLUSTER: &str = "the row of a cluster";
+
+/// Is the text one of the API's words?
+type Known = fn(&str) -> bool;
+
+fn is<T: FromStr>(word: &str) -> bool {
+    word.parse::<T>().is_ok()
+}
+
+/// New texts that should be words of the API and are none: member, before, after, and which words there are.
+fn unknown_words(subject: Uuid, of: &str, words: &[(&str, &String, &String, Known)]) -> Vec<What> {
+    let unknown = |(member, old, new, known): &(&str, &String, &String, Known)| {
+        (!new.is_empty() && old != new && !known(new)).then(|| What::Unreadable {
+            subject: Some(subject),
+            of: of.to_owned(),
+            error: format!("its {member} is {new:?}, which is no word of the API"),
+        })
+    };
+    words.iter().filter_map(unknown).collect()
 }
 
 /// What changed in a cluster. `old` is `None` for a cluster that was not seen before.
@@ -145,6 +189,13 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
             info: new.status_info.clone(),
         });
     }
+    changes.extend(
+        old.filter(|o| o.status == new.status && o.status_info != new.status_info).map(|_| What::StatusInfo {
+            subject: cluster,
+            is_cluster: true,
+            info: new.status_info.clone(),
+        }),
+    );
     let blank = ClusterFacts::default();
     let before = old.unwrap_or(&blank);
     if before.progress_total_percentage != new.progress_total_percentage {
@@ -161,22 +212,31 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
         changes.push(What::ClusterLogs { cluster, state });
     }
     diff_validations(cluster, true, &before.validations_info, &new.validations_info, &mut changes);
+    let (stage, logs) = (&new.progress_finalizing_stage, &new.logs_info);
+    let words = [
+        ("progress_finalizing_stage", &before.progress_finalizing_stage, stage, is::<FinalizingStage> as Known),
+        ("logs_info", &before.logs_info, logs, is::<LogsState>),
+    ];
+    changes.extend(unknown_words(cluster, CLUSTER, &words));
     changes
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct StoredValidation {
     id: String,
     status: ValidationStatus,
     #[serde(default)]
     message: String,
 }
 
-/// Validations by id. Text that cannot be read counts as no validations: the service writes it, and whether it is right is
-/// for the checks of its answers to say, not for the history.
-fn parse_validations(text: &str) -> BTreeMap<String, Entry> {
-    let by_category: BTreeMap<String, Option<Vec<Entry>>> = serde_json::from_str(text).unwrap_or_default();
-    by_category.into_values().flatten().flatten().map(|e| (e.id.clone(), e)).collect()
+/// Validations by id; a row that has none has no text, or `null`.
+fn parse_validations(text: &str) -> Result<BTreeMap<String, StoredValidation>, serde_json::Error> {
+    if text.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation>>>> = serde_json::from_str(text)?;
+    let entries = by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten();
+    Ok(entries.map(|e| (e.id.clone(), e)).collect())
 }
 
 fn diff_validations(
@@ -190,8 +250,17 @@ fn diff_validations(
     if old.as_ref() == Some(new) {
         return;
     }
-    let mut before = parse_validations(old.as_deref().unwrap_or_default());
-    for (id, entry) in parse_validations(new) {
+    let now = match parse_validations(new) {
+        Ok(now) => now,
+        Err(error) => {
+            let of = if is_cluster { CLUSTER } else { HOST }.to_owned();
+            let error = format!("its validations_info: {error}");
+            return changes.push(What::Unreadable { subject: Some(subject), of, error });
+        }
+    };
+    // What could not be read before was told then, and counts as none.
+    let mut before = parse_validations(old.as_deref().unwrap_or_default()).unwrap_or_default();
+    for (id, entry) in now {
         let from = before.remove(&id).map(|e| e.status);
         if from != Some(entry.status) {
             changes.push(What::Validation {
@@ -277,5 +346,40 @@ mod tests {
         let changes = diff_cluster(id, Some(&a), &b);
         assert_eq!(changes.len(), 3, "{changes:?}");
         assert!(matches!(changes[2], What::ClusterFinalizingStage { stage: FinalizingStage::AddingRouterCa, .. }));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_told_once() {
+        let id = Uuid::from_u128(1);
+        let unreadable = |changes: Vec<What>| -> Vec<String> {
+            let told = changes.into_iter().filter_map(|what| match what {
+                What::Unreadable { subject, of, error } => {
+                    assert_eq!(subject, Some(id));
+                    Some(format!("{of}: {error}"))
+                }
+                _ => None,
+            });
+            told.collect()
+        };
+        let good = host(HostStatus::Installing, "Installing", r#"{"x":null}"#);
+        assert_eq!(unreadable(diff_host(id, None, &good)), [] as [&str; 0]);
+        assert_eq!(unreadable(diff_host(id, None, &host(HostStatus::Known, "", "null"))), [] as [&str; 0]);
+        let odd = HostFacts {
+            role: "boss".into(),
+            logs_info: "lost".into(),
+            ..host(HostStatus::Installing, "Flying", r#"{"x":[{"id":"a","status":"so so"}]}"#)
+        };
+        let told = unreadable(diff_host(id, Some(&good), &odd));
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].starts_with("the row of a host: its validations_info: unknown variant"), "{told:?}");
+        assert_eq!(told[1], "the row of a host: its progress_current_stage is \"Flying\", which is no word of the API");
+        let moved = HostFacts { status_info: "new".into(), ..odd.clone() };
+        assert_eq!(unreadable(diff_host(id, Some(&odd), &moved)), [] as [&str; 0], "it was told before");
+        let odd = ClusterFacts { progress_finalizing_stage: "Dreaming".into(), ..ClusterFacts::default() };
+        let told = unreadable(diff_cluster(id, None, &odd));
+        assert_eq!(
+            told,
+            ["the row of a cluster: its progress_finalizing_stage is \"Dreaming\", which is no word of the API"]
+        );
     }
 }

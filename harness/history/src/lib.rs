@@ -6,15 +6,18 @@
 //! * [`merge`] puts looks and events together where states come from the API alone.
 //! * [`recorder`] gives each observation its place and writes `history.jsonl`; [`read`] reads such a file back.
 //! * [`compare`] finds where two histories part.
+//! * [`directory`] knows who is who, as far as a history has been read.
 //! * [`rules`] reads out of a history which rules of the state machines fired.
 //! * [`timeline`] answers questions about a history; verdicts and budgets are made of it.
 
 pub mod compare;
+pub mod directory;
 pub mod facts;
 pub mod merge;
 pub mod recorder;
 pub mod rules;
 pub mod timeline;
 
+pub use directory::Directory;
 pub use recorder::{HistoryError, Recorder, read};
 pub use timeline::Timeline;

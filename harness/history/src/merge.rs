@@ -21,7 +21,7 @@ const PATIENCE: u8 = 1;
 pub struct Change<S> {
     /// Before; `None`: not known, or the first.
     pub from: Option<S>,
-    /// After.
+    /// The state that was entered.
     pub to: S,
     /// [`Source::Events`] or [`Source::Poll`].
     pub source: Source,

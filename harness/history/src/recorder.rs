@@ -78,19 +78,19 @@ pub enum HistoryError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Io {
-        /// File.
+        /// The history's file.
         path: PathBuf,
-        /// Cause.
+        /// What the system says.
         error: io::Error,
     },
     /// A line is no observation.
-    #[error("{path}:{line}: this line is no observation: {error}")]
+    #[error("{path}:{line}: this line is not an observation: {error}")]
     Line {
-        /// File.
+        /// The history's file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Cause.
+        /// What is wrong with it, for people.
         error: String,
     },
     /// Written by a newer vlab.
@@ -98,7 +98,7 @@ pub enum HistoryError {
         "{path}:{line}: this history has version {found}, this vlab reads up to {HISTORY_VERSION}; use a newer vlab"
     )]
     Version {
-        /// File.
+        /// The history's file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -168,7 +168,7 @@ mod tests {
         std::fs::write(&path, format!("{good}{}", &good[..10])).unwrap();
         assert_eq!(read(&path).unwrap().len(), 1);
         std::fs::write(&path, format!("{}\n{good}", &good[..10])).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("history.jsonl:1: this line is no observation"));
+        assert!(read(&path).unwrap_err().to_string().contains("history.jsonl:1: this line is not an observation"));
         std::fs::write(&path, good.replace("\"v\":1", "\"v\":99")).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("use a newer vlab"));
     }

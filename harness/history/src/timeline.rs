@@ -13,6 +13,8 @@ use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostS
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::validation::ValidationStatus;
 
+use crate::directory::Directory;
+
 /// The source from which states are taken. The run's information says it where it is not the database; histories of before
 /// that have none of the database's states where nobody watched it.
 pub fn truth(history: &[Observation]) -> Source {
@@ -82,6 +84,8 @@ impl Subject {
             | What::ClusterFinalizingStage { cluster, .. }
             | What::Operator { cluster, .. }
             | What::ClusterLogs { cluster, .. } => Some(Subject::Cluster(*cluster)),
+            What::StatusInfo { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
+            What::StatusInfo { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
             What::Validation { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
             What::Validation { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
             _ => None,
@@ -92,9 +96,9 @@ impl Subject {
 /// A change of a state, told by the source that is believed.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'h> {
-    /// Whose.
+    /// The host or cluster that changed.
     pub subject: Subject,
-    /// Which.
+    /// The observation that tells the change.
     pub observation: &'h Observation,
     /// Who has seen it: the one that is believed, and those that confirm it.
     pub sources: Sources,
@@ -119,10 +123,10 @@ fn key(subject: Subject, what: &What) -> Option<Key> {
 
 /// A step of something that goes from state to state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<T> {
+pub struct StateChange<T> {
     /// The state that was entered.
     pub to: T,
-    /// When.
+    /// When it was entered, by the clock of whoever told it.
     pub at: Timestamp,
     /// Where in the history.
     pub seq: u64,
@@ -132,23 +136,16 @@ pub struct Step<T> {
 #[derive(Clone, Debug, Default)]
 pub struct HostLine {
     /// Statuses in order.
-    pub statuses: Vec<Step<HostStatus>>,
+    pub statuses: Vec<StateChange<HostStatus>>,
     /// Stages in order, each once per time it was entered.
-    pub stages: Vec<Step<HostStage>>,
+    pub stages: Vec<StateChange<HostStage>>,
     /// Roles with "is the bootstrap" in order.
-    pub roles: Vec<Step<(HostRole, bool)>>,
+    pub roles: Vec<StateChange<(HostRole, bool)>>,
     /// Values of each validation in order; `None`: not evaluated any more.
-    pub validations: BTreeMap<String, Vec<Step<Option<ValidationStatus>>>>,
-    /// Cluster it was last seen in.
-    pub cluster: Option<Uuid>,
+    pub validations: BTreeMap<String, Vec<StateChange<Option<ValidationStatus>>>>,
 }
 
 impl HostLine {
-    /// Role and "is the bootstrap" as last seen.
-    pub fn role(&self) -> Option<(HostRole, bool)> {
-        self.roles.last().map(|s| s.to)
-    }
-
     /// When a stage was entered first and how long it lasted (until the next stage or, for the last one, the host's next
     /// status). `None` for the duration when nothing came after it.
     pub fn stage_duration(&self, stage: HostStage) -> Option<(Timestamp, Option<Duration>)> {
@@ -164,11 +161,11 @@ impl HostLine {
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLine {
     /// Statuses in order.
-    pub statuses: Vec<Step<ClusterStatus>>,
+    pub statuses: Vec<StateChange<ClusterStatus>>,
     /// Finalizing stages in order.
-    pub finalizing: Vec<Step<FinalizingStage>>,
+    pub finalizing: Vec<StateChange<FinalizingStage>>,
     /// Values of each validation in order.
-    pub validations: BTreeMap<String, Vec<Step<Option<ValidationStatus>>>>,
+    pub validations: BTreeMap<String, Vec<StateChange<Option<ValidationStatus>>>>,
     /// Its VIPs are leased by DHCP.
     pub vip_dhcp: bool,
 }
@@ -188,14 +185,8 @@ pub struct Timeline<'h> {
     pub hosts: BTreeMap<Uuid, HostLine>,
     /// Clusters by id.
     pub clusters: BTreeMap<Uuid, ClusterLine>,
-    /// Host ids by their name in the scenario.
-    pub host_ids: BTreeMap<String, Uuid>,
-    /// Names by host id.
-    pub host_names: BTreeMap<Uuid, String>,
-    /// Cluster ids by their name in the scenario.
-    pub cluster_ids: BTreeMap<String, Uuid>,
-    /// Names by cluster id.
-    pub cluster_names: BTreeMap<Uuid, String>,
+    /// Who is who at the end of the history.
+    pub directory: Directory,
     /// Changes that another source may still confirm.
     unconfirmed: BTreeMap<Key, Vec<usize>>,
 }
@@ -203,32 +194,23 @@ pub struct Timeline<'h> {
 impl<'h> Timeline<'h> {
     /// Reads a history once.
     pub fn new(observations: &'h [Observation]) -> Self {
+        let truth = truth(observations);
         let mut timeline = Self {
             observations,
             run: None,
-            truth: truth(observations),
+            truth,
             changes: Vec::new(),
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
-            host_ids: BTreeMap::new(),
-            host_names: BTreeMap::new(),
-            cluster_ids: BTreeMap::new(),
-            cluster_names: BTreeMap::new(),
+            directory: Directory::new(truth),
             unconfirmed: BTreeMap::new(),
         };
         for observation in observations {
+            timeline.directory.observe(observation);
             match &observation.what {
                 What::RunStarted(info) => timeline.run = timeline.run.or(Some(info)),
-                What::HostNamed { host, name, .. } => {
-                    timeline.host_ids.insert(name.clone(), *host);
-                    timeline.host_names.insert(*host, name.clone());
-                }
-                What::ClusterNamed { cluster, name, vip_dhcp } => {
-                    timeline.cluster_ids.insert(name.clone(), *cluster);
-                    timeline.cluster_names.insert(*cluster, name.clone());
-                    if *vip_dhcp {
-                        timeline.clusters.entry(*cluster).or_default().vip_dhcp = true;
-                    }
+                What::ClusterNamed { cluster, vip_dhcp: true, .. } => {
+                    timeline.clusters.entry(*cluster).or_default().vip_dhcp = true;
                 }
                 what => {
                     if let Some(subject) = Subject::of(what) {
@@ -275,22 +257,20 @@ impl<'h> Timeline<'h> {
     fn apply(&mut self, observation: &Observation) {
         let (at, seq) = (observation.at(), observation.seq);
         match &observation.what {
-            What::HostStatus { host, cluster, to, .. } => {
-                let line = self.hosts.entry(*host).or_default();
-                line.statuses.push(Step { to: *to, at, seq });
-                line.cluster = *cluster;
+            What::HostStatus { host, to, .. } => {
+                self.hosts.entry(*host).or_default().statuses.push(StateChange { to: *to, at, seq });
             }
             What::HostStage { host, from, to: Some(stage), .. } if *from != Some(*stage) => {
-                self.hosts.entry(*host).or_default().stages.push(Step { to: *stage, at, seq });
+                self.hosts.entry(*host).or_default().stages.push(StateChange { to: *stage, at, seq });
             }
             What::HostRole { host, role, bootstrap } => {
-                self.hosts.entry(*host).or_default().roles.push(Step { to: (*role, *bootstrap), at, seq });
+                self.hosts.entry(*host).or_default().roles.push(StateChange { to: (*role, *bootstrap), at, seq });
             }
             What::ClusterStatus { cluster, to, .. } => {
-                self.clusters.entry(*cluster).or_default().statuses.push(Step { to: *to, at, seq });
+                self.clusters.entry(*cluster).or_default().statuses.push(StateChange { to: *to, at, seq });
             }
             What::ClusterFinalizingStage { cluster, stage } => {
-                self.clusters.entry(*cluster).or_default().finalizing.push(Step { to: *stage, at, seq });
+                self.clusters.entry(*cluster).or_default().finalizing.push(StateChange { to: *stage, at, seq });
             }
             What::Validation { subject, is_cluster, id, to, .. } => {
                 let validations = if *is_cluster {
@@ -298,7 +278,7 @@ impl<'h> Timeline<'h> {
                 } else {
                     &mut self.hosts.entry(*subject).or_default().validations
                 };
-                validations.entry(id.clone()).or_default().push(Step { to: *to, at, seq });
+                validations.entry(id.clone()).or_default().push(StateChange { to: *to, at, seq });
             }
             _ => {}
         }
@@ -318,30 +298,27 @@ impl<'h> Timeline<'h> {
 
     /// The host's name in the scenario, else its id.
     pub fn host_name(&self, host: Uuid) -> String {
-        self.host_names.get(&host).cloned().unwrap_or_else(|| host.to_string())
+        self.directory.host_names.get(&host).cloned().unwrap_or_else(|| host.to_string())
     }
 
     /// The cluster's name in the scenario, else its id.
     pub fn cluster_name(&self, cluster: Uuid) -> String {
-        self.cluster_names.get(&cluster).cloned().unwrap_or_else(|| cluster.to_string())
+        self.directory.cluster_names.get(&cluster).cloned().unwrap_or_else(|| cluster.to_string())
     }
 
-    /// The last `n` things that a host did or that were done to it, oldest first, before position `until`.
+    /// The last `n` things that a host did or that were done to it, oldest first, up to position `until` of the history. They are
+    /// in the order of the times that are shown: the history is in the order in which the harness learned of them.
     pub fn last_things(&self, host: Uuid, n: usize, until: Option<u64>) -> Vec<String> {
         let start = self.start().unwrap_or_default();
-        let mut found: Vec<String> = self
+        let mut found: Vec<(Timestamp, String)> = self
             .observations
             .iter()
-            .rev()
             .filter(|o| until.is_none_or(|u| o.seq <= u))
-            .filter_map(|o| {
-                let text = host_thing(&o.what, host)?;
-                Some(format!("+{:.3}s {text}", o.at().since(start).as_secs_f64()))
-            })
-            .take(n)
+            .filter_map(|o| Some((o.at(), host_thing(&o.what, host)?)))
             .collect();
-        found.reverse();
-        found
+        found.sort_by_key(|(at, _)| *at);
+        let last = found.split_off(found.len().saturating_sub(n));
+        last.into_iter().map(|(at, text)| format!("+{:.3}s {text}", at.since(start).as_secs_f64())).collect()
     }
 }
 
@@ -466,5 +443,20 @@ mod tests {
         assert_eq!(things.len(), 10);
         assert_eq!(things[0], "+0.010s thing 10");
         assert_eq!(things[9], "+0.019s thing 19");
+    }
+    /// The service's clock is its own: what it told late is shown where it happened.
+    #[test]
+    fn the_last_things_of_a_host_are_in_the_order_of_their_times() {
+        let host = Uuid::from_u128(1);
+        let mut r = Recorder::new(None);
+        r.record(Source::Hosts, None, at(30), What::HostDid { host, what: HostMoment::Registered });
+        r.record(Source::Hosts, None, at(40), What::HostDid { host, what: HostMoment::Rebooting });
+        r.record(Source::Database, Some(at(35)), at(50), status(host, None, HostStatus::Discovering));
+        let history = r.into_observations();
+        let timeline = Timeline::new(&history);
+        let (all, two) = (timeline.last_things(host, 10, None), timeline.last_things(host, 2, None));
+        assert_eq!(all, ["+0.000s registered", "+0.005s status discovering (why)", "+0.010s rebooting"]);
+        assert_eq!(two, all[1..]);
+        assert_eq!(timeline.last_things(host, 10, Some(1)).len(), 2, "what was learned later was not known then");
     }
 }

@@ -65,7 +65,7 @@ pub struct Reached {
 /// How many of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Reached.
+    /// Number of entries that were reached.
     pub reached: usize,
     /// In the list.
     pub all: usize,

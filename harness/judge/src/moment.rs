@@ -7,97 +7,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
-use vlab_model::history::{Observation, Source, UserVerb, What};
+use vlab_history::Directory;
+use vlab_model::history::{Observation, UserVerb, What};
 use vlab_scenario::{Moment, Quantity, RoleName, Seen, Subject};
 
-/// Who is who: ids of the scenario's hosts and clusters, and the roles that hosts have.
-#[derive(Clone, Debug, Default)]
-pub struct Directory {
-    /// Where states are taken from.
-    pub state_source: Option<Source>,
-    /// Host ids by name.
-    pub hosts: BTreeMap<String, Uuid>,
-    /// Names by host id.
-    pub host_names: BTreeMap<Uuid, String>,
-    /// Cluster ids by name.
-    pub clusters: BTreeMap<String, Uuid>,
-    /// Names by cluster id.
-    pub cluster_names: BTreeMap<Uuid, String>,
-    /// Role of each host, and whether it is the bootstrap, as last seen.
-    pub roles: BTreeMap<Uuid, (HostRole, bool)>,
-    /// Cluster of each host, as last seen.
-    pub cluster_of: BTreeMap<Uuid, Uuid>,
-}
-
-impl Directory {
-    /// Knows nobody yet; takes states from that source.
-    pub fn new(state_source: Source) -> Self {
-        Self { state_source: Some(state_source), ..Self::default() }
-    }
-
-    /// Takes in who is who.
-    pub fn observe(&mut self, observation: &Observation) {
-        match &observation.what {
-            What::HostNamed { host, name, .. } => {
-                self.hosts.insert(name.clone(), *host);
-                self.host_names.insert(*host, name.clone());
-            }
-            What::ClusterNamed { cluster, name, .. } => {
-                self.clusters.insert(name.clone(), *cluster);
-                self.cluster_names.insert(*cluster, name.clone());
-            }
-            What::HostRole { host, role, bootstrap } if self.counts(observation.source) => {
-                self.roles.insert(*host, (*role, *bootstrap));
-            }
-            What::HostStatus { host, cluster, .. } if self.counts(observation.source) => match cluster {
-                Some(cluster) => {
-                    self.cluster_of.insert(*host, *cluster);
-                }
-                None => {
-                    self.cluster_of.remove(host);
-                }
-            },
-            _ => {}
+/// The hosts that a subject means, as far as is known now.
+pub fn hosts_of(directory: &Directory, subject: &Subject) -> BTreeSet<Uuid> {
+    match subject {
+        Subject::Hosts(names) => names.iter().filter_map(|n| directory.hosts.get(n)).copied().collect(),
+        Subject::Role { role, cluster } => {
+            let Some(cluster) = directory.clusters.get(cluster) else { return BTreeSet::new() };
+            directory.hosts_with_role(*cluster, |has, bootstrap| match role {
+                RoleName::Bootstrap => bootstrap,
+                RoleName::Master => has == HostRole::Master && !bootstrap,
+                RoleName::Worker => has == HostRole::Worker,
+                RoleName::Arbiter => has == HostRole::Arbiter,
+            })
         }
-    }
-
-    /// Is that the source that states are taken from?
-    pub fn counts(&self, source: Source) -> bool {
-        self.state_source.is_some_and(|truth| source.tells_states(truth))
-    }
-
-    /// The hosts that a subject means, as far as is known now.
-    pub fn hosts_of(&self, subject: &Subject) -> BTreeSet<Uuid> {
-        match subject {
-            Subject::Hosts(names) => names.iter().filter_map(|n| self.hosts.get(n)).copied().collect(),
-            Subject::Role { role, cluster } => {
-                let Some(cluster) = self.clusters.get(cluster) else { return BTreeSet::new() };
-                self.roles
-                    .iter()
-                    .filter(|(host, _)| self.cluster_of.get(host) == Some(cluster))
-                    .filter(|(_, (has, bootstrap))| match role {
-                        RoleName::Bootstrap => *bootstrap,
-                        RoleName::Master => *has == HostRole::Master && !bootstrap,
-                        RoleName::Worker => *has == HostRole::Worker,
-                        RoleName::Arbiter => *has == HostRole::Arbiter,
-                    })
-                    .map(|(host, _)| *host)
-                    .collect()
-            }
-            Subject::Cluster(_) | Subject::Run => BTreeSet::new(),
-        }
-    }
-
-    /// The subject in words, for messages.
-    pub fn name(&self, id: Uuid) -> String {
-        self.host_names.get(&id).or_else(|| self.cluster_names.get(&id)).cloned().unwrap_or_else(|| id.to_string())
+        Subject::Cluster(_) | Subject::Run => BTreeSet::new(),
     }
 }
 
 /// When and where in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
-    /// When.
+    /// By the service's clock where that is known, else by the harness's.
     pub time: Timestamp,
     /// Position in the history.
     pub seq: u64,
@@ -134,7 +68,7 @@ impl Tracker {
             (Subject::Cluster(name), Some(id)) => {
                 directory.clusters.get(name) == Some(id) || self.host_counts_for_cluster(directory, name, *id)
             }
-            (subject, Some(id)) => directory.hosts_of(subject).contains(id),
+            (subject, Some(id)) => hosts_of(directory, subject).contains(id),
             (_, None) => false,
         };
         let mut hits: Vec<_> = self.first_hits.iter().filter(|(who, _)| relevant(who)).map(|(w, a)| (*w, *a)).collect();
@@ -173,7 +107,7 @@ impl Tracker {
             (Subject::Run | Subject::Cluster(_), Quantity::All) => 1,
             // A host that is named in the scenario and that nobody has seen yet is missing, too.
             (Subject::Hosts(names), Quantity::All) => names.len(),
-            (subject, Quantity::All) => directory.hosts_of(subject).len().max(1),
+            (subject, Quantity::All) => hosts_of(directory, subject).len().max(1),
             (_, Quantity::AtLeast(n)) => n as usize,
         };
         hits.get(needed.max(1) - 1).map(|(_, at)| *at)
@@ -189,7 +123,7 @@ impl Tracker {
             Subject::Cluster(name) => vec![name.clone()],
             Subject::Run => vec!["the run".to_owned()],
             subject @ Subject::Role { role, cluster } => {
-                let hosts = directory.hosts_of(subject);
+                let hosts = hosts_of(directory, subject);
                 if hosts.is_empty() {
                     return vec![format!("no host of {cluster} has the role {role}")];
                 }
@@ -241,7 +175,7 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
         {
             Some(Some(*cluster))
         }
-        (Seen::Action(kind), What::UserAction { action, subject, .. }) if *action == UserVerb::from(*kind) => {
+        (Seen::Action(kind), What::UserAction { action, subject, .. }) if *action == UserVerb::Action(*kind) => {
             Some(*subject)
         }
         (Seen::Progress { stage, percent }, What::HostStage { host, to: Some(to), info, .. })
@@ -274,7 +208,7 @@ pub fn percentage(info: &str) -> Option<u32> {
 mod tests {
     use vlab_api::types::HostStatus;
     use vlab_history::Recorder;
-    use vlab_model::history::HostsKind;
+    use vlab_model::history::{HostsKind, Source};
 
     use super::*;
 

@@ -9,7 +9,6 @@ use vlab_model::history::Observation;
 use vlab_model::pivot::{self, Came, Pivot, PivotMoment};
 use vlab_scenario::{PivotOrder, Scenario, Span};
 
-use crate::moment::Directory;
 use crate::result::{CheckKind, CheckResult, CheckVerdict, PivotMomentResult, PivotResult};
 
 /// How many of a host's last doings are shown with a failure.
@@ -25,17 +24,11 @@ pub struct Measured {
 }
 
 /// Measures and judges the pivots of a history.
-pub fn measure(
-    scenario: &Scenario,
-    clock_scale: f64,
-    history: &[Observation],
-    timeline: &Timeline<'_>,
-    directory: &Directory,
-) -> Measured {
+pub fn measure(scenario: &Scenario, clock_scale: f64, history: &[Observation], timeline: &Timeline<'_>) -> Measured {
     let pivots = pivot::pivots(history);
     let mut measured = Measured::default();
     for cluster in &scenario.clusters {
-        let found = directory.clusters.get(&cluster.name).and_then(|id| pivots.get(id));
+        let found = timeline.directory.clusters.get(&cluster.name).and_then(|id| pivots.get(id));
         let view = View {
             cluster: &cluster.name,
             order: PivotMoment::of(cluster.control_plane_count == 1),
@@ -43,7 +36,6 @@ pub fn measure(
             found,
             clock_scale,
             timeline,
-            directory,
         };
         if found.is_some() {
             measured.pivots.push(view.result());
@@ -61,7 +53,6 @@ struct View<'a> {
     found: Option<&'a Pivot>,
     clock_scale: f64,
     timeline: &'a Timeline<'a>,
-    directory: &'a Directory,
 }
 
 impl View<'_> {
@@ -87,7 +78,7 @@ impl View<'_> {
     }
 
     fn result(&self) -> PivotResult {
-        let name = |id: Option<Uuid>| id.map(|id| self.directory.name(id));
+        let name = |id: Option<Uuid>| id.map(|id| self.timeline.directory.name(id));
         PivotResult {
             cluster: self.cluster.to_owned(),
             bootstrap: name(self.found.and_then(|p| p.bootstrap)),
@@ -169,7 +160,8 @@ impl View<'_> {
         check.expected = "from etcd-quorum to the end of the pivot etcd has its quorum".to_owned();
         match (self.found.and_then(|p| p.quorum_lost.first()), self.came(PivotMoment::EtcdQuorum)) {
             (Some(lost), _) => {
-                let missing = lost.host.map(|h| format!(" without {}", self.directory.name(h))).unwrap_or_default();
+                let missing =
+                    lost.host.map(|h| format!(" without {}", self.timeline.directory.name(h))).unwrap_or_default();
                 let text = format!("it had none after {}{missing}", self.since_start(lost.at));
                 self.failed(check, text, Some(*lost))
             }
@@ -200,12 +192,14 @@ impl View<'_> {
                 check
             }
             Some(took) => {
-                let host =
-                    came.and_then(|c| c.host).map(|h| format!(" on {}", self.directory.name(h))).unwrap_or_default();
+                let host = came
+                    .and_then(|c| c.host)
+                    .map(|h| format!(" on {}", self.timeline.directory.name(h)))
+                    .unwrap_or_default();
                 let text = format!("it took {:.3} s{host}, {}", took.as_secs_f64(), check.expected);
                 self.failed(check, text, came)
             }
-            None => self.failed(check, "it never came to an end".to_owned(), None),
+            None => self.failed(check, "it never ended".to_owned(), None),
         }
     }
 
@@ -216,7 +210,7 @@ impl View<'_> {
         check.at = came.map(|c| c.at);
         check.seq = came.map(|c| c.seq);
         if let Some(host) = came.and_then(|c| c.host).or(self.found.and_then(|p| p.bootstrap)) {
-            check.subject = Some(self.directory.name(host));
+            check.subject = Some(self.timeline.directory.name(host));
             check.last_things = self.timeline.last_things(host, LAST_THINGS, check.seq);
         }
         check
@@ -227,7 +221,7 @@ impl View<'_> {
     }
 
     fn text(&self, moment: PivotMoment, came: Came) -> String {
-        let host = came.host.map(|h| format!(" ({})", self.directory.name(h))).unwrap_or_default();
+        let host = came.host.map(|h| format!(" ({})", self.timeline.directory.name(h))).unwrap_or_default();
         format!("{moment}{host} came after {}", self.since_start(came.at))
     }
 }

@@ -130,12 +130,12 @@ pub enum CheckVerdict {
     Failed,
     /// Was not looked at, and why; for example a need that the target does not meet.
     Skipped {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
     /// Could not be decided, and why.
     Inconclusive {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -175,9 +175,9 @@ impl CheckVerdict {
 pub struct CheckResult {
     /// Stable name: the same check has the same name in every run.
     pub name: String,
-    /// Sort.
+    /// What the check is about, which decides what its failure means.
     pub kind: CheckKind,
-    /// Outcome.
+    /// How the check came out.
     pub verdict: CheckVerdict,
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -228,7 +228,7 @@ pub struct DurationResult {
     /// Host or cluster, by its name in the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Milliseconds; `None`: it never came to an end.
+    /// Milliseconds; `None`: it never ended.
     pub took_ms: Option<f64>,
     /// Milliseconds that it may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -358,14 +358,14 @@ pub struct Overhead {
 pub struct OperationLatency {
     /// Operation, for example `GetNextSteps`.
     pub operation: String,
-    /// Milliseconds.
+    /// Latency of requests, in milliseconds.
     pub latency_ms: Quantiles,
 }
 
 /// What a run under load measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: u64,
     /// Length of the measurement, in seconds.
     pub measured_s: f64,
@@ -469,6 +469,11 @@ impl RunResult {
         self.reason = Some(reason.into());
     }
 
+    /// The check that decided that the run has not passed. `None`: it has, or no check was decided.
+    pub fn decisive(&self) -> Option<&CheckResult> {
+        decisive(&self.checks).filter(|_| self.verdict != Verdict::Passed)
+    }
+
     /// The checks in the order in which people want to read them: failures first.
     pub fn by_urgency(&self) -> Vec<&CheckResult> {
         let mut checks: Vec<&CheckResult> = self.checks.iter().collect();
@@ -502,18 +507,23 @@ pub fn decide(checks: &[CheckResult]) -> (Verdict, u8) {
     }
 }
 
+/// The checks that failed, in the order in which they decide.
+fn failed(checks: &[CheckResult]) -> impl Iterator<Item = &CheckResult> {
+    let order = [CheckKind::Expectation, CheckKind::Fault, CheckKind::Invariant, CheckKind::Leak, CheckKind::Budget];
+    let of = move |kind| checks.iter().filter(move |c| c.kind == kind && c.verdict == CheckVerdict::Failed);
+    order.into_iter().flat_map(of)
+}
+
+/// The check of a set that is no pass which decided that. `None`: none of them was decided.
+fn decisive(checks: &[CheckResult]) -> Option<&CheckResult> {
+    let lab = |c: &&CheckResult| c.kind == CheckKind::Lab && c.verdict.urgency() < 2;
+    let open = |c: &&CheckResult| matches!(c.verdict, CheckVerdict::Inconclusive { .. });
+    checks.iter().find(lab).or_else(|| failed(checks).next()).or_else(|| checks.iter().find(open))
+}
+
 /// One sentence for a set of checks that is no pass: the one that decided, and how many more there are.
 fn reason(checks: &[CheckResult]) -> String {
-    let lab = |c: &&CheckResult| c.kind == CheckKind::Lab && c.verdict.urgency() < 2;
-    let order = [CheckKind::Expectation, CheckKind::Fault, CheckKind::Invariant, CheckKind::Leak, CheckKind::Budget];
-    let failed =
-        || order.iter().flat_map(|k| checks.iter().filter(move |c| c.kind == *k && c.verdict == CheckVerdict::Failed));
-    let first = checks
-        .iter()
-        .find(lab)
-        .or_else(|| failed().next())
-        .or_else(|| checks.iter().find(|c| matches!(c.verdict, CheckVerdict::Inconclusive { .. })));
-    let Some(check) = first else {
+    let Some(check) = decisive(checks) else {
         return match checks.len() {
             0 => "nothing was checked".to_owned(),
             n => format!("none of the {n} checks was decided"),
@@ -527,7 +537,7 @@ fn reason(checks: &[CheckResult]) -> String {
     if !said.is_empty() {
         text = format!("{text}: {said}");
     }
-    let more = failed().filter(|c| !std::ptr::eq(*c, check)).count();
+    let more = failed(checks).filter(|c| !std::ptr::eq(*c, check)).count();
     if more > 0 {
         text = format!("{text} (and {more} more)");
     }

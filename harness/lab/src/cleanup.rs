@@ -11,6 +11,7 @@ use nix::sys::signal::{self, Signal};
 use serde::Serialize;
 use vlab_container_engine::{Engine, Thing};
 
+use crate::leaks;
 use crate::ledger::{LedgerError, MARK, Resource, Snapshot};
 use crate::network::namespace;
 use crate::postgres::{drop_left_behind, remains};
@@ -80,6 +81,16 @@ pub(crate) fn settle_all(ledger: &Path, by: &str, budget: Duration) -> Result<Ve
         // A full disk must not stop the removing of what fills it; and removing twice harms nothing.
         let _ = snapshot.settle(*token, by, note);
         settled.push(Settled { what: resource.to_string(), outcome });
+    }
+    // What the programs of the run have started in sessions of their own: no entry is about it.
+    if same_boot {
+        for what in leaks::end_processes(&snapshot.header.run, Duration::ZERO) {
+            let outcome = match what.starts_with("process ") {
+                true => RemovalOutcome::Removed("killed; it was in no entry of the ledger".to_owned()),
+                false => RemovalOutcome::Kept("does not die".to_owned()),
+            };
+            settled.push(Settled { what, outcome });
+        }
     }
     if snapshot.strange_lines > 0 {
         let why = format!("{} lines of it were written by another version of vlab", snapshot.strange_lines);

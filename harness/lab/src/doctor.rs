@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
+use vlab_setup::Distribution;
 
 use crate::ledger::Ledger;
 use crate::machines::memory::available;
@@ -21,7 +22,7 @@ use crate::machines::{Accel, MachineError, Machines, MachinesOptions, find_ovmf,
 use crate::network::{Form, NetworkError, namespace, permits};
 use crate::postgres::{PgCluster, PgError, PgOptions};
 use crate::ssh::{self, SshError};
-use crate::try_out::{Tried, TryError, in_path, try_out};
+use crate::try_out::{Tried, TryError, try_out};
 
 /// Sockets of one simulated host when hosts and service run on this machine: both ends of its connection.
 const FILES_PER_HOST: u64 = 2;
@@ -88,7 +89,7 @@ pub struct Finding {
     pub detail: String,
     /// How to get it; only when it is not found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<&'static str>,
+    pub fix: Option<String>,
 }
 
 /// The whole examination, in the order of the table.
@@ -125,7 +126,7 @@ impl fmt::Display for Examination {
                 Needed::ToRun | Needed::ToTest => "",
             };
             writeln!(f, "{state:<9} {:<16} {}{later}", finding.name, finding.detail)?;
-            if let Some(fix) = finding.fix {
+            if let Some(fix) = &finding.fix {
                 writeln!(f, "{:<26} for: {}", "", finding.why)?;
                 writeln!(f, "{:<26} fix: {fix}", "")?;
             }
@@ -141,7 +142,7 @@ impl fmt::Display for Examination {
 type StateAndDetail = (FindingState, String);
 
 #[derive(Clone, Copy)]
-enum Check {
+enum Procedure {
     Blocking(fn(&Context) -> StateAndDetail),
     Postgres,
     Machines,
@@ -151,8 +152,18 @@ struct Need {
     name: &'static str,
     why: &'static str,
     needed: Needed,
-    check: Check,
+    check: Procedure,
+    /// `{packages}` stands for what installs `packages`.
     fix: &'static str,
+    /// Debian's names.
+    packages: &'static [&'static str],
+}
+
+impl Need {
+    /// How to get it, with the names that packages have there.
+    fn fix_on(&self, here: Distribution) -> String {
+        self.fix.replace("{packages}", &here.advice(self.packages))
+    }
 }
 
 /// The table.
@@ -161,109 +172,124 @@ const NEEDS: &[Need] = &[
         name: "postgresql",
         why: "the service keeps its state in a real PostgreSQL",
         needed: Needed::ToRun,
-        check: Check::Postgres,
-        fix: "`cargo xtask setup` (Debian: apt-get install postgresql), or an existing server in DATABASE_URL",
+        check: Procedure::Postgres,
+        fix: "`cargo xtask setup` ({packages}), or an existing server in DATABASE_URL",
+        packages: &["postgresql"],
     },
     Need {
         name: "disk",
         why: "the run's history, logs and database",
         needed: Needed::ToRun,
-        check: Check::Blocking(disk),
+        check: Procedure::Blocking(disk),
         fix: "free some space, or set TMPDIR and the run directory to another disk",
+        packages: &[],
     },
     Need {
         name: "memory",
         why: "hosts, service and database side by side",
         needed: Needed::ToRun,
-        check: Check::Blocking(memory),
+        check: Procedure::Blocking(memory),
         fix: "close other programs, or run fewer hosts",
+        packages: &[],
     },
     Need {
         name: "open files",
         why: "each simulated host has a connection, with both ends on this machine",
         needed: Needed::ToRun,
-        check: Check::Blocking(open_files),
+        check: Procedure::Blocking(open_files),
         fix: "raise the hard limit (ulimit -Hn; LimitNOFILE= of the unit, nofile in limits.conf), or run fewer hosts",
+        packages: &[],
     },
     Need {
         name: "loopback ports",
         why: "service and hosts talk over 127.0.0.1",
         needed: Needed::ToRun,
-        check: Check::Blocking(ports),
+        check: Procedure::Blocking(ports),
         fix: "widen net.ipv4.ip_local_port_range, bring up the interface `lo`, or run fewer hosts",
+        packages: &[],
     },
     Need {
         name: "cargo-nextest",
         why: "runs the project's tests",
         needed: Needed::ToTest,
-        check: Check::Blocking(nextest),
+        check: Procedure::Blocking(nextest),
         fix: "`cargo xtask setup` (cargo install --locked cargo-nextest)",
+        packages: &[],
     },
     Need {
         name: "chromium",
         why: "a test opens the report in a real browser",
         needed: Needed::ToTest,
-        check: Check::Blocking(chromium),
-        fix: "`cargo xtask setup` (Debian: apt-get install chromium)",
+        check: Procedure::Blocking(chromium),
+        fix: "`cargo xtask setup` ({packages})",
+        packages: &["chromium"],
     },
     Need {
         name: "acceleration",
         why: "virtual machines run under KVM, or under TCG where KVM does not work",
         needed: Needed::ForMachines,
-        check: Check::Blocking(acceleration),
-        fix: "`vlab setup --machines` (Debian: apt-get install qemu-system-x86)",
+        check: Procedure::Blocking(acceleration),
+        fix: "`vlab setup --machines` ({packages})",
+        packages: &["qemu-system-x86"],
     },
     Need {
         name: "libvirt",
         why: "defines and watches the virtual machines",
         needed: Needed::ForMachines,
-        check: Check::Machines,
-        fix: "`vlab setup --machines` (Debian: apt-get install libvirt-daemon libvirt-dev), then \
+        check: Procedure::Machines,
+        fix: "`vlab setup --machines` ({packages}), then \
               `cargo build -p vlab-libvirt-helper` where `vlab` was built",
+        packages: &["libvirt-daemon", "libvirt-dev"],
     },
     Need {
         name: "qemu-img",
         why: "makes the disks of virtual machines",
         needed: Needed::ForMachines,
-        check: Check::Blocking(qemu_img),
-        fix: "`vlab setup --machines` (Debian: apt-get install qemu-utils)",
+        check: Procedure::Blocking(qemu_img),
+        fix: "`vlab setup --machines` ({packages})",
+        packages: &["qemu-utils"],
     },
     Need {
         name: "ovmf",
         why: "the firmware of virtual machines that boot by UEFI",
         needed: Needed::ForMachines,
-        check: Check::Blocking(ovmf),
-        fix: "`vlab setup --machines` (Debian: apt-get install ovmf)",
+        check: Procedure::Blocking(ovmf),
+        fix: "`vlab setup --machines` ({packages})",
+        packages: &["ovmf"],
     },
     Need {
         name: "swtpm",
         why: "the TPM of virtual machines that have one",
         needed: Needed::ForMachines,
-        check: Check::Blocking(swtpm),
-        fix: "`vlab setup --machines` (Debian: apt-get install swtpm)",
+        check: Procedure::Blocking(swtpm),
+        fix: "`vlab setup --machines` ({packages})",
+        packages: &["swtpm"],
     },
     Need {
         name: "lab network",
         why: "bridge, taps, DHCP and DNS for virtual machines, in a network namespace",
         needed: Needed::ForMachines,
-        check: Check::Blocking(lab_network),
-        fix: "`vlab setup --machines` (Debian: apt-get install iproute2 nftables dnsmasq-base); without root: sysctl \
+        check: Procedure::Blocking(lab_network),
+        fix: "`vlab setup --machines` ({packages}); without root: sysctl \
               kernel.unprivileged_userns_clone=1 (and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
+        packages: &["iproute2", "nftables", "dnsmasq-base"],
     },
     Need {
         name: "ssh",
         why: "the way into virtual machines: `ssh-keygen` makes the key of a run, `vlab ssh` uses it",
         needed: Needed::ForMachines,
-        check: Check::Blocking(ssh),
-        fix: "`vlab setup --machines` (Debian: apt-get install openssh-client)",
+        check: Procedure::Blocking(ssh),
+        fix: "`vlab setup --machines` ({packages})",
+        packages: &["openssh-client"],
     },
     Need {
         name: "container engine",
         why: "the service and PostgreSQL as containers (`--service container:IMAGE`); nothing else needs it",
         needed: Needed::ForSome,
-        check: Check::Blocking(engine),
-        fix: "`cargo xtask setup --containers` (Debian: apt-get install docker.io, and start it), or Podman with its socket; \
+        check: Procedure::Blocking(engine),
+        fix: "`cargo xtask setup --containers` ({packages}, and start it), or Podman with its socket; \
               if this user may not use the engine: usermod -aG docker USER, and log in again",
+        packages: &["docker.io"],
     },
 ];
 
@@ -286,15 +312,15 @@ pub async fn examine_one(name: &str, context: Context) -> Option<Finding> {
 
 async fn look(need: &Need, context: &Context) -> Finding {
     let (state, detail) = match need.check {
-        Check::Postgres => postgres().await,
-        Check::Machines => libvirt().await,
-        Check::Blocking(check) => {
+        Procedure::Postgres => postgres().await,
+        Procedure::Machines => libvirt().await,
+        Procedure::Blocking(check) => {
             let context = context.clone();
             let checked = tokio::task::spawn_blocking(move || check(&context)).await;
             checked.unwrap_or_else(|panic| (FindingState::Unusable, format!("the check itself failed: {panic}")))
         }
     };
-    let fix = (state != FindingState::Found).then_some(need.fix);
+    let fix = (state != FindingState::Found).then(|| need.fix_on(Distribution::this()));
     Finding { name: need.name, why: need.why, needed: need.needed, state, detail, fix }
 }
 
@@ -421,22 +447,23 @@ fn nextest(_: &Context) -> StateAndDetail {
 }
 
 fn chromium(_: &Context) -> StateAndDetail {
-    let Some(browser) =
-        ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| in_path(name).is_some())
-    else {
+    let Some(browser) = vlab_setup::browser() else {
         return (FindingState::Missing, "neither chromium nor google-chrome is in PATH".to_owned());
     };
-    let profile = match tempfile::tempdir() {
-        Ok(profile) => profile,
+    let folder = match tempfile::tempdir() {
+        Ok(folder) => folder,
         Err(error) => return (FindingState::Unusable, error.to_string()),
     };
     // The script must have run: its words are not in the page as written.
-    let page = "data:text/html,<body><script>document.body.innerText='drawn'.repeat(2)</script>";
-    let profile_arg = format!("--user-data-dir={}", profile.path().display());
-    // Root has no sandbox of its own there.
-    let args =
-        ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &profile_arg, "--dump-dom", page];
-    try_it(browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
+    let page = folder.path().join("page.html");
+    if let Err(error) = fs::write(&page, "<body><script>document.body.innerText='drawn'.repeat(2)</script>") {
+        return (FindingState::Unusable, error.to_string());
+    }
+    let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+    let page = format!("file://{}", page.display());
+    let args = vlab_setup::BROWSER_ARGS.into_iter().chain([&*profile, "--dump-dom", &*page]);
+    let browser = browser.display().to_string();
+    try_it(&browser, args, 30, |tried| match tried.stdout.contains("drawndrawn") {
         true => Ok(format!("{browser} draws a page")),
         false => {
             Err((FindingState::Unusable, format!("{browser} draws nothing ({}): {}", tried.status, tried.last_words())))
@@ -598,7 +625,11 @@ mod tests {
         assert_eq!(names.len(), NEEDS.len());
         for need in NEEDS {
             assert!(!need.why.is_empty() && !need.fix.is_empty(), "{}", need.name);
+            assert_eq!(need.fix.contains("{packages}"), !need.packages.is_empty(), "{}", need.name);
         }
+        let fix = |here| NEEDS.iter().find(|need| need.name == "ovmf").map(|need| need.fix_on(here)).unwrap();
+        assert_eq!(fix(Distribution::Ubuntu), "`vlab setup --machines` (Ubuntu: apt-get install ovmf)");
+        assert_eq!(fix(Distribution::Fedora), "`vlab setup --machines` (Fedora: dnf install edk2-ovmf)");
     }
 
     #[test]
@@ -637,7 +668,7 @@ mod tests {
             needed,
             state,
             detail: "z".to_owned(),
-            fix: (state != FindingState::Found).then_some("do it"),
+            fix: (state != FindingState::Found).then(|| "do it".to_owned()),
         };
         let last = |findings: Vec<Finding>| {
             let text = Examination { findings }.to_string();

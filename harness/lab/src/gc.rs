@@ -284,7 +284,7 @@ fn remove_stray(stray: &Path, end: Instant) -> RemovalOutcome {
     }
 }
 
-fn ledgers(registry: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn ledgers(registry: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(registry) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -306,6 +306,12 @@ fn ledgers(registry: &Path) -> io::Result<Vec<PathBuf>> {
 struct Owner {
     owner: ProcessId,
     boot: String,
+}
+
+/// Who made a private directory, by the file in it, when that was in this boot.
+pub(crate) fn owner_of(file: &Path) -> Option<ProcessId> {
+    let owner: Owner = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    (owner.boot == proc::boot_id()).then_some(owner.owner)
 }
 
 /// A directory of ours whose owner is dead. Without an owner it is a stray only when it is empty and not just being made.

@@ -210,12 +210,12 @@ pub fn registry() -> PathBuf {
 pub struct Ledger {
     path: PathBuf,
     header: Header,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
     kept: AtomicBool,
 }
 
 #[derive(Debug)]
-struct State {
+struct LedgerState {
     file: File,
     next: u64,
     open: BTreeMap<Token, Resource>,
@@ -241,7 +241,7 @@ impl Ledger {
         Ok(Self {
             path,
             header,
-            state: Mutex::new(State { file, next: 1, open: BTreeMap::new() }),
+            state: Mutex::new(LedgerState { file, next: 1, open: BTreeMap::new() }),
             kept: AtomicBool::new(false),
         })
     }
@@ -339,7 +339,7 @@ impl Ledger {
         Ok(state.open.values().cloned().collect())
     }
 
-    fn append(&self, state: &mut State, line: &Line) -> Result<(), LedgerError> {
+    fn append(&self, state: &mut LedgerState, line: &Line) -> Result<(), LedgerError> {
         write_line(&mut state.file, line).map_err(|error| LedgerError::new(&self.path, error))
     }
 }

@@ -8,6 +8,8 @@ pub mod cleanup;
 pub mod containers;
 pub mod doctor;
 pub mod gc;
+mod helper;
+pub mod leaks;
 pub mod ledger;
 pub mod machines;
 pub mod network;

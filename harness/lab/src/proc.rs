@@ -51,7 +51,7 @@ pub struct Stat {
     pub comm: String,
     /// One letter: `R` running, `S` sleeping, `Z` zombie, `X` dead …
     pub state: char,
-    /// Parent.
+    /// Number of the parent process.
     pub ppid: u32,
     /// Process group.
     pub pgid: u32,
@@ -140,11 +140,22 @@ pub fn in_group(pgid: u32) -> Vec<ProcessId> {
 #[must_use]
 pub fn with_environment(name: &str, value: &str) -> Vec<ProcessId> {
     let wanted = format!("{name}={value}").into_bytes();
+    with_environ(|entry| entry == wanted)
+}
+
+/// Living processes whose environment at their start had `NAME=` with a value that begins so.
+#[must_use]
+pub fn with_environment_prefix(name: &str, beginning: &str) -> Vec<ProcessId> {
+    let wanted = format!("{name}={beginning}").into_bytes();
+    with_environ(|entry| entry.starts_with(&wanted))
+}
+
+fn with_environ(is_wanted: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
     all_pids()
         .into_iter()
         .filter(|pid| {
             fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == wanted))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(&is_wanted))
         })
         .filter_map(ProcessId::of)
         .filter(|process| process.is_alive())

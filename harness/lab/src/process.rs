@@ -21,7 +21,7 @@ use crate::ledger::{Ledger, LedgerError, MARK, Resource, Token};
 use crate::network::namespace::Namespace;
 use crate::proc::{self, ProcessId};
 use crate::spawn::{self, Birth};
-use crate::wait::{self, Timeout};
+use crate::wait::{self, ReadyError};
 
 /// A program to start.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ pub enum ProcessError {
         what: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// It cannot be started at all.
@@ -124,33 +124,12 @@ pub enum ProcessError {
         what: String,
         /// The executable.
         executable: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
-    /// It ended while somebody waited for it to become ready.
-    #[error("{what} ended ({status}) before {waited}; the end of its log {log_file}:\n{log}")]
-    Ended {
-        /// Which program.
-        what: String,
-        /// How it ended.
-        status: ExitStatus,
-        /// What it should have done.
-        waited: String,
-        /// Its log file.
-        log_file: PathBuf,
-        /// The last lines of it.
-        log: String,
-    },
-    /// It did not become ready in time.
-    #[error("{timeout}; the end of its log {log_file}:\n{log}")]
-    NotReady {
-        /// What was waited for, how long, and what was seen.
-        timeout: Timeout,
-        /// Its log file.
-        log_file: PathBuf,
-        /// The last lines of it.
-        log: String,
-    },
+    /// It did not become ready.
+    #[error(transparent)]
+    NotReady(#[from] ReadyError),
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -162,13 +141,22 @@ pub struct Child {
     what: String,
     log_file: PathBuf,
     id: ProcessId,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProcessState>>,
     ended: watch::Receiver<Option<ExitStatus>>,
     entry: Option<(Arc<Ledger>, Token)>,
 }
 
+/// How a program ended that was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// It did not end by itself in its time.
+    pub killed: bool,
+}
+
 #[derive(Debug)]
-struct State {
+struct ProcessState {
     /// Until this is set the number is ours even if the process is dead: nobody has waited for it yet, so signals to it
     /// cannot hit anybody else.
     status: Option<ExitStatus>,
@@ -225,7 +213,7 @@ impl Child {
         // It is our child and nobody has waited for it: its entry in /proc is there even if it is already dead.
         let id = ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
 
-        let state = Arc::new(Mutex::new(State { status: None }));
+        let state = Arc::new(Mutex::new(ProcessState { status: None }));
         let (announce, ended) = watch::channel(None);
         let theirs = Arc::clone(&state);
         let waiter = std::thread::Builder::new().name(format!("wait-{what}")).spawn(move || {
@@ -315,11 +303,11 @@ impl Child {
     }
 
     /// SIGTERM, and after `grace` SIGKILL to the whole group; returns when it has ended.
-    pub async fn stop(&self, grace: Duration) -> ExitStatus {
+    pub async fn stop(&self, grace: Duration) -> Stopped {
         self.signal(Signal::SIGTERM);
         match tokio::time::timeout(grace, self.wait()).await {
-            Ok(status) => status,
-            Err(_) => self.kill9().await,
+            Ok(status) => Stopped { status, killed: false },
+            Err(_) => Stopped { status: self.kill9().await, killed: true },
         }
     }
 
@@ -357,14 +345,11 @@ impl Child {
         let (log_file, log) = (self.log_file.clone(), || self.last_lines(50).join("\n"));
         match looking.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(status)) => Err(ProcessError::Ended {
-                what: self.what.clone(),
-                status,
-                waited: what.to_owned(),
-                log_file,
-                log: log(),
-            }),
-            Err(timeout) => Err(ProcessError::NotReady { timeout, log_file, log: log() }),
+            Ok(Err(status)) => {
+                let (end, waited) = (format!("{} ended ({status})", self.what), what.to_owned());
+                Err(ReadyError::Ended { end, waited, log_file, log: log() }.into())
+            }
+            Err(timeout) => Err(ReadyError::TimedOut { timeout, log_file, log: log() }.into()),
         }
     }
 

@@ -23,12 +23,12 @@ pub(crate) struct Birth {
     /// The signal that the kernel sends it when this process dies.
     pub(crate) death_signal: Option<Signal>,
     /// The namespaces that it enters.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<NamespaceEntry>,
 }
 
 /// Namespaces to enter. The numbers must stay open until the program has started.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct NamespaceEntry {
     /// A user namespace of ours: it is entered first, and all rights in it are kept when the program starts.
     pub(crate) user: Option<RawFd>,
     /// A network namespace.
@@ -92,9 +92,9 @@ fn fork_exec(mut command: Command, birth: Birth) -> io::Result<Child> {
 }
 
 /// Runs between fork and exec: system calls only.
-fn enter(entry: Entry) -> io::Result<()> {
+fn enter(entry: NamespaceEntry) -> io::Result<()> {
     #[expect(unsafe_code, reason = "numbers and not owners, because nothing may be allocated or dropped here")]
-    // SAFETY: `Entry` promises that they are open; this process is a copy of the one that has them open.
+    // SAFETY: `NamespaceEntry` promises that they are open; this process is a copy of the one that has them open.
     let (user, net) =
         unsafe { (entry.user.map(|user| BorrowedFd::borrow_raw(user)), BorrowedFd::borrow_raw(entry.net)) };
     if let Some(user) = user {

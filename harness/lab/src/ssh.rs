@@ -47,9 +47,9 @@ pub enum SshError {
     /// A file.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// The network of the run cannot be entered.

@@ -13,6 +13,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use serde::{Deserialize, Serialize};
 
 use crate::cleanup::{self, RemovalOutcome};
 use crate::ledger::Ledger;
@@ -37,6 +38,19 @@ const KEEP: &str = "keep\n";
 
 /// Exit code when something could not be removed (design: 6 is a leak).
 const LEAK: u8 = 6;
+
+/// Beginning of a line that says what is to be taken out of which logs when the harness dies before it has done so.
+const REDACT: &str = "redact ";
+
+/// Takes these words out of these logs.
+pub type Redact = fn(&[String], &[PathBuf]);
+
+/// What is to be taken out of which logs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Logs {
+    secrets: Vec<String>,
+    logs: Vec<PathBuf>,
+}
 
 /// The harness's end of a supervisor. Keep it until everything of the run is gone, then [`Supervisor::dismiss`] it.
 #[derive(Debug)]
@@ -89,6 +103,17 @@ impl Supervisor {
         self.child.id()
     }
 
+    /// From now on these words are to be taken out of these logs, should the harness die before it has done so itself. What was
+    /// said before stays. They go through the pipe, which nobody else reads.
+    ///
+    /// # Errors
+    /// The supervisor has ended.
+    pub fn will_redact(&mut self, secrets: Vec<String>, logs: Vec<PathBuf>) -> io::Result<()> {
+        let line = serde_json::to_string(&Logs { secrets, logs })?;
+        let stdin = self.child.stdin.as_mut().ok_or_else(|| io::Error::other("the supervisor has ended"))?;
+        stdin.write_all(format!("{REDACT}{line}\n").as_bytes())
+    }
+
     /// The run is over and what it made stays: the supervisor ends and removes nothing.
     ///
     /// # Errors
@@ -131,14 +156,14 @@ enum Event {
 }
 
 /// What the binary does after `__supervise`: `<ledger> <pid of the harness> <log>`. Call it before any runtime or thread
-/// is started.
+/// is started. `redact` is called for the logs of a harness that has died.
 #[must_use]
-pub fn supervise_main(args: &[OsString]) -> ExitCode {
+pub fn supervise_main(args: &[OsString], redact: Redact) -> ExitCode {
     let [ledger, harness, log] = args else {
         eprintln!("{VERB} is for vlab itself: {VERB} <ledger> <pid> <log>");
         return ExitCode::from(2);
     };
-    match supervise(Path::new(ledger), harness, Path::new(log)) {
+    match supervise(Path::new(ledger), harness, Path::new(log), redact) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(LEAK),
         Err(error) => {
@@ -149,7 +174,7 @@ pub fn supervise_main(args: &[OsString]) -> ExitCode {
 }
 
 /// `true`: nothing is left.
-fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
+fn supervise(ledger: &Path, harness: &OsStr, log: &Path, redact: Redact) -> io::Result<bool> {
     let pid: u32 = harness
         .to_str()
         .and_then(|pid| pid.parse().ok())
@@ -186,14 +211,18 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
 
     let dead = || wait::until_blocking(Instant::now() + DEATH, || harness.as_ref().is_none_or(|h| !h.is_alive()));
     let note = Note { path: log.to_path_buf() };
+    let mut to_redact = Logs::default();
     match events.recv() {
-        Ok(Event::HarnessGone { last_words }) if last_words == KEEP => {
+        Ok(Event::HarnessGone { last_words }) if last_words.ends_with(KEEP) => {
             note.write("the run is over and its lab is kept; `vlab gc` removes it");
             return Ok(true);
         }
-        Ok(Event::HarnessGone { last_words }) if last_words == DONE && !ledger.exists() => return Ok(true),
+        Ok(Event::HarnessGone { last_words }) if last_words.ends_with(DONE) && !ledger.exists() => return Ok(true),
         // A harness that says it is done and has left something: it is about to end.
-        Ok(Event::HarnessGone { .. }) | Err(_) => {
+        told @ (Ok(Event::HarnessGone { .. }) | Err(_)) => {
+            if let Ok(Event::HarnessGone { last_words }) = told {
+                to_redact = said_to_redact(&last_words);
+            }
             if !dead() {
                 note.write("the harness has let go of its supervisor and lives on: nothing is removed");
                 return Ok(!ledger.exists());
@@ -209,6 +238,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
         }
     }
     if !ledger.exists() {
+        redact(&to_redact.secrets, &to_redact.logs);
         return Ok(true);
     }
     note.write(&format!("harness {pid} is gone, removing what it left"));
@@ -216,18 +246,31 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path) -> io::Result<bool> {
         Ok(settled) => settled,
         Err(error) => {
             note.write(&error.to_string());
+            redact(&to_redact.secrets, &to_redact.logs);
             return Ok(false);
         }
     };
     for entry in &settled {
         note.write(&entry.to_string());
     }
+    // Nobody writes to them any more.
+    redact(&to_redact.secrets, &to_redact.logs);
     let kept = settled.iter().filter(|entry| matches!(entry.outcome, RemovalOutcome::Kept(_))).count();
     note.write(&match kept {
         0 => "nothing is left".to_owned(),
         kept => format!("{kept} entries could not be removed; they are in {}", ledger.display()),
     });
     Ok(kept == 0)
+}
+
+/// What a harness has said that is to be taken out of its logs. Its last line may be torn.
+fn said_to_redact(words: &str) -> Logs {
+    let lines = words.lines().filter_map(|line| serde_json::from_str::<Logs>(line.strip_prefix(REDACT)?).ok());
+    lines.fold(Logs::default(), |mut all, mut one| {
+        all.secrets.append(&mut one.secrets);
+        all.logs.append(&mut one.logs);
+        all
+    })
 }
 
 /// The log. It may lie in a directory that is being removed: then nobody reads it, and it must not come back.

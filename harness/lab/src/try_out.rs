@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{self, Signal};
 
 use crate::process::nix_pid;
-use crate::spawn::{self, Birth, Entry};
+use crate::spawn::{self, Birth, NamespaceEntry};
 use crate::wait;
 
 /// What a tried program said.
@@ -62,7 +62,7 @@ pub(crate) fn try_out_in<A: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = A>,
     input: &str,
-    entry: Option<Entry>,
+    entry: Option<NamespaceEntry>,
     budget: Duration,
 ) -> Result<Tried, TryError> {
     let Some(executable) = in_path(program) else {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The budget is spent and the condition did not come.
@@ -29,6 +30,33 @@ impl fmt::Display for Timeout {
 }
 
 impl std::error::Error for Timeout {}
+
+/// Why something that was started did not become ready.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadyError {
+    /// It ended while somebody waited for it.
+    #[error("{end} before {waited}; the end of its log {log_file}:\n{log}")]
+    Ended {
+        /// Which program ended, and how.
+        end: String,
+        /// What it should have done.
+        waited: String,
+        /// Its log file.
+        log_file: PathBuf,
+        /// The last lines of it.
+        log: String,
+    },
+    /// The budget is spent.
+    #[error("{timeout}; the end of its log {log_file}:\n{log}")]
+    TimedOut {
+        /// What was waited for, how long, and what was seen.
+        timeout: Timeout,
+        /// Its log file.
+        log_file: PathBuf,
+        /// The last lines of it.
+        log: String,
+    },
+}
 
 /// Looks every `interval` until `check` answers `Ok(Some(value))`. `Ok(None)` is "not yet", `Err(text)` is "not yet, and
 /// this is what there is instead". A single look never outlives the budget. What makes waiting pointless is a value

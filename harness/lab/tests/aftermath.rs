@@ -140,6 +140,11 @@ fn kill_9_of_the_harness_leaves_nothing() {
     {
         assert!(log.contains(words), "`{words}` is not in:\n{log}");
     }
+    // It had no time to take the secrets out of the logs of its programs.
+    let log_of_program = fs::read_to_string(mini.folder.join("stubborn.log")).unwrap();
+    assert_eq!(log_of_program, "(redacted) and (redacted)\n");
+    let run = format!("mini-{}", mini.child.id());
+    assert_eq!(vlab_lab::leaks::processes(&run), [], "what had a session of its own is still there");
     // In reverse order of making: the last one made goes first.
     let position = |words: &str| log.find(words).unwrap();
     assert!(

@@ -9,7 +9,7 @@ use vlab_lab::ledger::{Ledger, Resource, Snapshot, Token};
 use vlab_lab::proc::ProcessId;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum LedgerStep {
     Record(Resource),
     /// Of the n-th entry made so far.
     Release(usize),
@@ -28,11 +28,11 @@ fn resource() -> impl Strategy<Value = Resource> {
     ]
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LedgerStep>> {
     let step = prop_oneof![
-        3 => resource().prop_map(Step::Record),
-        2 => any::<prop::sample::Index>().prop_map(|at| Step::Release(at.index(40))),
-        1 => any::<prop::sample::Index>().prop_map(|at| Step::Identify(at.index(40))),
+        3 => resource().prop_map(LedgerStep::Record),
+        2 => any::<prop::sample::Index>().prop_map(|at| LedgerStep::Release(at.index(40))),
+        1 => any::<prop::sample::Index>().prop_map(|at| LedgerStep::Identify(at.index(40))),
     ];
     prop::collection::vec(step, 0..40)
 }
@@ -47,16 +47,16 @@ proptest! {
         let (mut tokens, mut expected): (Vec<Token>, Vec<(Token, Resource)>) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
-                Step::Record(resource) => {
+                LedgerStep::Record(resource) => {
                     let token = ledger.record(resource.clone()).unwrap();
                     tokens.push(token);
                     expected.push((token, resource));
                 }
-                Step::Release(at) => if let Some(token) = tokens.get(at) {
+                LedgerStep::Release(at) => if let Some(token) = tokens.get(at) {
                     ledger.release(*token).unwrap();
                     expected.retain(|(other, _)| other != token);
                 },
-                Step::Identify(at) => if let Some(token) = tokens.get(at) {
+                LedgerStep::Identify(at) => if let Some(token) = tokens.get(at) {
                     let id = ProcessId { pid: 7, start_time: 8 };
                     ledger.identify(*token, id, 9).unwrap();
                     for (other, resource) in &mut expected {

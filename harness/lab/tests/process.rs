@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::proc::{self, ProcessId};
 use vlab_lab::process::{Child, ProcessError, Program, last_lines};
+use vlab_lab::wait::ReadyError;
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(2);
@@ -44,7 +45,7 @@ async fn its_end_is_the_end_of_all_that_it_started() {
         let id = child.id();
         match how {
             "kill9" => assert!(!child.kill9().await.success()),
-            "stop" => assert!(!child.stop(Duration::from_secs(5)).await.success()),
+            "stop" => assert!(!child.stop(Duration::from_secs(5)).await.status.success()),
             "by itself" => assert_eq!(child.wait().await.code(), Some(3)),
             _ => {}
         }
@@ -63,7 +64,8 @@ async fn stop_is_polite_first_and_not_forever() {
         Child::spawn(sh(dir.path(), "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done")).unwrap();
     let up = |lines: Vec<String>| lines.contains(&"up".to_owned()).then_some(()).ok_or_else(|| lines.join("|"));
     polite.wait_ready("up", LONG, SHORT, || async { up(polite.last_lines(5)).map(Some) }).await.unwrap();
-    assert_eq!(polite.stop(LONG).await.code(), Some(0));
+    let stopped = polite.stop(LONG).await;
+    assert_eq!((stopped.status.code(), stopped.killed), (Some(0), false));
     assert_eq!(polite.last_lines(1), ["bye"]);
     assert!(!polite.signal(nix::sys::signal::Signal::SIGTERM), "there is nobody to signal");
 
@@ -71,8 +73,8 @@ async fn stop_is_polite_first_and_not_forever() {
     let deaf = Child::spawn(sh(dir.path(), "trap '' TERM; echo up; while :; do sleep 0.01; done")).unwrap();
     deaf.wait_ready("up", LONG, SHORT, || async { up(deaf.last_lines(5)).map(Some) }).await.unwrap();
     let started = Instant::now();
-    let status = deaf.stop(Duration::from_millis(100)).await;
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    let stopped = deaf.stop(Duration::from_millis(100)).await;
+    assert_eq!((std::os::unix::process::ExitStatusExt::signal(&stopped.status), stopped.killed), (Some(9), true));
     assert!(started.elapsed() >= Duration::from_millis(100));
 }
 
@@ -83,7 +85,10 @@ async fn one_that_ends_is_not_waited_for_and_its_last_words_are_told() {
     let started = Instant::now();
     let error = child.wait_ready::<(), _, _>("ready", LONG, SHORT, || async { Ok(None) }).await.unwrap_err();
     assert!(started.elapsed() < LONG);
-    assert!(matches!(&error, ProcessError::Ended { status, .. } if status.code() == Some(7)), "{error}");
+    assert!(
+        matches!(&error, ProcessError::NotReady(ReadyError::Ended { end, .. }) if end == "shell ended (exit status: 7)"),
+        "{error}"
+    );
     let text = error.to_string();
     assert!(
         text.starts_with("shell ended (exit status: 7) before ready") && text.ends_with("out\nno such table"),

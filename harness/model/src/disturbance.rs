@@ -18,7 +18,7 @@ pub enum ClusterName {
 /// A name that DNS does not answer as the network says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongName {
-    /// Which.
+    /// The name that is answered wrongly.
     pub name: ClusterName,
     /// What is answered; `None`: that there is no such name.
     pub answer: Option<IpAddr>,

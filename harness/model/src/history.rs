@@ -10,11 +10,15 @@ use vlab_api::types::{
     ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, Severity,
 };
 
+use crate::settings::Settings;
 use crate::validation::ValidationStatus;
 
 mod words;
 
-pub use words::{ClusterMoment, FaultPhase, HostMoment, HostsKind, MachineMoment, RunEnd, TargetKind, UserVerb};
+pub use words::{
+    ActionKind, ClusterMoment, FaultPhase, HistoryPart, HostMoment, HostsKind, MachineMoment, RunEnd, TargetKind,
+    UserVerb,
+};
 
 /// Version of the format. Raised when the meaning of a member changes; new optional members do not raise it.
 pub const HISTORY_VERSION: u32 = 1;
@@ -103,7 +107,7 @@ pub enum What {
     },
     /// A host's status changed; `from` is `None` when it registered for the first time.
     HostStatus {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
         /// Its cluster, when bound.
         cluster: Option<Uuid>,
@@ -116,7 +120,7 @@ pub enum What {
     },
     /// A host's installation stage or its progress text changed; `to` is `None` when progress was cleared.
     HostStage {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
         /// Stage before.
         from: Option<HostStage>,
@@ -129,7 +133,7 @@ pub enum What {
     },
     /// A host's role or its being the bootstrap changed.
     HostRole {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
         /// Effective role.
         role: HostRole,
@@ -138,26 +142,26 @@ pub enum What {
     },
     /// What the service knows about a host's logs changed.
     HostLogs {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
         /// State of its logs.
         state: LogsState,
     },
     /// What the service knows about the logs of a cluster's controller changed.
     ClusterLogs {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
         /// State of these logs.
         state: LogsState,
     },
     /// A host was removed from the service.
     HostDeleted {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
     },
     /// A cluster's status changed; `from` is `None` when it was created.
     ClusterStatus {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
         /// Status before.
         from: Option<ClusterStatus>,
@@ -166,18 +170,27 @@ pub enum What {
         /// The service's words.
         info: String,
     },
+    /// The service's words about a host or cluster changed, and its status did not.
+    StatusInfo {
+        /// Host, or cluster when `is_cluster`.
+        subject: Uuid,
+        /// Of a cluster?
+        is_cluster: bool,
+        /// The service's words.
+        info: String,
+    },
     /// A cluster's installation percentage changed.
     ClusterProgress {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
         /// Total percentage.
         total: i64,
     },
     /// The controller reported a finalizing stage.
     ClusterFinalizingStage {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
-        /// Stage.
+        /// The finalizing stage that was entered.
         stage: FinalizingStage,
     },
     /// A validation of a host (or of a cluster) changed its status.
@@ -190,27 +203,27 @@ pub enum What {
         id: String,
         /// Before; `None` when it was not evaluated.
         from: Option<ValidationStatus>,
-        /// After; `None` when it is not evaluated any more.
+        /// After; `None` when it is no longer evaluated.
         to: Option<ValidationStatus>,
         /// The service's words.
         message: String,
     },
     /// A monitored operator changed.
     Operator {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
-        /// Operator.
+        /// The operator's name, as the API has it.
         name: String,
-        /// Status.
+        /// Its status as the controller reports it; `None`: none yet.
         status: Option<OperatorStatus>,
     },
     /// An event of the service's events API.
     Event {
         /// Name, for example `host_status_updated`; empty for metrics events.
         name: String,
-        /// Severity.
+        /// How serious the service takes it.
         severity: Severity,
-        /// Text.
+        /// The event's message, as the service words it.
         message: String,
         /// Cluster it speaks of.
         cluster: Option<Uuid>,
@@ -219,7 +232,7 @@ pub enum What {
     },
     /// The service asked a host for something (`answered` is `None`), or the host answered.
     Step {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
         /// Step type on the wire.
         step_type: String,
@@ -232,23 +245,23 @@ pub enum What {
     },
     /// Something that happened on a host and that the service does not see.
     HostDid {
-        /// Host.
+        /// The host's id in the service.
         host: Uuid,
-        /// What.
+        /// The moment, a word of the history.
         what: HostMoment,
     },
     /// Something that happened inside the cluster that is being installed.
     InCluster {
-        /// Cluster.
+        /// The cluster's id in the service.
         cluster: Uuid,
         /// Host it concerns.
         host: Option<Uuid>,
-        /// What.
+        /// The moment, a word of the history.
         what: ClusterMoment,
     },
     /// The user did something through the API.
     UserAction {
-        /// What.
+        /// The request, by the user's word for it.
         action: UserVerb,
         /// What it was done to.
         subject: Option<Uuid>,
@@ -256,6 +269,48 @@ pub enum What {
         status: u16,
         /// Reason in the answer when it was not a success.
         reason: String,
+        /// Position in the scenario's `actions`; `None`: the user did it without being told to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        planned: Option<usize>,
+    },
+    /// The service answered with 5xx, or there was nobody to connect to.
+    BadAnswer {
+        /// Host that had asked, or the cluster whose controller had; `None`: the user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<Uuid>,
+        /// Method and path of what was asked.
+        request: String,
+        /// HTTP status; 0: the connection was refused.
+        status: u16,
+        /// Time between the question and this, in milliseconds.
+        took_ms: u64,
+    },
+    /// A program under test did not end when it was asked to and had to be killed.
+    Killed {
+        /// Which program.
+        program: String,
+        /// What was waited for.
+        detail: String,
+    },
+    /// Something that the service told cannot be understood: a row with an unknown status, an answer of another shape.
+    Unreadable {
+        /// Host or cluster that it is about, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subject: Option<Uuid>,
+        /// What it is, for example `the row of a host`, `v2GetCluster`.
+        of: String,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// A part of what a run observes could not be read to its end: what is not in this history may have happened all the same.
+    Incomplete {
+        /// Which part.
+        part: HistoryPart,
+        /// Of the console of this machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        machine: Option<String>,
+        /// Why.
+        why: String,
     },
     /// A fault began, did something, or ended.
     Fault {
@@ -290,14 +345,14 @@ pub enum What {
     Machine {
         /// Name of the host in the scenario.
         machine: String,
-        /// What.
+        /// What happened to the machine.
         did: MachineMoment,
         /// For example `failed` (its QEMU was killed), `shutdown`.
         detail: String,
     },
     /// A line of text worth keeping, for example a service that was restarted.
     Note {
-        /// Text.
+        /// What is to be said, for people.
         text: String,
     },
 }
@@ -328,6 +383,9 @@ pub struct RunInfo {
     /// The source from which states are to be taken; nothing where that is the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states_from: Option<Source>,
+    /// All settings of the built-in service, as they were in the run; nothing of another one, which has more than these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Box<Settings>>,
     /// Roles, for readers without the scenario.
     pub expected_hosts: BTreeMap<String, HostRole>,
 }

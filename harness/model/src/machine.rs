@@ -77,12 +77,68 @@ impl<E, S, C, W, F> PartialEq for Rule<E, S, C, W, F> {
     }
 }
 
+/// What is wrong with a machine on purpose: who reads its histories must notice. Nothing that a scenario can say leads here.
+#[derive(Debug, PartialEq)]
+pub enum Wrong<E: 'static, S: 'static, C: 'static, W: 'static, F: 'static> {
+    /// The table has not got that row.
+    Without(&'static Rule<E, S, C, W, F>),
+    /// That row leads elsewhere.
+    LeadsTo(&'static Rule<E, S, C, W, F>, S),
+    /// That row does not do this.
+    Omits(&'static Rule<E, S, C, W, F>, F),
+    /// That row says something else.
+    Misspeaks(&'static Rule<E, S, C, W, F>),
+    /// Every guard takes that condition for true, or for false.
+    Believes(C, bool),
+}
+
+impl<E, S: Copy, C: Copy, W, F: Copy> Clone for Wrong<E, S, C, W, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E, S: Copy, C: Copy, W, F: Copy> Copy for Wrong<E, S, C, W, F> {}
+
+/// What a row says that [misspeaks](Wrong::Misspeaks).
+pub const WRONG_WORDS: &str = "The service has lost its words";
+
+impl<E, S: Copy, C, W, F: Copy + PartialEq> Rule<E, S, C, W, F> {
+    /// Where it leads.
+    pub(crate) fn leads_to(&'static self, wrong: Option<&Wrong<E, S, C, W, F>>) -> S {
+        match wrong {
+            Some(Wrong::LeadsTo(rule, to)) if *rule == self => *to,
+            _ => self.to,
+        }
+    }
+
+    /// What it does beside that.
+    pub(crate) fn does(&'static self, wrong: Option<&Wrong<E, S, C, W, F>>) -> Vec<F> {
+        match wrong {
+            Some(Wrong::Omits(rule, effect)) if *rule == self => {
+                self.effects.iter().copied().filter(|e| e != effect).collect()
+            }
+            _ => self.effects.to_vec(),
+        }
+    }
+
+    /// Does it say something else?
+    pub(crate) fn misspeaks(&'static self, wrong: Option<&Wrong<E, S, C, W, F>>) -> bool {
+        matches!(wrong, Some(Wrong::Misspeaks(rule)) if *rule == self)
+    }
+}
+
 /// The first row that fires, if any.
-pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy, W, F>(
+pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy + PartialEq, W, F>(
     table: &'static [Rule<E, S, C, W, F>],
-    event: E,
-    state: S,
+    wrong: Option<&Wrong<E, S, C, W, F>>,
+    (event, state): (E, S),
     condition: &dyn Fn(C) -> bool,
 ) -> Option<&'static Rule<E, S, C, W, F>> {
-    table.iter().find(|r| r.event == event && r.from.contains(&state) && r.guard.holds(condition))
+    let is_there = |rule: &Rule<E, S, C, W, F>| !matches!(wrong, Some(Wrong::Without(gone)) if *gone == rule);
+    let believed = |asked: C| match wrong {
+        Some(Wrong::Believes(of, value)) if *of == asked => *value,
+        _ => condition(asked),
+    };
+    table.iter().find(|r| r.event == event && r.from.contains(&state) && is_there(r) && r.guard.holds(&believed))
 }

@@ -84,7 +84,7 @@ impl std::fmt::Display for PivotMoment {
 /// When a moment came, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came {
-    /// When.
+    /// By the clock of whoever told it.
     pub at: Timestamp,
     /// Observation that shows it.
     pub seq: u64,
@@ -95,7 +95,7 @@ pub struct Came {
 /// The pivot of one cluster: of its last installation, when there were several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pivot {
-    /// Cluster.
+    /// Id of the cluster in the service.
     pub cluster: Uuid,
     /// The bootstrap, where it is known.
     pub bootstrap: Option<Uuid>,

@@ -202,18 +202,16 @@ pub fn fits(host: &HostView, role: HostRole, cluster: &ClusterView, settings: &S
         .is_some_and(|r| cpu_count(inventory) >= r.cpu_cores && memory_suffices(memory_bytes(inventory), r.ram_mib))
 }
 
-/// How much machine a host is: the weakest become masters first. A host whose installation disk is not known counts its
-/// largest disk.
+/// How much machine a host is: the weakest become masters first. Whole GiB of usable memory and of all disks that can be
+/// installed to count. No role is suggested before every host has an inventory, so one without has none.
 pub fn weight(host: &HostView) -> f64 {
-    const GIB: f64 = (1u64 << 30) as f64;
+    let gib = |bytes: i64| (bytes >> 30) as f64;
     let Some(inventory) = &host.inventory else { return 0.0 };
-    let disk = match host.installation_disk() {
-        Some(disk) => disk.size_bytes.unwrap_or(0),
-        None => host.disks().iter().filter_map(|d| d.size_bytes).max().unwrap_or(0),
-    };
-    (cpu_count(inventory) - 4) as f64
-        + (memory_bytes(inventory) as f64 / GIB - 16.0) * 0.1
-        + (disk as f64 / GIB - 100.0) * 0.004
+    let memory = inventory.memory.as_ref().and_then(|m| m.usable_bytes).unwrap_or(0);
+    let eligible =
+        host.disks().iter().filter(|d| d.installation_eligibility.as_ref().is_some_and(|e| e.eligible == Some(true)));
+    let disks: f64 = eligible.map(|d| gib(d.size_bytes.unwrap_or(0))).sum();
+    (cpu_count(inventory) - 4) as f64 + (gib(memory) - 16.0) * 0.1 + (disks - 100.0) * 0.004
 }
 
 fn has_gpu(host: &HostView) -> bool {
@@ -284,11 +282,11 @@ pub fn choose_bootstrap(hosts: &[&HostView], settings: &Settings) -> Option<Uuid
 /// Who plays which part in a cluster, as far as it is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Masters.
+    /// Number of masters.
     pub masters: usize,
-    /// Arbiters.
+    /// Number of arbiters.
     pub arbiters: usize,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
     /// Hosts without a role that have what a master needs.
     pub could_be_master: usize,
@@ -358,6 +356,23 @@ mod tests {
     }
 
     use HostRole::{Arbiter, AutoAssign, Master, Worker};
+
+    /// Usable memory and disks that can be installed to, in whole GiB each.
+    #[rstest]
+    #[case::all_of_it(json!({"memory": {"usable_bytes": 32_i64 << 30}, "disks": [disk(200 << 30, true), disk(100 << 30, true)]}), 2.4)]
+    #[case::not_physical(json!({"memory": {"physical_bytes": 64_i64 << 30, "usable_bytes": 16_i64 << 30}, "disks": [disk(100 << 30, true)]}), 0.0)]
+    #[case::not_ineligible(json!({"memory": {"usable_bytes": 16_i64 << 30}, "disks": [disk(100 << 30, true), disk(500 << 30, false)]}), 0.0)]
+    #[case::whole(json!({"memory": {"usable_bytes": (17_i64 << 30) - 1}, "disks": [disk((101 << 30) - 1, true)]}), 0.0)]
+    fn how_much_machine_a_host_is(#[case] mut inventory: serde_json::Value, #[case] expected: f64) {
+        inventory["cpu"] = json!({"count": 4, "architecture": "x86_64"});
+        let mut host = HostView::default();
+        host.set_inventory(serde_json::from_value::<Inventory>(inventory).unwrap());
+        assert!((weight(&host) - expected).abs() < 1e-9, "{}", weight(&host));
+    }
+
+    fn disk(bytes: i64, eligible: bool) -> serde_json::Value {
+        json!({"id": "d", "size_bytes": bytes, "installation_eligibility": {"eligible": eligible}})
+    }
 
     #[rstest]
     #[case::weakest_first(3, vec![(AutoAssign, 16, 64), (AutoAssign, 8, 32), (AutoAssign, 8, 16), (AutoAssign, 4, 16)], vec![Worker, Master, Master, Master])]

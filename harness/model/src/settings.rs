@@ -137,11 +137,17 @@ const fn hours(hours: u64) -> Duration {
 trait Variable: Sized {
     /// Is it a length of time?
     const IS_TIME: bool = false;
+    /// Is it a length of time or another amount?
+    const IS_AMOUNT: bool = Self::IS_TIME;
 
     fn read(text: &str) -> Result<Self, String>;
     fn write(&self) -> String;
     /// Divides what is a time.
     fn divide(&mut self, _divisor: f64) {}
+    /// Multiplies what is an amount.
+    fn multiply(&mut self, factor: f64) {
+        self.divide(1.0 / factor);
+    }
 }
 
 impl Variable for Duration {
@@ -190,6 +196,11 @@ impl Variable for bool {
 }
 
 impl Variable for i64 {
+    const IS_AMOUNT: bool = true;
+
+    fn multiply(&mut self, factor: f64) {
+        *self = (*self as f64 * factor).round() as i64;
+    }
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| format!("{text:?} is no whole number"))
     }
@@ -377,6 +388,22 @@ macro_rules! variables {
                 match name {
                     $( $env => <$ty as Variable>::IS_TIME, )*
                     _ => false,
+                }
+            }
+
+            /// Is the variable of that name a length of time or another amount?
+            pub fn is_amount(name: &str) -> bool {
+                match name {
+                    $( $env => <$ty as Variable>::IS_AMOUNT, )*
+                    _ => false,
+                }
+            }
+
+            /// Multiplies the amount of that name; nothing where there is no such name.
+            fn multiply_one(&mut self, name: &str, factor: f64) {
+                match name {
+                    $( $env => Variable::multiply(&mut self.$field, factor), )*
+                    _ => {}
                 }
             }
 
@@ -677,14 +704,21 @@ fn stock_requirements() -> Vec<VersionedHostRequirements> {
     ]
 }
 
-/// Releases that can be installed where nobody says otherwise.
+/// The version that the real service offers first.
+const STOCK_DEFAULT: &str = "4.22";
+
+/// Releases that can be installed where nobody says otherwise: the newest of each version that the real service is deployed with
+/// (`harness/facts/tables/releases.yaml`; a test compares both).
 fn stock_releases() -> Vec<ReleaseImage> {
     [
-        ("4.16", "4.16.50", "maintenance"),
-        ("4.17", "4.17.40", "maintenance"),
-        ("4.18", "4.18.25", "production"),
-        ("4.19", "4.19.15", "production"),
-        ("4.20", "4.20.5", "production"),
+        ("4.16", "4.16.68", "maintenance"),
+        ("4.17", "4.17.56", "maintenance"),
+        ("4.18", "4.18.52", "production"),
+        ("4.19", "4.19.42", "production"),
+        ("4.20", "4.20.33", "production"),
+        ("4.21", "4.21.28", "production"),
+        ("4.22", "4.22.9", "production"),
+        ("5.0", "5.0.0-ec.5", "beta"),
     ]
     .into_iter()
     .map(|(minor, version, support)| ReleaseImage {
@@ -693,7 +727,7 @@ fn stock_releases() -> Vec<ReleaseImage> {
         cpu_architectures: Some(vec!["x86_64".to_owned()]),
         url: format!("quay.io/openshift-release-dev/ocp-release:{version}-x86_64"),
         version: version.to_owned(),
-        default: Some(minor == "4.20"),
+        default: Some(minor == STOCK_DEFAULT),
         support_level: Some(support.to_owned()),
     })
     .collect()
@@ -851,6 +885,15 @@ impl Settings {
         scaled
     }
 
+    /// The same with one amount, of the settings or of the constants, multiplied.
+    #[must_use]
+    pub fn with_factor(&self, name: &str, factor: f64) -> Settings {
+        let mut other = self.clone();
+        other.multiply_one(name, factor);
+        other.constants.multiply_one(name, factor);
+        other
+    }
+
     /// The longer of the two preparation checks.
     fn longest_check(&self) -> Duration {
         self.disk_check_timeout.max(self.image_availability_timeout)
@@ -1005,7 +1048,7 @@ impl<'de> Deserialize<'de> for Settings {
 /// both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Shortest.
+    /// The shortest time that it takes.
     pub min: Duration,
     /// Longest; never less than `min`.
     pub max: Duration,

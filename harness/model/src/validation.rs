@@ -59,6 +59,8 @@ pub enum HostGate {
     Inventory,
     /// The host is insufficient, whatever else holds.
     MinimumHardware,
+    /// The host is insufficient, even while the user must give more.
+    BeforeInput,
     /// The host is pending-for-input.
     PendingInput,
     /// The host is insufficient.
@@ -99,7 +101,7 @@ impl ClusterGate {
 /// A host validation as data. Order of the table is the order of the service's answers.
 #[derive(Debug)]
 pub struct HostValidationSpec {
-    /// Id.
+    /// Id of the validation, as the API has it.
     pub id: HostValidationId,
     /// `network`, `hardware` or `operators`.
     pub category: &'static str,
@@ -120,7 +122,7 @@ pub struct HostValidationSpec {
 /// A cluster validation as data. Order of the table is the order of the service's answers.
 #[derive(Debug)]
 pub struct ClusterValidationSpec {
-    /// Id.
+    /// Id of the validation, as the API has it.
     pub id: ClusterValidationId,
     /// `configuration`, `hosts-data`, `network` or `operators`.
     pub category: &'static str,
@@ -228,7 +230,7 @@ pub static HOST: &[HostValidationSpec] = {
         ),
         host(V::CompatibleWithClusterPlatform, "hardware", MinimumHardware, true, "a vendor that the platform runs on"),
         host(V::DiskEncryptionRequirementsSatisfied, "hardware", MinimumHardware, true, "a TPM 2.0 or a tang server"),
-        host(V::VsphereDiskUuidEnabled, "hardware", Sufficient, true, "disk UUIDs on VMware machines"),
+        host(V::VsphereDiskUuidEnabled, "hardware", BeforeInput, true, "disk UUIDs on VMware machines"),
         host(V::CompatibleAgent, "hardware", Sufficient, true, "the agent image that the service names")
             .hidden_in(HostStage::ALL),
         host(V::NoSkipInstallationDisk, "hardware", Sufficient, true, "the installation disk may be formatted"),
@@ -449,7 +451,7 @@ pub struct Validation {
     pub id: &'static str,
     /// Category on the wire.
     pub category: &'static str,
-    /// Result.
+    /// What the rule came to.
     pub status: ValidationStatus,
     /// The service's words.
     pub message: Cow<'static, str>,
@@ -624,26 +626,26 @@ impl ClusterValidations {
 }
 
 /// What a rule says: status, message, and whether it is shown.
-type Answer = (ValidationStatus, Cow<'static, str>, bool);
+type Evaluation = (ValidationStatus, Cow<'static, str>, bool);
 
-fn ok(message: impl Into<Cow<'static, str>>) -> Answer {
+fn ok(message: impl Into<Cow<'static, str>>) -> Evaluation {
     (ValidationStatus::Success, message.into(), false)
 }
 
-fn fail(message: impl Into<Cow<'static, str>>) -> Answer {
+fn fail(message: impl Into<Cow<'static, str>>) -> Evaluation {
     (ValidationStatus::Failure, message.into(), false)
 }
 
-fn pending(message: impl Into<Cow<'static, str>>) -> Answer {
+fn pending(message: impl Into<Cow<'static, str>>) -> Evaluation {
     (ValidationStatus::Pending, message.into(), false)
 }
 
-fn error(message: impl Into<Cow<'static, str>>) -> Answer {
+fn error(message: impl Into<Cow<'static, str>>) -> Evaluation {
     (ValidationStatus::Error, message.into(), false)
 }
 
 /// A success that is not shown, because the question does not arise.
-fn hidden() -> Answer {
+fn hidden() -> Evaluation {
     (ValidationStatus::Success, Cow::Borrowed(""), true)
 }
 
@@ -662,7 +664,7 @@ fn operator_name(id: &'static str) -> &'static str {
 }
 
 /// The answer about an operator that is not selected.
-fn operator_off(name: &'static str) -> Answer {
+fn operator_off(name: &'static str) -> Evaluation {
     ok(format!("{name} is disabled"))
 }
 

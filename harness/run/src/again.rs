@@ -52,11 +52,8 @@ impl OldRun {
             "" => None,
             text => Some(text.parse().map_err(|e| about(&dir.file(STARTED))(&e))?),
         };
-        let hosts = match started.hosts.as_str() {
-            "simulated" => Some(HostKind::Simulated),
-            "vm" => Some(HostKind::Vm),
-            _ => None,
-        };
+        // Where they were of several kinds, each host's own counts.
+        let hosts = HostKind::from_word(&started.hosts).filter(|kind| *kind != HostKind::Auto);
         let choices = Choices {
             seed: Some(started.seed),
             time_profile: Some(started.time_profile),
@@ -79,6 +76,7 @@ impl OldRun {
         result.checks.retain(|c| {
             matches!(c.kind, CheckKind::Leak | CheckKind::Lab)
                 || c.name.starts_with("load: ")
+                || c.name == verdict::OVERHEAD
                 || verdict::MADE_WHILE_RUNNING.contains(&c.name.as_str())
         });
         if let Some(What::RunStarted(info)) = self.history.first().map(|o| &o.what) {

@@ -30,10 +30,14 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
                 (None, Err(error)) => Some(error.to_string()),
             };
         }
-        Need::Root => return (!nix::unistd::geteuid().is_root()).then(|| "this is no root shell".to_owned()),
+        Need::Root => return (!nix::unistd::geteuid().is_root()).then(|| "vlab is not running as root".to_owned()),
         Need::Image(name) => return no_image(name).await,
         // Here it is; `vlab simulate` has another one.
         Need::RealTime => return None,
+        // The run asks its target before it asks this place.
+        Need::SimulatedService => {
+            return Some("time limits that it waits for are compiled into other services".to_owned());
+        }
         Need::Kvm => return no_kvm().await,
         Need::Qemu => "acceleration",
         Need::Libvirt => "libvirt",
@@ -43,7 +47,7 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
     };
     // A need that nobody can examine is not met.
     let Some(finding) = examine_one(name, Context { hosts: 0, run_dir: runs.to_owned() }).await else {
-        return Some(format!("nothing here can tell whether there is {name}"));
+        return Some(format!("vlab cannot tell whether there is {name}"));
     };
     match finding.state {
         FindingState::Found => None,

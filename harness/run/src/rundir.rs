@@ -32,9 +32,9 @@ pub const LATEST: &str = "latest";
 pub struct Started {
     /// Id of the run.
     pub run_id: String,
-    /// Scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// Seed.
+    /// Seed of the run's random choices.
     pub seed: u64,
     /// Time profile that was asked for instead of the scenario's.
     pub time_profile: String,
@@ -46,7 +46,7 @@ pub struct Started {
     pub hosts: String,
     /// Process that runs it.
     pub pid: u32,
-    /// When.
+    /// When the run started.
     pub at: Timestamp,
     /// Version of the harness.
     pub vlab_version: String,
@@ -85,20 +85,28 @@ impl RunDir {
         started: &Started,
         scenario_text: &[u8],
         resources: &BTreeMap<String, String>,
+        redactor: &Redactor,
     ) -> io::Result<Self> {
         let path = runs.join(&started.run_id);
         let named =
             |what: &Path, e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", what.display()));
-        fs::create_dir_all(&path).map_err(|e| named(&path, e))?;
+        fs::create_dir_all(runs).map_err(|e| named(runs, e))?;
+        // Process numbers are unique on one machine, not in a folder that several containers write to.
+        fs::create_dir(&path).map_err(|e| named(&path, e))?;
         let marker = path.join(STARTED);
         let mut text = serde_json::to_vec_pretty(started).map_err(io::Error::other)?;
         text.push(b'\n');
         fs::write(&marker, text).map_err(|e| named(&marker, e))?;
         let copy = path.join(SCENARIO);
-        fs::write(&copy, scenario_text).map_err(|e| named(&copy, e))?;
+        // What is no text is no scenario either.
+        let text = String::from_utf8_lossy(scenario_text);
+        fs::write(&copy, redactor.redact(&text).as_bytes()).map_err(|e| named(&copy, e))?;
         if !resources.is_empty() {
             let file = path.join(RESOURCES);
-            let text = serde_json::to_vec_pretty(resources).map_err(io::Error::other)?;
+            // Each by itself: a text in JSON is not what it is by itself.
+            let clean = |(path, text): (&String, &String)| (path.clone(), redactor.redact(text).into_owned());
+            let resources: BTreeMap<String, String> = resources.iter().map(clean).collect();
+            let text = serde_json::to_vec_pretty(&resources).map_err(io::Error::other)?;
             fs::write(&file, text).map_err(|e| named(&file, e))?;
         }
         let dir = Self { path };
@@ -123,7 +131,7 @@ impl RunDir {
         let bytes = fs::read(&marker).map_err(|e| {
             io::Error::new(
                 e.kind(),
-                format!("{} is no folder of a run: cannot read {}: {e}", path.display(), marker.display()),
+                format!("{} is not the folder of a run: cannot read {}: {e}", path.display(), marker.display()),
             )
         })?;
         let started = serde_json::from_slice(&bytes)
@@ -164,15 +172,7 @@ impl RunDir {
     /// # Errors
     /// Those of the file system, with the path in the text.
     pub fn redacted_file(&self, name: &str, redactor: &Redactor) -> io::Result<RedactingWriter<BufWriter<File>>> {
-        let path = self.file(name);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o640)
-            .open(&path)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))?;
-        Ok(RedactingWriter::new(BufWriter::new(file), redactor.clone()))
+        redacted_file(&self.file(name), redactor)
     }
 
     /// Replaces a log that another program wrote by its redacted form. A log that is not there is left out.
@@ -180,19 +180,45 @@ impl RunDir {
     /// # Errors
     /// Those of the file system, with the path in the text.
     pub fn redact_log(&self, name: &str, redactor: &Redactor) -> io::Result<()> {
-        let path = self.file(name);
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("redacting {}: {e}", path.display()));
-        let mut raw = match File::open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(named(e)),
-        };
-        let clean = format!(".{name}.redacted");
-        let mut out = self.redacted_file(&clean, redactor)?;
-        io::copy(&mut raw, &mut out).map_err(named)?;
-        out.flush().map_err(named)?;
-        drop(out);
-        fs::rename(self.file(&clean), &path).map_err(named)
+        redact_log(&self.file(name), redactor)
+    }
+}
+
+fn redacted_file(path: &Path, redactor: &Redactor) -> io::Result<RedactingWriter<BufWriter<File>>> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o640)
+        .open(path)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))?;
+    Ok(RedactingWriter::new(BufWriter::new(file), redactor.clone()))
+}
+
+fn redact_log(path: &Path, redactor: &Redactor) -> io::Result<()> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("redacting {}: {e}", path.display()));
+    let mut raw = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(named(e)),
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let clean = path.with_file_name(format!(".{name}.redacted"));
+    let mut out = redacted_file(&clean, redactor)?;
+    io::copy(&mut raw, &mut out).map_err(named)?;
+    out.flush().map_err(named)?;
+    drop(out);
+    fs::rename(clean, path).map_err(named)
+}
+
+/// What the supervisor does with the logs of a run that was killed, see [`vlab_lab::supervisor::Redact`]. Nobody is left to be
+/// told of what goes wrong but its own log.
+pub fn redact_logs(secrets: &[String], logs: &[PathBuf]) {
+    let redactor = Redactor::new(secrets.iter().cloned());
+    for log in logs {
+        if let Err(error) = redact_log(log, &redactor) {
+            eprintln!("supervisor: {error}");
+        }
     }
 }
 
@@ -243,25 +269,58 @@ mod tests {
     #[test]
     fn latest_points_at_the_newest_and_the_marker_can_be_read() {
         let runs = tempfile::tempdir().unwrap();
-        RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new()).unwrap();
-        let dir = RunDir::create(runs.path(), &started("b"), b"y", &BTreeMap::new()).unwrap();
+        let nothing = Redactor::default();
+        RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new(), &nothing).unwrap();
+        let dir = RunDir::create(runs.path(), &started("b"), b"y", &BTreeMap::new(), &nothing).unwrap();
         assert_eq!(fs::read_link(runs.path().join(LATEST)).unwrap(), Path::new("b"));
         let (_, read) = RunDir::open(&runs.path().join(LATEST)).unwrap();
         assert_eq!(read, started("b"));
         assert_eq!(fs::read(dir.file(SCENARIO)).unwrap(), b"y");
-        assert!(RunDir::open(runs.path()).unwrap_err().to_string().contains("is no folder of a run"));
+        let twice = RunDir::create(runs.path(), &started("b"), b"z", &BTreeMap::new(), &nothing).unwrap_err();
+        assert_eq!(twice.kind(), io::ErrorKind::AlreadyExists, "two runs never share a folder: {twice}");
+        assert_eq!(fs::read(dir.file(SCENARIO)).unwrap(), b"y");
+        assert!(RunDir::open(runs.path()).unwrap_err().to_string().contains("is not the folder of a run"));
     }
 
     #[test]
     fn a_log_is_redacted_in_place() {
         let runs = tempfile::tempdir().unwrap();
-        let dir = RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new()).unwrap();
-        fs::write(dir.file("service.log"), "the word is swordfish77\n").unwrap();
         let redactor = Redactor::new(["swordfish77".to_owned()]);
-        dir.redact_log("service.log", &redactor).unwrap();
-        let text = fs::read_to_string(dir.file("service.log")).unwrap();
-        assert!(!text.contains("swordfish77") && text.starts_with("the word is "), "{text}");
+        let dir = RunDir::create(runs.path(), &started("a"), b"x", &BTreeMap::new(), &redactor).unwrap();
+        fs::create_dir(dir.file("network")).unwrap();
+        for log in ["service.log", "network/dnsmasq.log"] {
+            fs::write(dir.file(log), "the word is swordfish77\n").unwrap();
+            dir.redact_log(log, &redactor).unwrap();
+            let text = fs::read_to_string(dir.file(log)).unwrap();
+            assert!(!text.contains("swordfish77") && text.starts_with("the word is "), "{text}");
+        }
         dir.redact_log("missing.log", &redactor).unwrap();
+        fs::write(dir.file("service.log"), "the word is swordfish77\n").unwrap();
+        redact_logs(&["swordfish77".to_owned()], &[dir.file("missing.log"), dir.file("service.log")]);
+        assert!(!fs::read_to_string(dir.file("service.log")).unwrap().contains("swordfish77"));
+    }
+
+    #[test]
+    fn the_scenario_and_its_files_are_kept_without_secrets_and_can_be_read_again() {
+        let runs = tempfile::tempdir().unwrap();
+        let secret = r#"{"auths":{"quay.io":{"auth":"dXNlcjpzd29yZGZpc2g3Nw=="}}}"#;
+        let redactor = Redactor::new([secret.to_owned(), "swordfish77".to_owned()]);
+        let text = format!(
+            "version: 1\nname: t\ndescription: '{secret}'\ninfra_env: {{kernel_arguments: [swordfish77, \"swordfish77\"]}}\n\
+             cluster: {{topology: sno, ssh_public_key: swordfish77}}\nhosts: [{{name: n}}]\n"
+        );
+        let resources = BTreeMap::from([("n.yaml".to_owned(), "spec: {password: swordfish77}\n".to_owned())]);
+        let dir = RunDir::create(runs.path(), &started("a"), text.as_bytes(), &resources, &redactor).unwrap();
+        for file in [SCENARIO, RESOURCES] {
+            let kept = fs::read_to_string(dir.file(file)).unwrap();
+            assert!(!kept.contains("swordfish") && !kept.contains("dXNlcjpzd29yZGZpc2g3Nw"), "{kept}");
+        }
+        let read = dir.scenario().unwrap();
+        assert_eq!(read.resources["n.yaml"], "spec: {password: (redacted)}\n");
+        let scenario = vlab_scenario::load(&read, &vlab_scenario::Catalogue::embedded());
+        let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(scenario.clusters[0].ssh_public_key.as_deref(), Some("(redacted)"));
+        assert_eq!(scenario.infra_env.kernel_arguments, ["(redacted)", "(redacted)"]);
     }
 
     #[test]

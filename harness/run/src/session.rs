@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::{RunResult, Verdict};
-use vlab_reports::session::{Attempt, Item, Outcome, Quarantine, SESSION, SESSION_VERSION, Session};
+use vlab_reports::record;
+use vlab_reports::session::{Attempt, Item, ItemOutcome, Quarantine, SESSION, SESSION_VERSION, Session};
 use vlab_scenario::Quarantined;
 
 use crate::real::{self, RealOptions};
@@ -129,18 +130,18 @@ pub trait Front: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Tried<'a> {
     /// What came of it.
-    pub outcome: &'a real::Outcome,
+    pub outcome: &'a real::RunOutcome,
     /// It is the last one; otherwise the run is tried again.
     pub last: bool,
     /// What the run has come to.
-    pub came_to: Outcome,
+    pub came_to: ItemOutcome,
     /// How many runs of the session are through.
     pub through: usize,
 }
 
 /// What a session has come to.
 #[derive(Debug)]
-pub struct Ended {
+pub struct SessionEnd {
     /// The session.
     pub session: Session,
     /// Its folder.
@@ -153,7 +154,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// The session's folder cannot be written.
-pub async fn run(plan: Plan, front: Arc<dyn Front>) -> std::io::Result<Ended> {
+pub async fn run(plan: Plan, front: Arc<dyn Front>) -> std::io::Result<SessionEnd> {
     let Plan { orders, quarantine, runs, jobs, retries, flaky_passes, interrupted } = plan;
     let begun = Timestamp::now();
     let session = Session {
@@ -209,7 +210,7 @@ pub async fn run(plan: Plan, front: Arc<dyn Front>) -> std::io::Result<Ended> {
     let session = book.close(interrupted.is_cancelled());
     book.write()?;
     let results = std::mem::take(&mut *lock(&book.results)).into_iter().flatten().collect();
-    Ok(Ended { session, folder: book.folder.clone(), results })
+    Ok(SessionEnd { session, folder: book.folder.clone(), results })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -230,11 +231,12 @@ impl Book {
     }
 
     /// Takes in what came of an attempt; what the item has come to, and how many items are through.
-    fn enter(&self, index: usize, result: &RunResult) -> (Outcome, usize, std::io::Result<()>) {
+    fn enter(&self, index: usize, result: &RunResult) -> (ItemOutcome, usize, std::io::Result<()>) {
         let took = RunResult {
             run: result.run.clone(),
             pivots: result.pivots.clone(),
             durations: result.durations.clone(),
+            load: result.load.clone(),
             ..RunResult::default()
         };
         lock(&self.results)[index] = Some(took);
@@ -243,6 +245,14 @@ impl Book {
         let written = session.write(&self.folder);
         let through = session.items.iter().filter(|item| !item.attempts.is_empty()).count();
         (session.items[index].outcome(), through, written)
+    }
+
+    /// The line of an attempt in the list of all runs of the folder.
+    fn record(&self, result: &RunResult) -> std::io::Result<()> {
+        let line = record::Run::of(result, &lock(&self.session).id);
+        // The folder of the session is two below that of the runs.
+        let runs = self.folder.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+        record::append(runs, &line)
     }
 
     fn close(&self, interrupted: bool) -> Session {
@@ -284,7 +294,7 @@ impl Task {
                 || result.reason.as_deref().is_some_and(|reason| reason.starts_with("skipped: "))
                 || self.interrupted.is_cancelled();
             let (came_to, through, written) = self.book.enter(self.index, result);
-            if let Err(error) = written {
+            for error in [written, self.book.record(result)].into_iter().filter_map(Result::err) {
                 self.front.warn(&error.to_string());
             }
             self.front.tried(&self.order, &Tried { outcome: &outcome, last, came_to, through });

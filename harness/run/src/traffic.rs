@@ -17,7 +17,7 @@ const REQUEST_BUDGET: Duration = Duration::from_secs(30);
 
 /// An answer with what it took.
 #[derive(Debug)]
-pub struct Answer {
+pub struct TimedReply {
     /// The answer.
     pub reply: Reply,
     operation: &'static str,
@@ -36,7 +36,7 @@ pub struct Traffic {
     user: Endpoint,
     hosts: Endpoint,
     lines: Vec<Option<mpsc::UnboundedSender<Job>>>,
-    answers: mpsc::UnboundedSender<Answer>,
+    answers: mpsc::UnboundedSender<TimedReply>,
     tally: Tally,
 }
 
@@ -54,7 +54,7 @@ pub struct Tally {
 
 impl Traffic {
     /// No connection is open yet; user and hosts may find the service at different places. Answers arrive at the receiver.
-    pub fn new(user: Endpoint, hosts: Endpoint) -> (Self, mpsc::UnboundedReceiver<Answer>) {
+    pub fn new(user: Endpoint, hosts: Endpoint) -> (Self, mpsc::UnboundedReceiver<TimedReply>) {
         let (answers, receiver) = mpsc::unbounded_channel();
         (Self { user, hosts, lines: Vec::new(), answers, tally: Tally::default() }, receiver)
     }
@@ -78,7 +78,7 @@ impl Traffic {
 
     /// Counts an answer and gives it to the actor. Latency counts from when the actor asked, so that a service that makes
     /// hosts queue does not look fast.
-    pub fn count(&mut self, answer: Answer) -> Reply {
+    pub fn count(&mut self, answer: TimedReply) -> Reply {
         if !answer.by_user {
             match &answer.reply.result {
                 Ok(response) => {
@@ -147,13 +147,13 @@ impl Tally {
     }
 }
 
-fn line(endpoint: Endpoint, answers: mpsc::UnboundedSender<Answer>) -> mpsc::UnboundedSender<Job> {
+fn line(endpoint: Endpoint, answers: mpsc::UnboundedSender<TimedReply>) -> mpsc::UnboundedSender<Job> {
     let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
     tokio::spawn(async move {
         let mut connection = HttpConnection::new(endpoint);
         while let Some(Job { send, operation, asked }) = jobs.recv().await {
             let result = connection.send(&send.request, REQUEST_BUDGET).await;
-            let answer = Answer {
+            let answer = TimedReply {
                 reply: Reply { connection: send.connection, tag: send.tag, result },
                 operation,
                 by_user: Conductor::is_user(send.connection),

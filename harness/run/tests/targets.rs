@@ -62,18 +62,18 @@ fn targets_are_read_and_written(#[case] text: &str, #[case] expected: Target) {
 }
 
 #[rstest]
-#[case("", "is no target: write simulated, process:<program>, container:<image> or remote:<url>")]
-#[case("simulated:x", "is no target")]
-#[case("podman:x", "is no target")]
+#[case("", "is not a target: write simulated, process:<program>, container:<image> or remote:<url>")]
+#[case("simulated:x", "is not a target")]
+#[case("podman:x", "is not a target")]
 #[case("process", "process needs a program")]
 #[case("process:", "process needs a program")]
 #[case("remote:", "remote needs an address")]
-#[case("remote:ftp://x", "is no service URL")]
-#[case("remote:http://x/api", "is no service URL")]
+#[case("remote:ftp://x", "is not a service URL")]
+#[case("remote:http://x/api", "is not a service URL")]
 #[case("remote:https://x", "not built yet: https://x: https; use the service's http listener")]
 #[case("container", "container needs an image")]
 #[case("container:", "container needs an image")]
-#[case("container:a b", "is no target")]
+#[case("container:a b", "is not a target")]
 fn bad_targets_are_refused_with_what_to_write(#[case] text: &str, #[case] expected: &str) {
     let error = text.parse::<Target>().unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");

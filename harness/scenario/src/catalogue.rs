@@ -14,12 +14,12 @@ static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/embedded.
 
 /// A scenario of the catalogue, without its body.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// Its name, to run it by.
     pub name: String,
     /// What it proves.
     pub description: String,
-    /// Tags.
+    /// The scenario's tags, by which runs are selected.
     pub tags: Vec<String>,
     /// What it needs.
     pub needs: Vec<Need>,
@@ -46,13 +46,11 @@ pub struct NotFound {
 }
 
 fn hint(near: &[String], known: &[String]) -> String {
-    let words = |list: &[String], joiner: &str| {
-        crate::diagnostic::quoted(&list.iter().map(String::as_str).collect::<Vec<_>>(), joiner)
-    };
-    match (near, known) {
-        (_, []) => "it has no scenarios at all".to_owned(),
-        ([], known) => format!("it has {}", words(known, "and")),
-        (near, _) => format!("did you mean {}?", words(near, "or")),
+    let near: Vec<&str> = near.iter().map(String::as_str).collect();
+    match (&near[..], known.len()) {
+        (_, 0) => "it has no scenarios at all".to_owned(),
+        ([], all) => format!("`vlab list` shows the {all} that are there"),
+        (near, _) => format!("did you mean {}? `vlab list` shows all", crate::diagnostic::quoted(near, "or")),
     }
 }
 
@@ -133,7 +131,7 @@ impl Catalogue {
     }
 
     /// All scenarios, by name, those that cannot be read with the reason.
-    pub fn list(&self) -> Vec<Entry> {
+    pub fn list(&self) -> Vec<CatalogueEntry> {
         let all = self.scenarios();
         let twice = |i: usize, name: &String| all.iter().position(|(n, _)| n == name).filter(|first| *first != i);
         let entries = all.iter().enumerate().map(|(i, (name, path))| {
@@ -146,11 +144,11 @@ impl Catalogue {
         entries.collect()
     }
 
-    fn entry(&self, name: String, path: &str) -> Entry {
+    fn entry(&self, name: String, path: &str) -> CatalogueEntry {
         let source = self.source(path);
         let path = source.as_ref().map_or_else(|e| e.file().to_owned(), |s| s.name.clone());
         match source.and_then(|s| crate::load(&s, self)) {
-            Ok(s) => Entry {
+            Ok(s) => CatalogueEntry {
                 broken: (s.name != name)
                     .then(|| format!("its name is `{}`, which is not the name of its file", s.name)),
                 name,
@@ -165,7 +163,7 @@ impl Catalogue {
                 let line =
                     first.and_then(|p| error.line_column(p)).map(|(l, _)| format!("line {l}: ")).unwrap_or_default();
                 let broken = first.map(|p| format!("{line}{}", p.message));
-                Entry { name, description: String::new(), tags: vec![], needs: vec![], hosts: 0, path, broken }
+                CatalogueEntry { name, description: String::new(), tags: vec![], needs: vec![], hosts: 0, path, broken }
             }
         }
     }

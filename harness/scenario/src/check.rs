@@ -212,11 +212,16 @@ impl Checker<'_> {
         let actions: Vec<Action> = file.actions.iter().filter_map(|a| self.action(a, &known)).collect();
         let faults = self.faults(&file.faults, &known);
         let expect = self.expectations(&file.expect, &known);
+        let tolerate = self.read_all(&file.tolerate);
         let budgets = self.budgets(file.budgets.as_ref());
         let pivot = file.pivot.as_ref().and_then(|p| self.pivot(p, &clusters, &actions));
         let installs = clusters.iter().any(|c| c.install == InstallMode::Auto)
             || actions.iter().any(|a| a.kind == ActionKind::Install && a.refused.is_none());
         let until = self.until(file, &known, installs)?;
+        // Only once everything else is right: what is wrong elsewhere may be the reason.
+        if file.expect.is_empty() && self.problems.is_empty() {
+            self.must_end_installed(file, &clusters, &actions, &until);
+        }
         let load = self.load(file.load.as_ref());
         let report = self.report(file.report.as_ref(), hosts.len());
 
@@ -238,6 +243,7 @@ impl Checker<'_> {
             actions,
             faults,
             expect,
+            tolerate,
             budgets,
             pivot,
             until,

@@ -1,7 +1,7 @@
 //! What expectations say, in words for people. The name that an expectation has when it was given none, the diagnostics of the
 //! judge and the report all say it in these words.
 
-use crate::types::{Check, Moment, Seen, Steps, Subject};
+use crate::types::{Criterion, Moment, Seen, Steps, Subject};
 use crate::words::{FaultPhase, Quantity, SequenceMode, When};
 
 /// Whom it is about.
@@ -66,9 +66,9 @@ fn status_word(status: &impl std::fmt::Debug) -> String {
 }
 
 /// The name of an expectation that was given none.
-pub(crate) fn check(check: &Check) -> String {
+pub(crate) fn check(check: &Criterion) -> String {
     match check {
-        Check::Sequence { subject, steps, mode, .. } => {
+        Criterion::Sequence { subject, steps, mode, .. } => {
             let what = match steps {
                 Steps::HostStatuses(_) | Steps::ClusterStatuses(_) => "statuses",
                 Steps::Stages(_) => "stages",
@@ -77,18 +77,18 @@ pub(crate) fn check(check: &Check) -> String {
             let how = if *mode == SequenceMode::Partial { " in order" } else { "" };
             format!("{}: {what}{how}", subject_words(subject))
         }
-        Check::Eventually { moment, within } => {
+        Criterion::Eventually { moment, within } => {
             let limit = within.map(|w| format!(" within {w}")).unwrap_or_default();
             format!("{}{limit}", moment_words(moment))
         }
-        Check::Never { moment } => never_words(moment),
-        Check::Order { see, before, after, within } => {
+        Criterion::Never { moment } => never_words(moment),
+        Criterion::Order { see, before, after, within } => {
             let before = before.as_ref().map(|m| format!(", before {}", moment_words(m))).unwrap_or_default();
             let after = after.as_ref().map(|m| format!(", after {}", moment_words(m))).unwrap_or_default();
             let within = within.map(|w| format!(", within {w}")).unwrap_or_default();
             format!("{}{before}{after}{within}", moment_words(see))
         }
-        Check::Validation { subject, id, status, when } => {
+        Criterion::Validation { subject, id, status, when } => {
             let when = match when {
                 When::End => "at the end",
                 When::Ever => "at some time",
@@ -96,7 +96,7 @@ pub(crate) fn check(check: &Check) -> String {
             };
             format!("{}: validation {id} is {} {when}", subject_words(subject), status_word(status))
         }
-        Check::Event { subject, name, severity, min, max } => {
+        Criterion::Event { subject, name, severity, min, max } => {
             let severity = severity.map(|s| format!(" ({s})")).unwrap_or_default();
             let many = match (min, max) {
                 (a, Some(b)) if a == b => format!("{a} times"),
@@ -105,11 +105,11 @@ pub(crate) fn check(check: &Check) -> String {
             };
             format!("{}: event {name}{severity} {many}", subject_words(subject))
         }
-        Check::StageDuration { subject, stage, at_least, at_most } => {
+        Criterion::StageDuration { subject, stage, at_least, at_most } => {
             let at_least = at_least.map(|s| format!(" at least {s}")).unwrap_or_default();
             let at_most = at_most.map(|s| format!(" at most {s}")).unwrap_or_default();
             format!("{}: stage {stage} takes{at_least}{at_most}", subject_words(subject))
         }
-        Check::Operator { cluster, name, status } => format!("cluster {cluster}: operator {name} is {status}"),
+        Criterion::Operator { cluster, name, status } => format!("cluster {cluster}: operator {name} is {status}"),
     }
 }

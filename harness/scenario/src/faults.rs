@@ -123,7 +123,7 @@ pub(crate) trait Parameters {
 
 /// What is written for a parameter.
 pub(crate) enum Given {
-    /// This.
+    /// This text, as it is written.
     Text(String),
     /// Nothing, and nothing need be.
     Nothing,

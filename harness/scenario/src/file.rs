@@ -16,13 +16,13 @@ use vlab_model::validation::ValidationStatus;
 
 use crate::faults::{FaultRow, OWN_STAGES, ParamDefault, ParamForm, fault_rows, operation_ids};
 use crate::spanned::{
-    AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, Step, StepType, Text, UserRole,
-    Version, words_schema,
+    AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text, UserRole, Version,
+    WrittenStep, words_schema,
 };
 use crate::time::Span;
 use crate::words::{
     ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
-    SequenceMode, ServiceKind, Topology, When,
+    SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -43,7 +43,7 @@ pub(crate) struct ScenarioFile {
     /// Fixes the seed of all random choices. Without it every run draws one and reports it.
     pub(crate) seed: Option<u64>,
     /// What the machine must offer: `postgres`, `docker`, `kvm`, `libvirt`, `qemu`, `root`, `netns`, `browser`, `real-time`,
-    /// `image:<name>`. Where something is missing, the scenario is skipped and says why.
+    /// `simulated-service`, `image:<name>`. Where something is missing, the scenario is skipped and says why.
     #[serde(default)]
     pub(crate) needs: Vec<Text<Need>>,
     /// The service under test. By default: the simulated service under the `fast` time profile.
@@ -65,9 +65,14 @@ pub(crate) struct ScenarioFile {
     #[serde(default)]
     pub(crate) faults: Vec<At<FaultFile>>,
     /// What must be true of the history. Each item has exactly one of `sequence`, `eventually`, `never`, `see`, `validation`,
-    /// `event`, `stage_duration`, `operator`.
+    /// `event`, `stage_duration`, `operator`. By default: every cluster ends `installed`.
     #[serde(default)]
     pub(crate) expect: Vec<At<ExpectFile>>,
+    /// What the service may do although no fault of the scenario explains it: `server-errors` (answers of 500 and above),
+    /// `refused-connections`, `kills` (one of its programs has to be killed because it does not end when it is asked to).
+    /// Without it each of these fails the run.
+    #[serde(default)]
+    pub(crate) tolerate: Vec<Text<Tolerated>>,
     /// What must be true of the bootstrap's pivot in every cluster that is installed.
     pub(crate) pivot: Option<At<PivotFile>>,
     /// Time limits.
@@ -559,7 +564,7 @@ pub(crate) struct ObservationFile {
     /// For `fault`: which moment of it.
     #[schemars(extend("default" = "begin"))]
     pub(crate) phase: Option<Text<FaultPhase>>,
-    /// A host does this by itself, or it happens inside the cluster; the service does not see it.
+    /// Something that a host does on its own, or that happens inside the cluster; the service does not see it.
     pub(crate) did: Option<Text<Happening>>,
     /// The serial console of a virtual machine shows a line that contains this.
     pub(crate) console: Option<Text<Plain>>,
@@ -598,7 +603,9 @@ pub(crate) struct ExpectFile {
     pub(crate) operator: Option<At<OperatorFile>>,
 }
 
-/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step followed by `?` is optional: `insufficient?`.
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step followed by `?` may be missing (`insufficient?`), one followed by
+/// `*` may also come again and again, and `|` stands between words of which each is right (`insufficient|known*`). Among `statuses`
+/// also the names of stretches (`until-ready`).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sequence")]
@@ -612,11 +619,11 @@ pub(crate) struct SequenceFile {
     /// Of this cluster.
     pub(crate) cluster: Option<Text<Plain>>,
     /// Statuses.
-    pub(crate) statuses: Option<At<Vec<Text<Step<AnyStatus>>>>>,
+    pub(crate) statuses: Option<At<Vec<Text<WrittenStep<AnyStatus>>>>>,
     /// Installation stages of hosts.
-    pub(crate) stages: Option<At<Vec<Text<Step<HostStage>>>>>,
+    pub(crate) stages: Option<At<Vec<Text<WrittenStep<HostStage>>>>>,
     /// Stages of a cluster's finalizing.
-    pub(crate) finalizing_stages: Option<At<Vec<Text<Step<FinalizingStage>>>>>,
+    pub(crate) finalizing_stages: Option<At<Vec<Text<WrittenStep<FinalizingStage>>>>>,
     /// `exact`: these and no others. `partial`: others may come before, between and after.
     #[schemars(extend("default" = "exact"))]
     pub(crate) mode: Option<Text<SequenceMode>>,

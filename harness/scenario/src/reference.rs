@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::faults::{FaultHosts, FaultRow, ParamDefault, ParamForm, ParamRow, TargetForm, fault_rows};
 use crate::spanned::{Scalar, Version};
+use crate::stretch::STRETCHES;
 use crate::time::Span;
 use crate::words::{ActionKind, FaultPlace, Need};
 
@@ -34,6 +35,23 @@ pub fn reference_keys() -> String {
     for word in ActionKind::NAMES {
         let meaning = ActionKind::from_word(word).map_or("", ActionKind::meaning);
         let _ = writeln!(page.text, "| `{word}` | {meaning} |");
+    }
+    page.text.push_str(
+        "\n## Stretches of sequences\n\nNames that stand for several `statuses` of a sequence: what may happen there in any run.\n\n\
+         | name | of | stands for | why |\n| --- | --- | --- | --- |\n",
+    );
+    for stretch in STRETCHES {
+        let of = if stretch.of_cluster { "a cluster" } else { "a host" };
+        let among: Vec<String> = stretch.among.iter().map(|s| format!("`{s}`")).collect();
+        let _ = writeln!(
+            page.text,
+            "| `{}` | {of} | `{}`, then any of {} as often as they come, at last `{}` | {} |",
+            stretch.word,
+            stretch.first,
+            among.join(", "),
+            stretch.last,
+            stretch.why
+        );
     }
     let lists = std::mem::take(&mut page.lists);
     if !lists.is_empty() {
@@ -140,6 +158,7 @@ fn pattern_name(pattern: &str) -> &'static str {
         () if is(<IpNet as Scalar>::schema()) => "network, such as `192.168.126.0/24`",
         () if is(<Version as Scalar>::schema()) => "version, such as `4.18`",
         () if is(<Need as Scalar>::schema()) => "capability",
+        () if pattern.ends_with("[?*]?$") => "several of them",
         () => "text",
     }
 }

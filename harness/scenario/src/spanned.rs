@@ -12,6 +12,8 @@ use serde_saphyr::Spanned;
 
 use crate::diagnostic::suggestion;
 use crate::faults::{FaultRow, fault_rows, fault_words};
+use crate::follow::{SequenceStep, Times};
+use crate::stretch::{STRETCHES, Stretch};
 use crate::time::{SPAN_HELP, Span};
 
 /// A value and its place.
@@ -70,6 +72,8 @@ pub(crate) trait Scalar: Sized {
     fn read(text: &str) -> Result<Self, Complaint>;
     /// Its schema.
     fn schema() -> Schema;
+    /// Stretches of a sequence of these that have a name.
+    const STRETCHES: &'static [Stretch] = &[];
 }
 
 /// A scalar that is read after the whole file was parsed, so that one wrong word does not hide the next.
@@ -142,12 +146,12 @@ macro_rules! api_vocabulary {
 
 use crate::words::{
     ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
-    SequenceMode, ServiceKind, Topology, When,
+    SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
-    Topology => "topology", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
+    Topology => "topology", Tolerated => "word of `tolerate`", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
     SequenceMode => "sequence mode", PivotOrder => "pivot order", When => "time for a validation", RoleName => "role", ActionKind => "action",
     FaultPhase => "fault phase", NetworkMistake => "static network mistake",
 }
@@ -170,7 +174,7 @@ impl Scalar for Need {
         Need::from_word(text).ok_or_else(|| unknown_word("capability", text, Need::NAMES))
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|image:.*\\S.*)$" })
+        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|simulated-service|image:.*\\S.*)$" })
     }
 }
 
@@ -263,6 +267,7 @@ impl Scalar for Version {
 pub(crate) struct AnyStatus;
 
 impl Scalar for AnyStatus {
+    const STRETCHES: &'static [Stretch] = STRETCHES;
     fn read(_: &str) -> Result<Self, Complaint> {
         Ok(AnyStatus)
     }
@@ -480,26 +485,64 @@ impl Scalar for UserRole {
     }
 }
 
-/// A step of a sequence: a word, and `?` behind it when the step may be missing.
+/// A step of a sequence: a word, several with `|` between them, or the name of a stretch; `?` behind it when it may be missing, `*`
+/// when it may come again and again, too.
 #[derive(Clone, Debug)]
-pub(crate) struct Step<T>(PhantomData<T>);
+pub(crate) struct WrittenStep<T>(PhantomData<T>);
 
-/// A step and whether it may be missing.
-pub(crate) fn split_step<T>(text: &Text<Step<T>>) -> (Text<T>, bool) {
-    let word = text.text.strip_suffix('?');
-    let span = text.span.start..text.span.end.saturating_sub(usize::from(word.is_some()));
-    (Text { text: word.unwrap_or(&text.text).to_owned(), span, of: PhantomData }, word.is_some())
+/// What stands behind a step.
+const MARKS: [(char, Times); 2] = [('?', Times::AtMostOnce), ('*', Times::Any)];
+
+fn without_mark(text: &str) -> (&str, Times) {
+    let marked = MARKS.iter().find_map(|(mark, times)| Some((text.strip_suffix(*mark)?, *times)));
+    marked.unwrap_or((text, Times::Once))
 }
 
-impl<T: Scalar> Scalar for Step<T> {
-    fn read(text: &str) -> Result<Self, Complaint> {
-        T::read(text.strip_suffix('?').unwrap_or(text)).map(|_| Step(PhantomData))
+/// The stretch that is meant.
+pub(crate) fn stretch_of<T: Scalar>(text: &str) -> Option<&'static Stretch> {
+    T::STRETCHES.iter().find(|stretch| stretch.word == text)
+}
+
+/// The steps that are meant, each word with its place.
+pub(crate) fn split_step<T: Scalar>(text: &Text<WrittenStep<T>>) -> Vec<SequenceStep<Text<T>>> {
+    let word = |word: &str, span: &Range<usize>| Text { text: word.to_owned(), span: span.clone(), of: PhantomData };
+    if let Some(stretch) = stretch_of::<T>(&text.text) {
+        let parts = stretch.steps().into_iter();
+        let step = |SequenceStep { any_of, times }: SequenceStep<&str>| SequenceStep {
+            any_of: any_of.into_iter().map(|w| word(w, &text.span)).collect(),
+            times,
+        };
+        return parts.map(step).collect();
     }
+    let (words, times) = without_mark(&text.text);
+    let mut start = text.span.start;
+    let place = |w: &str| {
+        let span = start..(start + w.len()).min(text.span.end);
+        start += w.len() + 1;
+        word(w, &span)
+    };
+    vec![SequenceStep { any_of: words.split('|').map(place).collect(), times }]
+}
+
+impl<T: Scalar> Scalar for WrittenStep<T> {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        if stretch_of::<T>(text).is_none() {
+            for word in without_mark(text).0.split('|') {
+                T::read(word)?;
+            }
+        }
+        Ok(WrittenStep(PhantomData))
+    }
+    /// Editors offer each word, with and without `?`; what has `|` and `*` is a pattern.
     fn schema() -> Schema {
         let mut schema = T::schema();
         if let Some(serde_json::Value::Array(words)) = schema.get_mut("enum") {
-            let optional: Vec<_> = words.iter().filter_map(|w| Some(format!("{}?", w.as_str()?).into())).collect();
-            words.extend(optional);
+            let plain: Vec<String> = words.iter().filter_map(|w| w.as_str().map(str::to_owned)).collect();
+            words.extend(plain.iter().map(|w| format!("{w}?").into()));
+            words.extend(T::STRETCHES.iter().map(|s| s.word.into()));
+            let any = format!("({})", plain.join("|"));
+            let pattern = format!(r"^{any}(\|{any})*[?*]?$");
+            return json_schema!({ "anyOf": [schema, { "type": "string", "pattern": pattern }] });
         }
         schema
     }

@@ -1,6 +1,6 @@
 //! A scenario after reading and checking: defaults filled in, names resolved, groups expanded to hosts. What the runner uses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -9,14 +9,16 @@ use serde::Serialize;
 use vlab_api::types::{
     ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, ImageType, OperatorStatus, PlatformType, Severity,
 };
+use vlab_model::history::HostsKind;
 use vlab_model::pivot::PivotMoment;
 use vlab_model::validation::ValidationStatus;
 
 use crate::faults::{FaultRow, Injection};
+use crate::follow::SequenceStep;
 use crate::time::Span;
 use crate::words::{
     ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Lasting, Need, NetworkMistake, PivotOrder,
-    Quantity, RoleName, SequenceMode, ServiceKind, Topology, When,
+    Quantity, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -50,8 +52,10 @@ pub struct Scenario {
     pub actions: Vec<Action>,
     /// What goes wrong on purpose, in the order of the file.
     pub faults: Vec<Fault>,
-    /// What must be true of the history.
+    /// What must be true of the history. Empty: every cluster ends `installed`.
     pub expect: Vec<Expectation>,
+    /// What the service may do without a fault that explains it.
+    pub tolerate: Vec<Tolerated>,
     /// Time limits.
     pub budgets: Budgets,
     /// What must be true of the pivot, where the scenario says so.
@@ -97,8 +101,8 @@ impl Scenario {
         });
         let ends = self.faults.iter().filter_map(|f| f.until.as_ref());
         let expected = self.expect.iter().flat_map(|e| match &e.check {
-            Check::Eventually { moment, .. } | Check::Never { moment } => vec![moment],
-            Check::Order { see, before, after, .. } => {
+            Criterion::Eventually { moment, .. } | Criterion::Never { moment } => vec![moment],
+            Criterion::Order { see, before, after, .. } => {
                 [Some(see), before.as_ref(), after.as_ref()].into_iter().flatten().collect()
             }
             _ => vec![],
@@ -209,7 +213,7 @@ pub struct Cluster {
     pub ingress_vips: Vec<IpAddr>,
     /// The service has both leased by DHCP.
     pub vip_dhcp_allocation: bool,
-    /// Platform.
+    /// Platform of the cluster, as the API has it.
     pub platform: PlatformType,
     /// The user brings load balancers and DNS.
     pub user_managed_networking: bool,
@@ -254,6 +258,14 @@ impl HostKind {
         match self {
             HostKind::Vm => true,
             HostKind::Simulated | HostKind::Auto => false,
+        }
+    }
+
+    /// What hosts of this kind are in a history. Until a run is prepared, [`HostKind::Auto`] stands for simulated ones.
+    pub const fn in_history(self) -> HostsKind {
+        match self {
+            HostKind::Vm => HostsKind::Vm,
+            HostKind::Simulated | HostKind::Auto => HostsKind::Simulated,
         }
     }
 }
@@ -305,7 +317,7 @@ pub struct Host {
 /// What a virtual machine really has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Vm {
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -359,9 +371,9 @@ pub struct HostsSettings {
 /// What the user does, and when.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Action {
-    /// What.
+    /// The action.
     pub kind: ActionKind,
-    /// When.
+    /// The time of the action.
     pub when: ActionTime,
     /// The cluster it is done to, for actions on clusters and for `bind`.
     pub cluster: Option<String>,
@@ -432,17 +444,21 @@ impl Fault {
     }
 }
 
-/// What a fault hits.
+/// Hosts that a fault is to hit. Which they are may be known only when it begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WantedHosts {
+    /// Of these ([`Subject::Hosts`] or [`Subject::Role`]).
+    pub of: Subject,
+    /// So many of them, chosen by the seed; `None`: all.
+    pub choose: Option<u32>,
+}
+
+/// What a fault hits. `Hosts` is [`WantedHosts`] in a scenario, and their names once the fault begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FaultTarget {
-    /// Hosts.
-    Hosts {
-        /// Of these ([`Subject::Hosts`] or [`Subject::Role`]).
-        of: Subject,
-        /// So many of them, chosen by the seed; `None`: all.
-        choose: Option<u32>,
-    },
+pub enum FaultTarget<Hosts = WantedHosts> {
+    /// Hosts, in whichever way they are known.
+    Hosts(Hosts),
     /// The way between two sets of hosts, by their names.
     Link {
         /// The first.
@@ -472,7 +488,7 @@ pub enum Subject {
     Role {
         /// Role. `master` means the masters that are not the bootstrap.
         role: RoleName,
-        /// Cluster.
+        /// Name of the cluster.
         cluster: String,
     },
     /// The run as a whole: events that belong to no host or cluster, actions, faults.
@@ -484,7 +500,7 @@ pub enum Subject {
 pub struct Moment {
     /// Of what.
     pub subject: Subject,
-    /// What.
+    /// What is to be seen of them.
     pub seen: Seen,
     /// Of how many of the subject's hosts it must be seen to count as seen. Meaningless for `never`, where one is too many.
     pub of: Quantity,
@@ -520,9 +536,9 @@ pub enum Seen {
     FinalizingStage(FinalizingStage),
     /// A validation of a host or a cluster takes this value.
     Validation {
-        /// Id.
+        /// Id of the validation.
         id: String,
-        /// Value.
+        /// Value that the validation takes.
         status: ValidationStatus,
     },
     /// An event of this name.
@@ -536,7 +552,7 @@ pub enum Seen {
     Operator {
         /// Name.
         name: String,
-        /// Status.
+        /// Status that the operator reports.
         status: OperatorStatus,
     },
     /// The user did this.
@@ -544,7 +560,7 @@ pub enum Seen {
     /// A host has written so much of the image, or has copied so much: the progress text of this stage says at least so many
     /// percent.
     Progress {
-        /// Stage.
+        /// Installation stage, as the API has it.
         stage: HostStage,
         /// Percentage, 1 to 100.
         percent: u32,
@@ -571,39 +587,37 @@ pub struct Expectation {
     /// Line of the scenario's file, from 1.
     pub line: usize,
     /// What must be true.
-    pub check: Check,
+    pub check: Criterion,
 }
 
 /// What must be true.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub enum Criterion {
     /// Each subject goes through these, in this order.
     Sequence {
-        /// Whose.
+        /// The hosts or the cluster that it is about.
         subject: Subject,
-        /// What.
+        /// The steps, in order. [`crate::follow`] compares.
         steps: Steps,
-        /// Positions of steps that may be missing. [`crate::follow`] compares.
-        optional: BTreeSet<usize>,
         /// Nothing else, or others between.
         mode: SequenceMode,
     },
     /// It is seen, for as many of the subject's hosts as `moment.of` says.
     Eventually {
-        /// What.
+        /// What must be seen, or must not.
         moment: Moment,
         /// At the latest so long after the start of the run.
         within: Option<Span>,
     },
     /// It is seen for none of the subject.
     Never {
-        /// What.
+        /// What must be seen, or must not.
         moment: Moment,
     },
     /// Order between two things. `see` must be seen, else it fails; each of `before` and `after` that is there must be seen too.
     Order {
-        /// What.
+        /// What must be seen, or must not.
         see: Moment,
         /// It is complete (seen for all that `see.of` asks) before the first of this.
         before: Option<Moment>,
@@ -617,16 +631,16 @@ pub enum Check {
     Validation {
         /// Of all of these.
         subject: Subject,
-        /// Id.
+        /// Id of the validation.
         id: String,
-        /// Value.
+        /// Value that the validation takes.
         status: ValidationStatus,
-        /// When.
+        /// At which of its evaluations.
         when: When,
     },
     /// So many events. Counted for each host of the subject by itself; for a cluster those that carry its id.
     Event {
-        /// Whose.
+        /// The hosts or the cluster that it is about.
         subject: Subject,
         /// Name.
         name: String,
@@ -639,9 +653,9 @@ pub enum Check {
     },
     /// How long each host stays in a stage (until the next one).
     StageDuration {
-        /// Whose.
+        /// The hosts or the cluster that it is about.
         subject: Subject,
-        /// Stage.
+        /// Installation stage, as the API has it.
         stage: HostStage,
         /// At least.
         at_least: Option<Span>,
@@ -650,11 +664,11 @@ pub enum Check {
     },
     /// A monitored operator has this status at the end.
     Operator {
-        /// Whose.
+        /// Name of the cluster.
         cluster: String,
         /// Name.
         name: String,
-        /// Status.
+        /// Status that the operator reports.
         status: OperatorStatus,
     },
 }
@@ -664,13 +678,13 @@ pub enum Check {
 #[serde(rename_all = "snake_case")]
 pub enum Steps {
     /// Of a host.
-    HostStatuses(Vec<HostStatus>),
+    HostStatuses(Vec<SequenceStep<HostStatus>>),
     /// Of a cluster.
-    ClusterStatuses(Vec<ClusterStatus>),
+    ClusterStatuses(Vec<SequenceStep<ClusterStatus>>),
     /// Of a host.
-    Stages(Vec<HostStage>),
+    Stages(Vec<SequenceStep<HostStage>>),
     /// Of a cluster.
-    FinalizingStages(Vec<FinalizingStage>),
+    FinalizingStages(Vec<SequenceStep<FinalizingStage>>),
 }
 
 /// What must be true of the bootstrap's pivot in every cluster that is installed.

@@ -4,39 +4,11 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-pub use vlab_model::history::FaultPhase;
-use vlab_model::history::UserVerb;
+pub use vlab_model::history::{ActionKind, FaultPhase};
 
 macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $variant:ident = $word:literal),* $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, JsonSchema)]
-        pub enum $name {
-            $($(#[doc = $meaning])+ #[serde(rename = $word)] $variant,)*
-        }
-
-        impl $name {
-            /// All words, in order.
-            pub const NAMES: &'static [&'static str] = &[$($word),*];
-            /// The word in the file.
-            pub const fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $word),* }
-            }
-            /// What it means, for people.
-            pub const fn meaning(self) -> &'static str {
-                match self { $($name::$variant => concat!($($meaning),+).trim_ascii()),* }
-            }
-            /// The variant of that word.
-            pub fn from_word(word: &str) -> Option<Self> {
-                match word { $($word => Some($name::$variant),)* _ => None }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
+    ($(#[$meta:meta])* $name:ident { $($rest:tt)* }) => {
+        vlab_model::closed_words! { $(#[$meta])* #[derive(JsonSchema)] $name { $($rest)* } }
     };
 }
 
@@ -127,6 +99,18 @@ words! {
 }
 
 words! {
+    /// What a service under test may do without the run failing for it.
+    Tolerated {
+        /// Answers of 500 and above.
+        ServerErrors = "server-errors",
+        /// Nobody listens where it should be.
+        RefusedConnections = "refused-connections",
+        /// A program does not end when it is asked to, and has to be killed.
+        Kills = "kills",
+    }
+}
+
+words! {
     /// How strictly a sequence is compared.
     SequenceMode {
         /// These steps and no other, from the first to the last.
@@ -169,53 +153,6 @@ words! {
         Worker = "worker",
         /// Arbiters.
         Arbiter = "arbiter",
-    }
-}
-
-words! {
-    /// What the user can do beyond creating things.
-    ActionKind {
-        /// Start the installation of a cluster.
-        Install = "install",
-        /// Cancel it.
-        Cancel = "cancel",
-        /// Reset a cluster.
-        Reset = "reset",
-        /// Set a cluster's API and ingress addresses.
-        SetVips = "set-vips",
-        /// Change a host's role or name.
-        PatchHost = "patch-host",
-        /// Remove a host from the service.
-        DeleteHost = "delete-host",
-        /// Bind a host of the pool to a cluster.
-        Bind = "bind",
-        /// Give a host back to the pool.
-        Unbind = "unbind",
-        /// Open an installed cluster for more hosts (day 2).
-        AllowAddHosts = "allow-add-hosts",
-        /// Install a host of day 2, which nobody does by himself.
-        InstallHost = "install-host",
-        /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
-        /// could refuse.
-        BootDiscovery = "boot-discovery",
-    }
-}
-
-impl From<ActionKind> for UserVerb {
-    fn from(kind: ActionKind) -> Self {
-        match kind {
-            ActionKind::Install => UserVerb::Install,
-            ActionKind::Cancel => UserVerb::Cancel,
-            ActionKind::Reset => UserVerb::Reset,
-            ActionKind::SetVips => UserVerb::SetVips,
-            ActionKind::PatchHost => UserVerb::PatchHost,
-            ActionKind::DeleteHost => UserVerb::DeleteHost,
-            ActionKind::Bind => UserVerb::Bind,
-            ActionKind::Unbind => UserVerb::Unbind,
-            ActionKind::AllowAddHosts => UserVerb::AllowAddHosts,
-            ActionKind::InstallHost => UserVerb::InstallHost,
-            ActionKind::BootDiscovery => UserVerb::BootDiscovery,
-        }
     }
 }
 
@@ -340,14 +277,27 @@ pub enum Need {
     Browser,
     /// Real time: virtual time has no such part.
     RealTime,
+    /// The simulated service: what the scenario waits for is compiled into the real one and cannot be shortened.
+    SimulatedService,
     /// This container image on the machine.
     Image(String),
 }
 
 impl Need {
     /// The words without a parameter, and the form of the one that has one.
-    pub const NAMES: &'static [&'static str] =
-        &["postgres", "docker", "kvm", "libvirt", "qemu", "root", "netns", "browser", "real-time", "image:<name>"];
+    pub const NAMES: &'static [&'static str] = &[
+        "postgres",
+        "docker",
+        "kvm",
+        "libvirt",
+        "qemu",
+        "root",
+        "netns",
+        "browser",
+        "real-time",
+        "simulated-service",
+        "image:<name>",
+    ];
 
     /// The need of that word.
     pub fn from_word(word: &str) -> Option<Self> {
@@ -361,6 +311,7 @@ impl Need {
             "netns" => Need::Netns,
             "browser" => Need::Browser,
             "real-time" => Need::RealTime,
+            "simulated-service" => Need::SimulatedService,
             other => Need::Image(other.strip_prefix("image:").filter(|n| !n.trim().is_empty())?.to_owned()),
         })
     }
@@ -378,6 +329,7 @@ impl fmt::Display for Need {
             Need::Netns => f.write_str("netns"),
             Need::Browser => f.write_str("browser"),
             Need::RealTime => f.write_str("real-time"),
+            Need::SimulatedService => f.write_str("simulated-service"),
             Need::Image(name) => write!(f, "image:{name}"),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 use vlab_scenario::{
-    ActionTime, BootOrder, Catalogue, CatalogueError, Check, FaultRow, Firmware, HostKind, InstallMode, LoadError,
+    ActionTime, BootOrder, Catalogue, CatalogueError, Criterion, FaultRow, Firmware, HostKind, InstallMode, LoadError,
     MAX_BYTES, ParamForm, ParamRow, Scenario, SourceFile, Span, Subject, TargetForm, Topology, Vm, fault_rows, load,
 };
 
@@ -440,6 +440,18 @@ expect:";
 #[case("expect_repeated_status", "sequence: {hosts: all, statuses: [discovering, known, known], mode: partial}")]
 #[case("expect_stages_backwards", "sequence: {role: worker, stages: [Installing, Starting installation]}")]
 #[case("expect_all_optional", "sequence: {hosts: all, statuses: ['discovering?']}")]
+#[case("expect_all_may_be_missing", "sequence: {hosts: all, statuses: ['discovering|known*']}")]
+#[case(
+    "expect_unknown_word_of_several",
+    "sequence: {hosts: all, statuses: [discovering, 'known|instaled*', known], mode: partial}"
+)]
+#[case(
+    "expect_impossible_edge_of_several",
+    "sequence: {hosts: all, statuses: [discovering, 'known|installed*', known]}"
+)]
+#[case("expect_stretch_of_a_cluster", "sequence: {hosts: all, statuses: [until-ready]}")]
+#[case("expect_stretch_of_hosts", "sequence: {cluster: ocp, statuses: [until-known, installed], mode: partial}")]
+#[case("expect_edge_after_a_stretch", "sequence: {cluster: ocp, statuses: [until-ready, installed]}")]
 #[case("expect_empty_sequence", "sequence: {hosts: all, statuses: []}")]
 #[case("expect_sequence_of_nobody", "sequence: {statuses: [discovering]}")]
 #[case("expect_two_subjects", "never: {host: master-0, hosts: all, status: error}")]
@@ -663,13 +675,47 @@ fn expectations_without_a_name_get_one() {
             "never: any of 5 hosts (master-0 … worker-1): status error",
         ]
     );
-    assert!(matches!(&scenario.expect[2].check, Check::Never { .. }));
+    assert!(matches!(&scenario.expect[2].check, Criterion::Never { .. }));
+}
+
+/// Without an expectation clusters end installed; where they cannot, the scenario says nothing that could fail.
+#[rstest]
+#[case::plain("cluster: {topology: sno}\nhosts: [{name: n}]", "")]
+#[case::installed_by_hand(
+    "cluster: {topology: sno, install: never}\nhosts: [{name: n}]\nactions: [{do: install, after: {cluster: x, status: ready}}]",
+    ""
+)]
+#[case::no_cluster("hosts: [{name: n}]\nuntil: {at: 1m}", "there is no cluster")]
+#[case::nobody_installs(
+    "cluster: {topology: sno, install: never}\nhosts: [{name: n}]\nuntil: {at: 1m}",
+    "nobody installs the cluster x"
+)]
+#[case::cancelled(
+    "cluster: {topology: sno}\nhosts: [{name: n}]\nactions: [{do: cancel, at: 5m}]",
+    "the user cancels the installation of x"
+)]
+#[case::not_waited_for(
+    "cluster: {topology: sno}\nhosts: [{name: n}]\nuntil: {at: 1m}",
+    "the run does not wait until its clusters are installed"
+)]
+fn a_scenario_without_expectations_ends_installed(#[case] rest: &str, #[case] why: &str) {
+    let without = read(format!("version: 1\nname: x\n{rest}\n")).map(drop).map_err(|e| e.to_string());
+    match why {
+        "" => assert_eq!(without, Ok(())),
+        why => {
+            // The message is folded where it is long.
+            let refused = without.unwrap_err().replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(refused.contains("nothing says what must come of it") && refused.contains(why), "{refused}");
+        }
+    }
+    let with = format!("version: 1\nname: x\n{rest}\nexpect: [{{never: {{hosts: all, status: disabled}}}}]\n");
+    read(with).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
 fn anchors_and_merges_may_be_used() {
-    let text =
-        "version: 1\nname: x\nhosts:\n  - &one {name: a, role: worker}\n  - {<<: *one, name: b}\nuntil: {at: 1m}\n";
+    let text = "version: 1\nname: x\nhosts:\n  - &one {name: a, role: worker}\n  - {<<: *one, name: b}\nuntil: {at: 1m}\n\
+                expect: [{never: {hosts: all, status: disconnected-unbound}}]\n";
     let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(scenario.hosts[1].role, scenario.hosts[0].role);
 }
@@ -725,9 +771,14 @@ fn hostile(#[case] name: &str, #[case] text: String) {
 fn unknown_scenarios_get_the_nearest_names() {
     let Err(CatalogueError::NotFound(error)) = Catalogue::embedded().find("son") else { panic!("it was found") };
     assert_eq!(error.nearest, ["sno"]);
-    assert_eq!(error.to_string(), "there is no scenario `son` in the built-in catalogue; did you mean `sno`?");
+    assert_eq!(
+        error.to_string(),
+        "there is no scenario `son` in the built-in catalogue; did you mean `sno`? `vlab list` shows all"
+    );
     let Err(CatalogueError::NotFound(error)) = Catalogue::embedded().find("qqq") else { panic!("it was found") };
-    assert!(error.nearest.is_empty() && error.to_string().contains("`ha-3-2`"), "{error}");
+    assert!(error.nearest.is_empty(), "{error}");
+    let all = Catalogue::embedded().list().len();
+    assert!(error.to_string().ends_with(&format!("; `vlab list` shows the {all} that are there")), "{error}");
     assert!(matches!(catalogue().find("./no/such.yaml"), Err(CatalogueError::Unreadable(_))));
     let by_path = folder().join("sno.yaml");
     assert_eq!(catalogue().find(by_path.to_str().unwrap()).unwrap().bytes, catalogue().find("sno").unwrap().bytes);

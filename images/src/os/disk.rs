@@ -207,7 +207,7 @@ impl Parts<'_> {
         let mut boot = fs::read(self.grub_bios.join("boot.img"))?;
         let mut core = super::grub_image(self.grub_bios, "i386-pc", GRUB_STUB, "(,gpt3)/grub2", &bios_modules())
             .map_err(io::Error::other)?;
-        let strange = || io::Error::other("GRUB's boot.img is not of the form that is known");
+        let strange = || io::Error::other("GRUB's boot.img does not have the expected form");
         let sector = at / SECTOR;
         boot.get_mut(0x5c..0x64).ok_or_else(strange)?.copy_from_slice(&sector.to_le_bytes());
         // From the drive that the BIOS has booted, without the detour for broken ones.

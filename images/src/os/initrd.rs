@@ -10,7 +10,7 @@ use super::files;
 use super::kernel::{Kernel, Place};
 use crate::cache::Cache;
 use crate::manifest::Manifest;
-use crate::rootfs::{Kind, Rootfs};
+use crate::rootfs::{FileKind, Rootfs};
 use crate::{ImageError, cpio, packages};
 
 /// Commands of busybox that the programs of the initrd use.
@@ -101,7 +101,7 @@ pub(super) fn tree(cache: &Cache, manifest: &Manifest, kernel: &Kernel) -> Resul
     }
     let mut tree = Rootfs::new();
     match packages_of_it.find("bin/busybox").map(|node| &node.kind) {
-        Some(Kind::File(busybox)) => tree.file("bin/busybox", 0o755, busybox.bytes()?),
+        Some(FileKind::File(busybox)) => tree.file("bin/busybox", 0o755, busybox.bytes()?),
         _ => return Err(ImageError::Tree("the package busybox-static has no bin/busybox".to_owned())),
     }
     for name in BUSYBOX {
@@ -134,7 +134,7 @@ pub(super) fn bash(cache: &Cache, manifest: &Manifest, tree: &mut Rootfs) -> Res
     for package in manifest.packages("os-initrd")? {
         let mut found = Rootfs::merged_usr();
         found.add_tar(&packages::contents(cache, manifest, package)?)?;
-        if let Some(Kind::File(bash)) = found.find("bin/bash-static").map(|node| &node.kind) {
+        if let Some(FileKind::File(bash)) = found.find("bin/bash-static").map(|node| &node.kind) {
             tree.file("bin/bash", 0o755, bash.bytes()?);
             return Ok(());
         }

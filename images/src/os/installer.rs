@@ -1,5 +1,6 @@
-//! coreos-installer: the real one, from its crate, because Debian has no package of it. Built once, kept in the cache. What the
-//! image is made of is the program's checksum, whoever built it.
+//! coreos-installer: the real one. Debian has no package of it, so it is built from its crate, once, and kept in the cache; where the
+//! distribution has one of this version (Fedora does), that one is taken, if it runs on the lab OS. What the image is made of is
+//! the program's checksum, whoever built it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,17 +42,68 @@ const PLAIN: &[&str] = &[
     "zvariant_utils",
 ];
 
+/// Libraries of the lab OS that a coreos-installer may want.
+const LIBRARIES: &[&str] = &[
+    "ld-linux-x86-64.so.2",
+    "libc.so.6",
+    "libcrypto.so.3",
+    "libgcc_s.so.1",
+    "liblzma.so.5",
+    "libm.so.6",
+    "libssl.so.3",
+    "libzstd.so.1",
+];
+
+/// The lab OS has this version of the C library (2.36).
+const GLIBC: u32 = 36;
+
+/// The distribution's own program, when it has the right version and finds what it needs in the lab OS.
+fn of_this_system() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path).map(|dir| dir.join("coreos-installer")).find(|file| file.is_file())?;
+    let out = Command::new(&found).arg("--version").stdin(Stdio::null()).output().ok()?;
+    let version = String::from_utf8_lossy(&out.stdout).split_whitespace().last().map(str::to_owned);
+    let runs = version.as_deref() == Some(VERSION) && runs_in_the_lab(&fs::read(&found).ok()?);
+    runs.then_some(found)
+}
+
+/// Does the lab OS have the libraries that this program wants, and a C library that is new enough for it?
+fn runs_in_the_lab(program: &[u8]) -> bool {
+    const SYMBOLS: &[u8] = b"GLIBC_2.";
+    let needed = super::elf::needed(program);
+    let too_new = program.windows(SYMBOLS.len() + 2).filter(|bytes| bytes.starts_with(SYMBOLS)).any(|bytes| {
+        let minor: String =
+            bytes[SYMBOLS.len()..].iter().map(|b| char::from(*b)).take_while(char::is_ascii_digit).collect();
+        minor.parse::<u32>().is_ok_and(|minor| minor > GLIBC)
+    });
+    !needed.is_empty() && needed.iter().all(|name| LIBRARIES.contains(&name.as_str())) && !too_new
+}
+
+/// Its name in the cache: it has the checksum of the version and of how it is built.
+pub(super) fn place() -> String {
+    let settings: String = PROFILE.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    let content = crate::cache::sha256(format!("{VERSION} {settings}{}", PLAIN.join(" ")).as_bytes());
+    format!("coreos-installer-{VERSION}-{}", &content[..16])
+}
+
 /// The program: the one that is named, else that of the cache, else a new one; `begun` is told before cargo is asked.
 pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> Result<PathBuf, ImageError> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
-    let settings: String = PROFILE.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-    let settings = settings + &PLAIN.join(" ");
-    let content = crate::cache::sha256(format!("{VERSION} {settings}").as_bytes());
-    cache.filled("programs", &format!("coreos-installer-{VERSION}-{}", &content[..16]), |into| {
+    // What is in the cache already goes first: a new package of the distribution does not make new images.
+    if !cache.place(crate::programs::PART, &place())?.exists()
+        && let Some(found) = of_this_system()
+    {
+        return cache.filled(crate::programs::PART, &place(), |into| {
+            fs::copy(&found, into).map(drop).map_err(ImageError::io(&found))
+        });
+    }
+    cache.filled(crate::programs::PART, &place(), |into| {
         begun();
-        let root = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
+        // Not among the temporary files: the system may not let programs start there, and a build that was ended goes on here.
+        let root = cache.place("build", &place())?;
+        fs::create_dir_all(&root).map_err(ImageError::io(&root))?;
         let failed = |problem: String| ImageError::Program {
             program: "cargo install coreos-installer".to_owned(),
             problem: format!("{problem}; it needs {NEEDS}. `--coreos-installer FILE` takes one that you have"),
@@ -59,18 +111,18 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> 
         let cargo_home = std::env::var("CARGO_HOME")
             .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
             .unwrap_or_default();
-        let target = root.path().join("target");
+        let target = root.join("target");
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
             .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--root"])
-            .arg(root.path())
+            .arg(&root)
             .env("CARGO_TARGET_DIR", &target)
             .env_remove("RUSTFLAGS")
             .env(
                 "CARGO_ENCODED_RUSTFLAGS",
                 format!("--remap-path-prefix={cargo_home}=/cargo\u{1f}--remap-path-prefix={}=/build", target.display()),
             )
-            .current_dir(root.path())
+            .current_dir(&root)
             .stdin(Stdio::null())
             .stdout(std::io::stderr());
         for (name, value) in PROFILE {
@@ -84,7 +136,26 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> 
         if !status.success() {
             return Err(failed(status.to_string()));
         }
-        let made = root.path().join("bin/coreos-installer");
-        fs::copy(&made, into).map(|_| ()).map_err(ImageError::io(&made))
+        let made = root.join("bin/coreos-installer");
+        fs::copy(&made, into).map_err(ImageError::io(&made))?;
+        // Half a gigabyte that nobody needs any more.
+        let _ = fs::remove_dir_all(&root);
+        Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_the_distribution_must_run_on_the_lab_os() {
+        // This test is a program that wants the C library of this machine and nothing that the lab lacks.
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!super::super::elf::needed(&own).is_empty());
+        let mut newer = own.clone();
+        newer.extend(b"\0GLIBC_2.99\0");
+        assert!(!runs_in_the_lab(&newer));
+        assert!(!runs_in_the_lab(b"#!/bin/sh\n"), "a script says nothing about what it needs");
+    }
 }

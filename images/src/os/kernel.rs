@@ -10,7 +10,7 @@ use super::{elf, files};
 use crate::ImageError;
 use crate::cache::Cache;
 use crate::manifest::Manifest;
-use crate::rootfs::{Content, Kind, Rootfs};
+use crate::rootfs::{Content, FileKind, Rootfs};
 use crate::{packages, tools};
 
 /// A kernel with its modules.
@@ -62,7 +62,7 @@ impl Kernel {
         let (mut image, mut version) = (None, String::new());
         let (mut modules, mut lists) = (BTreeMap::new(), BTreeMap::new());
         for (path, node) in tree.iter() {
-            let Kind::File(content) = &node.kind else { continue };
+            let FileKind::File(content) = &node.kind else { continue };
             let name = path.rsplit('/').next().unwrap_or(path);
             if let Some(of) = path.strip_prefix("boot/vmlinuz-") {
                 version = of.to_owned();

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::{Cache, sha256, sha256_file};
 use crate::manifest::Manifest;
-use crate::rootfs::{Kind, Rootfs};
+use crate::rootfs::{FileKind, Rootfs};
 use crate::{ImageError, packages, programs, tools};
 
 /// Raise it when this file changes what artefacts look like; that of the files beside it is seen by itself ([`recipe`]).
@@ -40,14 +40,16 @@ const FORM: u32 = 1;
 
 /// The source of what makes an artefact. A change to it makes the artefact anew: a cache that knew of files and packages only would
 /// go on giving what an earlier version of the builder has made.
-fn recipe(step: Step) -> &'static str {
+fn recipe(step: BuildTarget) -> &'static str {
     match step {
-        Step::Kernel => include_str!("kernel.rs"),
-        Step::Initrd => include_str!("initrd.rs"),
-        Step::Root => include_str!("root.rs"),
-        Step::Disk => include_str!("disk.rs"),
-        Step::Osmet => include_str!("osmet.rs"),
-        Step::Rootfs | Step::LiveInitrd | Step::Iso | Step::Minimal => include_str!("live.rs"),
+        BuildTarget::Kernel => include_str!("kernel.rs"),
+        BuildTarget::Initrd => include_str!("initrd.rs"),
+        BuildTarget::Root => include_str!("root.rs"),
+        BuildTarget::Disk => include_str!("disk.rs"),
+        BuildTarget::Osmet => include_str!("osmet.rs"),
+        BuildTarget::Rootfs | BuildTarget::LiveInitrd | BuildTarget::Iso | BuildTarget::Minimal => {
+            include_str!("live.rs")
+        }
     }
 }
 
@@ -57,15 +59,21 @@ pub const VOLUME: &str = "rhcos-vlab-1";
 /// Sets of the manifest that the lab OS is made of.
 const SETS: &[&str] = &["os", "os-kernel", "os-initrd", "os-boot"];
 
+/// The part of the cache with artefacts.
+pub(crate) const PART: &str = "os";
+
 /// So many builds of an artefact stay in the cache.
 const KEPT: usize = 4;
+
+/// How long it usually takes, for people who wait: measured on two idle cores (docs/measurements.md).
+const USUAL_INSTALLER: &str = "two minutes";
 
 /// [`crate::archive::TIME`] as xorriso wants it.
 const DATE: &str = "2023061000000000";
 
 /// A file that can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum BuildTarget {
     Kernel,
     Initrd,
     Root,
@@ -86,9 +94,9 @@ pub struct Artefact {
     pub what: &'static str,
     /// End of its file's name.
     end: &'static str,
-    step: Step,
+    step: BuildTarget,
     /// What it is made of.
-    of: &'static [Step],
+    of: &'static [BuildTarget],
 }
 
 /// What can be asked for, and [`INNER`] what is only made on the way.
@@ -97,54 +105,66 @@ pub const ARTEFACTS: &[Artefact] = &[
         name: "lab-iso",
         what: "live discovery ISO, BIOS and UEFI",
         end: "iso",
-        step: Step::Iso,
-        of: &[Step::Kernel, Step::LiveInitrd, Step::Rootfs],
+        step: BuildTarget::Iso,
+        of: &[BuildTarget::Kernel, BuildTarget::LiveInitrd, BuildTarget::Rootfs],
     },
     Artefact {
         name: "lab-minimal-iso",
         what: "the same without its root file system, which it fetches over HTTP",
         end: "iso",
-        step: Step::Minimal,
-        of: &[Step::Kernel, Step::LiveInitrd],
+        step: BuildTarget::Minimal,
+        of: &[BuildTarget::Kernel, BuildTarget::LiveInitrd],
     },
-    Artefact { name: "lab-kernel", what: "kernel, for iPXE", end: "vmlinuz", step: Step::Kernel, of: &[] },
+    Artefact { name: "lab-kernel", what: "kernel, for iPXE", end: "vmlinuz", step: BuildTarget::Kernel, of: &[] },
     Artefact {
         name: "lab-initrd",
         what: "initrd of the live system, for iPXE",
         end: "img",
-        step: Step::LiveInitrd,
-        of: &[Step::Kernel, Step::Initrd, Step::Rootfs, Step::Root, Step::Osmet],
+        step: BuildTarget::LiveInitrd,
+        of: &[BuildTarget::Kernel, BuildTarget::Initrd, BuildTarget::Rootfs, BuildTarget::Root, BuildTarget::Osmet],
     },
     Artefact {
         name: "lab-rootfs",
         what: "root file system of the live system, for iPXE and the minimal ISO",
         end: "img",
-        step: Step::Rootfs,
-        of: &[Step::Root, Step::Osmet],
+        step: BuildTarget::Rootfs,
+        of: &[BuildTarget::Root, BuildTarget::Osmet],
     },
     Artefact {
         name: "lab-disk",
         what: "disk image that coreos-installer writes (it is also in lab-rootfs)",
         end: "raw",
-        step: Step::Disk,
-        of: &[Step::Kernel, Step::Initrd, Step::Root],
+        step: BuildTarget::Disk,
+        of: &[BuildTarget::Kernel, BuildTarget::Initrd, BuildTarget::Root],
     },
 ];
 
 /// What is only made on the way to those.
 const INNER: &[Artefact] = &[
-    Artefact { name: "os-initrd", what: "initrd on disk", end: "img", step: Step::Initrd, of: &[Step::Kernel] },
-    Artefact { name: "os-root", what: "root file system", end: "squashfs", step: Step::Root, of: &[Step::Kernel] },
+    Artefact {
+        name: "os-initrd",
+        what: "initrd on disk",
+        end: "img",
+        step: BuildTarget::Initrd,
+        of: &[BuildTarget::Kernel],
+    },
+    Artefact {
+        name: "os-root",
+        what: "root file system",
+        end: "squashfs",
+        step: BuildTarget::Root,
+        of: &[BuildTarget::Kernel],
+    },
     Artefact {
         name: "os-osmet",
         what: "disk image as coreos-installer looks for it",
         end: "osmet",
-        step: Step::Osmet,
-        of: &[Step::Disk, Step::Root],
+        step: BuildTarget::Osmet,
+        of: &[BuildTarget::Disk, BuildTarget::Root],
     },
 ];
 
-fn artefact(step: Step) -> &'static Artefact {
+fn artefact(step: BuildTarget) -> &'static Artefact {
     // Each step has a row; a test sees to it.
     ARTEFACTS.iter().chain(INNER).find(|artefact| artefact.step == step).unwrap_or(&ARTEFACTS[0])
 }
@@ -227,21 +247,76 @@ impl Builder<'_> {
             .find(|artefact| artefact.name == name)
             .ok_or_else(|| ImageError::Tree(format!("there is no artefact {name}")))?;
         let (installer, node) = self.programs()?;
+        self.work(installer, node)?.make(artefact.step)
+    }
+
+    /// The artefact of this name as [`Builder::make`] would give it, if nothing has to be built for it: neither it nor a program
+    /// that is in it. `None`: something has to be.
+    ///
+    /// # Errors
+    /// A source of this project, or the cache, cannot be read.
+    pub fn present(&self, artefact: &Artefact) -> Result<Option<Made>, ImageError> {
+        let [installer, node] = self.known_programs()?;
+        match (installer, node) {
+            (Some(installer), Some(node)) => {
+                let work = self.work(installer, node)?;
+                work.known(artefact, &work.content(artefact.step))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// coreos-installer and `vlab-node`, if they are named or in the cache.
+    pub(crate) fn known_programs(&self) -> Result<[Option<PathBuf>; 2], ImageError> {
+        let cached = |name: &str| self.cache.place(programs::PART, name).map(|path| path.exists().then_some(path));
+        let installer = match &self.coreos_installer {
+            Some(named) => Some(named.clone()),
+            None => cached(&installer::place())?,
+        };
+        let node = match (&self.node, programs::workspace()) {
+            (Some(named), _) => Some(named.clone()),
+            (None, Some(workspace)) => cached(&programs::place(&workspace, &programs::NODE)?)?,
+            (None, None) => None,
+        };
+        Ok([installer, node])
+    }
+
+    /// What decides about the bytes of artefacts, before anything of it is built: whoever keeps the cache keeps it under this name.
+    ///
+    /// # Errors
+    /// There are no sources of this project, or they cannot be read.
+    pub fn key(&self) -> Result<String, ImageError> {
+        let workspace = programs::workspace().ok_or_else(|| ImageError::Program {
+            program: "vlab-node".to_owned(),
+            problem: "its sources decide about the images, and they are not here: run this in a clone".to_owned(),
+        })?;
+        // In the place of a program's checksum stands that of what it is made of.
+        let inputs = self.inputs(&installer::place(), &programs::place(&workspace, &programs::NODE)?)?;
+        let work = Work { builder: self, installer: PathBuf::new(), node: PathBuf::new(), inputs };
+        let all: String = ARTEFACTS.iter().map(|artefact| work.content(artefact.step)).collect();
+        Ok(sha256(all.as_bytes()))
+    }
+
+    fn work(&self, installer: PathBuf, node: PathBuf) -> Result<Work<'_>, ImageError> {
+        let inputs = self.inputs(&sha256_file(&installer)?, &sha256_file(&node)?)?;
+        Ok(Work { builder: self, installer, node, inputs })
+    }
+
+    fn inputs(&self, installer: &str, node: &str) -> Result<Inputs, ImageError> {
         let mut root = self.manifest_content("os")?;
         root += &files::content(files::ROOT, &[files::LINKS, files::MASK, files::MODULES, files::PRUNE]);
-        root += &sha256_file(&installer)?;
-        root += &sha256_file(&node)?;
+        root += installer;
+        root += node;
         for overlay in &self.overlays {
             root += &root::overlay_content(overlay)?;
         }
         let initrd = self.manifest_content("os-initrd")? + &files::content(files::INITRD, &[files::MODULES]);
-        let inputs = Inputs {
+        Ok(Inputs {
             kernel: self.manifest_content("os-kernel")?,
             boot: self.manifest_content("os-boot")?,
             initrd,
             root,
-        };
-        Work { builder: self, installer, node, inputs }.make(artefact.step)
+        })
     }
 
     /// coreos-installer and `vlab-node`. While cargo builds what is missing of them, packages are fetched: the one waits for
@@ -265,13 +340,17 @@ impl Builder<'_> {
                 Some(program) => Ok(program),
                 None => {
                     let begun = || {
+                        say("vlab-node: the programs in machines, built from this project's sources when those change");
                         let _ = node_begun.send(());
                     };
                     programs::program(cache, programs::workspace().as_deref(), programs::NODE, &begun)
                 }
             });
             let installer = installer::program(cache, self.coreos_installer.as_deref(), &|| {
-                (self.say)(&format!("coreos-installer {}: built from its crate, once", installer::VERSION));
+                (self.say)(&format!(
+                    "coreos-installer {}: built from its crate, once; usually {USUAL_INSTALLER} on two idle cores",
+                    installer::VERSION
+                ));
                 let _ = building.send(());
             });
             drop(building);
@@ -309,15 +388,15 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// All that decides about the bytes of an artefact.
-    fn content(&self, step: Step) -> String {
+    fn content(&self, step: BuildTarget) -> String {
         let own = match step {
-            Step::Kernel => &self.inputs.kernel,
-            Step::Initrd => &self.inputs.initrd,
-            Step::Root => &self.inputs.root,
-            Step::Disk | Step::Iso | Step::Minimal => &self.inputs.boot,
+            BuildTarget::Kernel => &self.inputs.kernel,
+            BuildTarget::Initrd => &self.inputs.initrd,
+            BuildTarget::Root => &self.inputs.root,
+            BuildTarget::Disk | BuildTarget::Iso | BuildTarget::Minimal => &self.inputs.boot,
             // Bash is in it.
-            Step::LiveInitrd => &self.inputs.initrd,
-            Step::Osmet | Step::Rootfs => "",
+            BuildTarget::LiveInitrd => &self.inputs.initrd,
+            BuildTarget::Osmet | BuildTarget::Rootfs => "",
         };
         let mut all = format!("{FORM} {step:?} {} {own}\n", sha256(recipe(step).as_bytes()));
         for part in artefact(step).of {
@@ -326,18 +405,15 @@ impl Work<'_> {
         sha256(all.as_bytes())
     }
 
-    fn make(&self, step: Step) -> Result<Made, ImageError> {
+    fn make(&self, step: BuildTarget) -> Result<Made, ImageError> {
         let begun = Instant::now();
         let artefact = artefact(step);
         let cache = self.builder.cache;
         let content = self.content(step);
         let stem = format!("{}-{}", artefact.name, &content[..16]);
-        let about = cache.place("os", &format!("{stem}.json"))?;
-        let known: Option<Made> = fs::read(&about).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let whole =
-            |made: &Made| made.content == content && fs::metadata(&made.path).is_ok_and(|m| m.len() == made.size);
-        if let Some(known) = known.filter(whole) {
-            return Ok(Made { cached: true, took: begun.elapsed(), ..known });
+        let about = cache.place(PART, &format!("{stem}.json"))?;
+        if let Some(known) = self.known(artefact, &content)? {
+            return Ok(Made { took: begun.elapsed(), ..known });
         }
         // Those first: what they say comes before what this one says.
         for part in artefact.of {
@@ -345,8 +421,8 @@ impl Work<'_> {
         }
         (self.builder.say)(&format!("{}: {}", artefact.name, artefact.what));
         let file = format!("{stem}.{}", artefact.end);
-        let _ = fs::remove_file(cache.place("os", &file)?);
-        let path = cache.filled("os", &file, |into| {
+        let _ = fs::remove_file(cache.place(PART, &file)?);
+        let path = cache.filled(PART, &file, |into| {
             self.write(step, into)?;
             // Files that were made as temporary ones are nobody else's; QEMU may run as another user.
             fs::set_permissions(into, fs::Permissions::from_mode(0o644)).map_err(ImageError::io(into))
@@ -367,9 +443,20 @@ impl Work<'_> {
         Ok(made)
     }
 
+    /// An artefact of this content in the cache. Where the cache lies does not matter: it may have been kept and brought elsewhere.
+    fn known(&self, artefact: &Artefact, content: &str) -> Result<Option<Made>, ImageError> {
+        let cache = self.builder.cache;
+        let stem = format!("{}-{}", artefact.name, &content[..16]);
+        let about = cache.place(PART, &format!("{stem}.json"))?;
+        let path = cache.place(PART, &format!("{stem}.{}", artefact.end))?;
+        let known: Option<Made> = fs::read(&about).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let whole = |made: &Made| made.content == content && fs::metadata(&path).is_ok_and(|m| m.len() == made.size);
+        Ok(known.filter(whole).map(|made| Made { cached: true, path: path.clone(), ..made }))
+    }
+
     /// Removes all but the newest [`KEPT`] files of an artefact. What a machine has open stays until it is closed.
     fn forget_old(&self, artefact: &Artefact) -> Result<(), ImageError> {
-        let folder = self.builder.cache.place("os", "")?;
+        let folder = self.builder.cache.place(PART, "")?;
         let mut found = Vec::new();
         for entry in fs::read_dir(&folder).map_err(ImageError::io(&folder))? {
             let path = entry.map_err(ImageError::io(&folder))?.path();
@@ -389,25 +476,25 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn path(&self, step: Step) -> Result<PathBuf, ImageError> {
+    fn path(&self, step: BuildTarget) -> Result<PathBuf, ImageError> {
         self.make(step).map(|made| made.path)
     }
 
-    fn write(&self, step: Step, into: &Path) -> Result<(), ImageError> {
+    fn write(&self, step: BuildTarget, into: &Path) -> Result<(), ImageError> {
         let (cache, manifest) = (self.builder.cache, self.builder.manifest);
         let kernel = || kernel::Kernel::open(cache, manifest);
         let put = |bytes: &[u8]| fs::write(into, bytes).map_err(ImageError::io(into));
         match step {
-            Step::Kernel => put(&kernel()?.image.bytes()?),
-            Step::Initrd => put(&initrd::packed(&initrd::tree(cache, manifest, &kernel()?)?)?),
-            Step::Root => {
+            BuildTarget::Kernel => put(&kernel()?.image.bytes()?),
+            BuildTarget::Initrd => put(&initrd::packed(&initrd::tree(cache, manifest, &kernel()?)?)?),
+            BuildTarget::Root => {
                 let programs = root::Programs { installer: &self.installer, node: &self.node };
                 let tree = root::tree(cache, manifest, &kernel()?, programs, &self.builder.overlays)?;
                 root::squashfs(&tree, into)
             }
-            Step::Disk => self.with_disk(|parts| parts.write(into)),
-            Step::Osmet => {
-                let (image, squashfs) = (self.path(Step::Disk)?, self.path(Step::Root)?);
+            BuildTarget::Disk => self.with_disk(|parts| parts.write(into)),
+            BuildTarget::Osmet => {
+                let (image, squashfs) = (self.path(BuildTarget::Disk)?, self.path(BuildTarget::Root)?);
                 let partition = self.with_disk(|parts| parts.root_partition(&image))?;
                 // In rootfs.img the file system begins behind its name.
                 let begin = crate::cpio::first_content("root.squashfs");
@@ -426,26 +513,26 @@ impl Work<'_> {
                 }
                 .write(into)
             }
-            Step::Rootfs => live::rootfs(&self.path(Step::Root)?, &self.path(Step::Osmet)?, into),
-            Step::LiveInitrd => {
+            BuildTarget::Rootfs => live::rootfs(&self.path(BuildTarget::Root)?, &self.path(BuildTarget::Osmet)?, into),
+            BuildTarget::LiveInitrd => {
                 let mut tree = Rootfs::new();
                 initrd::bash(cache, manifest, &mut tree)?;
-                let (rootfs, squashfs) = (self.path(Step::Rootfs)?, self.path(Step::Root)?);
-                live::initrd_part(&rootfs, &squashfs, &self.path(Step::Osmet)?, &mut tree)?;
-                let on_disk = self.path(Step::Initrd)?;
+                let (rootfs, squashfs) = (self.path(BuildTarget::Rootfs)?, self.path(BuildTarget::Root)?);
+                live::initrd_part(&rootfs, &squashfs, &self.path(BuildTarget::Osmet)?, &mut tree)?;
+                let on_disk = self.path(BuildTarget::Initrd)?;
                 let mut bytes = fs::read(&on_disk).map_err(ImageError::io(&on_disk))?;
                 bytes.extend(initrd::packed(&tree)?);
                 put(&bytes)
             }
-            Step::Iso => self.iso(live::Iso::Full(&self.path(Step::Rootfs)?), into),
-            Step::Minimal => self.iso(live::Iso::Minimal, into),
+            BuildTarget::Iso => self.iso(live::Iso::Full(&self.path(BuildTarget::Rootfs)?), into),
+            BuildTarget::Minimal => self.iso(live::Iso::Minimal, into),
         }
     }
 
     fn iso(&self, kind: live::Iso<'_>, into: &Path) -> Result<(), ImageError> {
         let boot = self.boot()?;
         let file = |path: &str| match boot.find(path).map(|node| &node.kind) {
-            Some(Kind::File(content)) => content.bytes(),
+            Some(FileKind::File(content)) => content.bytes(),
             _ => Err(ImageError::Tree(format!("the packages of the boot loaders have no {path}"))),
         };
         let bios = live::Bios {
@@ -453,19 +540,19 @@ impl Work<'_> {
             ldlinux: file("usr/lib/syslinux/modules/bios/ldlinux.c32")?,
             boot_sector: file("usr/lib/ISOLINUX/isohdpfx.bin")?,
         };
-        let kernel = self.path(Step::Kernel)?;
+        let kernel = self.path(BuildTarget::Kernel)?;
         let grub = grub_folder(&boot, "x86_64-efi")?;
         let kernel = fs::read(&kernel).map_err(ImageError::io(&kernel))?;
-        live::iso(kind, &kernel, &self.path(Step::LiveInitrd)?, &bios, grub.path(), into)
+        live::iso(kind, &kernel, &self.path(BuildTarget::LiveInitrd)?, &bios, grub.path(), into)
     }
 
     fn with_disk<T>(&self, what: impl FnOnce(&disk::Parts<'_>) -> Result<T, ImageError>) -> Result<T, ImageError> {
         let boot = self.boot()?;
         let (grub_efi, grub_bios) = (grub_folder(&boot, "x86_64-efi")?, grub_folder(&boot, "i386-pc")?);
         what(&disk::Parts {
-            kernel: &self.path(Step::Kernel)?,
-            initrd: &self.path(Step::Initrd)?,
-            squashfs: &self.path(Step::Root)?,
+            kernel: &self.path(BuildTarget::Kernel)?,
+            initrd: &self.path(BuildTarget::Initrd)?,
+            squashfs: &self.path(BuildTarget::Root)?,
             grub_efi: grub_efi.path(),
             grub_bios: grub_bios.path(),
         })
@@ -496,7 +583,7 @@ fn grub_folder(boot: &Rootfs, platform: &str) -> Result<tempfile::TempDir, Image
     let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
     let start = format!("usr/lib/grub/{platform}/");
     for (path, node) in boot.iter() {
-        if let (Some(name), Kind::File(content)) = (path.strip_prefix(&start), &node.kind)
+        if let (Some(name), FileKind::File(content)) = (path.strip_prefix(&start), &node.kind)
             && !name.contains('/')
         {
             let path = folder.path().join(name);
@@ -535,28 +622,28 @@ fn grub_image(
 mod tests {
     use super::*;
 
-    const ALL: &[Step] = &[
-        Step::Kernel,
-        Step::Initrd,
-        Step::Root,
-        Step::Disk,
-        Step::Osmet,
-        Step::Rootfs,
-        Step::LiveInitrd,
-        Step::Iso,
-        Step::Minimal,
+    const ALL: &[BuildTarget] = &[
+        BuildTarget::Kernel,
+        BuildTarget::Initrd,
+        BuildTarget::Root,
+        BuildTarget::Disk,
+        BuildTarget::Osmet,
+        BuildTarget::Rootfs,
+        BuildTarget::LiveInitrd,
+        BuildTarget::Iso,
+        BuildTarget::Minimal,
     ];
 
     #[test]
     fn every_step_has_one_row_and_none_needs_itself() {
-        fn needs(step: Step, of: Step) -> bool {
+        fn needs(step: BuildTarget, of: BuildTarget) -> bool {
             artefact(step).of.iter().any(|part| *part == of || needs(*part, of))
         }
         for step in ALL {
             assert_eq!(ARTEFACTS.iter().chain(INNER).filter(|artefact| artefact.step == *step).count(), 1, "{step:?}");
             assert!(!needs(*step, *step), "{step:?}");
         }
-        assert!(needs(Step::Iso, Step::Root) && !needs(Step::Disk, Step::Rootfs));
+        assert!(needs(BuildTarget::Iso, BuildTarget::Root) && !needs(BuildTarget::Disk, BuildTarget::Rootfs));
     }
 
     #[test]
@@ -577,11 +664,11 @@ mod tests {
             let work = Work { builder: &builder, installer: PathBuf::new(), node: PathBuf::new(), inputs };
             ALL.iter().map(|step| work.content(*step)).collect()
         };
-        let changed = |change: fn(&mut Inputs)| -> Vec<Step> {
+        let changed = |change: fn(&mut Inputs)| -> Vec<BuildTarget> {
             let (before, after) = (of(|_| {}), of(change));
             (0..ALL.len()).filter(|index| before[*index] != after[*index]).map(|index| ALL[index]).collect()
         };
-        use Step::{Disk, Initrd, Iso, LiveInitrd, Minimal, Osmet, Root, Rootfs};
+        use BuildTarget::{Disk, Initrd, Iso, LiveInitrd, Minimal, Osmet, Root, Rootfs};
         assert_eq!(changed(|_| {}), []);
         assert_eq!(changed(|inputs| inputs.kernel.push('x')), ALL);
         assert_eq!(changed(|i| i.root.push('x')), [Root, Disk, Osmet, Rootfs, LiveInitrd, Iso, Minimal]);

@@ -9,7 +9,7 @@ use super::files;
 use super::kernel::{Kernel, Place};
 use crate::cache::{Cache, sha256_file};
 use crate::manifest::Manifest;
-use crate::rootfs::{Kind, Node, Rootfs};
+use crate::rootfs::{FileKind, Node, Rootfs};
 use crate::{ImageError, archive, cpio, packages, tools};
 
 /// Folders that no package brings; mode, owner and group.
@@ -70,7 +70,7 @@ pub(super) fn tree(
         tree.file(&path, 0o644, bytes);
     }
     for (path, mode, uid, gid) in FOLDERS {
-        tree.put(path, Node { mode: *mode, uid: *uid, gid: *gid, kind: Kind::Directory });
+        tree.put(path, Node { mode: *mode, uid: *uid, gid: *gid, kind: FileKind::Directory });
     }
     tree.symlink("var/run", "/run");
     tree.symlink("var/lock", "/run/lock");
@@ -140,7 +140,7 @@ fn drop_ins(tree: &Rootfs) -> Result<(), ImageError> {
 fn authorities(tree: &mut Rootfs) -> Result<(), ImageError> {
     let mut all = Vec::new();
     for (path, node) in tree.iter() {
-        if let Kind::File(content) = &node.kind
+        if let FileKind::File(content) = &node.kind
             && path.starts_with("usr/share/ca-certificates/")
             && path.ends_with(".crt")
         {
@@ -248,7 +248,7 @@ fn libraries(tree: &Rootfs) -> Result<(), ImageError> {
         tree.iter().filter_map(|(path, _)| path.strip_prefix("usr/lib").and(path.rsplit('/').next())).collect();
     let mut missing = Vec::new();
     for (path, node) in tree.iter() {
-        let Kind::File(content) = &node.kind else { continue };
+        let FileKind::File(content) = &node.kind else { continue };
         if node.mode & 0o111 == 0 && !path.contains(".so") {
             continue;
         }

@@ -9,14 +9,9 @@ use vlab_reports::{Redactor, html};
 
 use crate::sample;
 
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
-
 /// A browser; `None`: the test is skipped.
 fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::var_os("VLAB_CHROMIUM")
-        .map(PathBuf::from)
-        .or_else(|| std::env::split_paths(&path).flat_map(|d| NAMES.map(|n| d.join(n))).find(|p| p.is_file()));
+    let found = vlab_setup::browser();
     if found.is_none() {
         vlab_skip::skip!("no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
     }
@@ -27,13 +22,7 @@ fn browser() -> Option<PathBuf> {
 fn open(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> String {
     let out = fs::File::create(dir.join("out")).unwrap();
     let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-dev-shm-usage",
-        ])
+        .args(vlab_setup::BROWSER_ARGS)
         .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .args(args)
         .arg(format!("file://{}", page.display()))

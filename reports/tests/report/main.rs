@@ -12,8 +12,8 @@ use rstest::rstest;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, Severity};
 use vlab_judge::result::*;
 use vlab_model::history::{
-    ClusterMoment, FaultPhase, HostMoment, HostsKind, MachineMoment, Observation, RunEnd, Source, TargetKind, UserVerb,
-    What,
+    ClusterMoment, FaultPhase, HistoryPart, HostMoment, HostsKind, MachineMoment, Observation, RunEnd, Source,
+    TargetKind, UserVerb, What,
 };
 use vlab_reports::console::{self, Style};
 use vlab_reports::{Redactor, html, junit, write_all};
@@ -196,6 +196,10 @@ fn hostile() -> (RunResult, Vec<Observation>) {
         What::HostDid { host, what: HostMoment::Other(text()) },
         What::InCluster { cluster, host: Some(host), what: ClusterMoment::Other(text()) },
         What::Note { text: text() },
+        What::BadAnswer { host: Some(host), request: text(), status: 500, took_ms: 1 },
+        What::Killed { program: text(), detail: text() },
+        What::Unreadable { subject: Some(host), of: text(), error: text() },
+        What::Incomplete { part: HistoryPart::Other(text()), machine: Some(text()), why: text() },
         What::Machine { machine: text(), did: MachineMoment::Other(text()), detail: text() },
         What::Console { machine: text(), line: text(), finding: Some(text()) },
         What::Operator { cluster, name: text(), status: None },

@@ -82,7 +82,11 @@ impl Builder {
 
     fn user(&mut self, ms: f64, action: &str, status: u16) {
         let (action, subject) = (UserVerb::of(action), Some(id(CLUSTER)));
-        self.add(ms, Source::Harness, What::UserAction { action, subject, status, reason: String::new() });
+        self.add(
+            ms,
+            Source::Harness,
+            What::UserAction { action, subject, status, reason: String::new(), planned: None },
+        );
     }
 }
 

@@ -129,3 +129,14 @@ fn a_ram_disk_without_files_is_an_image_and_garbage_is_none() {
     assert_eq!(DiscoveryImage::from_ram_disk(b"").unwrap(), DiscoveryImage::default());
     assert!(DiscoveryImage::from_ram_disk(b"garbage").is_err());
 }
+
+#[test]
+fn a_small_ram_disk_that_unpacks_to_a_huge_one_is_refused() {
+    use std::io::Read as _;
+    let mut packed = Vec::new();
+    let mut zeroes = std::io::repeat(0).take(LARGEST_RAM_DISK + 1);
+    flate2::read::GzEncoder::new(&mut zeroes, flate2::Compression::best()).read_to_end(&mut packed).unwrap();
+    assert!(packed.len() < 1 << 20);
+    let error = DiscoveryImage::from_ram_disk(&packed).unwrap_err();
+    assert_eq!(error.to_string(), "the RAM disk: it is larger than 64 MiB unpacked");
+}

@@ -1,6 +1,7 @@
 //! What happens inside of a cluster, and in which order.
 
 use super::*;
+use crate::alteration::Alteration;
 
 /// Runs a cluster until nothing is due any more; what happened when, in seconds from the start.
 fn run(
@@ -113,12 +114,12 @@ fn three_members_can_do_without_one() {
 }
 
 #[rstest::rstest]
-#[case(Mutation::SkipsBootkube, &["temporary-control-plane-up", "node-ready", "node-ready", "etcd-bootstrap-done"])]
-#[case(Mutation::LosesQuorum, &["temporary-control-plane-up", "node-ready", "node-ready", "bootkube-done",
+#[case(Alteration::SkipsBootkube, &["temporary-control-plane-up", "node-ready", "node-ready", "etcd-bootstrap-done"])]
+#[case(Alteration::LosesQuorum, &["temporary-control-plane-up", "node-ready", "node-ready", "bootkube-done",
     "etcd-bootstrap-done", "etcd-quorum-lost"])]
-fn mutations_do_it_wrong(#[case] mutation: Mutation, #[case] expected: &[&str]) {
+fn altered_clusters_do_it_wrong(#[case] alteration: Alteration, #[case] expected: &[&str]) {
     let mut plane = ControlPlane::new(1, 0, 3, &HostTiming::default());
-    plane.mutate(Some(mutation));
+    plane.alter(Some(alteration));
     let start = Timestamp::from_secs(1000);
     plane.start_bootkube(start, 0);
     plane.node_booted(start, 1, NodeRole::Master);

@@ -1,6 +1,7 @@
 //! The agent on a host: it registers, asks for steps and answers them.
 
 use super::*;
+use crate::alteration::{Alteration, Conduct, WrongStep};
 use vlab_model::history::HostMoment;
 
 /// Factor between two waits of the back-off.
@@ -54,7 +55,8 @@ impl Host {
             #[serde(default)]
             agent_version: Option<String>,
         }
-        let command = response.decode::<Registered>().ok().and_then(|r| r.next_step_runner_command);
+        let command = w.read::<Registered>(now, self.own_id, "v2RegisterHost", &response);
+        let command = command.and_then(|registered| registered.next_step_runner_command);
         let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
         let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
         let (Some(command), Some(args)) = (command, args) else {
@@ -108,7 +110,7 @@ impl Host {
             return;
         }
         let skew = |fault: &HostFault| if let HostFault::Clock(by) = fault { Some(*by) } else { None };
-        let clock = now.as_secs() + self.active(now, w, skew, "it told the wrong time").unwrap_or(0);
+        let clock = now.as_secs() + self.active(now, w, skew, "it reported the wrong time").unwrap_or(0);
         let request = ops::get_next_steps(infra_env, host, clock).request;
         self.call(now, w, Purpose::Poll, request, &AGENT);
     }
@@ -117,7 +119,7 @@ impl Host {
         let Some(runner) = self.runner.as_mut().filter(|_| self.agent == Agent::Running) else { return };
         let steps = match outcome {
             Ok(response) if response.status == 404 => return self.freeze(now, w),
-            Ok(response) if response.is_success() => response.decode::<Steps>().ok(),
+            Ok(response) if response.is_success() => w.read::<Steps>(now, self.own_id, "v2GetNextSteps", &response),
             _ => None,
         };
         let Some(steps) = steps else {
@@ -139,7 +141,7 @@ impl Host {
         for step in steps.instructions.into_iter().flatten() {
             self.step_given(now, w, step);
         }
-        if steps.post_step_action.as_deref() == Some("exit") {
+        if steps.post_step_action.as_deref() == Some("exit") && !w.does(Conduct::IgnoresExit) {
             w.host_did(now, self.own_id, HostMoment::AgentExited);
             let restart = w.config.timing.agent_restart.at(self.durations.unit());
             return self.runner_ended(now, w, restart);
@@ -148,6 +150,7 @@ impl Host {
             if let HostFault::SlowPolls(every) = fault { Some(*every).filter(|e| *e > wait) } else { None }
         };
         let wait = self.active(now, w, slow, "it waited longer before it asked again").unwrap_or(wait);
+        let wait = if w.does(Conduct::PollsRarely) { wait * 10 } else { wait };
         w.at(now + wait, self.me(), self.epoch, Timer::Poll);
     }
 
@@ -204,6 +207,17 @@ impl Host {
             return steps::media_disconnected();
         }
         let Some(kind) = running.kind else { return steps::unknown(&running.step_type) };
+        match w.config.alteration {
+            Some(Alteration::Step(of, WrongStep::Fails)) if of == kind => {
+                return steps::unknown(&running.step_type);
+            }
+            Some(Alteration::Step(of, WrongStep::Stale)) if of == kind => {
+                if let Some(first) = w.first_answers.get(&(self.position, kind)) {
+                    return first.clone();
+                }
+            }
+            _ => {}
+        }
         let World { network, clusters, open_dns, config, .. } = w;
         let of = self.plan.cluster.and_then(|c| clusters.get(c));
         let dns = self.plan.names(of.map_or(&*open_dns, |c| &c.plan.dns));
@@ -230,11 +244,20 @@ impl Host {
         for (fault, detail) in site.effects.into_inner() {
             w.note_effect(now, &fault, Some(self.own_id), None, detail);
         }
+        if w.config.alteration == Some(Alteration::Step(kind, WrongStep::Stale)) {
+            w.first_answers.insert((self.position, kind), answer.clone());
+        }
         answer
     }
 
     pub(super) fn step_done(&mut self, now: Timestamp, w: &mut World, serial: u32) {
         let Some(at) = self.steps.iter().position(|s| s.serial == serial) else { return };
+        if let (Some(Alteration::Step(of, WrongStep::Ignored)), Some(kind)) = (w.config.alteration, self.steps[at].kind)
+            && of == kind
+        {
+            let _ = self.take_step(at);
+            return;
+        }
         let answer = self.answer_of(now, w, &self.steps[at]);
         let effect = self.steps[at].kind.map_or(Effect::None, |k| STEPS[k].effect);
         if effect == Effect::GatherLogs
@@ -265,8 +288,9 @@ impl Host {
         effect: Effect,
     ) {
         let succeeded = answer.exit_code == 0;
+        let may_start = self.installer.is_none() || w.does(Conduct::SecondInstaller);
         // With real hands the installer is a program of its own, and whoever ran the step started it.
-        if effect == Effect::StartInstaller && succeeded && self.installer.is_none() && !w.has_real_hands() {
+        if effect == Effect::StartInstaller && succeeded && may_start && !w.has_real_hands() {
             match self.prepare_installer(w, &running) {
                 Ok(installer) => self.take_up(installer),
                 Err(problem) => {
@@ -279,7 +303,8 @@ impl Host {
                 w.at(now, self.me(), self.epoch, Timer::Installer(token));
             }
         }
-        if effect == Effect::StopInstaller && succeeded && self.installer.take().is_some() {
+        let stops = effect == Effect::StopInstaller && succeeded && !w.does(Conduct::InstallerGoesOn);
+        if stops && self.installer.take().is_some() {
             self.calls.forget(|p| matches!(p, Purpose::Installer(_) | Purpose::Logs(_, LogsFor::Installer)));
             w.host_did(now, self.own_id, HostMoment::InstallerStopped);
         }

@@ -126,7 +126,7 @@ impl Host {
     /// The agent ends and is started again. Its installer is a program of its own and goes on.
     pub(crate) fn restart_agent(&mut self, now: Timestamp, w: &mut World, fault: &Arc<str>) {
         if matches!(self.agent, Agent::Registering | Agent::Running | Agent::Frozen) {
-            w.note_effect(now, fault, Some(self.own_id), None, "its agent was started again");
+            w.note_effect(now, fault, Some(self.own_id), None, "its agent was restarted");
             w.host_did(now, self.own_id, HostMoment::AgentExited);
             self.steps = Vec::new();
             self.cache = Vec::new();

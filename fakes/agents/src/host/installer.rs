@@ -1,6 +1,7 @@
 //! The installer on a host: it goes through the script of its role, and writes the image.
 
 use super::*;
+use crate::alteration::Conduct;
 use vlab_model::history::HostMoment;
 
 impl Host {
@@ -17,7 +18,7 @@ impl Host {
             .cluster(request.cluster_id)
             .ok_or_else(|| format!("install: this lab has no cluster {}", request.cluster_id))?;
         let count = w.clusters[cluster].plan.control_plane_count;
-        Ok(Box::new(Installer::new(cluster, count, self.plan.registry_on_medium, request)))
+        Ok(Box::new(Installer::new(cluster, count, self.plan.registry_on_medium, request, w.config.alteration)))
     }
 
     pub(super) fn take_up(&mut self, installer: Box<Installer>) {
@@ -223,7 +224,9 @@ impl Host {
                 }
             },
             Asked::IsDay2 => {
-                if let Ok(cluster) = outcome.map_err(drop).and_then(|r| r.decode::<ClusterBrief>().map_err(drop)) {
+                let answer = outcome.ok();
+                if let Some(cluster) = answer.and_then(|r| w.read::<ClusterBrief>(now, self.own_id, "v2GetCluster", &r))
+                {
                     let day2 = cluster.kind == "AddHostsCluster" || cluster.status == "adding-hosts";
                     installer.day2 = Some(day2);
                     match day2 {
@@ -235,7 +238,8 @@ impl Host {
                 }
             }
             Asked::Masters => {
-                let hosts = outcome.map_err(drop).and_then(|r| r.decode::<Vec<HostBrief>>().map_err(drop));
+                let hosts =
+                    outcome.ok().and_then(|r| w.read::<Vec<HostBrief>>(now, self.own_id, "ListClusterHosts", &r));
                 let done = hosts.unwrap_or_default().into_iter().filter(|h| {
                     matches!(h.role.as_deref(), Some("master" | "arbiter")) && h.stage() == Some(HostStage::Done)
                 });
@@ -246,7 +250,8 @@ impl Host {
                 }
             }
             Asked::Nodes => {
-                let hosts = outcome.map_err(drop).and_then(|r| r.decode::<Vec<HostBrief>>().map_err(drop));
+                let hosts =
+                    outcome.ok().and_then(|r| w.read::<Vec<HostBrief>>(now, self.own_id, "ListClusterHosts", &r));
                 self.tell_nodes(now, w, &hosts.unwrap_or_default());
             }
         }
@@ -322,7 +327,7 @@ impl Host {
         }
         if percent < 100 {
             // One report at a time: while one is on its way the writing goes on and the next one says more.
-            if !self.percentage_is_out() {
+            if !self.percentage_is_out() && !w.does(Conduct::NoPercentages) {
                 self.tell_stage(now, w, Asked::Percentage, stage, &format!("{percent}%"));
             }
             return self.next_percentage(now, w, percent);
@@ -339,6 +344,7 @@ impl Host {
     /// The last report; the next line is done when it is answered.
     pub(super) fn finish_writing(&mut self, now: Timestamp, w: &mut World) {
         let Some(Writing { stage, .. }) = self.installer.as_mut().and_then(|i| i.writing.take()) else { return };
+        let stage = if w.does(Conduct::ReportsBackwards) { HostStage::StartingInstallation } else { stage };
         self.tell_stage(now, w, Asked::Step, stage, "100%");
     }
 }

@@ -1,6 +1,7 @@
 //! The sending of logs, for a step and for the installer.
 
 use super::*;
+use crate::alteration::Conduct;
 
 impl Host {
     pub(super) fn logs_progress(&mut self, now: Timestamp, w: &mut World, stage: LogsStage, whose: LogsFor) {
@@ -11,7 +12,10 @@ impl Host {
     }
 
     pub(super) fn upload_logs(&mut self, now: Timestamp, w: &mut World, cluster: Uuid, whose: LogsFor) {
-        if self.is_active(now, w, |fault| *fault == HostFault::NoLogs, "the logs that it announced were not sent") {
+        let lost = w.does(Conduct::NoLogs);
+        if lost
+            || self.is_active(now, w, |fault| *fault == HostFault::NoLogs, "the logs that it announced were not sent")
+        {
             // A step is never answered; the installer has other things to do.
             return if whose == LogsFor::Installer {
                 self.installer_next_line(now, w)

@@ -118,7 +118,7 @@ impl Host {
         if self.boots_disk() {
             self.agent = Agent::Node;
             w.host_did(now, self.own_id, HostMoment::BootedInstalledOs);
-            if !self.is_active(now, w, |fault| *fault == HostFault::NeverJoins, "the installed system does not go on") {
+            if !self.is_active(now, w, |fault| *fault == HostFault::NeverJoins, "the installed system hung") {
                 self.become_node(now, w);
             }
         } else {
@@ -127,7 +127,7 @@ impl Host {
                     now,
                     w,
                     |fault| *fault == HostFault::BootsDiscovery,
-                    "the discovery image was booted again",
+                    "it booted the discovery image again",
                 );
             }
             w.host_did(now, self.own_id, HostMoment::BootedDiscovery);

@@ -23,6 +23,7 @@ use vlab_api::types::*;
 use vlab_model::history::What;
 use vlab_model::settings::{HostTiming, Span};
 
+use crate::alteration::Conduct;
 use crate::archive::tar_gz;
 use crate::boot::{self, ImageNetwork};
 use crate::calls::{AGENT, Calls, HttpResult, INSTALLER, RetryDecision, RetryPolicy};
@@ -222,6 +223,7 @@ impl Host {
                     self.upload_logs(now, w, cluster, LogsFor::Installer);
                 }
             }
+            Timer::Reboot if w.does(Conduct::NoReboot) => {}
             Timer::Reboot => self.reboot(now, w),
             _ => {}
         }
@@ -259,7 +261,7 @@ impl Host {
 
     fn dispatch(&mut self, now: Timestamp, w: &mut World, call: u32) {
         let Some(request) = self.calls.request(call) else { return };
-        if self.cut_off || self.is_active(now, w, HostFault::takes_offline, "what it sent did not arrive") {
+        if self.cut_off || self.is_active(now, w, HostFault::takes_offline, "its request did not arrive") {
             let at = now + w.config.timing.request_timeout;
             w.at(at, self.me(), self.epoch, Timer::NoAnswer(call));
         } else {

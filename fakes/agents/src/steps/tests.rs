@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::spec::{Check, Kind, Wire};
+use vlab_api::spec::{FieldKind, FieldLimit, Wire};
 use vlab_facts::recording::{Exchange, Recording};
 
 use super::*;
@@ -41,7 +41,7 @@ fn plan(i: usize) -> HostPlan {
 }
 
 /// Five hosts in one network, all up.
-struct Bench {
+struct StepFixture {
     plan: HostPlan,
     network: Network,
     cluster: ClusterPlan,
@@ -50,7 +50,7 @@ struct Bench {
     effects: Vec<(Arc<str>, &'static str)>,
 }
 
-impl Bench {
+impl StepFixture {
     fn new() -> Self {
         let mut network = Network::new(1);
         for i in 0..HOSTS {
@@ -101,23 +101,25 @@ impl Bench {
 }
 
 /// Everything in which a value is not of that kind.
-fn against(kind: &Kind, value: &Value, path: &str, problems: &mut Vec<String>) {
+fn against(kind: &FieldKind, value: &Value, path: &str, problems: &mut Vec<String>) {
     let fits = match (kind, value) {
-        (Kind::Any, _) => true,
-        (Kind::String, Value::String(_)) | (Kind::Number, Value::Number(_)) | (Kind::Bool, Value::Bool(_)) => true,
-        (Kind::Integer, Value::Number(n)) => n.is_i64(),
-        (Kind::Uuid, Value::String(s)) => s.parse::<Uuid>().is_ok(),
-        (Kind::DateTime, Value::String(s)) => s.parse::<Timestamp>().is_ok(),
-        (Kind::Enum(words), Value::String(s)) => words.contains(&s.as_str()),
-        (Kind::Array(inner), Value::Array(items)) => {
+        (FieldKind::Any, _) => true,
+        (FieldKind::String, Value::String(_))
+        | (FieldKind::Number, Value::Number(_))
+        | (FieldKind::Bool, Value::Bool(_)) => true,
+        (FieldKind::Integer, Value::Number(n)) => n.is_i64(),
+        (FieldKind::Uuid, Value::String(s)) => s.parse::<Uuid>().is_ok(),
+        (FieldKind::DateTime, Value::String(s)) => s.parse::<Timestamp>().is_ok(),
+        (FieldKind::Enum(words), Value::String(s)) => words.contains(&s.as_str()),
+        (FieldKind::Array(inner), Value::Array(items)) => {
             items.iter().for_each(|i| against(inner, i, &format!("{path}[]"), problems));
             true
         }
-        (Kind::Map(inner), Value::Object(members)) => {
+        (FieldKind::Map(inner), Value::Object(members)) => {
             members.values().for_each(|m| against(inner, m, &format!("{path}.*"), problems));
             true
         }
-        (Kind::Object(spec), Value::Object(members)) => {
+        (FieldKind::Object(spec), Value::Object(members)) => {
             for (name, member) in members {
                 let Some(field) = spec.field(name) else {
                     problems.push(format!("{path}.{name} is not in the schema of {}", spec.name));
@@ -125,7 +127,7 @@ fn against(kind: &Kind, value: &Value, path: &str, problems: &mut Vec<String>) {
                 };
                 against(&field.kind, member, &format!("{path}.{name}"), problems);
                 for check in field.checks {
-                    if let (Check::OneOf(words), Value::String(s)) = (check, member)
+                    if let (FieldLimit::OneOf(words), Value::String(s)) = (check, member)
                         && !words.contains(&s.as_str())
                     {
                         problems.push(format!("{path}.{name}: {s:?} is none of {words:?}"));
@@ -144,7 +146,7 @@ fn against(kind: &Kind, value: &Value, path: &str, problems: &mut Vec<String>) {
     }
 }
 
-fn schema_of(step_type: &str) -> Option<Kind> {
+fn schema_of(step_type: &str) -> Option<FieldKind> {
     Some(match step_type {
         "inventory" => Inventory::KIND,
         "connectivity-check" => ConnectivityReport::KIND,
@@ -218,7 +220,7 @@ fn every_type_that_an_agent_runs_has_a_row() {
 #[test]
 fn every_answer_fits_the_schema() {
     for row in STEPS {
-        let answer = Bench::new().ask(row.step_type, &example(row.step_type));
+        let answer = StepFixture::new().ask(row.step_type, &example(row.step_type));
         assert_eq!((answer.exit_code, &*answer.error), (0, ""), "{}", row.step_type);
         match schema_of(row.step_type) {
             Some(kind) => {
@@ -254,7 +256,7 @@ fn an_argument_that_makes_no_sense_is_the_agents_failure(
     step_type: &str,
 ) {
     for args in [vec![], vec!["{{{".to_owned()], vec!["7".to_owned()]] {
-        let answer = Bench::new().ask(step_type, &args);
+        let answer = StepFixture::new().ask(step_type, &args);
         assert_eq!(answer.exit_code, AGENT_FAILURE, "{args:?}");
         assert!(answer.error.starts_with(step_type), "{}", answer.error);
     }
@@ -262,7 +264,7 @@ fn an_argument_that_makes_no_sense_is_the_agents_failure(
 
 #[test]
 fn inventory_takes_one_argument() {
-    let answer = Bench::new().ask("inventory", &["id".into(), "--output-max-size=10".into()]);
+    let answer = StepFixture::new().ask("inventory", &["id".into(), "--output-max-size=10".into()]);
     assert_eq!(answer.exit_code, AGENT_FAILURE);
 }
 
@@ -274,7 +276,7 @@ fn connectivity_sees_who_is_there() {
         "mac": plan(i).profile.mac(i as u32, 0).to_string(), "ip_addresses": [format!("192.168.126.{}", 10 + i)]}]}))
             .collect::<Vec<_>>()
     );
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     bench.network.inject_link(0, 2, &"cut".into(), Reachability::Cut);
     bench.network.inject_link(3, 0, &"other direction".into(), Reachability::Cut);
     let poor = Reachability::Poor { rtt_ms: 150.0, loss_percent: 7.5, mtu: 1400 };
@@ -304,7 +306,7 @@ fn connectivity_sees_who_is_there() {
 
 #[test]
 fn two_machines_with_one_address_are_both_seen() {
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     let mut double = plan(7);
     double.addresses = plan(1).addresses;
     bench.network.add(&double);
@@ -318,25 +320,25 @@ fn two_machines_with_one_address_are_both_seen() {
 
 #[test]
 fn free_addresses_leave_out_machines_and_the_gateway() {
-    let (_, out) = Bench::new().ask_json("free-network-addresses", json!(["192.168.126.0/24", "10.0.0.0/22"]));
+    let (_, out) = StepFixture::new().ask_json("free-network-addresses", json!(["192.168.126.0/24", "10.0.0.0/22"]));
     let free = |i: usize| out[i]["free_addresses"].as_array().unwrap().len();
     assert_eq!(out[0]["network"], "192.168.126.0/24");
     assert_eq!((free(0), free(1)), (254 - HOSTS - 1, 1022));
     assert!(!out[0]["free_addresses"].as_array().unwrap().contains(&json!("192.168.126.12")));
-    let (_, out) = Bench::new().ask_json("free-network-addresses", json!(["10.0.0.0/16"]));
+    let (_, out) = StepFixture::new().ask_json("free-network-addresses", json!(["10.0.0.0/16"]));
     assert_eq!(out[0]["free_addresses"].as_array().unwrap().len(), 8000);
 }
 
 #[test]
 fn a_lease_is_free_and_the_same_for_everybody() {
     let args = example("dhcp-lease-allocate");
-    let first = Bench::new().ask("dhcp-lease-allocate", &args);
-    let mut other = Bench::new();
+    let first = StepFixture::new().ask("dhcp-lease-allocate", &args);
+    let mut other = StepFixture::new();
     other.plan = plan(3);
     assert_eq!(first, other.ask("dhcp-lease-allocate", &args));
     let lease: DhcpAllocationResponse = serde_json::from_str(&first.output).unwrap();
     assert_ne!(lease.api_vip_address, lease.ingress_vip_address);
-    let bench = Bench::new();
+    let bench = StepFixture::new();
     assert!(!bench.network.is_taken(0, lease.api_vip_address.parse().unwrap()));
 }
 
@@ -351,7 +353,7 @@ fn names_resolve_as_the_zone_says_and_wildcards_do_not() {
         "quay.io",
     ];
     let argument = json!({"domains": names.map(|n| json!({"domain_name": n}))});
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     let count = |out: &Value| -> Vec<usize> {
         (0..6).map(|i| out["resolutions"][i]["ipv4_addresses"].as_array().unwrap().len()).collect()
     };
@@ -370,13 +372,13 @@ fn names_resolve_as_the_zone_says_and_wildcards_do_not() {
 #[case::the_gateway_has_it("192.168.126.1", "failed")]
 #[case::another_network("10.1.2.3", "unverified")]
 fn vips_must_be_free(#[case] vip: &str, #[case] expected: &str) {
-    let (_, out) = Bench::new().ask_json("verify-vips", json!([{"vip": vip, "vip_type": "api"}]));
+    let (_, out) = StepFixture::new().ask_json("verify-vips", json!([{"vip": vip, "vip_type": "api"}]));
     assert_eq!(out, json!([{"vip": vip, "vip_type": "api", "verification": expected}]));
 }
 
 #[test]
 fn ntp_sources_that_are_down_are_unreachable() {
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     bench.cluster.dns.down.insert("a.example.org".into());
     let states = |out: &Value| -> Vec<String> {
         out["ntp_sources"].as_array().unwrap().iter().map(|s| s["source_state"].as_str().unwrap().to_owned()).collect()
@@ -393,7 +395,7 @@ fn ntp_sources_that_are_down_are_unreachable() {
 
 #[test]
 fn images_that_cannot_be_pulled_are_named() {
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     bench.inject(HostFault::NoImage("c/d".into()));
     let answer = bench.ask("container-image-availability", &example("container-image-availability"));
     assert_eq!(answer.exit_code, 2);
@@ -409,22 +411,22 @@ fn images_that_cannot_be_pulled_are_named() {
 
 #[test]
 fn a_disk_that_is_not_there_fails_with_an_output() {
-    let (answer, out) = Bench::new().ask_json("installation-disk-speed-check", json!({"path": "/dev/sdz"}));
+    let (answer, out) = StepFixture::new().ask_json("installation-disk-speed-check", json!({"path": "/dev/sdz"}));
     assert_ne!(answer.exit_code, 0);
     assert_eq!(out["path"], "/dev/sdz");
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     bench.inject(HostFault::FsyncMs(40));
     assert_eq!(bench.ask_json("installation-disk-speed-check", json!({"path": "/dev/vda"})).1["io_sync_duration"], 40);
 }
 
 #[test]
 fn the_api_address_must_answer() {
-    let ask = |bench: &mut Bench| {
+    let ask = |bench: &mut StepFixture| {
         let answer = bench.ask("api-vip-connectivity-check", &example("api-vip-connectivity-check"));
         assert_eq!(answer.exit_code, 0, "the agent exits 0 whatever came of the download");
         serde_json::from_str::<Value>(&answer.output).unwrap()
     };
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     assert_eq!(ask(&mut bench)["is_success"], true);
     bench.api = Some(false);
     let out = ask(&mut bench);
@@ -434,7 +436,7 @@ fn the_api_address_must_answer() {
 
 #[test]
 fn a_tang_server_that_is_down_fails_the_check() {
-    let mut bench = Bench::new();
+    let mut bench = StepFixture::new();
     bench.cluster.dns.down.insert("tang.example.org".into());
     let answer = bench.ask("tang-connectivity-check", &example("tang-connectivity-check"));
     assert_eq!(answer.exit_code, 1);
@@ -514,7 +516,7 @@ fn answers_have_the_shape_of_the_recorded_ones() {
             continue;
         };
         let Some(args) = asked.get(step_id) else { continue };
-        let mut bench = Bench::new();
+        let mut bench = StepFixture::new();
         // A machine with SCSI disks, as the recorded ones: virtual disks lack some of their names.
         if step_type == "inventory" {
             bench.plan.profile = profile::builtin("dell-poweredge-r650").unwrap().unwrap();
@@ -558,7 +560,7 @@ fn every_recorded_instruction_has_a_row_and_its_arguments_are_understood() {
     let mut seen = BTreeSet::new();
     for (file, exchange) in &recorded() {
         for (step_type, _, args) in steps_in(exchange) {
-            let answer = Bench::new().ask(&step_type, &args);
+            let answer = StepFixture::new().ask(&step_type, &args);
             // The recorded hosts' disks are not ours; everything else must be understood.
             let other_disk = answer.error.contains("there is no disk");
             assert!(answer.exit_code == 0 || other_disk, "{file}: {step_type}: {answer:?}");

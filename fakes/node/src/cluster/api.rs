@@ -17,7 +17,7 @@ use super::store::{Store, merge, object};
 pub struct ResourceKind {
     /// API group; empty for the core.
     pub group: &'static str,
-    /// Version.
+    /// Version within the group, such as `v1`.
     pub version: &'static str,
     /// Name in paths.
     pub plural: &'static str,
@@ -93,7 +93,7 @@ pub enum User {
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub struct ApiRequest {
-    /// Method.
+    /// HTTP method.
     pub method: String,
     /// Path without the query.
     pub path: String,
@@ -101,7 +101,7 @@ pub struct ApiRequest {
     pub query: String,
     /// Header `Accept`.
     pub accept: String,
-    /// Body.
+    /// Body of the request.
     pub body: Vec<u8>,
     /// Who asks.
     pub user: User,
@@ -151,7 +151,7 @@ fn target(path: &str) -> Option<Target> {
 /// The API over a store.
 #[derive(Debug)]
 pub struct Api {
-    /// Objects.
+    /// The objects that the server has.
     pub store: Store,
     /// Signs certificates.
     pub pki: Pki,

@@ -58,9 +58,9 @@ impl Member {
 /// A value and its place in etcd's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdEntry {
-    /// Key.
+    /// Key in etcd.
     pub key: String,
-    /// Value.
+    /// What is stored under the key.
     pub value: Vec<u8>,
     /// Revision of its last change.
     pub revision: i64,

@@ -15,7 +15,7 @@ use crate::net::http::Credentials;
 /// A certificate and its key (PEM).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Certificate.
+    /// The certificate, as PEM.
     pub cert: String,
     /// Private key.
     pub key: String,

@@ -15,7 +15,7 @@ use crate::say;
 pub struct Vip {
     /// `api` or `ingress`.
     pub name: &'static str,
-    /// Address.
+    /// The virtual address.
     pub address: IpAddr,
     /// Whoever has more holds it.
     pub priority: u8,

@@ -25,7 +25,7 @@ pub struct Resolver {
 /// What a name resolved to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsAnswer {
-    /// Addresses.
+    /// IPv4 and IPv6 addresses.
     pub addresses: Vec<IpAddr>,
     /// The canonical name, when it is another one.
     pub canonical: Option<String>,

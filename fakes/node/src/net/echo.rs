@@ -10,9 +10,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 /// What came of a series of echo requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Echoes {
-    /// Sent.
+    /// Number of requests that were sent.
     pub sent: u32,
-    /// Answered.
+    /// Number of requests that were answered in time.
     pub answered: u32,
     /// Mean time until an answer, in milliseconds; 0 without any.
     pub mean_ms: f64,

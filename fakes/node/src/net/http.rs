@@ -37,7 +37,7 @@ pub struct HttpQuestion<'a> {
     pub url: &'a str,
     /// Headers but for the host's.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Body.
+    /// Body that is sent; empty: none.
     pub body: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> HttpQuestion<'a> {
 pub struct HttpAnswer {
     /// Status code.
     pub status: u16,
-    /// Body.
+    /// Body, whole and as it came.
     pub body: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ pub struct Url {
     pub tls: bool,
     /// Name or address, without brackets.
     pub host: String,
-    /// Port.
+    /// TCP port, the scheme's own where the URL names none.
     pub port: u16,
     /// Path and query.
     pub path: String,

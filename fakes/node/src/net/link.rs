@@ -33,7 +33,7 @@ impl fmt::Display for Mac {
 /// An interface that can send.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Name.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
     /// Number in the kernel.
     pub index: u32,

@@ -14,7 +14,7 @@ pub struct Migration {
     pub version: i32,
     /// What it is about.
     pub name: &'static str,
-    /// Statements.
+    /// The SQL of the migration.
     pub sql: &'static str,
 }
 

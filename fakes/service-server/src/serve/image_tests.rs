@@ -43,6 +43,7 @@ fn options(images: Vec<OsImage>) -> ServeOptions<MemoryStore> {
         seed: 1,
         base_url: String::new(),
         image_service_url: String::new(),
+        alteration: None,
     };
     let listen = Listen::Address(([127, 0, 0, 1], 0).into());
     ServeOptions { images, ..ServeOptions::new(listen, MemoryStore::default(), config) }

@@ -17,6 +17,8 @@ use crate::pg::{PgOptions, PgStore};
 use crate::store::{MemoryStore, PoolState};
 use vlab_service::{EventRow, FileRow, Snapshot, Stats, Write};
 
+mod limits;
+
 // --- a core ---------------------------------------------------------------------------------------------------------
 
 #[derive(Clone, Debug, Default)]
@@ -194,7 +196,7 @@ impl Running {
         Client { stream: TcpStream::connect(self.address).await.unwrap() }
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    async fn ask(&self, method: &str, path: &str, body: &str) -> HttpReply {
         self.client().await.ask(method, path, body).await
     }
 
@@ -209,13 +211,13 @@ struct Client {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct HttpReply {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl HttpReply {
     fn reason(&self) -> String {
         let error: ErrorBody = serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         assert_eq!((error.kind.as_str(), error.id), ("Error", i64::from(self.status)));
@@ -229,7 +231,7 @@ impl Client {
     }
 
     /// The next answer; `None` when the server closed the connection.
-    async fn answer(&mut self) -> Option<Answer> {
+    async fn answer(&mut self) -> Option<HttpReply> {
         let mut bytes = Vec::new();
         let reading = async {
             while !bytes.ends_with(b"\r\n\r\n") {
@@ -247,12 +249,12 @@ impl Client {
             let mut body = vec![0; length];
             self.stream.read_exact(&mut body).await.unwrap();
             let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            Some(Answer { status, head, body: String::from_utf8(body).unwrap() })
+            Some(HttpReply { status, head, body: String::from_utf8(body).unwrap() })
         };
         tokio::time::timeout(Duration::from_secs(60), reading).await.expect("no answer within a minute")
     }
 
-    async fn ask(&mut self, method: &str, path: &str, body: &str) -> Answer {
+    async fn ask(&mut self, method: &str, path: &str, body: &str) -> HttpReply {
         let length = body.len();
         self.send(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")).await;
         self.answer().await.expect("the connection was closed")
@@ -764,6 +766,7 @@ async fn real(conninfo: &str) -> Running {
         seed: 1,
         base_url: String::new(),
         image_service_url: String::new(),
+        alteration: None,
     };
     let (ready, is_ready) = oneshot::channel();
     let shutdown = CancellationToken::new();
@@ -875,7 +878,8 @@ fn the_time_profile_says_how_long_monitors_may_be_silent() {
         liveness_validation_timeout: Duration::from_secs(7),
         ..vlab_model::settings::Settings::default()
     };
-    let core = CoreConfig { settings, seed: 0, base_url: String::new(), image_service_url: String::new() };
+    let core =
+        CoreConfig { settings, seed: 0, base_url: String::new(), image_service_url: String::new(), alteration: None };
     let options = ServeOptions::new(Listen::Address(([127, 0, 0, 1], 0).into()), MemoryStore::new(), core);
     assert_eq!(options.limits.liveness, Duration::from_secs(7));
     assert_eq!(options.limits.body_bytes, Limits::default().body_bytes);

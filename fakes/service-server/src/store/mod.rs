@@ -45,7 +45,7 @@ pub enum StoreError {
         "table {table}, row {key}: {reason}. The row was not written by this version of the service, or was changed by hand"
     )]
     Corrupt {
-        /// Table.
+        /// Name of the table.
         table: &'static str,
         /// Its key.
         key: String,

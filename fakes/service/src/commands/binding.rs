@@ -9,9 +9,10 @@ use vlab_model::view::{HostView, Scope};
 use super::infra_envs;
 use super::register::find;
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::monitor::in_installation;
 use crate::refusal::Refusal;
-use crate::state::{HostKey, accepts_hosts};
+use crate::state::{HostKey, is_open};
 
 /// Binds a host of the pool to a cluster. A refusal is an event of the host, too.
 pub(crate) fn bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
@@ -49,7 +50,7 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
     if row.host().fencing_credentials.is_some() && cluster.view.control_plane_count() != 2 {
         return Err(Refusal::invalid(format!("Cluster {cluster_id} does not take hosts with fencing credentials")));
     }
-    if !accepts_hosts(cluster.cluster().status) {
+    if !is_open(cluster.cluster().status) {
         return Err(Refusal::conflict(format!(
             "Cluster {cluster_id} does not take hosts while it is {}",
             cluster.cluster().status
@@ -57,15 +58,16 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
     }
     let infra_env = infra_envs::find(core, key.0)?;
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: None, hosts: &[] };
-    let decision =
-        host::on_event(HostEvent::BindHost, &row.view, &scope, &core.config.settings, now, &EventArgs::default())
-            .map_err(|e| Refusal::internal(e.to_string()))?;
+    let args = EventArgs { wrong: core.hosts_wrong(), ..EventArgs::default() };
+    let decision = host::on_event(HostEvent::BindHost, &row.view, &scope, &core.config.settings, now, &args)
+        .map_err(|e| Refusal::internal(e.to_string()))?;
     core.apply_host(now, key, &decision);
     let day2 = cluster.view.is_day2();
     let sno = cluster.view.is_sno() && !day2;
+    let bound_to = Some(cluster_id).filter(|_| !core.does(Conduct::NotBound));
     core.state.edit_host(key, now, |row| {
         let h = &mut row.view.host;
-        h.cluster_id = Some(cluster_id);
+        h.cluster_id = bound_to;
         if day2 {
             h.kind = "AddToExistingClusterHost".into();
             h.role = Some(HostRole::Worker);
@@ -102,10 +104,13 @@ pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<()
     let (cluster, hosts) = core.neighbours(&row);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-    let decision =
-        host::on_event(HostEvent::UnbindHost, &row.view, &scope, &core.config.settings, now, &EventArgs::default())
-            .map_err(|e| Refusal::internal(e.to_string()))?;
+    let args = EventArgs { wrong: core.hosts_wrong(), ..EventArgs::default() };
+    let decision = host::on_event(HostEvent::UnbindHost, &row.view, &scope, &core.config.settings, now, &args)
+        .map_err(|e| Refusal::internal(e.to_string()))?;
     core.apply_host(now, key, &decision);
+    if core.does(Conduct::StaysBound) {
+        core.state.edit_host(key, now, |to| to.view.host.cluster_id = row.host().cluster_id);
+    }
     let text = format!("Host {}: unbound from its cluster", core.host_name(key));
     core.host_event(now, key, "host_unbind_succeeded", Severity::Info, text);
     Ok(())

@@ -10,6 +10,7 @@ use vlab_model::disks;
 use vlab_model::validation::{FORBIDDEN_HOSTNAMES, HOSTNAME_PATTERN};
 
 use super::register::{find, set_installation_disk};
+use crate::alteration::Conduct;
 use crate::monitor::in_installation;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, HostRow};
@@ -184,7 +185,9 @@ pub(crate) fn delete(core: &mut Core, now: Timestamp, key: HostKey) -> Result<()
     find(core, key)?;
     let text = format!("Host {}: deregistered", core.host_name(key));
     core.host_event(now, key, "host_deregistered", Severity::Info, text);
-    core.state.delete_host(key);
+    if !core.does(Conduct::HostNotDeleted) {
+        core.state.delete_host(key);
+    }
     Ok(())
 }
 

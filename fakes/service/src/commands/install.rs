@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStatus, Severity};
-use vlab_model::cluster::ClusterEvent;
+use vlab_model::cluster::{self, ClusterEvent, WORDS_OF_ADDING_HOSTS};
 use vlab_model::host::{self, EventArgs, HostEvent};
 use vlab_model::roles;
 use vlab_model::validation::HIDING_STAGES;
@@ -14,9 +14,10 @@ use vlab_model::view::{HostView, Scope};
 use super::clusters::find_to_change;
 use super::register::find;
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::machines::NO_TRANSITION;
 use crate::refusal::Refusal;
-use crate::rows::HostRow;
+use crate::rows::{ClusterRow, HostRow};
 use crate::state::HostKey;
 
 /// Has nobody said yet what the host is to be?
@@ -27,12 +28,16 @@ fn is_open(row: &HostRow) -> bool {
 /// Begins an installation: roles and the bootstrap are decided, the files follow in the background.
 pub(crate) fn install(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Refusal> {
     find_to_change(core, id)?;
-    check_memories(&core.state.hosts_of_cluster(id))?;
-    core.derive_machine_networks(now, id);
-    core.refresh_interactively(now, id);
+    let hosts = core.state.hosts_of_cluster(id);
+    check_memories(&hosts)?;
+    // Roles that are given now can change what holds. Where the user has given them all, what the monitors saw last counts.
+    if hosts.iter().any(|h| is_open(h)) && hosts.iter().all(|h| h.view.inventory.is_some()) {
+        check_open_hosts(core, &hosts)?;
+        core.derive_machine_networks(now, id);
+        core.refresh_interactively(now, id);
+    }
     let row = find_to_change(core, id)?;
-    check_open_hosts(core, &core.state.hosts_of_cluster(id))?;
-    if row.cluster().status != ClusterStatus::Ready {
+    if row.cluster().status != ClusterStatus::Ready && !core.does(Conduct::InstallsUnready) {
         return Err(Refusal::conflict(format!(
             "cluster {id} is not ready to be installed: it is {} ({})",
             row.cluster().status,
@@ -41,7 +46,10 @@ pub(crate) fn install(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), R
     }
     let hosts = core.state.hosts_of_cluster(id);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
-    let assigned = roles::final_roles(&row.view, &views, &core.config.settings).unwrap_or_default();
+    let mut assigned = roles::final_roles(&row.view, &views, &core.config.settings).unwrap_or_default();
+    if core.does(Conduct::RolesNotSettled) {
+        assigned.clear();
+    }
     for (host_id, role) in assigned {
         let Some(host) = hosts.iter().find(|h| h.host().id == host_id) else { continue };
         core.state.edit_host((host.infra_env_id(), host_id), now, |row| {
@@ -55,9 +63,13 @@ pub(crate) fn install(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), R
         return Err(Refusal::internal(format!("Cluster {id} has no master that could be the bootstrap")));
     };
     core.cluster_machine(now, id, ClusterEvent::PrepareForInstallation)?;
+    let bootstrap =
+        if core.does(Conduct::LastIsBootstrap) { hosts.last().map_or(bootstrap, |h| h.host().id) } else { bootstrap };
+    let other = hosts.iter().map(|h| h.host().id).find(|id| *id != bootstrap);
+    let second = other.filter(|_| core.does(Conduct::TwoBootstraps));
     for host in &hosts {
         let key: HostKey = (host.infra_env_id(), host.host().id);
-        let chosen = key.1 == bootstrap;
+        let chosen = (key.1 == bootstrap || Some(key.1) == second) && !core.does(Conduct::NoBootstrap);
         core.state.edit_host(key, now, |row| row.view.host.bootstrap = chosen.then_some(true));
         // The only node is the bootstrap from the beginning: nothing to tell.
         if chosen && !host.view.is_bootstrap() {
@@ -94,9 +106,6 @@ fn check_memories(hosts: &[Arc<HostRow>]) -> Result<(), Refusal> {
 /// Hosts that are given a role now are looked at one by one before the cluster is; a host is an invalid request, the cluster a
 /// conflict.
 fn check_open_hosts(core: &Core, hosts: &[Arc<HostRow>]) -> Result<(), Refusal> {
-    if !hosts.iter().any(|h| is_open(h)) || hosts.iter().any(|h| h.view.inventory.is_none()) {
-        return Ok(());
-    }
     let Some(host) = hosts.iter().find(|h| h.host().status != HostStatus::Known && !h.view.is_day2()) else {
         return Ok(());
     };
@@ -104,32 +113,54 @@ fn check_open_hosts(core: &Core, hosts: &[Arc<HostRow>]) -> Result<(), Refusal> 
     Err(Refusal::invalid(format!("Host {name} is in status {} and not ready for install", host.host().status)))
 }
 
-/// Ends an installation.
+/// Ends an installation. All or nothing: where one host cannot be cancelled, nothing is, though the events tell what was tried.
 pub(crate) fn cancel(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Refusal> {
-    find_to_change(core, id)?;
-    if let Err(refusal) = core.cluster_machine(now, id, ClusterEvent::CancelInstallation) {
-        let text = format!("Failed to cancel installation: {}", refusal.text);
+    let row = find_to_change(core, id)?;
+    let hosts = core.state.hosts_of_cluster(id);
+    let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
+    let event = ClusterEvent::CancelInstallation;
+    let args = cluster::EventArgs { wrong: core.clusters_wrong(), ..cluster::EventArgs::default() };
+    if cluster::on_event(event, &row.view, &views, &core.config.settings, now, &args).is_err() {
+        let text = format!("Failed to cancel installation: {NO_TRANSITION}");
         core.cluster_event(now, id, "cancel_installation_failed", Severity::Error, text);
-        return Err(refusal);
+        return Err(Refusal::conflict(NO_TRANSITION));
     }
-    core.state.edit_cluster(id, now, |row| row.private.preparation_due = None);
-    core.cluster_event(
-        now,
-        id,
-        "cluster_installation_canceled",
-        Severity::Info,
-        "Cancelled cluster installation".into(),
-    );
-    for key in core.state.host_keys_of_cluster(id) {
-        if core.host_machine(now, key, HostEvent::CancelInstallation, "") {
-            let text = format!("Installation cancelled for host {}", core.host_name(key));
-            core.host_event(now, key, "host_installation_cancelled", Severity::Info, text);
-        } else {
-            let text = format!("Failed to cancel installation of host {}: {NO_TRANSITION}", core.host_name(key));
-            core.host_event(now, key, "host_cancel_installation_failed", Severity::Error, text);
+    let stays = hosts.iter().find(|h| !can(core, now, h, (&row, &views), HostEvent::CancelInstallation));
+    if stays.is_none() {
+        core.cluster_machine(now, id, event)?;
+        if !core.does(Conduct::CancelKeepsPreparing) {
+            core.state.edit_cluster(id, now, |row| row.private.preparation_due = None);
         }
     }
+    let text = "Cancelled cluster installation".to_owned();
+    core.cluster_event(now, id, "cluster_installation_canceled", Severity::Info, text);
+    let spared = match () {
+        () if core.does(Conduct::CancelSparesAHost) => 1,
+        () if core.does(Conduct::CancelSparesHosts) => usize::MAX,
+        () => 0,
+    };
+    for host in hosts.iter().skip(spared) {
+        let key: HostKey = (host.infra_env_id(), host.host().id);
+        if stays.is_some_and(|h| h.host().id == key.1) {
+            let text = format!("Failed to cancel installation of host {}: {NO_TRANSITION}", core.host_name(key));
+            core.host_event(now, key, "host_cancel_installation_failed", Severity::Error, text);
+            return Err(Refusal::conflict(NO_TRANSITION));
+        }
+        if stays.is_none() {
+            core.host_machine(now, key, HostEvent::CancelInstallation, "");
+        }
+        let text = format!("Installation cancelled for host {}", core.host_name(key));
+        core.host_event(now, key, "host_installation_cancelled", Severity::Info, text);
+    }
     Ok(())
+}
+
+/// Has the host's machine a row for that event?
+fn can(core: &Core, now: Timestamp, host: &HostRow, of: (&ClusterRow, &[&HostView]), event: HostEvent) -> bool {
+    let Some(infra_env) = core.state.infra_env(host.infra_env_id()) else { return true };
+    let scope = Scope { infra_env: &infra_env.infra_env, cluster: Some(&of.0.view), hosts: of.1 };
+    let args = EventArgs { wrong: core.hosts_wrong(), ..EventArgs::default() };
+    host::on_event(event, &host.view, &scope, &core.config.settings, now, &args).is_ok()
 }
 
 /// Brings a cluster back to where it was before its installation.
@@ -143,20 +174,19 @@ pub(crate) fn reset(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Ref
     };
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     // All or nothing: a host that cannot be reset stops the whole.
-    for host_row in &hosts {
-        let Some(infra_env) = core.state.infra_env(host_row.infra_env_id()).cloned() else { continue };
-        let scope = Scope { infra_env: &infra_env.infra_env, cluster: Some(&row.view), hosts: &views };
-        let args = EventArgs::default();
-        let event = HostEvent::ResettingPendingUserAction;
-        if host::on_event(event, &host_row.view, &scope, &core.config.settings, now, &args).is_err() {
-            return refused(core);
-        }
+    if hosts.iter().any(|h| !can(core, now, h, (&row, &views), HostEvent::ResettingPendingUserAction)) {
+        return refused(core);
     }
     if core.cluster_machine(now, id, ClusterEvent::ResetCluster).is_err() {
         return refused(core);
     }
     core.cluster_event(now, id, "cluster_installation_reset", Severity::Info, "Reset cluster installation".into());
-    for host_row in &hosts {
+    let spared = match () {
+        () if core.does(Conduct::ResetSparesAHost) => 1,
+        () if core.does(Conduct::ResetSparesHosts) => usize::MAX,
+        () => 0,
+    };
+    for host_row in hosts.iter().skip(spared) {
         let key: HostKey = (host_row.infra_env_id(), host_row.host().id);
         let rebooted = host_row.view.stage().is_some_and(|s| HIDING_STAGES.contains(&s));
         core.host_machine(now, key, HostEvent::ResettingPendingUserAction, "");
@@ -180,11 +210,12 @@ pub(crate) fn allow_add_hosts(core: &mut Core, now: Timestamp, id: Uuid) -> Resu
             row.cluster().status
         )));
     }
+    let stays = core.does(Conduct::NotAddingHosts);
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         c.kind = "AddHostsCluster".into();
-        c.status = ClusterStatus::AddingHosts;
-        c.status_info = "The cluster takes more hosts".into();
+        c.status = if stays { c.status } else { ClusterStatus::AddingHosts };
+        c.status_info = WORDS_OF_ADDING_HOSTS.into();
         c.status_updated_at = Some(now);
         if c.api_vip_dns_name.as_deref().unwrap_or("").is_empty() {
             let (name, base) = (c.name.as_deref().unwrap_or(""), c.base_dns_domain.as_deref().unwrap_or(""));

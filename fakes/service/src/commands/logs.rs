@@ -9,6 +9,7 @@ use vlab_api::types::{LogsState, Severity};
 use super::clusters;
 use super::register::find;
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::state::HostKey;
 
@@ -53,7 +54,9 @@ pub(crate) fn upload_host(
     let found = || core.state.find_host(host_id).map(|h| h.infra_env_id()).unwrap_or_default();
     let key = (infra_env.unwrap_or_else(found), host_id);
     find(core, key)?;
-    core.state.put_file(format!("{id}/logs/{host_id}/logs.tar.gz"), file);
+    if !core.does(Conduct::LogsLost) {
+        core.state.put_file(format!("{id}/logs/{host_id}/logs.tar.gz"), file);
+    }
     core.state.edit_host(key, now, |row| {
         let h = &mut row.view.host;
         h.logs_collected_at = Some(now);
@@ -70,7 +73,9 @@ pub(crate) fn upload_host(
 pub(crate) fn upload_controller(core: &mut Core, now: Timestamp, id: Uuid, file: Vec<u8>) -> Result<(), Refusal> {
     let row = clusters::find(core, id)?;
     let first = !row.cluster().controller_logs_collected_at.is_some_and(|t| t.is_set());
-    core.state.put_file(format!("{id}/logs/controller/logs.tar.gz"), file);
+    if !core.does(Conduct::LogsLost) {
+        core.state.put_file(format!("{id}/logs/controller/logs.tar.gz"), file);
+    }
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         c.controller_logs_collected_at = Some(now);

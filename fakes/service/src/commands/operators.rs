@@ -8,6 +8,7 @@ use vlab_model::progress;
 
 use super::clusters;
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 
 /// The state of an operator of the cluster.
@@ -25,9 +26,10 @@ pub(crate) fn report(core: &mut Core, now: Timestamp, id: Uuid, params: &Operato
     let same = old.status == params.status
         && old.status_info.as_deref().unwrap_or("") == params.status_info.as_deref().unwrap_or("")
         && (params.version.is_none() || old.version == params.version);
-    if same {
+    if same || core.does(Conduct::OperatorsNotNoted) {
         return Ok(());
     }
+    let worth_nothing = core.does(Conduct::FinalizingPercentage);
     core.state.edit_cluster(id, now, |row| {
         let c = &mut row.view.cluster;
         for operator in c.monitored_operators.iter_mut().flatten().filter(|o| o.name.as_deref() == Some(&name)) {
@@ -39,7 +41,8 @@ pub(crate) fn report(core: &mut Core, now: Timestamp, id: Uuid, params: &Operato
             }
         }
         let done = progress::finalizing_percentage(c.monitored_operators.as_deref().unwrap_or(&[]));
-        progress::set_percentages(c.progress.get_or_insert_default(), None, None, Some(done));
+        let done = (!worth_nothing).then_some(done);
+        progress::set_percentages(c.progress.get_or_insert_default(), None, None, done);
     });
     let status = params.status.map_or("", |s| s.as_str());
     let text =
@@ -58,7 +61,7 @@ pub(crate) fn take_ingress_cert(core: &mut Core, now: Timestamp, id: Uuid, pem: 
         )));
     }
     let key = format!("{id}/kubeconfig");
-    if core.state.file(&key).is_some() {
+    if core.state.file(&key).is_some() || core.does(Conduct::KubeconfigNotCompleted) {
         return Ok(());
     }
     let Some(base) = core.state.file(&format!("{id}/kubeconfig-noingress")).cloned() else {

@@ -10,6 +10,7 @@ use vlab_model::{host as machine, progress as percentages};
 
 use super::{clusters, infra_envs};
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::state::HostKey;
 
@@ -23,30 +24,50 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
         // No stage is the stage of a host that has none yet: nothing to do.
         return Ok(());
     };
-    let status = row.host().status;
-    if !matches!(
-        status,
-        HostStatus::Installing | HostStatus::InstallingInProgress | HostStatus::InstallingPendingUserAction
-    ) {
-        return Err(Refusal::conflict(format!("Can't set progress <{reported}> to host in status <{status}>")));
-    }
-    let cluster = core.state.cluster(cluster_id).cloned();
-    let view = cluster.as_ref().map(|c| &c.view);
     let info = report.progress_info.unwrap_or_default();
-    let stage = stages::stored_stage(reported, row.view.is_day2(), false);
-    let role = stages::role_of(&row.view, view);
     let progress = row.host().progress.clone().unwrap_or_default();
     let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
-    let percentage = match stages::judge(role, current, stage, &info) {
+    let cluster = core.state.cluster(cluster_id).cloned();
+    let role = stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view));
+    // A host of day 2 that reboots is done: whatever its stage is, that is its last one.
+    let stage = stages::stored_stage(reported, row.view.is_day2(), false);
+    let judged = match stage == reported {
+        true => stages::judge(role, current, reported, &info),
+        false => Report::Accepted { percentage: 100 },
+    };
+    let judged = match judged {
+        Report::Lower { .. } if core.does(Conduct::LowerStageTaken) => Report::Accepted { percentage: 1 },
+        Report::NotOfRole { .. } if core.does(Conduct::StageOfAnotherRoleTaken) => Report::Accepted { percentage: 1 },
+        Report::Failed if core.does(Conduct::FailureNotNoticed) => Report::InfoOnly,
+        Report::Accepted { percentage } if core.does(Conduct::HostPercentage) => {
+            Report::Accepted { percentage: percentage - 1 }
+        }
+        Report::Accepted { .. } if core.does(Conduct::StageNotNoted) => Report::Same,
+        judged => judged,
+    };
+    let status = row.host().status;
+    let installs = matches!(
+        status,
+        HostStatus::Installing | HostStatus::InstallingInProgress | HostStatus::InstallingPendingUserAction
+    );
+    let percentage = match judged {
+        // The stage that it has already is taken whatever its status, and changes nothing but the words.
         Report::Same => return Ok(()),
+        Report::InfoOnly => {
+            note_info(core, now, key, reported, &info);
+            return Ok(());
+        }
+        _ if !installs => {
+            return Err(Refusal::conflict(format!("Can't set progress <{reported}> to host in status <{status}>")));
+        }
         Report::Lower { current } => {
             return Err(Refusal::conflict(format!(
-                "Can't assign lower stage \"{stage}\" after host has been in stage \"{current}\""
+                "Can't assign lower stage \"{reported}\" after host has been in stage \"{current}\""
             )));
         }
         Report::NotOfRole { .. } => {
             return Err(Refusal::conflict(format!(
-                "Stages {stage} isn't available for host role {} bootstrap {}",
+                "Stages {reported} isn't available for host role {} bootstrap {}",
                 row.view.effective_role(),
                 row.view.is_bootstrap()
             )));
@@ -56,18 +77,17 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
                 core.apply_host(now, key, &decision);
             }
             // The stage stays what it was, but the report is told.
-            let text = progress_text(&core.host_name(key), stage, &info);
-            core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
+            tell(core, now, key, reported, &info);
+            core.update_installing_percentage(now, cluster_id);
             return Ok(());
         }
-        Report::InfoOnly => None,
-        Report::Accepted { percentage } => Some(percentage),
+        Report::Accepted { percentage } => percentage,
     };
     let infra_env = infra_envs::find(core, key.0)?;
     let (cluster, hosts) = core.neighbours(&row);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-    let args = EventArgs { stage: Some(stage), ..EventArgs::default() };
+    let args = EventArgs { stage: Some(stage), wrong: core.hosts_wrong(), ..EventArgs::default() };
     let decision =
         machine::on_event(HostEvent::HostProgressChanged, &row.view, &scope, &core.config.settings, now, &args)
             .map_err(|e| Refusal::conflict(e.to_string()))?;
@@ -76,20 +96,30 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
         p.progress_info = (!info.is_empty()).then(|| info.clone());
         p.stage_updated_at = Some(now);
         p.stage_timed_out = None;
-        if let Some(percentage) = percentage {
-            p.current_stage = Some(stage);
-            p.stage_started_at = Some(now);
-            p.installation_percentage = (percentage != 0).then_some(percentage);
-        }
+        p.current_stage = Some(stage);
+        p.stage_started_at = Some(now);
+        p.installation_percentage = (percentage != 0).then_some(percentage);
     });
     core.apply_host(now, key, &decision);
-    // Every report that changed something is an event: each percentage of the image too, not only a new stage.
-    let text = progress_text(&core.host_name(key), stage, &info);
-    core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
-    if percentage.is_some() {
-        core.update_installing_percentage(now, cluster_id);
-    }
+    tell(core, now, key, reported, &info);
+    core.update_installing_percentage(now, cluster_id);
     Ok(())
+}
+
+/// New words beside a stage that the host has already.
+fn note_info(core: &mut Core, now: Timestamp, key: HostKey, stage: HostStage, info: &str) {
+    core.state.edit_host(key, now, |row| {
+        let p = row.view.host.progress.get_or_insert_default();
+        p.progress_info = (!info.is_empty()).then(|| info.to_owned());
+        p.stage_updated_at = Some(now);
+    });
+    tell(core, now, key, stage, info);
+}
+
+/// Every report that changed something is an event: each percentage of the image too, not only a new stage.
+fn tell(core: &mut Core, now: Timestamp, key: HostKey, stage: HostStage, info: &str) {
+    let text = progress_text(&core.host_name(key), stage, info);
+    core.host_event(now, key, "host_install_progress_updated", Severity::Info, text);
 }
 
 /// What the event about a report of progress says.
@@ -106,7 +136,11 @@ impl Core {
         let Some(cluster) = self.state.cluster(id).cloned() else { return };
         let hosts = self.state.hosts_of_cluster(id);
         let reached = hosts.iter().map(|h| (stages::role_stages(&h.view, Some(&cluster.view)), h.view.stage()));
-        let percentage = percentages::installing_percentage(reached);
+        let percentage = match percentages::installing_percentage(reached) {
+            _ if self.does(Conduct::InstallingPercentageStands) => return,
+            more if more > 50 && self.does(Conduct::InstallingPercentageGoesBack) => 100 - more,
+            percentage => percentage,
+        };
         self.state.edit_cluster(id, now, |row| {
             percentages::set_percentages(
                 row.view.cluster.progress.get_or_insert_default(),
@@ -139,6 +173,9 @@ pub(crate) fn report_finalizing(
         return Err(Refusal::invalid("finalizing_stage is missing"));
     };
     if row.cluster().progress.as_ref().and_then(|p| p.finalizing_stage) == Some(stage) {
+        return Ok(());
+    }
+    if core.does(Conduct::FinalizingStageNotNoted) {
         return Ok(());
     }
     core.state.edit_cluster(id, now, |row| {

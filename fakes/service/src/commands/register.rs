@@ -11,10 +11,11 @@ use vlab_model::{disks, host};
 
 use super::infra_envs;
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, HostPrivate, HostRow, InfraEnvRow};
 use crate::show::no_progress;
-use crate::state::{HostKey, accepts_hosts, user_event};
+use crate::state::{HostKey, is_open, user_event};
 
 /// What a registration came to.
 pub(crate) struct Registered {
@@ -81,7 +82,8 @@ fn take(core: &mut Core, now: Timestamp, key: HostKey, infra_env: &InfraEnvRow) 
     };
     let cluster = cluster_id.and_then(|id| core.state.cluster(id)).cloned();
     if let (true, Some(cluster)) = (initial, &cluster)
-        && !accepts_hosts(cluster.cluster().status)
+        && !is_open(cluster.cluster().status)
+        && !core.does(Conduct::HostsTakenAlways)
     {
         return Err(Refusal::conflict(format!(
             "Host can register only in one of the following states: [insufficient ready pending-for-input adding-hosts]; cluster {} is {}",
@@ -96,7 +98,7 @@ fn take(core: &mut Core, now: Timestamp, key: HostKey, infra_env: &InfraEnvRow) 
     let hosts = cluster_id.map(|id| core.state.hosts_of_cluster(id)).unwrap_or_default();
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-    let args = EventArgs { initial, ..EventArgs::default() };
+    let args = EventArgs { initial, wrong: core.hosts_wrong(), ..EventArgs::default() };
     let decision = host::on_event(HostEvent::RegisterHost, &row.view, &scope, &core.config.settings, now, &args)
         .map_err(|error| Refusal::invalid(error.to_string()))?;
     core.note_fired(decision.rule);

@@ -11,10 +11,11 @@ use vlab_api::types::{
     IngressVip, Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
     UpgradeAgentResponse, VerifiedVip, VipType, VipVerification,
 };
-use vlab_model::host::HostEvent;
+use vlab_model::host::{HostEvent, INSTALL_COMMAND_FAILED};
 use vlab_model::{disks, roles};
 
 use super::register::{find, set_installation_disk, takes_inventory};
+use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::state::HostKey;
 use crate::{Core, go};
@@ -28,6 +29,12 @@ const CONTAINER_FAILED: i64 = 125;
 pub(crate) fn store(core: &mut Core, now: Timestamp, key: HostKey, reply: &StepReply) -> Result<(), Refusal> {
     let row = find(core, key)?;
     let exit = reply.exit_code.unwrap_or(0);
+    if core.does(Conduct::RepliesNotStored) {
+        return Ok(());
+    }
+    if exit == MEDIA_GONE && core.does(Conduct::MediaNotNoticed) {
+        return Ok(());
+    }
     if exit == MEDIA_GONE {
         // A status without such a row stays; the answer is the same.
         core.host_machine(now, key, HostEvent::MediaDisconnect, "");
@@ -55,7 +62,7 @@ impl Core {
         match kind {
             StepType::Install if !ok => {
                 if !(exit == CONTAINER_FAILED && error.contains("container name") && error.contains("already in use")) {
-                    let reason = format!("installation command failed: {error}");
+                    let reason = format!("{INSTALL_COMMAND_FAILED}: {error}");
                     self.host_machine(now, key, HostEvent::HostInstallationFailed, &reason);
                 }
             }

@@ -5,14 +5,14 @@ use vlab_api::http::Response;
 use vlab_api::types::{ClusterFinalizingProgress, HostCreateParams, HostProgress, StepReply};
 
 use super::RestCall;
-use super::answer::Answer;
+use super::answer::RestResult;
 use crate::commands::register::Registered;
 use crate::commands::steps::{self, Poll};
 use crate::commands::{progress, register, replies};
 use crate::refusal::Refusal;
 
 /// `POST /v2/infra-envs/{i}/hosts`
-pub(super) fn register(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn register(call: &mut RestCall<'_>) -> RestResult {
     let params: HostCreateParams = call.body("new-host-params")?;
     let infra_env = call.ids[0];
     let Registered { host, initial, agent } = register::register(call.core, call.now, infra_env, &params)?;
@@ -46,7 +46,7 @@ fn as_first_shown(answer: &mut Value, initial: bool) {
 }
 
 /// `GET …/instructions`
-pub(super) fn instructions(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn instructions(call: &mut RestCall<'_>) -> RestResult {
     let timestamp = call.query("timestamp").and_then(|t| t.parse::<i64>().ok()).filter(|t| *t != 0);
     let agent = call.request.get_header("discovery_agent_version").filter(|v| !v.is_empty());
     let steps = steps::poll(call.core, call.now, call.host, Poll { timestamp, agent })?;
@@ -54,7 +54,7 @@ pub(super) fn instructions(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `POST …/instructions`
-pub(super) fn reply(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn reply(call: &mut RestCall<'_>) -> RestResult {
     // The body is optional in the schema; without one there is nothing to store.
     let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
     replies::store(call.core, call.now, call.host, &reply)?;
@@ -62,14 +62,14 @@ pub(super) fn reply(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `PUT …/hosts/{h}/progress`
-pub(super) fn host_progress(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn host_progress(call: &mut RestCall<'_>) -> RestResult {
     let report: HostProgress = call.body("host-progress")?;
     progress::report_host(call.core, call.now, call.host, report)?;
     Ok(Response::empty(200))
 }
 
 /// `PUT /v2/clusters/{c}/progress`
-pub(super) fn finalizing_progress(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn finalizing_progress(call: &mut RestCall<'_>) -> RestResult {
     let params: ClusterFinalizingProgress = call.body("finalizing-progress")?;
     progress::report_finalizing(call.core, call.now, call.ids[0], params.finalizing_stage)?;
     Ok(Response::empty(200))

@@ -15,7 +15,7 @@ pub(super) enum Fail {
 }
 
 /// What an operation returns.
-pub(super) type Answer = Result<Response, Fail>;
+pub(super) type RestResult = Result<Response, Fail>;
 
 impl From<Refusal> for Fail {
     fn from(refusal: Refusal) -> Self {

@@ -3,7 +3,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vlab_api::spec::{Check, FieldSpec, Kind, StructSpec, WireObject};
+use vlab_api::spec::{FieldKind, FieldLimit, FieldSpec, StructSpec, WireObject};
 
 use super::answer::Fail;
 use crate::go;
@@ -91,17 +91,17 @@ fn go_name(name: &str) -> &str {
     }
 }
 
-fn go_type(kind: &Kind) -> String {
+fn go_type(kind: &FieldKind) -> String {
     match kind {
-        Kind::String | Kind::Uuid | Kind::DateTime | Kind::Enum(_) => "string".into(),
-        Kind::Integer => "int64".into(),
-        Kind::Number => "float64".into(),
-        Kind::Bool => "bool".into(),
-        Kind::Object(spec) => format!("models.{}", go_name(spec.type_name)),
-        Kind::Array(Kind::Object(spec)) => format!("[]*models.{}", go_name(spec.type_name)),
-        Kind::Array(inner) => format!("[]{}", go_type(inner)),
-        Kind::Map(inner) => format!("map[string]{}", go_type(inner)),
-        Kind::Any => "interface {}".into(),
+        FieldKind::String | FieldKind::Uuid | FieldKind::DateTime | FieldKind::Enum(_) => "string".into(),
+        FieldKind::Integer => "int64".into(),
+        FieldKind::Number => "float64".into(),
+        FieldKind::Bool => "bool".into(),
+        FieldKind::Object(spec) => format!("models.{}", go_name(spec.type_name)),
+        FieldKind::Array(FieldKind::Object(spec)) => format!("[]*models.{}", go_name(spec.type_name)),
+        FieldKind::Array(inner) => format!("[]{}", go_type(inner)),
+        FieldKind::Map(inner) => format!("map[string]{}", go_type(inner)),
+        FieldKind::Any => "interface {}".into(),
     }
 }
 
@@ -137,17 +137,17 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn decode_kind(value: &Value, kind: &Kind, owner: &str, path: &str, strict: bool) -> Result<(), String> {
+fn decode_kind(value: &Value, kind: &FieldKind, owner: &str, path: &str, strict: bool) -> Result<(), String> {
     let fits = match (kind, value) {
-        (_, Value::Null) | (Kind::Any, _) => true,
-        (Kind::String | Kind::Uuid | Kind::DateTime | Kind::Enum(_), Value::String(_)) => true,
-        (Kind::Integer, Value::Number(n)) => n.is_i64(),
-        (Kind::Number, Value::Number(_)) | (Kind::Bool, Value::Bool(_)) => true,
-        (Kind::Object(spec), Value::Object(_)) => return decode(value, spec, spec.type_name, path, strict),
-        (Kind::Array(inner), Value::Array(items)) => {
+        (_, Value::Null) | (FieldKind::Any, _) => true,
+        (FieldKind::String | FieldKind::Uuid | FieldKind::DateTime | FieldKind::Enum(_), Value::String(_)) => true,
+        (FieldKind::Integer, Value::Number(n)) => n.is_i64(),
+        (FieldKind::Number, Value::Number(_)) | (FieldKind::Bool, Value::Bool(_)) => true,
+        (FieldKind::Object(spec), Value::Object(_)) => return decode(value, spec, spec.type_name, path, strict),
+        (FieldKind::Array(inner), Value::Array(items)) => {
             return items.iter().try_for_each(|item| decode_kind(item, inner, owner, path, strict));
         }
-        (Kind::Map(inner), Value::Object(map)) => {
+        (FieldKind::Map(inner), Value::Object(map)) => {
             return map.values().try_for_each(|item| decode_kind(item, inner, owner, path, strict));
         }
         _ => false,
@@ -155,7 +155,7 @@ fn decode_kind(value: &Value, kind: &Kind, owner: &str, path: &str, strict: bool
     if !fits {
         return Err(wrong_type(value, owner, path, &go_type(kind)));
     }
-    if let (Kind::DateTime, Value::String(text)) = (kind, value)
+    if let (FieldKind::DateTime, Value::String(text)) = (kind, value)
         && text.parse::<vlab_api::Timestamp>().is_err()
     {
         return Err(format!("parsing time {} as \"2006-01-02T15:04:05Z07:00\": cannot parse", go::quote(text)));
@@ -213,37 +213,37 @@ fn validate(value: &Value, spec: &StructSpec, path: &str) -> Result<(), String> 
     Ok(())
 }
 
-fn validate_kind(value: &Value, kind: &Kind, checks: &[Check], place: &str) -> Result<(), String> {
+fn validate_kind(value: &Value, kind: &FieldKind, checks: &[FieldLimit], place: &str) -> Result<(), String> {
     match (kind, value) {
-        (Kind::Object(spec), _) => validate(value, spec, place)?,
-        (Kind::Array(inner), Value::Array(items)) => {
+        (FieldKind::Object(spec), _) => validate(value, spec, place)?,
+        (FieldKind::Array(inner), Value::Array(items)) => {
             for (i, item) in items.iter().enumerate() {
                 validate_kind(item, inner, &[], &format!("{place}.{i}"))?;
             }
         }
-        (Kind::Enum(words), Value::String(text)) if !words.contains(&text.as_str()) => {
+        (FieldKind::Enum(words), Value::String(text)) if !words.contains(&text.as_str()) => {
             return Err(one_of(place, "body", words));
         }
-        (Kind::Uuid, Value::String(text)) if go::parse_uuid(text).is_none() => {
+        (FieldKind::Uuid, Value::String(text)) if go::parse_uuid(text).is_none() => {
             return Err(format!("{place} in body must be of type uuid: {}", go::quote(text)));
         }
         _ => {}
     }
     for check in checks {
         match (check, value) {
-            (Check::OneOf(words), Value::String(text)) if !words.contains(&text.as_str()) => {
+            (FieldLimit::OneOf(words), Value::String(text)) if !words.contains(&text.as_str()) => {
                 return Err(one_of(place, "body", words));
             }
-            (Check::MaxLength(n), Value::String(text)) if text.chars().count() > *n => {
+            (FieldLimit::MaxLength(n), Value::String(text)) if text.chars().count() > *n => {
                 return Err(format!("{place} in body should be at most {n} chars long"));
             }
-            (Check::MinLength(n), Value::String(text)) if text.chars().count() < *n => {
+            (FieldLimit::MinLength(n), Value::String(text)) if text.chars().count() < *n => {
                 return Err(format!("{place} in body should be at least {n} chars long"));
             }
-            (Check::Minimum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v < *n) => {
+            (FieldLimit::Minimum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v < *n) => {
                 return Err(format!("{place} in body should be greater than or equal to {n}"));
             }
-            (Check::Maximum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v > *n) => {
+            (FieldLimit::Maximum(n), Value::Number(v)) if v.as_i64().is_some_and(|v| v > *n) => {
                 return Err(format!("{place} in body should be less than or equal to {n}"));
             }
             _ => {}

@@ -14,7 +14,7 @@ use vlab_model::validation::FORBIDDEN_HOSTNAMES;
 use vlab_model::{disks, network};
 
 use super::RestCall;
-use super::answer::Answer;
+use super::answer::RestResult;
 use super::routes::ROUTES;
 use crate::commands::clusters;
 use crate::refusal::Refusal;
@@ -24,13 +24,13 @@ use crate::refusal::Refusal;
 const NOT_BUILT: &[&str] = &["GetDetailedSupportedFeatures"];
 
 /// For operations of [`NOT_BUILT`].
-pub(super) fn not_built(_call: &mut RestCall<'_>) -> Answer {
+pub(super) fn not_built(_call: &mut RestCall<'_>) -> RestResult {
     debug_assert!(NOT_BUILT.iter().all(|name| ROUTES.iter().any(|r| r.operation == *name)));
     Err(Refusal::not_built(NOT_BUILT[0]).into())
 }
 
 /// `GET …/supported-platforms`
-pub(super) fn supported_platforms(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn supported_platforms(call: &mut RestCall<'_>) -> RestResult {
     let id = call.ids[0];
     let row = clusters::find(call.core, id)?;
     let hosts = call.core.state.hosts_of_cluster(id);
@@ -58,7 +58,7 @@ pub(super) fn supported_platforms(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/clusters/default-config`
-pub(super) fn default_config(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn default_config(call: &mut RestCall<'_>) -> RestResult {
     let settings = &call.core.config.settings;
     let nil = Uuid::nil();
     let bare = |mut networks: Vec<vlab_api::types::ClusterNetwork>| {
@@ -85,7 +85,7 @@ pub(super) fn default_config(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/domains`: no domains are managed here.
-pub(super) fn domains(_call: &mut RestCall<'_>) -> Answer {
+pub(super) fn domains(_call: &mut RestCall<'_>) -> RestResult {
     Ok(Response::json(200, &json!([])))
 }
 
@@ -105,7 +105,7 @@ fn details(r: &Requirement) -> HostTypeHardwareRequirements {
 }
 
 /// `GET …/preflight-requirements`
-pub(super) fn preflight(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn preflight(call: &mut RestCall<'_>) -> RestResult {
     let row = clusters::find(call.core, call.ids[0])?;
     let settings = &call.core.config.settings;
     let need = |profile| roles::requirement(settings, row.view.openshift_version(), profile).map(|r| details(&r));
@@ -115,27 +115,27 @@ pub(super) fn preflight(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/supported-operators`: no operator is built in.
-pub(super) fn supported_operators(_call: &mut RestCall<'_>) -> Answer {
+pub(super) fn supported_operators(_call: &mut RestCall<'_>) -> RestResult {
     Ok(Response::json(200, &json!([])))
 }
 
 /// `GET /v2/supported-operators/{operator_name}`
-pub(super) fn operator_properties(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn operator_properties(call: &mut RestCall<'_>) -> RestResult {
     Err(Refusal::not_found(format!("Operator {} not found", call.word)).into())
 }
 
 /// `GET /v2/operators/bundles`
-pub(super) fn bundles(_call: &mut RestCall<'_>) -> Answer {
+pub(super) fn bundles(_call: &mut RestCall<'_>) -> RestResult {
     Ok(Response::json(200, &json!([])))
 }
 
 /// `GET /v2/operators/bundles/{id}`
-pub(super) fn bundle(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn bundle(call: &mut RestCall<'_>) -> RestResult {
     Err(Refusal::not_found(format!("bundle {} not found", call.word)).into())
 }
 
 /// `GET /v2/component-versions`
-pub(super) fn component_versions(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn component_versions(call: &mut RestCall<'_>) -> RestResult {
     let s = &call.core.config.settings;
     let versions: BTreeMap<String, String> = [
         ("assisted-installer", s.installer_image.clone()),
@@ -150,7 +150,7 @@ pub(super) fn component_versions(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/openshift-versions`
-pub(super) fn openshift_versions(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn openshift_versions(call: &mut RestCall<'_>) -> RestResult {
     let settings = &call.core.config.settings;
     let filter = call.query("version").filter(|v| !v.is_empty());
     let mut versions: BTreeMap<String, OpenshiftVersion> = BTreeMap::new();
@@ -186,7 +186,7 @@ pub(super) fn openshift_versions(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/release-sources`
-pub(super) fn release_sources(_call: &mut RestCall<'_>) -> Answer {
+pub(super) fn release_sources(_call: &mut RestCall<'_>) -> RestResult {
     Ok(Response::json(200, &json!([])))
 }
 
@@ -197,7 +197,7 @@ fn known_version<'c>(call: &'c RestCall<'_>) -> Result<&'c str, Refusal> {
 }
 
 /// `GET /v2/support-levels/features`: only what this service really does is called supported.
-pub(super) fn features(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn features(call: &mut RestCall<'_>) -> RestResult {
     let version = known_version(call)?.to_owned();
     let x86 = matches!(call.query("cpu_architecture").unwrap_or("x86_64"), "x86_64" | "");
     let level = |on: bool| if on { "supported" } else { "unavailable" };
@@ -229,7 +229,7 @@ pub(super) fn features(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/support-levels/architectures`
-pub(super) fn architectures(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn architectures(call: &mut RestCall<'_>) -> RestResult {
     let version = known_version(call)?.to_owned();
     let mut levels = Map::new();
     for (name, arch) in [

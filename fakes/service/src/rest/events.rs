@@ -7,7 +7,7 @@ use vlab_api::http::Response;
 use vlab_api::types::{Event, Severity};
 
 use super::RestCall;
-use super::answer::Answer;
+use super::answer::RestResult;
 use crate::commands::events::{self, EventFilter};
 use crate::go;
 
@@ -65,7 +65,7 @@ fn filter(call: &RestCall<'_>) -> EventFilter {
 }
 
 /// `GET /v2/events`
-pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
     let filter = filter(call);
     let number = |name: &str| call.query(name).and_then(|v| v.parse::<i64>().ok());
     let limit = match number("limit").unwrap_or(DEFAULT_LIMIT) {
@@ -91,7 +91,7 @@ pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `POST /v2/events`
-pub(super) fn trigger(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn trigger(call: &mut RestCall<'_>) -> RestResult {
     let event: Event = call.body("trigger-event-params")?;
     events::trigger(call.core, call.now, event)?;
     Ok(Response::empty(201))

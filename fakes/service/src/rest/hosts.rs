@@ -4,30 +4,30 @@ use vlab_api::http::Response;
 use vlab_api::types::{BindHostParams, Host, HostIgnitionParams, HostUpdateParams, InstallerArgsParams};
 
 use super::RestCall;
-use super::answer::{Answer, attachment};
+use super::answer::{RestResult, attachment};
 use crate::commands::register::find;
 use crate::commands::{binding, clusters, files, hosts, install};
 
 /// The host of the path.
-fn shown(call: &RestCall<'_>, status: u16) -> Answer {
+fn shown(call: &RestCall<'_>, status: u16) -> RestResult {
     let row = find(call.core, call.host)?;
     Ok(Response::json(status, &call.core.show_host(&row)))
 }
 
 /// `GET /v2/infra-envs/{i}/hosts`
-pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
     let rows = call.core.state.hosts_of_infra_env(call.ids[0]);
     let hosts: Vec<Host> = rows.into_iter().map(|r| call.core.show_host(r)).collect();
     Ok(Response::json(200, &hosts))
 }
 
 /// `GET /v2/infra-envs/{i}/hosts/{h}`
-pub(super) fn get(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn get(call: &mut RestCall<'_>) -> RestResult {
     shown(call, 200)
 }
 
 /// `GET /v2/clusters/{c}/hosts`
-pub(super) fn of_cluster(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn of_cluster(call: &mut RestCall<'_>) -> RestResult {
     let id = call.ids[0];
     clusters::find(call.core, id)?;
     let role = call.query("role").filter(|r| !r.is_empty());
@@ -52,64 +52,64 @@ pub(super) fn of_cluster(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `PATCH /v2/infra-envs/{i}/hosts/{h}`
-pub(super) fn update(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn update(call: &mut RestCall<'_>) -> RestResult {
     let patch: HostUpdateParams = call.body("host-update-params")?;
     hosts::update(call.core, call.now, call.host, &patch)?;
     shown(call, 201)
 }
 
 /// `DELETE /v2/infra-envs/{i}/hosts/{h}`
-pub(super) fn delete(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
     hosts::delete(call.core, call.now, call.host)?;
     Ok(Response::empty(204))
 }
 
 /// `POST …/actions/bind`
-pub(super) fn bind(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn bind(call: &mut RestCall<'_>) -> RestResult {
     let params: BindHostParams = call.body("bind-host-params")?;
     binding::bind(call.core, call.now, call.host, params.cluster_id)?;
     shown(call, 200)
 }
 
 /// `POST …/actions/unbind`
-pub(super) fn unbind(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn unbind(call: &mut RestCall<'_>) -> RestResult {
     binding::unbind(call.core, call.now, call.host)?;
     shown(call, 200)
 }
 
 /// `POST …/actions/install`
-pub(super) fn install(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn install(call: &mut RestCall<'_>) -> RestResult {
     install::install_host(call.core, call.now, call.host)?;
     shown(call, 202)
 }
 
 /// `POST …/actions/reset`
-pub(super) fn reset(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn reset(call: &mut RestCall<'_>) -> RestResult {
     install::reset_host(call.core, call.now, call.host)?;
     shown(call, 200)
 }
 
 /// `PATCH …/actions/reset-validation/{validation_id}`
-pub(super) fn reset_validation(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn reset_validation(call: &mut RestCall<'_>) -> RestResult {
     hosts::reset_validation(call.core, call.now, call.host, &call.word)?;
     shown(call, 200)
 }
 
 /// `PATCH …/installer-args`
-pub(super) fn installer_args(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn installer_args(call: &mut RestCall<'_>) -> RestResult {
     let params: InstallerArgsParams = call.body("installer-args-params")?;
     hosts::set_installer_args(call.core, call.now, call.host, &params.args.unwrap_or_default())?;
     shown(call, 201)
 }
 
 /// `GET …/hosts/{h}/ignition`
-pub(super) fn ignition(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn ignition(call: &mut RestCall<'_>) -> RestResult {
     let (_, bytes) = files::host_ignition(call.core, call.host)?;
     Ok(Response::json(200, &HostIgnitionParams { config: Some(String::from_utf8_lossy(&bytes).into_owned()) }))
 }
 
 /// `PATCH …/ignition`
-pub(super) fn ignition_override(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn ignition_override(call: &mut RestCall<'_>) -> RestResult {
     let params: HostIgnitionParams = call.body("host-ignition-params")?;
     let config = params.config.filter(|c| !c.is_empty());
     hosts::set_ignition_override(call.core, call.now, call.host, config)?;
@@ -117,7 +117,7 @@ pub(super) fn ignition_override(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/infra-env/{i}/hosts/{h}/downloads/ignition`
-pub(super) fn download_ignition(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn download_ignition(call: &mut RestCall<'_>) -> RestResult {
     let (name, bytes) = files::host_ignition(call.core, call.host)?;
     Ok(attachment(&name, &bytes))
 }

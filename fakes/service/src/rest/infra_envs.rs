@@ -8,24 +8,24 @@ use vlab_api::http::Response;
 use vlab_api::types::{InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams, PresignedUrl};
 
 use super::RestCall;
-use super::answer::{Answer, attachment};
+use super::answer::{RestResult, attachment};
 use crate::Core;
 use crate::commands::discovery::{self, BootOrder};
 use crate::commands::infra_envs;
 
-fn shown(core: &Core, id: Uuid, status: u16) -> Answer {
+fn shown(core: &Core, id: Uuid, status: u16) -> RestResult {
     Ok(Response::json(status, &infra_envs::find(core, id)?.infra_env))
 }
 
 /// `POST /v2/infra-envs`
-pub(super) fn create(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn create(call: &mut RestCall<'_>) -> RestResult {
     let params: InfraEnvCreateParams = call.body("infraenv-create-params")?;
     let id = infra_envs::create(call.core, call.now, params)?;
     shown(call.core, id, 201)
 }
 
 /// `GET /v2/infra-envs`
-pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
     let cluster = call.query_id("cluster_id");
     let owner = call.query("owner").filter(|o| !o.is_empty());
     let rows = call.core.state.infra_envs();
@@ -39,37 +39,37 @@ pub(super) fn list(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET /v2/infra-envs/{i}`
-pub(super) fn get(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn get(call: &mut RestCall<'_>) -> RestResult {
     shown(call.core, call.ids[0], 200)
 }
 
 /// `PATCH /v2/infra-envs/{i}`
-pub(super) fn update(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn update(call: &mut RestCall<'_>) -> RestResult {
     let patch: InfraEnvUpdateParams = call.body("infra-env-update-params")?;
     infra_envs::update(call.core, call.now, call.ids[0], &patch)?;
     shown(call.core, call.ids[0], 201)
 }
 
 /// `DELETE /v2/infra-envs/{i}`
-pub(super) fn delete(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
     infra_envs::delete(call.core, call.now, call.ids[0])?;
     Ok(Response::empty(204))
 }
 
 /// `GET …/downloads/image-url`
-pub(super) fn image_url(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn image_url(call: &mut RestCall<'_>) -> RestResult {
     let url = infra_envs::image_url(call.core, call.ids[0])?;
     Ok(Response::json(200, &PresignedUrl { url, expires_at: Some(Timestamp::UNSET) }))
 }
 
 /// `POST …/regenerate-signing-key`
-pub(super) fn regenerate_key(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn regenerate_key(call: &mut RestCall<'_>) -> RestResult {
     infra_envs::regenerate_signing_key(call.core, call.now, call.ids[0])?;
     Ok(Response::empty(204))
 }
 
 /// `GET …/downloads/files-presigned`
-pub(super) fn files_presigned(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn files_presigned(call: &mut RestCall<'_>) -> RestResult {
     let id = call.ids[0];
     infra_envs::find(call.core, id)?;
     let name = call.query("file_name").unwrap_or("");
@@ -82,7 +82,7 @@ pub(super) fn files_presigned(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET …/downloads/files`
-pub(super) fn files(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn files(call: &mut RestCall<'_>) -> RestResult {
     let id = call.ids[0];
     let changed_at = infra_envs::find(call.core, id)?.infra_env.updated_at;
     let (name, bytes) = match call.query("file_name").unwrap_or("") {
@@ -104,7 +104,7 @@ pub(super) fn files(call: &mut RestCall<'_>) -> Answer {
 }
 
 /// `GET …/downloads/minimal-initrd`; 204 when a minimal image needs to know nothing.
-pub(super) fn minimal_initrd(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn minimal_initrd(call: &mut RestCall<'_>) -> RestResult {
     Ok(match discovery::minimal_initrd(call.core, call.ids[0])? {
         Some(packed) => attachment("minimal-initrd.img", &packed),
         None => Response::empty(204),

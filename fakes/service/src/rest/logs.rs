@@ -4,28 +4,28 @@ use vlab_api::http::Response;
 use vlab_api::types::LogsProgressParams;
 
 use super::RestCall;
-use super::answer::{Answer, Fail, attachment};
+use super::answer::{Fail, RestResult, attachment};
 use crate::commands::logs;
 
 /// Values of the query parameter `logs_type`.
 pub(super) const KINDS: &[&str] = &["host", "controller", "all", ""];
 
 /// `PUT …/hosts/{h}/logs-progress`
-pub(super) fn host_progress(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn host_progress(call: &mut RestCall<'_>) -> RestResult {
     let params: LogsProgressParams = call.body("logs-progress-params")?;
     logs::host_progress(call.core, call.now, call.host, params.logs_state)?;
     Ok(Response::empty(204))
 }
 
 /// `PUT /v2/clusters/{c}/logs-progress`
-pub(super) fn cluster_progress(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn cluster_progress(call: &mut RestCall<'_>) -> RestResult {
     let params: LogsProgressParams = call.body("logs-progress-params")?;
     logs::cluster_progress(call.core, call.now, call.ids[0], params.logs_state)?;
     Ok(Response::empty(204))
 }
 
 /// `POST /v2/clusters/{c}/logs`
-pub(super) fn upload(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn upload(call: &mut RestCall<'_>) -> RestResult {
     let kind = call.request.get_header("content-type").unwrap_or("");
     let file = upfile(kind, &call.request.body)?;
     let (id, now) = (call.ids[0], call.now);
@@ -75,7 +75,7 @@ fn find_bytes(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// `GET /v2/clusters/{c}/logs`
-pub(super) fn download(call: &mut RestCall<'_>) -> Answer {
+pub(super) fn download(call: &mut RestCall<'_>) -> RestResult {
     let id = call.ids[0];
     let (name, bytes) = match call.query("logs_type").unwrap_or("") {
         "host" => logs::of_host(call.core, id, call.query_id("host_id"))?,

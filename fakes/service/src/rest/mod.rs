@@ -19,6 +19,7 @@ mod logs;
 mod manifests;
 mod operators;
 pub(crate) mod routes;
+pub(crate) mod wrong;
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -26,8 +27,9 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 use vlab_api::spec::WireObject;
 
-use self::answer::{Answer, Fail};
+use self::answer::{Fail, RestResult};
 use self::routes::{Query, ROUTES, Route};
+use crate::alteration::Alteration;
 use crate::state::HostKey;
 use crate::{Core, go};
 
@@ -86,13 +88,18 @@ impl Core {
     /// Answers a request. Everything under the API's base path is known here; any other path is answered 404.
     pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
         let now = self.begin(now);
-        let response = answer(self, now, request).unwrap_or_else(Fail::into_response);
+        let mut operation = "";
+        let response = answer(self, now, request, &mut operation).unwrap_or_else(Fail::into_response);
         self.state.end_unit();
-        response
+        self.asked.insert(operation);
+        match self.config.alteration {
+            Some(Alteration::Answer(of, how)) if of == operation => self.answers.alter(how, request, response),
+            _ => response,
+        }
     }
 }
 
-fn answer(core: &mut Core, now: Timestamp, request: &Request) -> Answer {
+fn answer(core: &mut Core, now: Timestamp, request: &Request, operation: &mut &'static str) -> RestResult {
     let (path, query) = request.split_path();
     let unknown = || Fail::Infra(404, format!("path {path} was not found"));
     let below = path.strip_prefix(ROOT).ok_or_else(unknown)?;
@@ -114,6 +121,7 @@ fn answer(core: &mut Core, now: Timestamp, request: &Request) -> Answer {
             Fail::Infra(405, format!("method {} is not allowed, but [{}] are", request.method, allowed.join(",")))
         });
     };
+    *operation = route.operation;
     check_media(route, request)?;
     let (ids, word) = path_parts(route, &segments)?;
     let query: Vec<(String, String)> = parse_query(query);
@@ -174,6 +182,15 @@ fn path_parts(route: &Route, segments: &[&str]) -> Result<([Uuid; 2], String), F
         }
     }
     Ok((ids, word))
+}
+
+/// Does that request bring files? Its body may be larger than that of others.
+pub fn takes_files(method: Method, path: &str) -> bool {
+    const OPERATIONS: &[&str] = &["V2UploadLogs", "V2CreateClusterManifest", "V2UpdateClusterManifest"];
+    let Some(below) = path.split('?').next().unwrap_or(path).strip_prefix(ROOT) else { return false };
+    let segments: Vec<&str> = below.split('/').skip(1).collect();
+    let mut routes = ROUTES.iter().filter(|route| OPERATIONS.contains(&route.operation));
+    routes.any(|route| route.method == method && matches(route.path, &segments))
 }
 
 fn matches(template: &str, segments: &[&str]) -> bool {

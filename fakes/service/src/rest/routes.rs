@@ -3,7 +3,7 @@
 use vlab_api::http::Method;
 use vlab_api::types::Severity;
 
-use super::answer::Answer;
+use super::answer::RestResult;
 use super::{
     RestCall, agents, catalog, clusters, events, files, hosts, infra_envs, install, logs, manifests, operators,
 };
@@ -28,14 +28,14 @@ pub(super) enum Query {
 }
 use Query::*;
 
-type Handler = fn(&mut RestCall<'_>) -> Answer;
+type Handler = fn(&mut RestCall<'_>) -> RestResult;
 
 /// An operation.
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     /// Name of the operation in the API's schema.
-    pub(super) operation: &'static str,
+    pub(crate) operation: &'static str,
     /// Who may call it: the letters of `rest-api.md` §3 (user, agent, URL, image, image URL, watcher). Authentication is off
     /// (`AUTH_TYPE=none`), so nothing is refused by it; the letters are here for the schema.
     pub(super) auth: &'static str,

@@ -81,6 +81,31 @@ fn a_restart_after_every_commit_changes_nothing() {
     assert_eq!(pick(&mut restarted, &again.cluster).0, json!("installed"));
 }
 
+/// Ids of steps are stored nowhere, and a poll of a host without news writes no event.
+#[test]
+fn a_service_that_is_restarted_twice_deals_no_id_again() {
+    let mut lab = Lab::new(7);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let path = fleet.hosts[0].path(&fleet.infra_env, "instructions");
+    let mut dealt = std::collections::BTreeSet::new();
+    let mut events = lab.stored.events.len();
+    for restart in 0..3 {
+        let config = lab.core.config().clone();
+        lab.core = crate::Core::new(config, lab.stored.clone());
+        lab.now = lab.now + Duration::from_millis(700);
+        lab.core.wake(lab.now);
+        let steps = lab.ok(200, Method::Get, &format!("{path}?timestamp={}", lab.now.as_secs()), None);
+        let steps = steps["instructions"].as_array().unwrap().clone();
+        assert!(!steps.is_empty());
+        for step in steps {
+            let id = step["step_id"].as_str().unwrap().to_owned();
+            assert!(dealt.insert(id.clone()), "restart {restart}: {id} was dealt before");
+        }
+        assert_eq!(std::mem::replace(&mut events, lab.stored.events.len()), events, "the case is another one");
+    }
+}
+
 #[test]
 fn idle_hosts_cost_the_monitor_nothing() {
     let mut lab = Lab::new(7);

@@ -19,6 +19,7 @@ pub(super) fn config(seed: u64) -> CoreConfig {
         seed,
         base_url: "http://127.0.0.1:8090".into(),
         image_service_url: String::new(),
+        alteration: None,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) const VLAB: &str = env!("CARGO_BIN_EXE_vlab");
 /// How long one run of a small scenario may take on a busy machine.
 pub(crate) const RUN: Duration = Duration::from_secs(100);
 
-pub(crate) struct Bench {
+pub(crate) struct CliFixture {
     root: tempfile::TempDir,
 }
 
@@ -60,7 +60,7 @@ impl Said {
     }
 }
 
-impl Bench {
+impl CliFixture {
     pub(crate) fn new() -> Self {
         // Not the folder of TMPDIR: the path of a unix socket has little room.
         let root = tempfile::Builder::new().prefix("vlab-test-").tempdir_in("/tmp").unwrap();
@@ -102,6 +102,9 @@ impl Bench {
             .env_remove("DATABASE_URL")
             .env_remove("VLAB_SCENARIOS")
             .env_remove("VLAB_LOG")
+            .env_remove("GITHUB_ACTIONS")
+            .env_remove("GITHUB_STEP_SUMMARY")
+            .env_remove("ARTIFACT_DIR")
             .stdin(Stdio::null());
         command
     }
@@ -227,7 +230,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for CliFixture {
     /// A test that failed must not leave its lab to the next one.
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -268,7 +271,7 @@ pub(crate) fn until(what: &str, budget: Duration, mut condition: impl FnMut() ->
 pub(crate) fn signal(pid: i32, name: &str) {
     use nix::sys::signal::{Signal, kill};
     let signal: Signal = format!("SIG{name}").parse().unwrap();
-    // It may just have ended by itself.
+    // It may just have exited unexpectedly.
     let _ = kill(nix::unistd::Pid::from_raw(pid), signal);
 }
 

@@ -8,11 +8,11 @@ use rstest::rstest;
 use serde_json::Value;
 use vlab_judge::result::Verdict;
 
-use crate::bench::{Bench, until};
+use crate::bench::{CliFixture, until};
 
 #[test]
 fn the_simulated_service_passes_the_whole_suite() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let said =
         bench.vlab(&["conformance"]).ends_with(0).says(&["checks passed in", "0 failed, 1 skipped", "report.html"]);
     // One line for each check, with how many there are.
@@ -35,7 +35,7 @@ fn the_simulated_service_passes_the_whole_suite() {
 
 #[test]
 fn a_check_that_fails_is_told_with_its_place() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let file = bench.file(
         "mine.yaml",
         "area: mine\nsource: nowhere\nchecks:\n- id: wrong\n  purpose: clusters are purple\n  \
@@ -57,13 +57,13 @@ fn a_check_that_fails_is_told_with_its_place() {
 #[case::nothing_selected(&["--filter", "no-such-check"], 4, &["no check selected"])]
 #[case::no_file(&["--checks", "/no/such.yaml"], 2, &["/no/such.yaml"])]
 #[case::bad_target(&["--service", "docker"], 2, &["process:<program>"])]
-#[case::bad_url(&["--service", "remote:127.0.0.1:80"], 2, &["is no service URL", "http://HOST"])]
+#[case::bad_url(&["--service", "remote:127.0.0.1:80"], 2, &["is not a service URL", "http://HOST"])]
 #[case::https(&["--service", "remote:https://127.0.0.1"], 2, &["https", "http listener"])]
 #[case::bad_profile(&["--time-profile", "fats"], 2, &["fats", "fast"])]
 #[case::bad_jobs(&["--jobs", "0"], 2, &["--jobs"])]
 #[case::no_program(&["--service", "process:/no/such/program", "--no-setup"], 3, &["there is no program", "give the path"])]
 fn usage(#[case] args: &[&str], #[case] code: i32, #[case] says: &[&str]) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let args: Vec<&str> = ["conformance"].iter().chain(args).copied().collect();
     bench.vlab(&args).ends_with(code).says(says);
     bench.nothing_is_left();
@@ -95,7 +95,7 @@ fn a_remote_service_that_cannot_be_asked_is_inconclusive(
     #[case] says: &[&str],
     #[values("conformance", "scenario")] verb: &str,
 ) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let service = server(answer);
     let args: &[&str] =
         if verb == "scenario" { &["scenario", "sno", "--service"] } else { &["conformance", "--service"] };
@@ -107,7 +107,7 @@ fn a_remote_service_that_cannot_be_asked_is_inconclusive(
 
 #[rstest]
 fn nobody_there_is_inconclusive(#[values("conformance", "scenario")] verb: &str) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let service = format!("remote:http://{closed}");
     let args: &[&str] =
@@ -119,7 +119,7 @@ fn nobody_there_is_inconclusive(#[values("conformance", "scenario")] verb: &str)
 
 #[test]
 fn a_service_that_ends_at_its_start_shows_its_last_lines() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let program = bench.file("service", "#!/bin/sh\nseq 1 80\necho no such database\nexit 7\n");
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let service = format!("process:{program}");
@@ -132,7 +132,7 @@ fn a_service_that_ends_at_its_start_shows_its_last_lines() {
 /// Against a service that runs already, only what the suite has made itself is removed.
 #[test]
 fn a_remote_service_keeps_what_it_has() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let address = bench.path("address");
     let mut service = bench
         .command(&["service", "--listen", "127.0.0.1:0", "--address-file", address.to_str().unwrap()])

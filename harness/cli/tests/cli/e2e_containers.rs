@@ -17,7 +17,7 @@ use vlab_images::packages;
 use vlab_images::rootfs::Rootfs;
 use vlab_lab::containers::Owner;
 
-use crate::bench::{Bench, RUN, VLAB, until};
+use crate::bench::{CliFixture, RUN, VLAB, until};
 
 /// How long a run may take in containers on a busy machine.
 const LONG: Duration = Duration::from_secs(150);
@@ -42,7 +42,7 @@ fn engine() -> Option<Engine> {
 }
 
 /// What the engine has of the runs of this bench.
-fn left(engine: &Engine, bench: &Bench) -> Vec<String> {
+fn left(engine: &Engine, bench: &CliFixture) -> Vec<String> {
     let runs: Vec<String> = std::fs::read_dir(bench.path("runs"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -55,7 +55,7 @@ fn left(engine: &Engine, bench: &Bench) -> Vec<String> {
 }
 
 #[track_caller]
-fn nothing_is_left(engine: &Engine, bench: &Bench) {
+fn nothing_is_left(engine: &Engine, bench: &CliFixture) {
     bench.nothing_is_left();
     assert_eq!(left(engine, bench), [""; 0]);
 }
@@ -94,7 +94,7 @@ fn shell_image(engine: &Engine, name: &str, script: &str, whole: bool) -> String
 #[case("ha-3-2", 5)]
 fn scenarios_pass_with_both_in_containers(#[case] scenario: &str, #[case] hosts: usize) {
     let Some(engine) = engine() else { return };
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", scenario, "--service", "container:vlab-service", "--quiet"]);
     // While it runs: what is published is published on 127.0.0.1 only.
     bench.wait_for_history("known");
@@ -124,7 +124,7 @@ fn scenarios_pass_with_both_in_containers(#[case] scenario: &str, #[case] hosts:
 }
 
 /// Ports of this bench's containers that are bound to other addresses than 127.0.0.1.
-fn listening_elsewhere(engine: &Engine, bench: &Bench) -> Vec<String> {
+fn listening_elsewhere(engine: &Engine, bench: &CliFixture) -> Vec<String> {
     let ports: Vec<u16> = left(engine, bench)
         .iter()
         .filter_map(|thing| thing.strip_prefix("container "))
@@ -151,7 +151,7 @@ fn kill_9_of_the_harness_leaves_no_container() {
     let Some(engine) = engine() else { return };
     // While the containers are made, and while hosts install.
     for moment in ["network", "container", "Writing image to disk"] {
-        let bench = Bench::new();
+        let bench = CliFixture::new();
         let run = bench.start(&["scenario", "sno", "--service", "container:vlab-service", "--quiet"]);
         match moment {
             "Writing image to disk" => bench.wait_for_history(moment),
@@ -168,7 +168,7 @@ fn kill_9_of_the_harness_leaves_no_container() {
 fn ctrl_c_leaves_no_container() {
     let Some(engine) = engine() else { return };
     for moment in ["network", "container"] {
-        let bench = Bench::new();
+        let bench = CliFixture::new();
         let run = bench.start(&["scenario", "sno", "--service", "container:vlab-service", "--quiet"]);
         until(moment, RUN, || left(&engine, &bench).iter().any(|name| name.starts_with(moment)));
         run.signal("INT");
@@ -181,7 +181,7 @@ fn ctrl_c_leaves_no_container() {
 #[test]
 fn gc_finds_by_their_labels_what_dead_runs_left_and_only_that() {
     let Some(engine) = engine() else { return };
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let name = |what: &str| format!("vlab-test-gc-{}-{what}", std::process::id());
     let me = Owner::me().unwrap().to_string();
     // The same process number with another start time: that one is dead.
@@ -210,7 +210,7 @@ fn gc_finds_by_their_labels_what_dead_runs_left_and_only_that() {
 #[test]
 fn an_image_that_is_not_there_is_told_with_similar_names() {
     let Some(engine) = engine() else { return };
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench.vlab(&["scenario", "sno", "--service", "container:vlab-servise", "--quiet"]).ends_with(3).says(&[
         "there is no image vlab-servise",
         "images here:",
@@ -229,7 +229,7 @@ fn a_service_that_ends_at_its_start_shows_its_last_fifty_lines() {
     let Some(engine) = engine() else { return };
     let script = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo \"line $i.\" >&2; done; command -v oc >&2; exit 7";
     let image = shell_image(&engine, "vlab-test-ends", script, false);
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let said = bench.vlab(&["scenario", "sno", "--service", &format!("container:{image}"), "--quiet"]).ends_with(3);
     assert!(!said.out.contains("line 30."), "{}", said.out);
     said.says(&["ended with exit code 7 before the service to be ready", "line 32.", "line 80.", "/opt/vlab/bin/oc"]);
@@ -240,7 +240,7 @@ fn a_service_that_ends_at_its_start_shows_its_last_fifty_lines() {
 fn a_service_that_never_gets_ready_is_given_up() {
     let Some(engine) = engine() else { return };
     let image = shell_image(&engine, "vlab-test-silent", "echo here I am; exec sleep 600", false);
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let service = format!("container:{image}");
     bench
         .vlab(&["scenario", "sno", "--service", &service, "--ready-within", "8", "--quiet"])
@@ -257,7 +257,7 @@ fn a_database_of_a_newer_service_is_refused_with_both_versions() {
                   echo \"INSERT INTO schema_migrations (version, name, checksum) VALUES (999, 'of-tomorrow', 'x')\") \
                   | postgres --single -D $PGDATA $POSTGRES_DB && exec /start \"$@\"";
     let image = shell_image(&engine, "vlab-test-newer", script, true);
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench
         .vlab(&["scenario", "sno", "--service", "container:vlab-service", "--postgres-image", &image, "--quiet"])
         .ends_with(3)
@@ -267,9 +267,9 @@ fn a_database_of_a_newer_service_is_refused_with_both_versions() {
 
 #[test]
 fn without_an_engine_it_is_said_what_is_missing() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let host = format!("unix://{}", bench.path("nowhere.sock").display());
-    let run = |bench: &Bench, host: &str| {
+    let run = |bench: &CliFixture, host: &str| {
         let mut command = bench.command(&["scenario", "sno", "--service", "container:vlab-service", "--quiet"]);
         crate::bench::Said::from(command.env("DOCKER_HOST", host).output().unwrap())
     };
@@ -287,7 +287,7 @@ fn without_an_engine_it_is_said_what_is_missing() {
 
 #[test]
 fn a_socket_that_this_user_may_not_use_is_told_with_the_fix() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let socket = bench.path("engine.sock");
     let _listener = UnixListener::bind(&socket).unwrap();
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).unwrap();

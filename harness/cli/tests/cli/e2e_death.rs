@@ -1,16 +1,17 @@
 //! Ctrl-C, `kill -9`, and the death of the parts of the lab: a clear verdict, and nothing stays behind.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use vlab_judge::result::{CheckKind, CheckVerdict, Verdict};
 
-use crate::bench::{Bench, RUN, signal, until};
+use crate::bench::{CliFixture, RUN, signal, until};
 
 #[test]
 fn ctrl_c_cleans_up_and_is_inconclusive() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     run.signal("INT");
@@ -24,12 +25,44 @@ fn ctrl_c_cleans_up_and_is_inconclusive() {
     bench.vlab(&["check", "latest"]).ends_with(3).says(&["interrupted by the user"]);
 }
 
+/// Nobody reads what it prints any more, and the shell has said that it goes: the report is written, and nothing is left.
+#[test]
+fn a_closed_terminal_ends_a_run_in_an_orderly_way() {
+    let bench = CliFixture::new();
+    let mut command = bench.command(&["scenario", "sno"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.wait_for_history("Writing image to disk");
+    drop((run.stdout.take(), run.stderr.take()));
+    signal(i32::try_from(run.id()).unwrap(), "HUP");
+    let mut ended = None;
+    until("the end of the run", RUN, || {
+        ended = run.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|status| status.code()), Some(3));
+    assert_eq!(bench.result().verdict, Verdict::Inconclusive);
+    assert!(bench.latest().join("report.html").exists() && bench.latest().join("junit_sno.xml").exists());
+    bench.nothing_is_left();
+}
+
+/// What CI does when a job is cancelled: a signal, and some seconds later the end.
+#[test]
+fn a_job_that_is_cancelled_leaves_its_report() {
+    let bench = CliFixture::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    run.signal("TERM");
+    run.end(RUN).ends_with(3).says(&["inconclusive"]);
+    assert!(bench.latest().join("report.html").exists() && bench.latest().join("junit_sno.xml").exists());
+    bench.nothing_is_left();
+}
+
 /// While PostgreSQL and the service are being started, nobody waits for them any more, and the run itself leaves nothing to
 /// its supervisor.
 #[test]
 fn ctrl_c_in_the_set_up_cleans_up() {
     for pause in [0, 60, 120, 180, 340] {
-        let bench = Bench::new();
+        let bench = CliFixture::new();
         let run = bench.start(&["scenario", "sno"]);
         // From here on the signal is taken: the start marker is written later.
         until("the start marker", RUN, || bench.latest().join("started.json").exists());
@@ -47,7 +80,7 @@ fn ctrl_c_in_the_set_up_cleans_up() {
 /// With the service stopped, stopping it takes its whole grace: the second signal surely comes in the middle.
 #[test]
 fn ctrl_c_twice_is_130_while_the_lab_does_not_end() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let mut run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     signal(bench.service_pid(), "STOP");
@@ -67,7 +100,7 @@ fn kill_9_of_the_harness_leaves_nothing() {
     let mut dice = ChaCha8Rng::seed_from_u64(20_260_101);
     let mut in_the_middle = 0;
     for round in 0..6 {
-        let bench = Bench::new();
+        let bench = CliFixture::new();
         let mut run = bench.start(&["scenario", "sno"]);
         // The first ones in the set-up, where things are born and not yet written down.
         let span = if round < 3 { 600 } else { 5000 };
@@ -87,7 +120,7 @@ fn kill_9_of_the_harness_leaves_nothing() {
 /// A run that was killed can be judged as far as it went, and says that it was.
 #[test]
 fn a_killed_run_is_told_from_one_that_ended() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     run.signal("KILL");
@@ -101,11 +134,11 @@ fn a_killed_run_is_told_from_one_that_ended() {
 
 #[test]
 fn a_service_that_dies_has_failed() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     signal(bench.service_pid(), "KILL");
-    run.end(RUN).ends_with(1).says(&["the service under test ended by itself", "signal: 9"]);
+    run.end(RUN).ends_with(1).says(&["the service under test exited unexpectedly", "signal: 9"]);
     let result = bench.result();
     assert_eq!(result.verdict, Verdict::Failed);
     let check = result.checks.iter().find(|c| c.name == "the service stays up").unwrap();
@@ -119,7 +152,7 @@ fn a_service_that_dies_has_failed() {
 /// The lab's fault, not the product's: it proves nothing, and soon.
 #[test]
 fn a_database_that_dies_is_inconclusive() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno"]);
     bench.wait_for_history("Writing image to disk");
     signal(bench.postmaster_pid(), "KILL");
@@ -134,12 +167,49 @@ fn a_database_that_dies_is_inconclusive() {
 /// The supervisor is only for the worst case: a run whose supervisor was killed still cleans up after itself.
 #[test]
 fn a_run_without_its_supervisor_cleans_up_by_itself() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "insufficient-hardware"]);
     let supervisor = || bench.processes().into_iter().find(|(_, line)| line.contains("__supervise"));
     // The service is started after the supervisor has said that it watches.
     until("the service", RUN, || bench.processes().iter().any(|(_, line)| line.contains(" service ")));
     signal(supervisor().unwrap().0, "KILL");
     run.end(RUN).ends_with(0);
+    bench.nothing_is_left();
+}
+
+/// What the harness cannot read any more may have happened all the same: that is no "no host ever registered".
+#[test]
+fn a_database_that_cannot_be_read_any_more_is_inconclusive() {
+    let bench = CliFixture::new();
+    let run = bench.start(&["scenario", "sno"]);
+    bench.wait_for_history("Writing image to disk");
+    let environ = std::fs::read(format!("/proc/{}/environ", bench.service_pid())).unwrap();
+    let conninfo = String::from_utf8(environ).unwrap();
+    let conninfo = conninfo.split('\0').find_map(|entry| entry.strip_prefix("VLAB_POSTGRES=")).unwrap().to_owned();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = vlab_lab::postgres::connect(&conninfo).await.unwrap();
+        client.batch_execute("DROP SCHEMA vlab_history CASCADE").await.unwrap();
+    });
+    let words = ["inconclusive", "the changes in the service's tables cannot be read any more"];
+    run.end(RUN).ends_with(3).says(&words);
+    let result = bench.result();
+    assert!(result.checks.iter().any(|c| c.kind == CheckKind::Lab && c.name == "history"), "{:#?}", result.checks);
+    bench.nothing_is_left();
+}
+
+/// A service that starts something in a session of its own, where nobody who ends its process group finds it.
+#[test]
+fn what_a_service_leaves_in_a_session_of_its_own_is_found_and_removed() {
+    let bench = CliFixture::new();
+    let script = "#!/bin/sh\nsetsid sh -c 'sleep 987 & exec sleep 986' </dev/null >/dev/null 2>&1 &\nexit 7\n";
+    let program = bench.file("service", script);
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let service = format!("process:{program}");
+    bench.vlab(&["scenario", "sno", "--hosts", "sim", "--service", &service]).ends_with(3).says(&["exit status: 7"]);
+    let result = bench.result();
+    let leak = result.checks.iter().find(|c| c.kind == CheckKind::Leak).expect("no check for leaks");
+    assert_eq!(leak.verdict, CheckVerdict::Failed, "{leak:#?}");
+    assert!(leak.message.starts_with("2 things were left: process "), "{leak:#?}");
+    assert!(leak.message.contains("(sleep)"), "{leak:#?}");
     bench.nothing_is_left();
 }

@@ -13,7 +13,7 @@ use vlab_drive::prepare::Choices;
 use vlab_judge::result::{CheckKind, CheckVerdict};
 use vlab_model::history::{HostMoment, Observation, Source, What};
 use vlab_run::prepare::prepare;
-use vlab_run::real::{Outcome, RealOptions, run};
+use vlab_run::real::{RealOptions, RunOutcome, run};
 use vlab_scenario::{Catalogue, FaultPhase};
 
 use crate::bench::VLAB;
@@ -22,7 +22,7 @@ use crate::bench::VLAB;
 async fn disturbed(
     scenario: &str,
     faults: &[(&str, &str, &str, &str)],
-) -> (Outcome, Vec<Observation>, tempfile::TempDir) {
+) -> (RunOutcome, Vec<Observation>, tempfile::TempDir) {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
     let mut source = catalogue.find(scenario).unwrap();

@@ -11,7 +11,7 @@ use vlab_judge::result::{CheckKind, CheckVerdict};
 use vlab_model::history::{Observation, What};
 use vlab_run::live::Show;
 use vlab_run::prepare::prepare;
-use vlab_run::real::{Outcome, RealOptions, run};
+use vlab_run::real::{RealOptions, RunOutcome, run};
 use vlab_scenario::{Catalogue, FaultPhase, HostKind, Need};
 
 use crate::bench::{RUN, VLAB};
@@ -32,7 +32,7 @@ fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) 
     }
 }
 
-async fn real(name: &str, with_faults: bool) -> (Outcome, Vec<Observation>) {
+async fn real(name: &str, with_faults: bool) -> (RunOutcome, Vec<Observation>) {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(name).unwrap();
@@ -48,7 +48,7 @@ async fn real(name: &str, with_faults: bool) -> (Outcome, Vec<Observation>) {
     (outcome, history)
 }
 
-fn failed(outcome: &Outcome) -> Vec<(CheckKind, &str, &str)> {
+fn failed(outcome: &RunOutcome) -> Vec<(CheckKind, &str, &str)> {
     let checks = outcome.result.checks.iter();
     let failed = checks.filter(|c| c.verdict == CheckVerdict::Failed);
     failed.map(|c| (c.kind, c.name.as_str(), c.message.as_str())).collect()

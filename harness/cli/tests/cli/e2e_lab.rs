@@ -9,11 +9,11 @@ use std::process::Command;
 use rstest::rstest;
 use vlab_judge::result::{CheckKind, Verdict};
 
-use crate::bench::{Bench, RUN, VLAB};
+use crate::bench::{CliFixture, RUN, VLAB};
 
 #[test]
 fn a_taken_port_is_named() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let service = bench.start(&["service", "--listen", &address.to_string()]);
@@ -25,12 +25,12 @@ fn a_taken_port_is_named() {
 #[case("127.0.0.1")]
 #[case("127.0.0.1:99999")]
 fn an_address_that_is_none_is_wrong_usage(#[case] address: &str) {
-    Bench::new().vlab(&["service", "--listen", address]).ends_with(2).says(&["--listen", address]);
+    CliFixture::new().vlab(&["service", "--listen", address]).ends_with(2).says(&["--listen", address]);
 }
 
 #[test]
 fn a_database_that_is_not_there_is_named() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     // Nobody listens there: the listener is gone again.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("postgres://somebody:swordfish77@127.0.0.1:{port}/none");
@@ -41,7 +41,7 @@ fn a_database_that_is_not_there_is_named() {
 
 #[test]
 fn no_postgresql_says_how_to_get_it() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let empty = bench.path("empty");
     fs::create_dir(&empty).unwrap();
     let said = bench.command(&["scenario", "sno", "--no-setup"]).env("VLAB_PG_BIN", &empty).output().unwrap();
@@ -51,7 +51,7 @@ fn no_postgresql_says_how_to_get_it() {
 
 #[test]
 fn an_old_postgresql_says_what_is_needed() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let old = bench.path("old");
     fs::create_dir(&old).unwrap();
     for name in ["initdb", "postgres"] {
@@ -66,7 +66,7 @@ fn an_old_postgresql_says_what_is_needed() {
 /// The folder's name is taken by a file: nobody can write there, not even root.
 #[test]
 fn an_output_folder_that_cannot_be_made_is_named() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let file = bench.file("file", "I am no folder");
     let below = format!("{file}/runs");
     for verb in ["scenario", "simulate"] {
@@ -90,7 +90,7 @@ fn can_mount(at: &Path) -> bool {
 /// From a disk that is full before the first file to one that becomes full in the middle of the history or in the report.
 #[rstest]
 fn a_full_disk_is_inconclusive_and_says_so(#[values(4, 40, 200)] kib: u32) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let small = bench.path("small");
     fs::create_dir(&small).unwrap();
     if !can_mount(&small) {
@@ -116,7 +116,7 @@ fn a_full_disk_is_inconclusive_and_says_so(#[values(4, 40, 200)] kib: u32) {
 /// A run whose set-up fails has a folder that says so.
 #[test]
 fn a_failed_set_up_has_a_report() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     // Programs of the right version that cannot make a database.
     let odd = bench.path("odd");
     fs::create_dir(&odd).unwrap();

@@ -1,7 +1,7 @@
 //! Hosts that are virtual machines: what is refused before anything starts, and what happens where there are none. Whole
 //! installations on machines are in `vm_installs`.
 
-use crate::bench::Bench;
+use crate::bench::CliFixture;
 
 /// A single node with so much memory.
 fn node(kind: &str, memory_mib: u64) -> String {
@@ -26,7 +26,7 @@ fn e2e_machines_that_do_not_fit_are_refused_before_anything_starts() {
     if no_machines() {
         return;
     }
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let file = bench.file("t.yaml", node("vm", 32 << 20));
     let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(3);
     said.says(&["the machines need 33554", "MiB available", "inconclusive"]);
@@ -36,7 +36,7 @@ fn e2e_machines_that_do_not_fit_are_refused_before_anything_starts() {
 
 #[test]
 fn e2e_without_machines_open_hosts_are_simulated_loudly_and_others_say_why() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let file = bench.file("t.yaml", node("auto", 1024));
     let run = |hosts: &str| {
         let mut command = bench.command(&["scenario", &file, "--no-setup", "--quiet"]);
@@ -61,7 +61,7 @@ fn e2e_a_medium_that_is_none_is_told_by_its_name() {
     if no_machines() {
         return;
     }
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let medium = bench.file("live.iso", vec![0; 70_000]);
     let file = bench.file("t.yaml", node("vm", 64) + &format!("infra_env: {{iso: {medium}}}\n"));
     let said = bench.vlab(&["scenario", &file, "--hosts", "vm", "--no-setup"]).ends_with(2);

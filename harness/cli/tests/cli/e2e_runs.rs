@@ -11,14 +11,14 @@ use vlab_model::history::{Source, What};
 use vlab_run::prepare::prepare;
 use vlab_scenario::Catalogue;
 
-use crate::bench::{Bench, RUN, walk};
+use crate::bench::{CliFixture, RUN, walk};
 
 #[rstest]
 #[case("sno")]
 #[case("ha-3-2")]
 #[case("insufficient-hardware")]
 fn a_shipped_scenario_passes_and_leaves_a_whole_folder(#[case] scenario: &str) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench.vlab(&["scenario", scenario]).ends_with(0).says(&["passed", scenario, "report.html"]);
     let latest = bench.latest();
     assert!(fs::symlink_metadata(&latest).unwrap().is_symlink());
@@ -57,7 +57,7 @@ fn a_shipped_scenario_passes_and_leaves_a_whole_folder(#[case] scenario: &str) {
 /// The kubeadmin password is only known while the cluster is there: it is asked for during the run.
 #[test]
 fn no_secret_of_the_run_is_in_any_file_of_its_folder() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let mut run = bench.start(&["scenario", "ha-3-2", "--seed", "99"]);
     let done = AtomicBool::new(false);
     let mut secrets: BTreeSet<String> = BTreeSet::new();
@@ -101,7 +101,7 @@ fn no_secret_of_the_run_is_in_any_file_of_its_folder() {
 
 #[test]
 fn a_broken_expectation_fails_and_says_where_and_what_was_seen() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/sno.yaml")).unwrap();
     let broken = text
         .replace(
@@ -143,7 +143,7 @@ fn a_broken_expectation_fails_and_says_where_and_what_was_seen() {
 #[case("sno")]
 #[case("ha-3-2")]
 fn simulated_histories_of_two_processes_are_the_same(#[case] scenario: &str) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let history = |seed: &str| bench.vlab(&["simulate", scenario, "--seed", seed, "--history"]).ends_with(0).out;
     let first = history("5");
     assert!(first.lines().count() > 100, "{} lines", first.lines().count());
@@ -158,7 +158,7 @@ fn simulated_histories_of_two_processes_are_the_same(#[case] scenario: &str) {
 /// The folder of a run is enough: what the scenario names beside itself is in it, too.
 #[test]
 fn a_run_is_judged_again_without_the_files_that_its_scenario_names() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench.vlab(&["simulate", "static-routes-and-dns", "--seed", "1"]).ends_with(0).says(&["passed"]);
     let kept = fs::read_to_string(bench.latest().join("resources.json")).unwrap();
     assert!(kept.contains("../profiles/nmstate/routes-and-dns.yaml") && kept.contains("NMStateConfig"), "{kept}");

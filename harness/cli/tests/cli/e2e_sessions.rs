@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use vlab_reports::session::{Outcome, Session};
+use vlab_reports::session::{ItemOutcome, Session};
 use vlab_reports::spread::Series;
 
-use crate::bench::{Bench, RUN, VLAB};
+use crate::bench::{CliFixture, RUN, VLAB};
 
 /// A scenario without an installation: a second of wall time, or two.
 fn quick(name: &str, expected: &str) -> String {
@@ -20,20 +20,20 @@ fn quick(name: &str, expected: &str) -> String {
     )
 }
 
-fn session(bench: &Bench) -> Session {
+fn session(bench: &CliFixture) -> Session {
     Session::read(&bench.path("runs/sessions/latest")).unwrap()
 }
 
 #[test]
 fn runs_side_by_side_make_one_session_and_what_failed_is_run_again() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let bad = bench.file("bad.yaml", quick("bad", "installed"));
     let args = ["scenario", &good, &bad, "--repeat", "2", "-j", "2", "--retries", "1", "--quiet"];
     let said = bench.vlab(&args).ends_with(1);
     assert!(said.out.contains("4 runs in ") && said.out.contains("2 passed, 2 failed"), "{}", said.out);
     let first = session(&bench);
-    assert_eq!((first.items.len(), first.count(Outcome::Passed), first.count(Outcome::Failed)), (4, 2, 2));
+    assert_eq!((first.items.len(), first.count(ItemOutcome::Passed), first.count(ItemOutcome::Failed)), (4, 2, 2));
     let failed: Vec<_> = first.items.iter().filter(|i| i.scenario == "bad").collect();
     assert!(failed.iter().all(|i| i.attempts.len() == 2), "what fails is tried again: {failed:#?}");
     let folders = first.items.iter().flat_map(|i| &i.attempts).map(|a| &a.run_id);
@@ -52,12 +52,12 @@ fn runs_side_by_side_make_one_session_and_what_failed_is_run_again() {
 /// What was not run is known, although the harness was killed.
 #[test]
 fn a_session_that_was_killed_can_be_taken_up() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let run = bench.start(&["scenario", &good, "--repeat", "3", "--quiet"]);
     // What the session says, and not the folder `latest`: that is the next run's as soon as the first has ended.
     crate::bench::until("the end of the first run", RUN, || {
-        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(Outcome::Passed) > 0)
+        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(ItemOutcome::Passed) > 0)
     });
     // In the middle of the next one: somebody watches over it then.
     let begun =
@@ -69,31 +69,31 @@ fn a_session_that_was_killed_can_be_taken_up() {
     drop(run);
     bench.nothing_is_left();
     bench.vlab(&["report", "sessions/latest"]).ends_with(0).says(&["not run"]);
-    let left = session(&bench).count(Outcome::NotRun);
+    let left = session(&bench).count(ItemOutcome::NotRun);
     assert!(left >= 1);
     bench.vlab(&["rerun", "--quiet"]).ends_with(0);
-    assert_eq!(session(&bench).count(Outcome::Passed), left);
+    assert_eq!(session(&bench).count(ItemOutcome::Passed), left);
 }
 
 /// Who builds the program anew while a long session runs loses nothing.
 #[test]
 fn a_session_survives_that_its_program_is_built_anew() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let program = bench.path("vlab");
     fs::hard_link(VLAB, &program).or_else(|_| fs::copy(VLAB, &program).map(drop)).unwrap();
     let run = bench.start_as(&program, &["scenario", &good, "--repeat", "3", "--quiet"]);
     crate::bench::until("the end of the first run", RUN, || {
-        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(Outcome::Passed) > 0)
+        Session::read(&bench.path("runs/sessions/latest")).is_ok_and(|session| session.count(ItemOutcome::Passed) > 0)
     });
     fs::remove_file(&program).unwrap();
     run.end(RUN).ends_with(0);
-    assert_eq!(session(&bench).count(Outcome::Passed), 3);
+    assert_eq!(session(&bench).count(ItemOutcome::Passed), 3);
 }
 
 #[test]
 fn a_kept_lab_answers_until_gc_removes_it() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let good = bench.file("good.yaml", quick("good", "known"));
     let said = bench.vlab(&["scenario", &good, "--keep", "--quiet"]).ends_with(0).says(&["the lab is kept"]);
     assert!(said.out.contains("service:  http://127.0.0.1:") && said.out.contains("psql '"), "{}", said.out);
@@ -105,7 +105,7 @@ fn a_kept_lab_answers_until_gc_removes_it() {
 
 #[test]
 fn a_file_has_the_times_of_one_scenario() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let args = ["scenario", "sno", "ha-3-2", "--repeat", "2", "--save-series", "never"];
     bench.vlab(&args).ends_with(2).says(&["are for one scenario, and 2 are selected"]);
     assert!(!bench.path("runs/sessions").exists(), "something was run");
@@ -113,13 +113,13 @@ fn a_file_has_the_times_of_one_scenario() {
 
 #[test]
 fn without_a_terminal_nobody_can_press_enter() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench.vlab(&["scenario", "sno", "--pause-on-failure"]).ends_with(2).says(&["there is no terminal"]);
 }
 
 #[test]
 fn what_is_in_quarantine_is_shown_and_does_not_count() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     fs::create_dir_all(bench.path("catalogue/profiles")).unwrap();
     for folder in ["time", "hardware"] {
         let to = bench.path("catalogue/profiles").join(folder);
@@ -139,7 +139,7 @@ fn what_is_in_quarantine_is_shown_and_does_not_count() {
         crate::bench::Said::from(command.env("VLAB_SCENARIOS", bench.path("catalogue")).output().unwrap())
     };
     list("2999-01-01", "bad").ends_with(0).says(&["bad is quarantined"]);
-    assert_eq!(session(&bench).count(Outcome::Quarantined), 1);
+    assert_eq!(session(&bench).count(ItemOutcome::Quarantined), 1);
     list("2020-01-01", "bad").ends_with(2).says(&["the quarantine of `bad` ended on 2020-01-01"]);
     list("2999-01-01", "bat").ends_with(2).says(&["there is no scenario `bat`"]);
 }
@@ -148,7 +148,7 @@ fn what_is_in_quarantine_is_shown_and_does_not_count() {
 /// repetitions took stands side by side.
 #[test]
 fn the_same_seed_gives_the_same_history_and_a_series_of_times() {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let rounds = std::env::var("VLAB_ROUNDS").unwrap_or_else(|_| "3".to_owned());
     let file = bench.path("series.json").display().to_string();
     let args = ["scenario", "sno", "--seed", "7", "--repeat", &rounds, "--save-series", &file, "--quiet"];
@@ -178,7 +178,7 @@ fn kill_9_a_hundred_times_leaves_nothing() {
     let scenarios = ["sno", "ha-3-2", "cancel", "reset", "wrong-boot-order", "insufficient-hardware", "slow-disk"];
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(5);
     for round in 0..rounds {
-        let bench = Bench::new();
+        let bench = CliFixture::new();
         let scenario = scenarios[round % scenarios.len()];
         let run = bench.start(&["scenario", scenario, "--quiet"]);
         std::thread::sleep(std::time::Duration::from_millis(u64::from(dice.next_u32()) % 7000));

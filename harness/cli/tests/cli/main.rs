@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod bench;
+mod e2e_clients;
 mod e2e_conformance;
 mod e2e_containers;
 mod e2e_death;
@@ -14,8 +15,10 @@ mod e2e_disturbed;
 mod e2e_faults;
 mod e2e_lab;
 mod e2e_machines;
+mod e2e_places;
 mod e2e_runs;
 mod e2e_sessions;
 mod ssh;
 mod verbs;
 mod vm_installs;
+mod vm_slow;

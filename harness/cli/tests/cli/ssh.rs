@@ -11,10 +11,10 @@ use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::network::{Form, Namespace, NetworkError};
 use vlab_lab::ssh::Keys;
 
-use crate::bench::{Bench, Said, VLAB};
+use crate::bench::{CliFixture, Said, VLAB};
 
 /// A run that goes on, this process being its harness, with a machine `node-0`.
-fn run(bench: &Bench, name: &str) -> Arc<Ledger> {
+fn run(bench: &CliFixture, name: &str) -> Arc<Ledger> {
     let ledger = Arc::new(Ledger::create(&bench.path("ledgers/vlab"), name).unwrap());
     let (directory, console) = (bench.path("machine"), bench.path("console.log"));
     ledger.record(Resource::Machine { name: "node-0".into(), directory, console, process: None, pgid: None }).unwrap();
@@ -29,7 +29,7 @@ echo "words $*"
 exit 7
 "#;
 
-fn vlab(bench: &Bench, args: &[&str]) -> Said {
+fn vlab(bench: &CliFixture, args: &[&str]) -> Said {
     let folder = bench.path("bin");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("ssh"), SSH).unwrap();
@@ -40,7 +40,7 @@ fn vlab(bench: &Bench, args: &[&str]) -> Said {
 
 #[rstest]
 fn ssh_runs_in_the_network_of_the_run(#[values(Form::Named, Form::User)] form: Form) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let ledger = run(&bench, &format!("ssh-{}", std::process::id()));
     let made =
         Namespace::create(&format!("vlab-{}", ledger.run()), form, &bench.path("tmp"), Path::new(VLAB), Some(&ledger));
@@ -69,8 +69,8 @@ fn ssh_runs_in_the_network_of_the_run(#[values(Form::Named, Form::User)] form: F
 
 #[test]
 fn ssh_says_what_is_missing() {
-    let bench = Bench::new();
-    vlab(&bench, &["ssh", "node-0"]).ends_with(2).says(&["there is no virtual machine `node-0`: none runs"]);
+    let bench = CliFixture::new();
+    vlab(&bench, &["ssh", "node-0"]).ends_with(2).says(&["there is no virtual machine `node-0`: none is running"]);
     let (_one, _two) = (run(&bench, "one"), run(&bench, "two"));
     for verb in ["ssh", "console"] {
         let said = |args: &[&str]| vlab(&bench, &[&[verb], args].concat()).ends_with(2);

@@ -7,10 +7,10 @@ use rstest::rstest;
 use vlab_judge::result::CheckVerdict;
 use vlab_model::history::{HostsKind, MachineMoment, What};
 
-use crate::bench::{Bench, until};
+use crate::bench::{CliFixture, until};
 use crate::e2e_machines::no_machines;
 
-fn wanted() -> bool {
+pub(crate) fn wanted() -> bool {
     let wanted = ["CI", "VLAB_TEST_MACHINES"].iter().any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()));
     if !wanted {
         vlab_skip::skip!("it takes minutes; set VLAB_TEST_MACHINES=yes");
@@ -36,7 +36,7 @@ fn vm_a_cluster_installs_itself() {
 }
 
 fn installs(name: &str, machines: usize) {
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
     assert_eq!(result.run.hosts, HostsKind::Vm);
@@ -66,7 +66,7 @@ fn installs(name: &str, machines: usize) {
 fn vm_lets_people_in() {
     const BUDGET: Duration = Duration::from_secs(1200);
     assert!(!no_machines(), "virtual machines cannot be had here: `vlab doctor` says why");
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
     let ssh = |command: &[&str]| bench.vlab(&[&["ssh", "node-0"], command].concat());
     let lets_in = |wanted: &str, is: fn(&str) -> bool| {
@@ -87,12 +87,12 @@ fn vm_lets_people_in() {
 /// What is killed while the machine boots, and what the run then says.
 #[rstest]
 #[case("qemu-system", "node-0: its QEMU was killed or crashed")]
-#[case("dnsmasq", "dnsmasq, which gives the machines addresses and names, ended by itself")]
+#[case("dnsmasq", "dnsmasq, which gives the machines addresses and names, exited unexpectedly")]
 fn vm_without_what_it_needs_ends_the_run_with_its_name(#[case] program: &str, #[case] words: &str) {
     if !wanted() {
         return;
     }
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
     bench.wait_for_history("\"did\":\"defined\"");
     let (pid, _) = bench.processes().into_iter().find(|(_, line)| line.contains(program)).unwrap();
@@ -106,7 +106,7 @@ fn vm_that_outlives_its_harness_is_ended() {
     if !wanted() {
         return;
     }
-    let bench = Bench::new();
+    let bench = CliFixture::new();
     let run = bench.start(&["scenario", "sno", "--hosts", "vm", "--no-setup", "--quiet"]);
     bench.wait_for_history("\"did\":\"defined\"");
     run.signal("KILL");

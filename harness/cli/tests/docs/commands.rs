@@ -208,6 +208,9 @@ const OF_XTASK: &[(&str, &[&str])] = &[
     ("test", &["--no-setup"]),
     ("setup", &["--no-setup", "--containers"]),
     ("images", &["--no-load", "--update", "--overlay", "--list"]),
+    ("dist", &[]),
+    ("sbom", &[]),
+    ("fresh-machine", &["--as", "--only", "--kept-crates", "--keep"]),
 ];
 
 /// Also in sentences, and in blocks that cannot be run here.

@@ -19,6 +19,8 @@ mod architecture;
 mod commands;
 mod links;
 mod markdown;
+mod pipelines;
 mod place;
 mod scenarios;
+mod supply;
 mod tables;

@@ -43,7 +43,7 @@ pub(crate) struct Place {
 }
 
 /// Verbs of `cargo xtask` that are not those of `vlab`.
-const OWN_VERBS: &[&str] = &["test", "setup", "images", "vlab"];
+const OWN_VERBS: &[&str] = &["test", "setup", "images", "dist", "fresh-machine", "sbom", "vlab"];
 
 /// The verbs of `cargo xtask`, from its table. The program itself is built with a profile of its own, which tests do not wait for.
 pub(crate) fn xtask_verbs() -> Vec<String> {
@@ -79,14 +79,25 @@ impl Place {
             fs::create_dir_all(place.path(folder)).unwrap();
             fs::set_permissions(place.path(folder), fs::Permissions::from_mode(mode)).unwrap();
         }
-        fs::write(place.path("bin/cargo"), cargo()).unwrap();
-        fs::set_permissions(place.path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
+        place.program("cargo", &cargo());
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vlab"), place.path("bin/vlab")).unwrap();
         place
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
+    }
+
+    /// The folder in which commands are run.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    /// Puts a program before all others.
+    pub(crate) fn program(&self, name: &str, text: &str) {
+        let file = self.path("bin").join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// Writes a file for the commands.
@@ -110,6 +121,9 @@ impl Place {
             .env_remove("DATABASE_URL")
             .env_remove("VLAB_SCENARIOS")
             .env_remove("VLAB_LOG")
+            .env_remove("GITHUB_ACTIONS")
+            .env_remove("GITHUB_STEP_SUMMARY")
+            .env_remove("ARTIFACT_DIR")
             .stdin(Stdio::null())
             .output()
             .unwrap();

@@ -21,11 +21,11 @@ impl Script<'_> {
         let id = self.host(&register.host)?.id.clone();
         let body = json!({"host_id": id, "discovery_agent_version": self.target.agent_version});
         let response = self.ask(Method::Post, &format!("/infra-envs/{infra_env}/hosts"), Some(&body)).await?;
-        let call = Call {
+        let call = RequestStep {
             status: Value::from(register.status.unwrap_or(201)),
             error: register.error.clone(),
             expect: register.expect.clone(),
-            ..Call::default()
+            ..RequestStep::default()
         };
         self.judge(&call, &response)?;
         if response.status == 201 {

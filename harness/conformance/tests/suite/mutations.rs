@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use vlab_api::http::{Method, Request, Response};
-use vlab_conformance::Verdict;
+use vlab_conformance::ConformanceVerdict;
 use vlab_conformance::suite::selected;
 
 use crate::{Mutation, OF_THE_SHELL, run, settings};
@@ -123,12 +123,13 @@ fn status_of_error(from: u16, to: u16, response: &mut Response) {
 #[tokio::test]
 async fn a_wrong_service_is_noticed(#[case] mutation: Mutation, #[case] noticed_by: &[&str]) {
     let right = run(noticed_by, settings("1s"), None).await;
-    assert!(right.iter().all(|o| o.verdict == Verdict::Passed), "they pass without the fault: {right:?}");
+    assert!(right.iter().all(|o| o.verdict == ConformanceVerdict::Passed), "they pass without the fault: {right:?}");
     let wrong = run(noticed_by, settings("1s"), Some(mutation)).await;
     for pattern in noticed_by {
         let patterns = [(*pattern).to_owned()];
-        let failed =
-            |o: &&vlab_conformance::Outcome| selected(&o.id, &patterns) && matches!(o.verdict, Verdict::Failed { .. });
+        let failed = |o: &&vlab_conformance::CheckOutcome| {
+            selected(&o.id, &patterns) && matches!(o.verdict, ConformanceVerdict::Failed { .. })
+        };
         assert!(wrong.iter().find(failed).is_some(), "no check of {pattern} has noticed: {wrong:#?}");
     }
 }
@@ -138,7 +139,9 @@ async fn a_wrong_service_is_noticed(#[case] mutation: Mutation, #[case] noticed_
 async fn a_service_without_monitors_is_noticed() {
     let outcomes = run(&["validations/gate/good", "disconnection/unbound"], settings("10h"), None).await;
     for outcome in &outcomes {
-        let Verdict::Failed { message } = &outcome.verdict else { panic!("{}: {:?}", outcome.id, outcome.verdict) };
+        let ConformanceVerdict::Failed { message } = &outcome.verdict else {
+            panic!("{}: {:?}", outcome.id, outcome.verdict)
+        };
         assert!(message.contains("expected status known") && message.contains("found discovering"), "{message}");
     }
 }
@@ -151,6 +154,7 @@ async fn a_service_without_monitors_is_noticed() {
 #[tokio::test]
 async fn no_check_passes_over_nothing(#[case] mutation: Mutation) {
     let outcomes = run(&[OF_THE_SHELL], settings("1s"), Some(mutation)).await;
-    let passed: Vec<&str> = outcomes.iter().filter(|o| o.verdict == Verdict::Passed).map(|o| o.id.as_str()).collect();
+    let passed: Vec<&str> =
+        outcomes.iter().filter(|o| o.verdict == ConformanceVerdict::Passed).map(|o| o.id.as_str()).collect();
     assert!(passed.is_empty(), "{passed:?}");
 }

@@ -1,6 +1,6 @@
 //! The simulated service passes every check.
 
-use vlab_conformance::Verdict;
+use vlab_conformance::ConformanceVerdict;
 use vlab_conformance::suite::Count;
 
 use crate::{OF_THE_SHELL, run, settings};
@@ -14,8 +14,8 @@ async fn the_simulated_service_passes_all_checks() {
     let bad: Vec<String> = outcomes
         .iter()
         .filter_map(|outcome| match &outcome.verdict {
-            Verdict::Passed => None,
-            Verdict::Skipped { .. } if SKIPPED.contains(&outcome.id.as_str()) => None,
+            ConformanceVerdict::Passed => None,
+            ConformanceVerdict::Skipped { .. } if SKIPPED.contains(&outcome.id.as_str()) => None,
             other => Some(format!("{}: {other:?}", outcome.id)),
         })
         .collect();

@@ -7,7 +7,7 @@ pub struct Unreachable {
     pub section: &'static str,
     /// The things; one that ends in `*` stands for all that begin so, one that begins with it for all that end so.
     pub items: &'static [&'static str],
-    /// Why.
+    /// The reason, for people; it stands in the coverage.
     pub reason: &'static str,
 }
 
@@ -40,7 +40,7 @@ pub const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         section: "host-rules",
         items: &["9"],
-        reason: "rule 7 stands before it, has no condition and fits this status, too",
+        reason: "rule 7 comes before it, has no condition and matches this status as well",
     },
     Unreachable { section: "host-rules", items: &["14", "15", "16", "17", "18", "19", "66", "67"], reason: RECLAIM },
     Unreachable {

@@ -33,7 +33,7 @@ pub enum Effect {
 pub enum ServiceFault {
     /// A program ends and is started again.
     Restart {
-        /// Which.
+        /// The program that is restarted.
         who: Program,
         /// With SIGKILL?
         kill: bool,

@@ -93,8 +93,8 @@ impl MachineFault {
             MachineFault::Delay { .. } => "frames are delayed",
             MachineFault::WrongName(WrongName { answer: None, .. }) => "DNS does not know the name",
             MachineFault::WrongName(_) => "DNS answers wrongly",
-            MachineFault::TakeAddress(_) => "somebody else has the address",
-            MachineFault::Closed(_) => "nothing reaches those ports",
+            MachineFault::TakeAddress(_) => "another machine has the address",
+            MachineFault::Closed(_) => "those ports are blocked",
         }
     }
 }
@@ -125,7 +125,7 @@ pub fn has_machines(scenario: &Scenario, cluster: &str) -> bool {
 
 /// The cluster that is hit. The lab's network is made for the one whose machines are in it.
 fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, String> {
-    let FaultTarget::Cluster(name) = &fault.target else { return Err("it hits no cluster".to_owned()) };
+    let FaultTarget::Cluster(name) = &fault.target else { return Err("its target is not a cluster".to_owned()) };
     let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.is_machine());
     match scenario.cluster(name) {
         Some(cluster) if of_cluster => Ok(cluster),

@@ -27,21 +27,21 @@ fn fault(injection: HostInjection, when: ActionTime, of: Subject, choose: Option
         name: "it".into(),
         injection: Injection::Host(injection),
         when,
-        target: FaultTarget::Hosts { of, choose },
+        target: FaultTarget::Hosts(WantedHosts { of, choose }),
         lasts: None,
         until: None,
         line: 1,
     }
 }
 
-struct Bench {
+struct FaultFixture {
     recorder: Recorder,
     directory: Directory,
     engine: Engine,
     present: Present,
 }
 
-impl Bench {
+impl FaultFixture {
     fn new(fault: Fault, seed: u64) -> Self {
         let mut bench = Self {
             recorder: Recorder::new(None),
@@ -92,7 +92,7 @@ impl Bench {
 fn a_time_is_service_time_and_the_guard_takes_it_off() {
     let mut it = fault(HostInjection::Disconnect, ActionTime::At(secs(50)), hosts(&["h-1", "h-2"]), None);
     it.lasts = Some(secs(100));
-    let mut bench = Bench::new(it, 1);
+    let mut bench = FaultFixture::new(it, 1);
     assert_eq!(bench.orders(4), [""; 0]);
     assert_eq!(bench.engine.next_wake(at(4)), Some(at(5)));
     assert_eq!(bench.orders(5), ["+ h-1 h-2"]);
@@ -103,19 +103,19 @@ fn a_time_is_service_time_and_the_guard_takes_it_off() {
     assert_eq!(bench.engine.next_wake(at(15)), None);
     let lives = lives(bench.recorder.observations());
     assert_eq!(lives["it"].hit, ["disconnect of h-1", "disconnect of h-2"]);
-    assert_eq!(lives["it"].ended, Some((at(15), "its time is over".into())));
+    assert_eq!(lives["it"].ended, Some((at(15), "its time is up".into())));
     assert_eq!(lives["it"].effect, None, "the engine does not claim effects");
 }
 
 #[test]
 fn what_is_on_at_the_end_is_taken_off_and_nothing_begins_any_more() {
     let it = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
-    let mut bench = Bench::new(it, 1);
+    let mut bench = FaultFixture::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
     bench.engine.finish(&bench.directory);
     assert_eq!(bench.orders(1), ["- h-0"]);
     let late = fault(HostInjection::Crash, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
-    let mut bench = Bench::new(late, 1);
+    let mut bench = FaultFixture::new(late, 1);
     bench.engine.finish(&bench.directory);
     assert_eq!(bench.orders(1), [""; 0]);
 }
@@ -123,7 +123,7 @@ fn what_is_on_at_the_end_is_taken_off_and_nothing_begins_any_more() {
 #[test]
 fn a_moment_has_nothing_to_be_taken_off() {
     let it = fault(HostInjection::Reboot, ActionTime::At(secs(0)), hosts(&["h-0"]), None);
-    let mut bench = Bench::new(it, 1);
+    let mut bench = FaultFixture::new(it, 1);
     assert_eq!(bench.orders(0), ["+ h-0"]);
     assert!(lives(bench.recorder.observations())["it"].ended.is_some());
     bench.engine.finish(&bench.directory);
@@ -138,7 +138,7 @@ fn it_begins_after_what_is_seen_and_ends_with_what_is_seen(#[case] seen: Seen, #
     let mut it = fault(HostInjection::Disconnect, ActionTime::After { moment, then: secs(20) }, hosts(&["h-3"]), None);
     let back = Moment { subject: hosts(&["h-3"]), seen: Seen::HostStatus(HostStatus::Disconnected), of: Quantity::All };
     it.until = Some(back);
-    let mut bench = Bench::new(it, 1);
+    let mut bench = FaultFixture::new(it, 1);
     // What was seen before it began does not end it.
     bench.status(1, 3, HostStatus::Disconnected);
     let (host, to) = (Uuid::from_u128(3), Some(HostStage::WritingImageToDisk));
@@ -163,7 +163,7 @@ fn it_begins_after_what_is_seen_and_ends_with_what_is_seen(#[case] seen: Seen, #
 #[test]
 fn it_waits_for_what_it_hits() {
     let of = Subject::Role { role: RoleName::Bootstrap, cluster: "c".into() };
-    let mut bench = Bench::new(fault(HostInjection::Crash, ActionTime::At(secs(10)), of, None), 1);
+    let mut bench = FaultFixture::new(fault(HostInjection::Crash, ActionTime::At(secs(10)), of, None), 1);
     assert_eq!(bench.orders(20), [""; 0]);
     assert_eq!(bench.engine.next_wake(at(20)), None, "only something that is seen can bring it on");
     bench.status(30, 4, HostStatus::Installing);
@@ -177,8 +177,9 @@ fn it_waits_for_what_it_hits() {
 #[test]
 fn the_seed_chooses_and_everybody_can_be_chosen() {
     let all = hosts(&["h-0", "h-1", "h-2", "h-3", "h-4"]);
-    let chosen =
-        |seed| Bench::new(fault(HostInjection::Crash, ActionTime::At(secs(0)), all.clone(), Some(2)), seed).orders(0);
+    let chosen = |seed| {
+        FaultFixture::new(fault(HostInjection::Crash, ActionTime::At(secs(0)), all.clone(), Some(2)), seed).orders(0)
+    };
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
         assert_eq!(chosen(seed), chosen(seed));

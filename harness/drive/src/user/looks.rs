@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// More pages of events than any run has are read in the last look: a service that always has one more never ends.
+const LAST_PAGES: u32 = 200;
+
 impl User {
     pub(super) fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
         for host in cluster.hosts.as_deref().unwrap_or_default() {
@@ -130,27 +133,19 @@ impl User {
     pub(super) fn looked(&mut self, look: Look, reply: Reply) {
         match look {
             Look::Cluster(index) => {
-                if let Ok(cluster) = read(ops::get_cluster(Uuid::nil()), reply) {
-                    self.saw_cluster(index, &cluster);
-                    for operator in cluster.monitored_operators.unwrap_or_default() {
-                        self.saw_operator(cluster.id, operator);
-                    }
+                let cluster = match read(ops::get_cluster(Uuid::nil()), reply) {
+                    Ok(cluster) => cluster,
+                    Err(failure) => return self.look_failed(HistoryPart::LastLook, self.clusters[index].id, failure),
+                };
+                self.saw_cluster(index, &cluster);
+                for operator in cluster.monitored_operators.unwrap_or_default() {
+                    self.saw_operator(cluster.id, operator);
                 }
             }
             Look::Events(whose) => {
-                if let Ok(events) = read(ops::list_events(&EventsQuery::default()), reply) {
-                    self.state_mut(whose).events_seen += i64::try_from(events.len()).unwrap_or(0);
-                    for event in events {
-                        // A host of the pool that was bound is told of in both lists: once is enough.
-                        let of_cluster = event.cluster_id.is_some_and(|c| self.cluster_index.contains_key(&c));
-                        if whose == Whose::Pool && of_cluster {
-                            continue;
-                        }
-                        if self.config.events_tell_states {
-                            self.states_of_event(&event);
-                        }
-                        self.seen.push(saw_event(event));
-                    }
+                match read(ops::list_events(&EventsQuery::default()), reply) {
+                    Ok(events) => self.saw_events(whose, events),
+                    Err(failure) => self.look_failed(HistoryPart::Events, self.state(whose).id, failure),
                 }
                 if self.config.events_tell_states
                     && let Whose::Cluster(index) = whose
@@ -158,6 +153,45 @@ impl User {
                     self.states_of_looks(index);
                 }
             }
+        }
+    }
+
+    fn saw_events(&mut self, whose: Whose, events: Vec<Event>) {
+        let events = self.state_mut(whose).events.news(events);
+        if self.final_look && !events.is_empty() {
+            // The service gives a page at a time: only one without news is the last.
+            self.last_pages += 1;
+            if self.last_pages < LAST_PAGES {
+                self.look_queue.push_front(Look::Events(whose));
+            } else {
+                let why = format!("the service has more events than the {LAST_PAGES} pages that were read at the end");
+                let what = What::Incomplete { part: HistoryPart::Events, machine: None, why };
+                self.seen.push(Seen { source: Source::Harness, service_time: None, what });
+            }
+        }
+        for event in events {
+            // A host of the pool that was bound is told of in both lists: once is enough.
+            let of_cluster = event.cluster_id.is_some_and(|c| self.cluster_index.contains_key(&c));
+            if whose == Whose::Pool && of_cluster {
+                continue;
+            }
+            if self.config.events_tell_states {
+                self.states_of_event(&event);
+            }
+            self.seen.push(saw_event(event));
+        }
+    }
+
+    /// A look showed nothing. One of the last is not made up for by another.
+    fn look_failed(&mut self, part: HistoryPart, subject: Option<Uuid>, failure: Failure) {
+        if let Failure::Unreadable { operation, error, .. } = &failure {
+            if self.unreadable.insert(format!("{operation}: {error}")) {
+                let what = What::Unreadable { subject, of: (*operation).to_owned(), error: error.clone() };
+                self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+            }
+        } else if self.final_look {
+            let what = What::Incomplete { part, machine: None, why: failure.to_string() };
+            self.seen.push(Seen { source: Source::Harness, service_time: None, what });
         }
     }
 

@@ -4,7 +4,7 @@
 //! The user acts when something was seen in the history (by whatever source), and looks at the service now and then; what
 //! those looks show goes into the history too, as polls and as events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,21 +13,25 @@ use vlab_agents::DiscoveryImage;
 use vlab_agents::boot::ImageError;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
-use vlab_api::ops::{self, Call, EventsQuery, Failure};
+use vlab_api::ops::{self, ApiCall, EventsQuery, Failure};
 use vlab_api::types::{
     ApiVip, BindHostParams, Cluster, ClusterCreateParams, ClusterNetwork, ClusterStatus, Event, FinalizingStage,
     HostRole, HostStage, HostStaticNetworkConfig, HostStatus, HostUpdateParams, ImageType, InfraEnvCreateParams,
     IngressVip, KernelArgument, MacInterfaceMapItem, MachineNetwork, OperatorStatus, Platform, ServiceNetwork,
     V2ClusterUpdateParams,
 };
+use vlab_history::Directory;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Change, Merged, Told, told};
-use vlab_judge::moment::{Directory, Tracker};
-use vlab_model::history::{HostMoment, Observation, Source, UserVerb, What};
+use vlab_judge::moment::Tracker;
+use vlab_model::history::{HistoryPart, HostMoment, Observation, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 
+mod events;
 mod looks;
 mod requests;
+
+use self::events::EventList;
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;
@@ -70,7 +74,7 @@ pub struct Seen {
     pub source: Source,
     /// When it happened by the service's clock, where that is known.
     pub service_time: Option<Timestamp>,
-    /// What.
+    /// What was seen.
     pub what: What,
 }
 
@@ -115,7 +119,7 @@ struct ClusterState {
     /// The request to install was sent, and its answer lost.
     unanswered: bool,
     facts: Option<ClusterFacts>,
-    events_seen: i64,
+    events: EventList,
     states: ClusterStates,
 }
 
@@ -187,6 +191,10 @@ pub struct User {
     boots: Vec<Uuid>,
     fatal: Option<String>,
     final_look: bool,
+    /// Pages of events that were read in the last look.
+    last_pages: u32,
+    /// Answers to looks that could not be understood; each is told once.
+    unreadable: BTreeSet<String>,
     operators: BTreeMap<(Uuid, String), Option<OperatorStatus>>,
 }
 
@@ -238,6 +246,8 @@ impl User {
             boots: Vec::new(),
             fatal: None,
             final_look: false,
+            last_pages: 0,
+            unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
         }
     }
@@ -426,7 +436,7 @@ impl User {
                 let query = EventsQuery {
                     cluster: state.id,
                     infra_env: if state.id.is_some() { None } else { state.infra_env },
-                    offset: Some(state.events_seen),
+                    offset: Some(state.events.offset()),
                     ..EventsQuery::default()
                 };
                 Some(ops::list_events(&query).request)
@@ -446,8 +456,9 @@ impl User {
             // Done to the machine: nobody is asked.
             let host = self.hosts[*host].id;
             self.boots.push(host);
-            let action = UserVerb::BootDiscovery;
-            let what = What::UserAction { action, subject: Some(host), status: 200, reason: String::new() };
+            let action = UserVerb::Action(ActionKind::BootDiscovery);
+            let (subject, reason, planned) = (Some(host), String::new(), Some(*index));
+            let what = What::UserAction { action, subject, status: 200, reason, planned };
             self.seen.push(Seen { source: Source::Harness, service_time: None, what });
             return;
         }
@@ -482,7 +493,8 @@ impl User {
                         action,
                         subject,
                         status: 0,
-                        reason: "what it should be done to does not exist yet".to_owned(),
+                        reason: "its target does not exist yet".to_owned(),
+                        planned: planned(&task),
                     },
                 });
             }
@@ -498,7 +510,7 @@ impl User {
             }
             UserTask::FetchImage(whose) => (UserVerb::FetchImage, self.state(*whose).id, None),
             UserTask::SetRole { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
-            UserTask::Install(index) => (UserVerb::Install, self.clusters[*index].id, None),
+            UserTask::Install(index) => (UserVerb::Action(ActionKind::Install), self.clusters[*index].id, None),
             UserTask::Action(index, host) => {
                 let action = &self.scenario.actions[*index];
                 let cluster = action
@@ -507,7 +519,7 @@ impl User {
                     .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
                     .and_then(|c| self.clusters[c].id);
                 let subject = host.map(|h| self.hosts[h].id).or(cluster);
-                (action.kind.into(), subject, action.refused)
+                (UserVerb::Action(action.kind), subject, action.refused)
             }
         }
     }
@@ -562,7 +574,7 @@ impl User {
         if let UserTask::Install(index) = task {
             let cluster = &mut self.clusters[index];
             if cluster.unanswered && took_effect(status, cluster.status) {
-                reason = format!("the answer was lost; asked again, the service says {status}: {reason}");
+                reason = format!("the answer was lost; asked again, the service said {status}: {reason}");
                 (outcome, status) = (Ok(()), OK);
             }
             // An error of the service says nothing about the request before.
@@ -599,10 +611,11 @@ impl User {
             // Something changed between the look and the task; the next change of the cluster is the next occasion.
             self.clusters[*index].asked_to_install = false;
         }
+        let planned = planned(&task);
         self.seen.push(Seen {
             source: Source::Harness,
             service_time: None,
-            what: What::UserAction { action, subject, status, reason },
+            what: What::UserAction { action, subject, status, reason, planned },
         });
     }
 
@@ -644,12 +657,20 @@ fn took_effect(status: u16, cluster: ClusterStatus) -> bool {
     status == 409 && begun.contains(&cluster)
 }
 
+/// Position of the action in the scenario, when it is one of those.
+fn planned(task: &UserTask) -> Option<usize> {
+    match task {
+        UserTask::Action(index, _) => Some(*index),
+        _ => None,
+    }
+}
+
 /// Creating twice makes two; everything else the user does is the same when it is done again.
 fn is_safe_to_repeat(task: &UserTask) -> bool {
     matches!(task, UserTask::SetRole { .. } | UserTask::Install(_))
 }
 
-fn read<T>(call: Call<T>, reply: Reply) -> Result<T, Failure> {
+fn read<T>(call: ApiCall<T>, reply: Reply) -> Result<T, Failure> {
     match reply.result {
         Ok(response) => call.read(response),
         Err(error) => Err(Failure::NoAnswer { operation: call.operation, error }),
@@ -732,6 +753,9 @@ impl Actor for User {
         self.has_looked()
     }
 }
+
+#[cfg(test)]
+mod look_tests;
 
 #[cfg(test)]
 mod tests {

@@ -32,14 +32,14 @@ async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
     (address, seen)
 }
 
-struct Bench {
+struct GatewayFixture {
     gateway: Gateway,
     effects: mpsc::UnboundedReceiver<FaultEffect>,
     client: HttpConnection,
     seen: Arc<std::sync::atomic::AtomicU64>,
 }
 
-impl Bench {
+impl GatewayFixture {
     async fn new() -> Self {
         let (upstream, seen) = service().await;
         let (mut gateway, effects) = Gateway::new(upstream, 1);
@@ -62,7 +62,7 @@ impl Bench {
 
 #[tokio::test]
 async fn without_rules_everything_gets_through_and_is_counted() {
-    let mut bench = Bench::new().await;
+    let mut bench = GatewayFixture::new().await;
     for _ in 0..3 {
         assert_eq!(bench.post().await.unwrap().body, b"\"hello\"");
     }
@@ -79,7 +79,7 @@ async fn without_rules_everything_gets_through_and_is_counted() {
 
 #[tokio::test]
 async fn an_answer_in_the_services_place() {
-    let mut bench = Bench::new().await;
+    let mut bench = GatewayFixture::new().await;
     bench.wrong(RequestFault::Status { status: 429, retry_after: Some(7) }, Some(1));
     let answer = bench.post().await.unwrap();
     assert_eq!((answer.status, answer.get_header("retry-after")), (429, Some("7")));
@@ -93,7 +93,7 @@ async fn an_answer_in_the_services_place() {
 
 #[tokio::test]
 async fn a_late_answer() {
-    let mut bench = Bench::new().await;
+    let mut bench = GatewayFixture::new().await;
     bench.wrong(RequestFault::Late(Duration::from_millis(60)), None);
     let begun = Instant::now();
     assert_eq!(bench.post().await.unwrap().status, 200);
@@ -131,7 +131,7 @@ async fn connections_end_as_they_should(
 
 #[tokio::test]
 async fn a_stale_connection_is_closed_when_its_next_request_comes() {
-    let mut bench = Bench::new().await;
+    let mut bench = GatewayFixture::new().await;
     bench.wrong(RequestFault::StaleKeepAlive, Some(1));
     assert_eq!(bench.post().await.unwrap().status, 200, "a new connection works");
     assert!(matches!(bench.post().await, Err(TransportError::Lost(_))));

@@ -11,7 +11,9 @@
 //! Monitors look at validations, and at the statuses that follow from them, in rounds. What held for less than two rounds may be
 //! missed by one service and met by the other; it does not count. What was told of a validation is compared with what it went
 //! through in the same history. How far a host gets in the moment before it is stopped (cancelled, or failed with its cluster) does
-//! not count either, nor whether the last logs came before a run was over.
+//! not count either, nor whether the last logs came before a run was over. Percentages are compared with the stages of hosts and at
+//! the end of an installed cluster, because on the way it depends on who reports first. What was told of logs is compared with what is
+//! known about them in the same history.
 
 mod explain;
 mod project;
@@ -23,8 +25,8 @@ use std::time::Duration;
 use serde::Serialize;
 use vlab_model::history::{Observation, RunInfo, TargetKind};
 
-pub use explain::{Explanation, Explanations, ExplanationsError};
-pub use project::{Entity, Kind, Line, Projection, Span, Strand, Word, project};
+pub use explain::{Alternative, Explanation, Explanations, ExplanationsError};
+pub use project::{Entity, EntityKind, Line, Projection, Span, Strand, Word, project};
 pub use show::show;
 
 /// What goes before the place where two lines part, at most.
@@ -51,7 +53,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
     /// Host or cluster.
-    pub kind: Kind,
+    pub kind: EntityKind,
     /// Its name in the scenario; two, when the hosts that play the same part have different names.
     pub name: String,
     /// Its role.
@@ -81,13 +83,13 @@ pub struct Explained {
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// Run.
+    /// Id of the run.
     pub run_id: String,
-    /// Scenario.
+    /// Name of its scenario.
     pub scenario: String,
-    /// Service.
+    /// Which service was tested.
     pub service: TargetKind,
-    /// Seed.
+    /// Seed of its random choices.
     pub seed: u64,
     /// Time profile.
     pub time_profile: String,
@@ -158,6 +160,8 @@ pub fn compare_projections(a: &Projection, b: &Projection, options: &Options) ->
             let lines = [one, other].map(|e| e.strands.get(strand).unwrap_or(&nothing));
             let [x, y] = lines.map(Line::texts);
             let lenient = match strand {
+                // Which of several forms an event has depends on the moment; that it is missing is told where it is missing.
+                Strand::Form(_) => x.is_empty() || y.is_empty() || is_part(&x, &y) || is_part(&y, &x),
                 Strand::Event(_) | Strand::User => strand.is_of_validation() && (sides.0.polled || sides.1.polled),
                 _ => (sides.0.polled && is_part(&x, &y)) || (sides.1.polled && is_part(&y, &x)),
             };
@@ -213,7 +217,7 @@ fn same_but_for_moments(strand: &Strand, of: [&Entity; 2], [x, y]: [&Line; 2], o
                 // It takes a round until the cluster follows a host, and one until the other hosts follow the cluster.
                 let cut = entity.stopped.is_some_and(|stopped| word.since + short * 2 >= stopped);
                 // Beside the last report of the installation.
-                let late = strand.runs_beside() && word.since + short * 2 >= entity.ended;
+                let late = strand.runs_beside(&word.text) && word.since + short * 2 >= entity.ended;
                 (strand.may_miss(&word.text) && line.is_brief(at, short))
                     || (strand.may_be_cut(&word.text) && cut)
                     || late
@@ -289,14 +293,14 @@ fn matched<'p>(a: &'p Projection, b: &'p Projection) -> (Vec<(&'p Entity, &'p En
     let mut left: Left<'p> = Vec::new();
     for (key, entity) in &a.entities {
         match (key.0, b.entities.get(key)) {
-            (Kind::Host, _) => one.push(entity),
+            (EntityKind::Host, _) => one.push(entity),
             (_, Some(twin)) => pairs.push((entity, twin)),
             (_, None) => left.push((entity, true)),
         }
     }
     for (key, entity) in &b.entities {
         match (key.0, a.entities.get(key)) {
-            (Kind::Host, _) => other.push(entity),
+            (EntityKind::Host, _) => other.push(entity),
             (_, None) => left.push((entity, false)),
             _ => {}
         }
@@ -364,9 +368,11 @@ impl Comparison {
             _ => return,
         };
         let scenario = self.a.scenario.clone();
+        let mut used: BTreeMap<usize, usize> = BTreeMap::new();
         for difference in std::mem::take(&mut self.differences) {
-            match explanations.find(&scenario, &difference, simulated_is_a) {
+            match explanations.find(&scenario, &difference, simulated_is_a, &used) {
                 Some((explanation, why)) => {
+                    *used.entry(explanation).or_default() += 1;
                     let why = why.to_owned();
                     self.explained.push(Explained { difference, explanation, why });
                 }

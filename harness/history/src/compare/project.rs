@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::HostRole;
+use vlab_api::types::{HostRole, LogsState, Severity};
 use vlab_model::history::{Observation, RunInfo, Source, What};
 use vlab_model::validation::ValidationStatus;
 
@@ -33,6 +33,12 @@ pub enum Strand {
     Event(String),
     /// One validation.
     Validation(String),
+    /// How much of the installation is done: of a host with each of its stages, of an installed cluster at the end.
+    Percentage,
+    /// What is known about its logs.
+    Logs,
+    /// Severities of the events of one kind and word, and whom they name.
+    Form(String),
     /// Order of two events.
     Order,
     /// Is it there at all?
@@ -49,6 +55,9 @@ impl fmt::Display for Strand {
             Self::User => f.write_str("user"),
             Self::Event(kind) => write!(f, "event {kind}"),
             Self::Validation(id) => write!(f, "validation {id}"),
+            Self::Percentage => f.write_str("percentage"),
+            Self::Logs => f.write_str("logs"),
+            Self::Form(of) => write!(f, "form of event {of}"),
             Self::Order => f.write_str("order of events"),
             Self::Presence => f.write_str("presence"),
         }
@@ -64,7 +73,7 @@ impl Serialize for Strand {
 /// Host or cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EntityKind {
     /// The run as a whole: what belongs to no cluster and no host.
     Run,
     /// A cluster.
@@ -72,6 +81,12 @@ pub enum Kind {
     /// A host.
     Host,
 }
+
+/// Events that tell of logs that have come.
+const LOGS_UPLOADED: &[&str] = &["host_logs_uploaded", "cluster_logs_uploaded"];
+
+/// In place of such an event, where nothing is known of logs.
+const TOLD_TOO_EARLY: &str = "told of logs that did not come";
 
 /// How the kinds of events about validations begin.
 const VALIDATION: &str = "validation ";
@@ -97,15 +112,20 @@ impl Strand {
         match self {
             Self::Validation(_) => true,
             Self::Stage => word != "Failed",
+            Self::Percentage => true,
             Self::Event(kind) => kind == "host_install_progress_updated" && word != "Failed",
             _ => false,
         }
     }
 
-    /// Is it told by somebody whom the end of the installation does not wait for? The end of a run does not wait, either: logs are
-    /// sent beside the last report.
-    pub(super) fn runs_beside(&self) -> bool {
-        matches!(self, Self::Event(kind) if kind == "cluster_logs_uploaded" || kind == "host_logs_uploaded")
+    /// May this word be missing at the very end? Logs are sent beside the last report, and the end of a run does not wait for them:
+    /// they may be told of and not be known yet. That they did not come in time is a word of its own.
+    pub(super) fn runs_beside(&self, word: &str) -> bool {
+        match self {
+            Self::Event(kind) => LOGS_UPLOADED.contains(&kind.as_str()) && word == TOLD_TOO_EARLY,
+            Self::Logs => word != logs_word(LogsState::Timeout),
+            _ => false,
+        }
     }
 
     /// Is it what was told of a validation?
@@ -114,7 +134,7 @@ impl Strand {
     }
 }
 
-impl Kind {
+impl EntityKind {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -184,9 +204,9 @@ pub(super) const NOT_EVALUATED: &str = "not evaluated";
 /// When the first and the last of some equal events were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// First.
+    /// When it was first seen.
     pub first: Timestamp,
-    /// Last.
+    /// When it was last seen.
     pub last: Timestamp,
 }
 
@@ -194,7 +214,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntityKind,
     /// Its name in the scenario.
     pub name: String,
     /// Its last role with "is the bootstrap"; hosts only.
@@ -209,10 +229,14 @@ pub struct Entity {
     pub ended: Timestamp,
     /// Each event (kind and word) with its time: for the order of events.
     pub moments: BTreeMap<(String, String), Span>,
+    /// Last total percentage of a cluster, and since when.
+    total: Option<(i64, Timestamp)>,
+    /// Forms of its events, by kind and word, while they are gathered.
+    forms: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Entity {
-    fn new(kind: Kind, name: String) -> Self {
+    fn new(kind: EntityKind, name: String) -> Self {
         Self {
             kind,
             name,
@@ -222,11 +246,56 @@ impl Entity {
             stopped: None,
             ended: Timestamp::UNSET,
             moments: BTreeMap::new(),
+            total: None,
+            forms: BTreeMap::new(),
         }
     }
 
     fn push(&mut self, strand: Strand, word: &str, at: Timestamp) {
         self.strands.entry(strand).or_default().push(word, at);
+    }
+
+    /// An event that is told of it.
+    fn add_event(&mut self, o: &Observation) {
+        let What::Event { name, message, cluster, host, severity } = &o.what else { return };
+        let (kind, word) = words_of(name, message);
+        let whom = match (host, cluster) {
+            (Some(_), Some(_)) => "of host and cluster",
+            (Some(_), None) => "of host",
+            (None, Some(_)) => "of cluster",
+            (None, None) => "of nobody",
+        };
+        let form = format!("{} {whom}", severity_word(*severity));
+        self.forms.entry(format!("{kind} {word}")).or_default().insert(form);
+        let strand = Strand::Event(kind.clone());
+        let timely = strand.is_of_validation() || strand.may_miss(&word);
+        self.push(strand, &word, o.at());
+        if timely {
+            return;
+        }
+        let span = self.moments.entry((kind, word)).or_insert(Span { first: o.at(), last: o.at() });
+        span.first = span.first.min(o.at());
+        span.last = span.last.max(o.at());
+    }
+
+    /// Everything is read: what follows from the whole of it.
+    fn finish(&mut self, ended: Timestamp, polled: bool) {
+        self.check_validation_events();
+        // Who only looks now and then may have missed that they came.
+        if !polled {
+            self.check_log_events();
+        }
+        for (of, forms) in std::mem::take(&mut self.forms) {
+            let line = self.strands.entry(Strand::Form(of)).or_default();
+            forms.iter().for_each(|form| line.push(form, Timestamp::UNSET));
+        }
+        self.ended = ended;
+        let last = self.strands.get(&Strand::Status).and_then(|line| line.words.last());
+        self.stopped = last.filter(|word| STOPPED.contains(&word.text.as_str())).map(|word| word.since);
+        let installed = last.is_some_and(|word| word.text == "installed");
+        if let (true, Some((total, at))) = (installed, self.total) {
+            self.push(Strand::Percentage, &format!("{total} % at the end"), at);
+        }
     }
 
     /// Compares what was told of each validation with what it went through: in place of the events stays what was told
@@ -266,6 +335,26 @@ impl Entity {
         }
     }
 
+    /// Compares what was told of logs with what is known about them: in place of the events stays what was told wrongly, or
+    /// nothing. When they came is in what is known about them.
+    fn check_log_events(&mut self) {
+        let known = self.strands.get(&Strand::Logs).map(Line::texts).unwrap_or_default();
+        let came = known.iter().any(|word| word == "collecting" || word == "completed");
+        for kind in LOGS_UPLOADED {
+            let of = if kind.starts_with("host") { EntityKind::Host } else { EntityKind::Cluster };
+            let strand = Strand::Event((*kind).to_owned());
+            let told = self.strands.remove(&strand);
+            let wrong = match (&told, came) {
+                (None, true) if of == self.kind => "told nothing although logs came",
+                (Some(_), false) => TOLD_TOO_EARLY,
+                _ => continue,
+            };
+            let line = told.as_ref().or(self.strands.get(&Strand::Logs));
+            let at = line.and_then(|l| l.words.first()).map(|w| w.since).unwrap_or_default();
+            self.push(strand, wrong, at);
+        }
+    }
+
     /// `master, bootstrap`, or nothing.
     pub fn role_text(&self) -> String {
         self.role.map(role_text).unwrap_or_default()
@@ -280,7 +369,7 @@ pub struct Projection {
     /// States were only looked at now and then: one that is missing may have been there.
     pub polled: bool,
     /// Hosts and clusters, by kind and name.
-    pub entities: BTreeMap<(Kind, String), Entity>,
+    pub entities: BTreeMap<(EntityKind, String), Entity>,
     /// Did the run come to its end, so that the history has a last line?
     pub whole: bool,
 }
@@ -325,6 +414,25 @@ fn words_of(name: &str, message: &str) -> (String, String) {
     (kind, part("word").unwrap_or_else(|| otherwise.to_owned()))
 }
 
+fn logs_word(state: LogsState) -> &'static str {
+    match state {
+        LogsState::Empty => "none",
+        LogsState::Requested => "requested",
+        LogsState::Collecting => "collecting",
+        LogsState::Completed => "completed",
+        LogsState::Timeout => "timeout",
+    }
+}
+
+fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+        Severity::Critical => "critical",
+    }
+}
+
 fn validation_word(status: Option<ValidationStatus>) -> String {
     match status {
         Some(status) => match serde_json::to_value(status) {
@@ -344,16 +452,16 @@ pub fn project(history: &[Observation]) -> Projection {
         entities: BTreeMap::new(),
         whole: matches!(history.last().map(|o| &o.what), Some(What::RunFinished { .. })),
     };
-    for name in timeline.host_ids.keys() {
-        projection.entity(Kind::Host, name.clone());
+    for name in timeline.directory.hosts.keys() {
+        projection.entity(EntityKind::Host, name.clone());
     }
-    for name in timeline.cluster_ids.keys() {
-        projection.entity(Kind::Cluster, name.clone());
+    for name in timeline.directory.clusters.keys() {
+        projection.entity(EntityKind::Cluster, name.clone());
     }
     let who = |host: Option<Uuid>, cluster: Option<Uuid>| match (host, cluster) {
-        (Some(host), _) => (Kind::Host, timeline.host_name(host)),
-        (None, Some(id)) => (Kind::Cluster, timeline.cluster_name(id)),
-        (None, None) => (Kind::Run, "run".to_owned()),
+        (Some(host), _) => (EntityKind::Host, timeline.host_name(host)),
+        (None, Some(id)) => (EntityKind::Cluster, timeline.cluster_name(id)),
+        (None, None) => (EntityKind::Run, "run".to_owned()),
     };
     let host = |id: Uuid| who(Some(id), None);
     let cluster = |id: Uuid| who(None, Some(id));
@@ -364,8 +472,19 @@ pub fn project(history: &[Observation]) -> Projection {
         let at = o.at();
         match &o.what {
             What::HostStatus { host: id, to, .. } => projection.add(host(*id), Strand::Status, to.as_str(), at),
-            What::HostStage { host: id, from, to, .. } if from != to => {
-                projection.add(host(*id), Strand::Stage, to.map_or("(none)", |stage| stage.as_str()), at);
+            What::HostStage { host: id, from, to, percentage, .. } if from != to => {
+                let stage = to.map_or("(none)", |stage| stage.as_str());
+                projection.add(host(*id), Strand::Stage, stage, at);
+                projection.add(host(*id), Strand::Percentage, &format!("{stage} {percentage} %"), at);
+            }
+            What::HostLogs { host: id, state } => projection.add(host(*id), Strand::Logs, logs_word(*state), at),
+            What::ClusterLogs { cluster: id, state } => {
+                projection.add(cluster(*id), Strand::Logs, logs_word(*state), at);
+            }
+            What::ClusterProgress { cluster: id, total } => {
+                // On the way it depends on who reports first.
+                let (kind, name) = cluster(*id);
+                projection.entity(kind, name).total = Some((*total, at));
             }
             What::HostRole { host: id, role, bootstrap } => {
                 projection.add(host(*id), Strand::Role, &role_text((*role, *bootstrap)), at);
@@ -393,7 +512,7 @@ pub fn project(history: &[Observation]) -> Projection {
         }
         if let What::UserAction { action, subject, status, .. } = &o.what {
             let who = match subject {
-                Some(id) if timeline.host_names.contains_key(id) => host(*id),
+                Some(id) if timeline.directory.host_names.contains_key(id) => host(*id),
                 Some(id) => cluster(*id),
                 None => who(None, None),
             };
@@ -401,39 +520,25 @@ pub fn project(history: &[Observation]) -> Projection {
         }
     }
     for o in events {
-        let What::Event { name, message, cluster, host, .. } = &o.what else { continue };
-        if name.is_empty() {
-            continue;
+        if let What::Event { name, host, cluster, .. } = &o.what
+            && !name.is_empty()
+        {
+            let (kind, name) = who(*host, *cluster);
+            projection.entity(kind, name).add_event(o);
         }
-        let (kind, word) = words_of(name, message);
-        let (of, name) = who(*host, *cluster);
-        let entity = projection.entity(of, name);
-        let strand = Strand::Event(kind.clone());
-        let timely = strand.is_of_validation() || strand.may_miss(&word);
-        entity.push(strand, &word, o.at());
-        if timely {
-            continue;
-        }
-        let span = entity.moments.entry((kind, word)).or_insert(Span { first: o.at(), last: o.at() });
-        span.first = span.first.min(o.at());
-        span.last = span.last.max(o.at());
     }
     let ended = history.last().map_or(Timestamp::UNSET, Observation::at);
-    for entity in projection.entities.values_mut() {
-        entity.check_validation_events();
-        entity.ended = ended;
-        let last = entity.strands.get(&Strand::Status).and_then(|line| line.words.last());
-        entity.stopped = last.filter(|word| STOPPED.contains(&word.text.as_str())).map(|word| word.since);
-    }
+    let polled = projection.polled;
+    projection.entities.values_mut().for_each(|entity| entity.finish(ended, polled));
     projection
 }
 
 impl Projection {
-    fn entity(&mut self, kind: Kind, name: String) -> &mut Entity {
+    fn entity(&mut self, kind: EntityKind, name: String) -> &mut Entity {
         self.entities.entry((kind, name.clone())).or_insert_with(|| Entity::new(kind, name))
     }
 
-    fn add(&mut self, (kind, name): (Kind, String), strand: Strand, word: &str, at: Timestamp) {
+    fn add(&mut self, (kind, name): (EntityKind, String), strand: Strand, word: &str, at: Timestamp) {
         self.entity(kind, name).push(strand, word, at);
     }
 }

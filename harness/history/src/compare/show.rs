@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Difference, Kind, Side};
+use super::{Comparison, Difference, EntityKind, Side};
 
 /// Places that are shown when not all are asked for.
 const PLACES: usize = 8;
@@ -86,7 +86,7 @@ fn together(differences: &[Difference]) -> Vec<(&Difference, Vec<&Difference>)> 
     places
 }
 
-fn names(kind: Kind, who: &[&Difference], all: bool) -> String {
+fn names(kind: EntityKind, who: &[&Difference], all: bool) -> String {
     let shown = if all { who.len() } else { NAMES };
     let mut names: Vec<String> = who
         .iter()
@@ -97,7 +97,7 @@ fn names(kind: Kind, who: &[&Difference], all: bool) -> String {
         names.push(format!("{} more", who.len() - shown));
     }
     match kind {
-        Kind::Run => "the run".to_owned(),
+        EntityKind::Run => "the run".to_owned(),
         kind => format!("{} {}", kind.as_str(), names.join(", ")),
     }
 }

@@ -379,7 +379,7 @@ fn what_is_told_of_a_validation_must_be_what_it_went_through(
         (2, Thing::Event(0, name, "Host h: validation 'connected' x".into()))
     }));
     let projection = project(&made(&SIMULATED, &things));
-    let host = &projection.entities[&(Kind::Host, "master-0".to_owned())];
+    let host = &projection.entities[&(EntityKind::Host, "master-0".to_owned())];
     let strand = Strand::Event("validation connected".into());
     let found = host.strands.get(&strand).map(Line::texts).unwrap_or_default();
     assert_eq!(found, expected);
@@ -399,32 +399,29 @@ fn what_polls_missed_is_not_counted_but_what_they_saw_is() {
     assert_eq!(differences(&short, &long).len(), 1);
 }
 
-const TABLE: &str = "
-- scenarios: [made]
-  of: host
-  strand: event host_role_updated
-  simulated: ''
-  real: '*'
-  why: a reason
-- scenarios: [made]
-  of: cluster
-  strand: event x
-  simulated: ''
-  real: seen
-  why: never met
-- scenarios: [made]
-  of: cluster
-  strand: event y
-  simulated: ''
-  real: seen
-  sometimes: true
-  why: met now and then
-- scenarios: [other]
-  of: cluster
-  strand: event x
-  simulated: ''
-  real: seen
-  why: of another scenario
+const TABLE: &str = "# a comment
+sessions: 3
+within: 2
+rows:
+  - scenarios: [made]
+    of: host
+    strand: event host_role_updated
+    either: [{simulated: '', real: master}, {simulated: '', real: worker}]
+    at_most: 2
+    why: a reason
+  - scenarios: [made]
+    of: cluster
+    strand: event x
+    either: [{simulated: '', real: seen}]
+    at_most: 1
+    why: never met
+  - scenarios: [made]
+    of: cluster
+    strand: event y
+    either: [{simulated: '', real: seen}]
+    at_most: 1
+    seen: 1
+    why: met now and then
 ";
 
 #[rstest]
@@ -443,6 +440,43 @@ fn an_explanation_knows_its_sides(#[case] a: &str, #[case] b: &str, #[case] expl
     let stale: Vec<_> = table.stale(&[comparison]).into_iter().map(|e| e.why.as_str()).collect();
     // What is met now and then, and what belongs to another scenario, is never stale.
     assert_eq!(stale, if explained == 1 { vec!["never met"] } else { vec!["a reason", "never met"] });
+}
+
+/// A row explains what it names, and not more of it than it says.
+#[test]
+fn an_explanation_has_a_limit() {
+    let table = Explanations::read(TABLE).unwrap();
+    let event =
+        |host, role: &str| (5, Thing::Event(host, "host_role_updated", format!("Host h: calculated role is {role}")));
+    let real = Made { service: "process:/p", ..SIMULATED };
+    let explained = |things: &[(i64, Thing)]| {
+        let mut comparison = compare(&made(&SIMULATED, &[]), &made(&real, things), &Options::default());
+        comparison.explain(&table);
+        (comparison.explained.len(), comparison.differences.len())
+    };
+    assert_eq!(explained(&[event(0, "master"), event(1, "worker")]), (2, 0));
+    assert_eq!(explained(&[event(0, "master"), event(1, "worker"), event(2, "worker")]), (2, 1));
+    assert_eq!(explained(&[event(0, "arbiter")]), (0, 1));
+}
+
+/// A session changes the numbers of the rows that it used, and nothing else.
+#[test]
+fn a_session_is_recorded() {
+    let real = Made { service: "process:/p", ..SIMULATED };
+    let session = |things: &[(i64, Thing)]| {
+        let mut comparison = compare(&made(&SIMULATED, &[]), &made(&real, things), &Options::default());
+        comparison.explain(&Explanations::read(TABLE).unwrap());
+        comparison
+    };
+    let used = [session(&[(5, Thing::ClusterEvent("y", String::new()))])];
+    let expected = TABLE.replace("sessions: 3", "sessions: 4").replace("seen: 1", "seen: 4");
+    assert_eq!(Explanations::recorded(TABLE, &used).unwrap(), expected);
+    // Once more without it, and it has explained nothing for too long.
+    let unused = Explanations::recorded(TABLE, &[session(&[])]).unwrap();
+    assert_eq!(unused, TABLE.replace("sessions: 3", "sessions: 4"));
+    assert!(Explanations::read(&unused).unwrap_err().to_string().contains("row 3: it has explained nothing"));
+    let error = Explanations::recorded(TABLE, &[]).unwrap_err().to_string();
+    assert!(error.ends_with("not compared: made"), "{error}");
 }
 
 fn a_pair() -> Comparison {

@@ -39,6 +39,11 @@ impl Reader<'_> {
             HostCond::MinimumHardware => gate(HostGate::MinimumHardware),
             HostCond::InputsGiven => gate(HostGate::PendingInput),
             HostCond::SufficientForInstall => gate(HostGate::Sufficient),
+            HostCond::DiskUuids => gate(HostGate::BeforeInput),
+            HostCond::InventoryCut => match satisfied(HostValidationId::InventoryNotFullyTruncated.as_str()) {
+                Some(whole) => Some(!whole && satisfied(HostValidationId::HasInventory.as_str())?),
+                None => None,
+            },
             HostCond::PoolMinimum => all(&mut host::POOL_MINIMUM.iter().map(|id| id.as_str())),
             HostCond::RoleCanInstall => {
                 now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
@@ -110,8 +115,11 @@ impl Reader<'_> {
             let masters = self.hosts_of(id).filter(|h| role(h) == HostRole::Master).count();
             let mut view = ClusterView::default();
             view.cluster.control_plane_count = i64::try_from(masters).ok();
-            let members = self.hosts_of(id).filter_map(|h| Some((role(h), h.status?)));
-            cluster::quorum(&view, &[], members, wanted)
+            // A history does not say who can be fenced.
+            let member = |h: &HostNow| {
+                Some(cluster::Member { role: role(h), effective: role(h), status: h.status?, fenced: false })
+            };
+            cluster::quorum_of(&view, self.hosts_of(id).filter_map(member), wanted)
         };
         let soft = self.soft();
         match condition {

@@ -9,6 +9,8 @@
 //! while nothing that the rules ask about changes, was looked at.
 
 mod conditions;
+mod evidence;
+mod explained;
 #[cfg(test)]
 mod tests;
 
@@ -20,15 +22,18 @@ use vlab_api::Timestamp;
 use vlab_api::types::{
     ClusterStatus, ClusterValidationId, FinalizingStage, HostRole, HostStage, HostStatus, HostValidationId, LogsState,
 };
-use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule};
-use vlab_model::history::{FaultPhase, HostMoment, Observation, UserVerb, What};
-use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState};
+use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule, ClusterWords};
+use vlab_model::history::{ActionKind, FaultPhase, HostMoment, Observation, UserVerb, What};
+use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState, HostWords};
 use vlab_model::machine::{Guard, Rule};
 use vlab_model::settings::Settings;
 use vlab_model::validation::{ClusterGate, HostGate, ValidationStatus, cluster_spec, host_spec};
 use vlab_model::view::ClusterView;
 
 use crate::timeline::{Change, Subject, Timeline};
+
+use self::evidence::{Clue, Evidence};
+pub use self::explained::{Explained, explained};
 
 /// One of the three machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +60,7 @@ impl Machine {
 /// A rule: its machine, and its position in that machine's table and in the real service's dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId {
-    /// Machine.
+    /// The state machine that it is of.
     pub machine: Machine,
     /// Position, from 0.
     pub index: usize,
@@ -130,16 +135,7 @@ const LEFT_ALONE: &[ClusterStatus] =
 pub fn shown(history: &[Observation], settings: &Settings, real: bool) -> Shown {
     let timeline = Timeline::new(history);
     let mut reader = Reader::new(&timeline, settings, real);
-    // Percentages and operators are nothing that rules ask about, but for the time at which something happened.
-    let asked = |c: &&Change<'_>| !matches!(c.observation.what, What::ClusterProgress { .. } | What::Operator { .. });
-    let changes: Vec<&Change<'_>> = timeline.changes.iter().filter(asked).collect();
-    for batch in changes.chunk_by(|a, b| a.subject == b.subject && a.observation.at() == b.observation.at()) {
-        reader.take(batch);
-    }
-    let end = history.last().map(Observation::at).unwrap_or_default();
-    let last = history.last().map_or(0, |o| o.seq);
-    reader.look_at_all(Place { at: end, seq: last });
-    reader.read_events(history);
+    reader.read(&timeline, history);
     let certain = reader.certain;
     let possible = reader.possible.into_iter().filter(|(id, _)| !certain.contains_key(id)).collect();
     Shown { certain, possible }
@@ -281,6 +277,8 @@ struct ClusterChange<'a> {
 #[derive(Default)]
 struct Told<'h> {
     moved: Option<(Option<HostStatus>, HostStatus)>,
+    /// The service's words.
+    said: Option<&'h str>,
     cluster: Option<Option<Uuid>>,
     /// A report of its installer: a stage, and not only more of the same one.
     reported: bool,
@@ -297,7 +295,9 @@ impl<'h> Told<'h> {
         let mut told = Self::default();
         for change in batch {
             match &change.observation.what {
-                What::HostStatus { from, to, cluster, .. } => {
+                What::StatusInfo { info, .. } => told.said = Some(info),
+                What::HostStatus { from, to, cluster, info, .. } => {
+                    told.said = Some(info);
                     told.moved = Some((*from, *to));
                     told.cluster = Some(*cluster);
                 }
@@ -354,57 +354,6 @@ struct ClusterNow {
     looked: bool,
 }
 
-/// Something that was done or told and that rules are asked about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Clue {
-    /// The user cancelled the installation.
-    Cancel,
-    /// The user reset it.
-    Reset,
-    /// The user gave the host back to the pool.
-    Unbind,
-    /// The user bound the host.
-    Bind,
-    /// The user installed a host of day 2.
-    InstallHost,
-    /// The host asked to be registered.
-    Register,
-    /// The service says that the host lost its medium.
-    Media,
-    /// The command of the installation failed on the host.
-    InstallFailed,
-}
-
-impl Clue {
-    /// What the user's deed tells; `None` for those that no rule is about.
-    fn of(verb: &UserVerb) -> Option<Self> {
-        Some(match verb {
-            UserVerb::Cancel => Self::Cancel,
-            UserVerb::Reset => Self::Reset,
-            UserVerb::Unbind => Self::Unbind,
-            UserVerb::Bind => Self::Bind,
-            UserVerb::InstallHost => Self::InstallHost,
-            _ => return None,
-        })
-    }
-}
-
-/// The clues, by whom they are about, with their times.
-#[derive(Default)]
-struct Evidence(BTreeMap<(Uuid, Clue), Vec<Timestamp>>);
-
-impl Evidence {
-    fn add(&mut self, subject: Uuid, clue: Clue, at: Timestamp) {
-        self.0.entry((subject, clue)).or_default().push(at);
-    }
-
-    fn near(&self, subject: Uuid, clue: Clue, at: Timestamp, before: Duration, after: Duration) -> bool {
-        self.0.get(&(subject, clue)).is_some_and(|times| {
-            times.iter().any(|t| if *t < at { at.since(*t) <= before } else { t.since(at) <= after })
-        })
-    }
-}
-
 struct Reader<'a> {
     settings: &'a Settings,
     real: bool,
@@ -417,6 +366,8 @@ struct Reader<'a> {
     stopped: Vec<(Timestamp, Timestamp)>,
     certain: BTreeMap<RuleId, u64>,
     possible: BTreeMap<RuleId, u64>,
+    /// Filled where it is asked for.
+    explained: Option<Explained>,
 }
 
 /// The times between begin and end of the faults that keep the service from working.
@@ -439,6 +390,21 @@ fn stopped(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
 }
 
 impl<'a> Reader<'a> {
+    fn read(&mut self, timeline: &Timeline<'_>, history: &[Observation]) {
+        // Percentages and operators are nothing that rules ask about, but for the time at which something happened.
+        let asked =
+            |c: &&Change<'_>| !matches!(c.observation.what, What::ClusterProgress { .. } | What::Operator { .. });
+        let changes: Vec<&Change<'_>> = timeline.changes.iter().filter(asked).collect();
+        for batch in changes.chunk_by(|a, b| a.subject == b.subject && a.observation.at() == b.observation.at()) {
+            self.take(batch);
+        }
+        let end = history.last().map(Observation::at).unwrap_or_default();
+        let last = history.last().map_or(0, |o| o.seq);
+        self.look_at_all(Place { at: end, seq: last });
+        self.read_events(history);
+        self.followed();
+    }
+
     fn new(timeline: &Timeline<'_>, settings: &'a Settings, real: bool) -> Self {
         let mut evidence = Evidence::default();
         for o in timeline.observations {
@@ -472,6 +438,7 @@ impl<'a> Reader<'a> {
             stopped: stopped(timeline.observations),
             certain: BTreeMap::new(),
             possible: BTreeMap::new(),
+            explained: None,
         }
     }
 
@@ -579,6 +546,9 @@ impl<'a> Reader<'a> {
             self.refreshed_host(id, place);
             return;
         }
+        if let (Some(info), Some(status)) = (told.said, now.status) {
+            self.host_words(id, status, info, place.seq);
+        }
         if told.logs == Some(LogsState::Timeout)
             && let Some(status) = now.status
         {
@@ -630,6 +600,8 @@ impl<'a> Reader<'a> {
         if found.is_empty() {
             found.extend(candidates(table, HostEvent::RefreshHost, source, HostState::At(to), &condition));
         }
+        let all: Vec<usize> = found.iter().copied().collect();
+        self.host_explained((id, seq), (source, to), &all, unbound);
         if found.is_empty() {
             // What was done is not in the history, or its answer came late: whatever leads there.
             let leads = |r: &&'static HostRule| {
@@ -645,8 +617,7 @@ impl<'a> Reader<'a> {
             }
             return;
         }
-        let found: Vec<usize> = found.into_iter().collect();
-        self.note(machine, &found, seq);
+        self.note(machine, &all, seq);
     }
 
     fn of_host(&self, event: HostEvent, change: &HostChange<'_>, from: HostStatus, to: HostStatus) -> Vec<usize> {
@@ -664,6 +635,7 @@ impl<'a> Reader<'a> {
 
     /// A host that nothing has happened to for two rounds of its monitor was looked at.
     fn look_at_host(&mut self, id: Uuid, place: Place) {
+        self.host_may_stay(id, place);
         let Some(h) = self.hosts.get(&id) else { return };
         if h.looked || self.quiet(h.quiet_since, place.at) < self.settings.host_monitor_interval * 2 {
             return;
@@ -706,10 +678,12 @@ impl<'a> Reader<'a> {
         let Place { at, seq } = place;
         let mut now = self.clusters.remove(&id).unwrap_or_default();
         let (before, since) = (now.status, now.since);
-        let (mut moved, mut evaluated, mut logs) = (None, false, None);
+        let (mut moved, mut evaluated, mut logs, mut said) = (None, false, None, None);
         for change in batch {
             match &change.observation.what {
-                What::ClusterStatus { from, to, .. } => {
+                What::StatusInfo { info, .. } => said = now.status.map(|status| (status, info.as_str())),
+                What::ClusterStatus { from, to, info, .. } => {
+                    said = Some((*to, info.as_str()));
                     moved = Some((*from, *to));
                     (now.status, now.since) = (Some(*to), at);
                     if *to == ClusterStatus::PreparingForInstallation {
@@ -737,6 +711,12 @@ impl<'a> Reader<'a> {
             None if evaluated && !self.real => self.refreshed_cluster(id, &now, at),
             None => Vec::new(),
         };
+        if let Some((Some(from), to)) = moved {
+            self.cluster_explained((id, seq), (from, to), &found);
+        }
+        if let (Some((status, info)), true) = (said, self.explained.is_some()) {
+            self.cluster_words(id, status, info, seq);
+        }
         self.note(Machine::Cluster, &found, seq);
         if logs == Some(LogsState::Timeout) {
             let timed_out =
@@ -769,7 +749,9 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    fn look_at_cluster(&mut self, id: Uuid, Place { at, seq }: Place) {
+    fn look_at_cluster(&mut self, id: Uuid, place: Place) {
+        let Place { at, seq } = place;
+        self.cluster_may_stay(id, place);
         let Some(c) = self.clusters.get(&id) else { return };
         let left_alone = self.real && c.status.is_some_and(|status| LEFT_ALONE.contains(&status));
         let quiet = self.quiet(c.quiet_since, at) >= self.settings.cluster_monitor_interval * 2;
@@ -813,9 +795,12 @@ impl<'a> Reader<'a> {
                 What::HostDid { host, what: HostMoment::Registered | HostMoment::RegistrationRefused(_) } => {
                     self.in_place(*host, HostEvent::RegisterHost, o);
                 }
-                What::UserAction { action: UserVerb::Cancel, subject: Some(cluster), status, .. }
-                    if (200..300).contains(status) =>
-                {
+                What::UserAction {
+                    action: UserVerb::Action(ActionKind::Cancel),
+                    subject: Some(cluster),
+                    status,
+                    ..
+                } if (200..300).contains(status) => {
                     for host in self.hosts.keys().copied().collect::<Vec<_>>() {
                         if self.past(host, o.at()).is_some_and(|p| p.cluster == Some(*cluster)) {
                             self.in_place(host, HostEvent::CancelInstallation, o);

@@ -92,7 +92,7 @@ impl Reader<'_> {
             }
             None if single_step => {
                 let initial = matches!(to, HostStatus::Discovering | HostStatus::DiscoveringUnbound);
-                self.check(Id::StatusEdges, moment.seq, initial, |c| format!("{} began in {to}", c.host_name(host)));
+                self.check(Id::StatusEdges, moment.seq, initial, |c| format!("{} started in {to}", c.host_name(host)));
             }
             None => {}
         }
@@ -139,7 +139,7 @@ impl Reader<'_> {
             None if single_step => {
                 let initial = cluster::INITIAL.contains(&to);
                 self.check(Id::StatusEdges, moment.seq, initial, |c| {
-                    format!("cluster {} began in {to}", c.cluster_name(cluster))
+                    format!("cluster {} started in {to}", c.cluster_name(cluster))
                 });
             }
             None => {}

@@ -4,6 +4,7 @@
 mod bootstrap;
 mod edges;
 mod events;
+mod explained;
 mod outcome;
 mod percentage;
 mod reader;
@@ -160,6 +161,7 @@ pub static INVARIANTS: &[Invariant] = &[
         title: "an unbound host has no cluster, a bound host has one that exists",
         needs: "changes of hosts' statuses",
     },
+    explained::EXPLAINED,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -195,5 +197,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
     for (observation, change) in timeline.walk() {
         reader.see(observation, change.is_some());
     }
-    reader.finish()
+    let mut results = reader.finish();
+    results.push(explained::explained_by_rules(timeline));
+    results
 }

@@ -209,6 +209,13 @@ impl<'h> Reader<'h> {
                 let cluster = self.cluster(*cluster);
                 self.cluster_shown(cluster, *to, moment);
             }
+            // A row or an answer that nobody can understand is no state that a rule leads to.
+            What::Unreadable { subject, of, error } => {
+                let whose = subject.map(|id| format!(" ({})", self.timeline.directory.name(id))).unwrap_or_default();
+                self.check(Id::StatusEdges, moment.seq, false, |_| {
+                    format!("{of}{whose} cannot be understood: {error}")
+                });
+            }
             What::InCluster { cluster, host, what } => {
                 let (cluster, host) = (self.cluster(*cluster), host.map(|h| self.host(h)));
                 self.inside(cluster, host, what, moment);

@@ -16,8 +16,7 @@ impl Judge<'_> {
                 check.verdict = if failure.missed && self.timeline.truth == Source::Poll {
                     // The product may have done right: who only looks now and then cannot tell.
                     CheckVerdict::Inconclusive {
-                        reason: "states were only polled, and what came and went between two looks is not known"
-                            .to_owned(),
+                        reason: "states were only polled, so what happened between two polls is not known".to_owned(),
                     }
                 } else {
                     CheckVerdict::Failed
@@ -38,14 +37,16 @@ impl Judge<'_> {
         check
     }
 
-    fn check(&self, check: &Check) -> (String, Result<String, Failure>) {
+    fn check(&self, check: &Criterion) -> (String, Result<String, Failure>) {
         match check {
-            Check::Sequence { subject, steps, optional, mode } => self.sequence(subject, steps, optional, *mode),
-            Check::Eventually { moment, within } => self.eventually(moment, *within),
-            Check::Never { moment } => self.never(moment),
-            Check::Order { see, before, after, within } => self.order(see, before.as_ref(), after.as_ref(), *within),
-            Check::Validation { subject, id, status, when } => self.validation(subject, id, *status, *when),
-            Check::Event { subject, name, severity, min, max } => {
+            Criterion::Sequence { subject, steps, mode } => self.sequence(subject, steps, *mode),
+            Criterion::Eventually { moment, within } => self.eventually(moment, *within),
+            Criterion::Never { moment } => self.never(moment),
+            Criterion::Order { see, before, after, within } => {
+                self.order(see, before.as_ref(), after.as_ref(), *within)
+            }
+            Criterion::Validation { subject, id, status, when } => self.validation(subject, id, *status, *when),
+            Criterion::Event { subject, name, severity, min, max } => {
                 let wanted = match max {
                     Some(max) if max == min => format!("exactly {min}"),
                     Some(max) => format!("{min} to {max}"),
@@ -56,7 +57,7 @@ impl Judge<'_> {
                     self.events(subject, name, severity.as_ref().copied(), *min, *max),
                 )
             }
-            Check::StageDuration { subject, stage, at_least, at_most } => {
+            Criterion::StageDuration { subject, stage, at_least, at_most } => {
                 let limits: Vec<String> = [("at least", at_least), ("at most", at_most)]
                     .into_iter()
                     .filter_map(|(word, span)| span.map(|s| format!("{word} {}", self.span_text(s))))
@@ -66,9 +67,9 @@ impl Judge<'_> {
                     self.stage_duration(subject, *stage, *at_least, *at_most),
                 )
             }
-            Check::Operator { cluster, name, status } => {
+            Criterion::Operator { cluster, name, status } => {
                 let expected = format!("operator {name} of {cluster} is {status} at the end");
-                let id = self.directory.clusters.get(cluster);
+                let id = self.directory().clusters.get(cluster);
                 let last = self.history.iter().rev().find_map(|o| match &o.what {
                     What::Operator { cluster: c, name: n, status } if Some(c) == id && n == name => {
                         Some((*status, At { time: o.at(), seq: o.seq }))
@@ -96,7 +97,7 @@ impl Judge<'_> {
             Subject::Hosts(names) => names
                 .iter()
                 .map(|n| {
-                    self.directory
+                    self.directory()
                         .hosts
                         .get(n)
                         .copied()
@@ -104,10 +105,10 @@ impl Judge<'_> {
                 })
                 .collect::<Result<_, _>>()?,
             Subject::Cluster(name) => {
-                let id = self.directory.clusters.get(name);
-                self.directory.cluster_of.iter().filter(|(_, c)| Some(*c) == id).map(|(h, _)| *h).collect()
+                let id = self.directory().clusters.get(name);
+                self.directory().cluster_of.iter().filter(|(_, c)| Some(*c) == id).map(|(h, _)| *h).collect()
             }
-            Subject::Role { .. } => self.directory.hosts_of(subject).into_iter().collect(),
+            Subject::Role { .. } => hosts_of(self.directory(), subject).into_iter().collect(),
             Subject::Run => self.timeline.hosts.keys().copied().collect(),
         };
         if wanted.is_empty() {
@@ -125,7 +126,7 @@ impl Judge<'_> {
     fn cluster_id(&self, subject: &Subject) -> Result<Uuid, Failure> {
         match subject {
             Subject::Cluster(name) => self
-                .directory
+                .directory()
                 .clusters
                 .get(name)
                 .copied()
@@ -134,40 +135,34 @@ impl Judge<'_> {
         }
     }
 
-    fn sequence(
-        &self,
-        subject: &Subject,
-        steps: &Steps,
-        optional: &BTreeSet<usize>,
-        mode: SequenceMode,
-    ) -> (String, Result<String, Failure>) {
+    fn sequence(&self, subject: &Subject, steps: &Steps, mode: SequenceMode) -> (String, Result<String, Failure>) {
         let word = match mode {
             SequenceMode::Exact => "exactly",
             SequenceMode::Partial => "among others",
         };
         match steps {
             Steps::HostStatuses(wanted) => (
-                format!("{} goes through {word}: {}", subject_words(subject), steps_text(wanted, optional)),
-                self.host_sequences(subject, wanted, optional, mode, |line| &line.statuses),
+                format!("{} goes through {word}: {}", subject_words(subject), arrows(wanted)),
+                self.host_sequences(subject, wanted, mode, |line| &line.statuses),
             ),
             Steps::Stages(wanted) => (
-                format!("{} goes through the stages {word}: {}", subject_words(subject), steps_text(wanted, optional)),
-                self.host_sequences(subject, wanted, optional, mode, |line| &line.stages),
+                format!("{} goes through the stages {word}: {}", subject_words(subject), arrows(wanted)),
+                self.host_sequences(subject, wanted, mode, |line| &line.stages),
             ),
             Steps::ClusterStatuses(wanted) => (
-                format!("{} goes through {word}: {}", subject_words(subject), steps_text(wanted, optional)),
+                format!("{} goes through {word}: {}", subject_words(subject), arrows(wanted)),
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.statuses.as_slice()).unwrap_or_default();
-                    compare(wanted, optional, seen, mode)
-                        .map_err(|d| Failure::new(d.text).of(self.directory.name(id)).at(d.at).missed(d.gaps_only))
+                    compare(wanted, seen, mode)
+                        .map_err(|d| Failure::new(d.text).of(self.directory().name(id)).at(d.at).missed(d.gaps_only))
                 }),
             ),
             Steps::FinalizingStages(wanted) => (
-                format!("{} finalizes {word}: {}", subject_words(subject), steps_text(wanted, optional)),
+                format!("{} finalizes {word}: {}", subject_words(subject), arrows(wanted)),
                 self.cluster_id(subject).and_then(|id| {
                     let seen = self.timeline.clusters.get(&id).map(|c| c.finalizing.as_slice()).unwrap_or_default();
-                    compare(wanted, optional, seen, mode)
-                        .map_err(|d| Failure::new(d.text).of(self.directory.name(id)).at(d.at).missed(d.gaps_only))
+                    compare(wanted, seen, mode)
+                        .map_err(|d| Failure::new(d.text).of(self.directory().name(id)).at(d.at).missed(d.gaps_only))
                 }),
             ),
         }
@@ -176,15 +171,14 @@ impl Judge<'_> {
     fn host_sequences<T: Copy + PartialEq + std::fmt::Display>(
         &self,
         subject: &Subject,
-        wanted: &[T],
-        optional: &BTreeSet<usize>,
+        wanted: &[SequenceStep<T>],
         mode: SequenceMode,
-        of: impl Fn(&HostLine) -> &Vec<Step<T>>,
+        of: impl Fn(&HostLine) -> &Vec<StateChange<T>>,
     ) -> Result<String, Failure> {
         let hosts = self.hosts(subject)?;
         let mut seen = String::new();
         for (id, line) in &hosts {
-            seen = compare(wanted, optional, of(line), mode)
+            seen = compare(wanted, of(line), mode)
                 .map_err(|d| Failure::new(d.text).host(*id).at(d.at).missed(d.gaps_only))?;
         }
         Ok(if hosts.len() == 1 { seen } else { format!("so did all {} hosts", hosts.len()) })
@@ -193,25 +187,25 @@ impl Judge<'_> {
     fn track(&self, moment: &Moment) -> Tracker {
         let mut tracker = Tracker::new(moment.clone());
         for observation in self.history {
-            tracker.observe(&self.directory, observation);
+            tracker.observe(self.directory(), observation);
         }
         tracker
     }
 
     /// The moment did not come: for whom, and what that one did instead.
     fn not_seen(&self, tracker: &Tracker, moment: &Moment) -> Failure {
-        let missing = tracker.missing(&self.directory);
+        let missing = tracker.missing(self.directory());
         let Some(first) = missing.first() else {
             let text = format!("{} was not seen often enough", seen_words(&moment.seen));
             return Failure::new(text).missed(is_state(&moment.seen));
         };
-        let host = self.directory.hosts.get(first).copied();
+        let host = self.directory().hosts.get(first).copied();
         let instead = match host.and_then(|h| self.timeline.hosts.get(&h)) {
             Some(line) => match line.statuses.last() {
                 Some(last) => format!("; its last status is {}", last.to),
                 None => String::new(),
             },
-            None => match self.directory.clusters.get(first).and_then(|c| self.timeline.clusters.get(c)) {
+            None => match self.directory().clusters.get(first).and_then(|c| self.timeline.clusters.get(c)) {
                 Some(line) => {
                     line.statuses.last().map(|s| format!("; its last status is {}", s.to)).unwrap_or_default()
                 }
@@ -233,15 +227,15 @@ impl Judge<'_> {
         let limit = within.map(|w| format!(" within {}", self.span_text(w))).unwrap_or_default();
         let expected = format!("{}{limit}", moment_words(moment));
         let tracker = self.track(moment);
-        let outcome = match tracker.complete(&self.directory) {
+        let outcome = match tracker.complete(self.directory()) {
             None => Err(self.not_seen(&tracker, moment)),
             Some(at) => match within {
                 Some(span) if at.time.since(self.start()) > self.under(span) => {
-                    let who = tracker.hits(&self.directory).into_iter().find(|(_, a)| *a == at).and_then(|(w, _)| w);
+                    let who = tracker.hits(self.directory()).into_iter().find(|(_, a)| *a == at).and_then(|(w, _)| w);
                     let failure = Failure::new(format!("it took {}", self.since_start(at.time))).at(Some(at));
                     Err(match who {
                         Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
-                        Some(id) => failure.of(self.directory.name(id)),
+                        Some(id) => failure.of(self.directory().name(id)),
                         None => failure,
                     })
                 }
@@ -254,7 +248,7 @@ impl Judge<'_> {
     fn never(&self, moment: &Moment) -> (String, Result<String, Failure>) {
         let expected = never_words(moment);
         let tracker = self.track(moment);
-        let outcome = match tracker.first(&self.directory) {
+        let outcome = match tracker.first(self.directory()) {
             None => Ok("it was not seen".to_owned()),
             Some((who, at)) => {
                 let failure =
@@ -262,7 +256,7 @@ impl Judge<'_> {
                         .at(Some(at));
                 Err(match who {
                     Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
-                    Some(id) => failure.of(self.directory.name(id)),
+                    Some(id) => failure.of(self.directory().name(id)),
                     None => failure,
                 })
             }
@@ -298,20 +292,20 @@ impl Judge<'_> {
         within: Option<Span>,
     ) -> Result<String, Failure> {
         let tracker = self.track(see);
-        let complete = tracker.complete(&self.directory).ok_or_else(|| self.not_seen(&tracker, see))?;
-        let (first_who, first) = tracker.first(&self.directory).ok_or_else(|| self.not_seen(&tracker, see))?;
+        let complete = tracker.complete(self.directory()).ok_or_else(|| self.not_seen(&tracker, see))?;
+        let (first_who, first) = tracker.first(self.directory()).ok_or_else(|| self.not_seen(&tracker, see))?;
         let late = |text: String, at: At, who: Option<Uuid>| {
             let failure = Failure::new(text).at(Some(at));
             match who {
                 Some(id) if self.timeline.hosts.contains_key(&id) => failure.host(id),
-                Some(id) => failure.of(self.directory.name(id)),
+                Some(id) => failure.of(self.directory().name(id)),
                 None => failure,
             }
         };
         let mut gap = None;
         if let Some(moment) = before {
             let other = self.track(moment);
-            let (_, other_first) = other.first(&self.directory).ok_or_else(|| self.not_seen(&other, moment))?;
+            let (_, other_first) = other.first(self.directory()).ok_or_else(|| self.not_seen(&other, moment))?;
             self.in_one_look(see, complete, moment, other_first)?;
             if other_first < complete {
                 let text = format!(
@@ -327,7 +321,7 @@ impl Judge<'_> {
         }
         if let Some(moment) = after {
             let other = self.track(moment);
-            let other_complete = other.complete(&self.directory).ok_or_else(|| self.not_seen(&other, moment))?;
+            let other_complete = other.complete(self.directory()).ok_or_else(|| self.not_seen(&other, moment))?;
             self.in_one_look(see, first, moment, other_complete)?;
             if first < other_complete {
                 let text = format!(
@@ -367,7 +361,7 @@ impl Judge<'_> {
                 When::Always => "whenever it is evaluated",
             }
         );
-        let judge = |values: Option<&Vec<Step<Option<ValidationStatus>>>>| -> Result<(), (String, Option<At>)> {
+        let judge = |values: Option<&Vec<StateChange<Option<ValidationStatus>>>>| -> Result<(), (String, Option<At>)> {
             let Some(values) = values.filter(|v| !v.is_empty()) else {
                 return Err(("it was never evaluated".to_owned(), None));
             };
@@ -381,7 +375,7 @@ impl Judge<'_> {
                 Some(step) => {
                     let text = match step.to {
                         Some(value) => format!("it is {}", self::word(&value)),
-                        None => "it is not evaluated any more".to_owned(),
+                        None => "it is no longer evaluated".to_owned(),
                     };
                     Err((text, Some(At { time: step.at, seq: step.seq })))
                 }
@@ -485,33 +479,37 @@ impl Judge<'_> {
         if self.timeline.truth != Source::Poll || at.time != other_at.time {
             return Ok(());
         }
-        let text = format!("{} and {} were seen in one look", seen_words(&one.seen), seen_words(&other.seen));
+        let text = format!("{} and {} were seen in the same poll", seen_words(&one.seen), seen_words(&other.seen));
         Err(Failure::new(text).at(Some(at)).missed(true))
     }
 }
 
 /// Compares what was gone through with what should be.
 fn compare<T: Copy + PartialEq + std::fmt::Display>(
-    wanted: &[T],
-    optional: &BTreeSet<usize>,
-    seen: &[Step<T>],
+    wanted: &[SequenceStep<T>],
+    seen: &[StateChange<T>],
     mode: SequenceMode,
 ) -> Result<String, Deviation> {
     let states: Vec<T> = seen.iter().map(|s| s.to).collect();
-    let Err(deviation) = follow(wanted, optional, mode, &states) else { return Ok(arrows(&states)) };
-    let expected = match deviation.expected.as_slice() {
-        [] => "nothing more".to_owned(),
-        next => next.iter().map(|i| wanted[*i].to_string()).collect::<Vec<_>>().join(" or "),
-    };
+    let Err(deviation) = follow(wanted, mode, &states) else { return Ok(arrows(&states)) };
+    let mut next: Vec<String> = Vec::new();
+    for word in deviation.expected.iter().flat_map(|i| &wanted[*i].any_of).map(ToString::to_string) {
+        if !next.contains(&word) {
+            next.push(word);
+        }
+    }
+    let expected = if next.is_empty() { "nothing more".to_owned() } else { next.join(" or ") };
     let text = match states.get(deviation.seen) {
         Some(found) => format!("step {} is {found}, not {expected}", deviation.seen + 1),
         None => format!("{expected} was never reached"),
     };
     let at = seen.get(deviation.seen).or(seen.last()).map(|s| At { time: s.at, seq: s.seq });
     // Nothing but wanted states in the wanted order, up to the last one: only those between are missing.
-    let mut rest = wanted.iter();
-    let in_order = states.iter().all(|seen| rest.any(|w| w == seen));
-    let gaps_only = in_order && states.last().is_some() && states.last() == wanted.last();
+    let mut gaps: Vec<SequenceStep<T>> = wanted.to_vec();
+    if let Some((_, others)) = gaps.split_last_mut() {
+        others.iter_mut().filter(|step| step.times == Times::Once).for_each(|step| step.times = Times::AtMostOnce);
+    }
+    let gaps_only = follow(&gaps, SequenceMode::Exact, &states).is_ok();
     Err(Deviation { text: format!("{text}; seen: {}", arrows(&states)), at, gaps_only })
 }
 

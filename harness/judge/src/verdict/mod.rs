@@ -7,23 +7,27 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
-use vlab_history::Timeline;
-use vlab_history::timeline::{HostLine, Step};
+use vlab_history::timeline::{HostLine, StateChange};
+use vlab_history::{Directory, Timeline};
 use vlab_model::console::{self, Blame};
-use vlab_model::history::{HostsKind, MachineMoment, Observation, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, MachineMoment, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
-    Check, Expectation, Fault, Moment, Scenario, Seen, SequenceMode, Span, Steps, Subject, When, follow,
+    Criterion, Expectation, Fault, Moment, Scenario, Seen, SequenceMode, SequenceStep, Span, Steps, Subject, Times,
+    When, follow,
 };
 
 use crate::invariants::{self, InvariantVerdict};
 use crate::lives;
-use crate::moment::{At, Directory, Tracker};
+use crate::moment::{At, Tracker, hosts_of};
 use crate::pivot;
 use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult, Quantiles, RunResult};
 
 mod expectation;
+mod unasked;
 mod words;
+
+pub use unasked::killed_check;
 
 /// Name of the check that fails when the service under test ends by itself.
 pub const STAYS_UP: &str = "the service stays up";
@@ -31,6 +35,8 @@ pub const STAYS_UP: &str = "the service stays up";
 pub const COMES_TO_ITS_END: &str = "the run comes to its end";
 /// Name of the check that fails when the service refuses what the user cannot do without.
 pub const CAN_GO_ON: &str = "the user can go on";
+/// Name of the check of what the harness itself added to the time of a run, which its history does not say.
+pub const OVERHEAD: &str = "budget: the harness's own overhead";
 /// Checks that are made while a run goes on: its history alone does not say them again.
 pub const MADE_WHILE_RUNNING: [&str; 3] = [STAYS_UP, COMES_TO_ITS_END, CAN_GO_ON];
 
@@ -80,20 +86,23 @@ pub struct Judgement {
 /// Judges a history. `clock_scale` is the time profile's.
 pub fn judge(scenario: &Scenario, clock_scale: f64, history: &[Observation]) -> Judgement {
     let timeline = Timeline::new(history);
-    let mut directory = Directory::new(timeline.truth);
-    for observation in history {
-        directory.observe(observation);
-    }
-    let judge = Judge { scenario, clock_scale, history, timeline, directory };
+    let judge = Judge { scenario, clock_scale, history, timeline };
     let mut judgement = Judgement::default();
     judgement.checks.extend(scenario.expect.iter().map(|e| judge.expectation(e)));
+    judgement.checks.extend(judge.ends_installed());
     judgement.checks.extend(judge.faults());
+    judgement.checks.extend(judge.planned_actions());
     judgement.checks.extend(judge.refused_actions());
+    judgement.checks.extend(judge.refused_image());
     judgement.checks.extend(judge.consoles());
-    let pivots = pivot::measure(scenario, clock_scale, history, &judge.timeline, &judge.directory);
+    let pivots = pivot::measure(scenario, clock_scale, history, &judge.timeline);
     judgement.checks.extend(pivots.checks);
     judgement.pivots = pivots.pivots;
     judgement.checks.extend(invariants::check(&judge.timeline).into_iter().map(invariant_check));
+    judgement.checks.extend(judge.bad_answers());
+    judgement.checks.extend(judge.killed());
+    let incomplete = judge.incomplete(&judgement.checks);
+    judgement.checks.extend(incomplete);
     judge.budgets(&mut judgement);
     judgement
 }
@@ -150,10 +159,13 @@ struct Judge<'a> {
     clock_scale: f64,
     history: &'a [Observation],
     timeline: Timeline<'a>,
-    directory: Directory,
 }
 
 impl Judge<'_> {
+    fn directory(&self) -> &Directory {
+        &self.timeline.directory
+    }
+
     fn start(&self) -> Timestamp {
         self.timeline.start().unwrap_or_default()
     }
@@ -171,31 +183,27 @@ impl Judge<'_> {
         if wall == span.as_written() { span.to_string() } else { format!("{span} ({:.3} s here)", wall.as_secs_f64()) }
     }
 
-    /// Actions of the user that were refused although the scenario does not expect it, and the other way round. What the
-    /// user does on the plain way (create, set roles, install) must succeed in the end.
+    /// What the user does on the plain way (create, set roles, install) must succeed in the end. What the scenario plans beyond
+    /// that has checks of its own.
     fn refused_actions(&self) -> Vec<CheckResult> {
         let mut checks = Vec::new();
+        let planned: BTreeSet<UserVerb> = self.scenario.actions.iter().map(|a| UserVerb::Action(a.kind)).collect();
         let deeds: Vec<(&Observation, &UserVerb, &Option<Uuid>, u16, &String)> = self
             .history
             .iter()
             .filter_map(|o| match &o.what {
-                What::UserAction { action, subject, status, reason } => Some((o, action, subject, *status, reason)),
+                What::UserAction { action, subject, status, reason, planned: None }
+                    if *action == UserVerb::Action(ActionKind::Install) || !planned.contains(action) =>
+                {
+                    Some((o, action, subject, *status, reason))
+                }
                 _ => None,
             })
             .collect();
         let good = |status: u16| (200..300).contains(&status);
         let mut told = BTreeSet::new();
         for (o, action, subject, status, reason) in &deeds {
-            let of_image = self.scenario.infra_env.refused.filter(|_| **action == UserVerb::CreateInfraEnv);
-            let acts = self.scenario.actions.iter().find(|a| {
-                UserVerb::from(a.kind) == **action
-                    && a.refused.is_some()
-                    && subject.is_none_or(|s| {
-                        a.hosts.iter().any(|h| self.directory.hosts.get(h) == Some(&s))
-                            || a.cluster.as_ref().is_some_and(|c| self.directory.clusters.get(c) == Some(&s))
-                    })
-            });
-            let expected = acts.and_then(|a| a.refused).or(of_image);
+            let expected = self.scenario.infra_env.refused.filter(|_| **action == UserVerb::CreateInfraEnv);
             let later_done =
                 deeds.iter().any(|(later, a, s, st, _)| later.seq > o.seq && a == action && s == subject && good(*st));
             let wrong = match expected {
@@ -203,7 +211,7 @@ impl Judge<'_> {
                 None => (!good(*status) && !later_done).then(|| "done".to_owned()),
             };
             let Some(wanted) = wrong else { continue };
-            let who = subject.map(|id| self.directory.name(id));
+            let who = subject.map(|id| self.directory().name(id));
             let name = match &who {
                 Some(who) => format!("user: {action} {who}"),
                 None => format!("user: {action}"),
@@ -255,7 +263,7 @@ impl Judge<'_> {
                 check.verdict = CheckVerdict::Failed;
             } else if !life.spared.is_empty() {
                 check.verdict = CheckVerdict::Failed;
-                let names: Vec<String> = life.spared.iter().map(|id| self.directory.name(*id)).collect();
+                let names: Vec<String> = life.spared.iter().map(|id| self.directory().name(*id)).collect();
                 check.seen = format!("{}; it had no effect on {}", check.seen, names.join(", "));
             }
             check.message = check.seen.clone();
@@ -271,7 +279,7 @@ impl Judge<'_> {
         let mut by_fault: BTreeSet<(Uuid, &str)> = BTreeSet::new();
         for observation in self.history {
             match &observation.what {
-                What::HostNamed { name, kind: HostsKind::Vm, .. } => {
+                What::HostNamed { name, kind, .. } if kind.has_console() => {
                     found.entry(name).or_default();
                 }
                 What::Fault { name, host: Some(host), .. } => {
@@ -280,7 +288,7 @@ impl Judge<'_> {
                     by_fault.extend(says.iter().map(|id| (*host, *id)));
                 }
                 What::Console { machine, finding: Some(id), .. }
-                    if self.directory.hosts.get(machine).is_some_and(|host| by_fault.contains(&(*host, id))) => {}
+                    if self.directory().hosts.get(machine).is_some_and(|host| by_fault.contains(&(*host, id))) => {}
                 What::Console { machine, line, finding: Some(id) } => {
                     let at = At { time: observation.at(), seq: observation.seq };
                     found.entry(machine).or_default().push((id, line, at));
@@ -303,7 +311,7 @@ impl Judge<'_> {
                     lines.iter().take(LAST_THINGS).map(|(id, line, _)| format!("{id}: {line}")).collect();
                 (check.at, check.seq) = (Some(at.time), Some(at.seq));
             };
-            let name = format!("the console of {machine} has nothing bad to say");
+            let name = format!("the console of {machine} shows nothing wrong");
             let mut of_product = CheckResult::new(CheckKind::Invariant, name, CheckVerdict::Passed);
             of_product.expected =
                 "no kernel panic, emergency shell, failed unit or other line of the console checks".to_owned();
@@ -324,52 +332,21 @@ impl Judge<'_> {
         let budgets = &self.scenario.budgets;
         let start = self.start();
         let first_registration = self.timeline.hosts.values().filter_map(|l| l.statuses.first()).map(|s| s.at).min();
-        let known = |s: &Step<HostStatus>| matches!(s.to, HostStatus::Known | HostStatus::KnownUnbound);
+        let known = |s: &StateChange<HostStatus>| matches!(s.to, HostStatus::Known | HostStatus::KnownUnbound);
         let all_known = self
             .scenario
             .hosts
             .iter()
             .filter(|h| !h.day2)
             .map(|h| {
-                let id = self.directory.hosts.get(&h.name)?;
+                let id = self.directory().hosts.get(&h.name)?;
                 self.timeline.hosts.get(id)?.statuses.iter().find(|s| known(s)).map(|s| s.at)
             })
             .collect::<Option<Vec<_>>>()
             .and_then(|all| all.into_iter().max());
-        let cluster_moment = |name: &str, status: ClusterStatus| {
-            let id = self.directory.clusters.get(name)?;
-            self.timeline.clusters.get(id)?.statuses.iter().find(|s| s.to == status).map(|s| s.at)
-        };
-        let mut add = |name: &str, subject: Option<String>, took: Option<Duration>, budget: Option<Span>| {
-            let wall = budget.map(|b| self.under(b));
-            let duration = DurationResult {
-                name: name.to_owned(),
-                subject: subject.clone(),
-                took_ms: took.map(millis),
-                budget_ms: wall.map(millis),
-                budget_source: budget.map(|_| "scenario".to_owned()),
-            };
-            if let (Some(met), Some(budget)) = (duration.met(), budget) {
-                let title = match &subject {
-                    Some(subject) => format!("budget: {name} ({subject})"),
-                    None => format!("budget: {name}"),
-                };
-                let mut check = CheckResult::new(CheckKind::Budget, title, CheckVerdict::Passed);
-                check.expected = format!("at most {}", self.span_text(budget));
-                check.seen = match took {
-                    Some(took) => format!("{:.3} s", took.as_secs_f64()),
-                    None => "it never came to an end".to_owned(),
-                };
-                check.subject = subject;
-                if !met {
-                    check.verdict = CheckVerdict::Failed;
-                    check.message = match took {
-                        Some(_) => format!("took {}, {}", check.seen, check.expected),
-                        None => check.seen.clone(),
-                    };
-                }
-                judgement.checks.push(check);
-            }
+        let mut add = |name: &str, subject: Option<&String>, took: Option<Duration>, budget: Option<Span>| {
+            let (duration, check) = self.measured(name, subject, took, budget);
+            judgement.checks.extend(check);
             judgement.durations.push(duration);
         };
         add(
@@ -380,46 +357,105 @@ impl Judge<'_> {
         );
         add("start to all hosts known", None, all_known.map(|t| t.since(start)), budgets.known);
         for cluster in &self.scenario.clusters {
-            let ready = cluster_moment(&cluster.name, ClusterStatus::Ready).map(|t| t.since(start));
-            add("start to ready", Some(cluster.name.clone()), ready, budgets.ready);
-            let id = self.directory.clusters.get(&cluster.name);
+            let ready = self.cluster_moment(&cluster.name, ClusterStatus::Ready).map(|t| t.since(start));
+            add("start to ready", Some(&cluster.name), ready, budgets.ready);
+            let id = self.directory().clusters.get(&cluster.name);
             let asked = self.history.iter().find_map(|o| match &o.what {
-                What::UserAction { action: UserVerb::Install, subject, status, .. }
+                What::UserAction { action: UserVerb::Action(ActionKind::Install), subject, status, .. }
                     if subject.as_ref() == id && (200..300).contains(status) =>
                 {
                     Some(o.at())
                 }
                 _ => None,
             });
-            let installed = cluster_moment(&cluster.name, ClusterStatus::Installed);
+            let installed = self.cluster_moment(&cluster.name, ClusterStatus::Installed);
             let install = asked.zip(installed).map(|(a, i)| i.since(a));
             if asked.is_some() || budgets.install.is_some() {
-                add("install to installed", Some(cluster.name.clone()), install, budgets.install);
+                add("install to installed", Some(&cluster.name), install, budgets.install);
             }
         }
+        for (name, cluster, took) in self.boot_durations(first_registration) {
+            add(name, cluster, took, None);
+        }
+        let total = self.history.last().map(|o| o.harness_time.since(start));
+        add("the whole run", None, total, Some(budgets.total));
+    }
+
+    /// When the cluster entered that status first.
+    fn cluster_moment(&self, name: &str, status: ClusterStatus) -> Option<Timestamp> {
+        let id = self.directory().clusters.get(name)?;
+        self.timeline.clusters.get(id)?.statuses.iter().find(|s| s.to == status).map(|s| s.at)
+    }
+
+    /// How long something took, and the check of its budget, where it has one.
+    fn measured(
+        &self,
+        name: &str,
+        subject: Option<&String>,
+        took: Option<Duration>,
+        budget: Option<Span>,
+    ) -> (DurationResult, Option<CheckResult>) {
+        let duration = DurationResult {
+            name: name.to_owned(),
+            subject: subject.cloned(),
+            took_ms: took.map(millis),
+            budget_ms: budget.map(|b| millis(self.under(b))),
+            budget_source: budget.map(|_| "scenario".to_owned()),
+        };
+        let check = duration.met().zip(budget).map(|(met, budget)| {
+            let title = match subject {
+                Some(subject) => format!("budget: {name} ({subject})"),
+                None => format!("budget: {name}"),
+            };
+            // What never happened is no matter of time.
+            let kind = if took.is_some() { CheckKind::Budget } else { CheckKind::Expectation };
+            let mut check = CheckResult::new(kind, title, CheckVerdict::Passed);
+            check.expected = format!("at most {}", self.span_text(budget));
+            check.seen = match took {
+                Some(took) => format!("{:.3} s", took.as_secs_f64()),
+                None => "it never ended".to_owned(),
+            };
+            check.subject = subject.cloned();
+            if !met {
+                check.verdict = CheckVerdict::Failed;
+                check.message = match took {
+                    Some(_) => format!("took {}, {}", check.seen, check.expected),
+                    None => check.seen.clone(),
+                };
+            }
+            check
+        });
+        (duration, check)
+    }
+
+    /// What virtual machines took to boot and to install, where there are some: name, cluster, time.
+    fn boot_durations(
+        &self,
+        first_registration: Option<Timestamp>,
+    ) -> Vec<(&'static str, Option<&String>, Option<Duration>)> {
         let machine_on = self.history.iter().find_map(|o| match &o.what {
             What::Machine { did: MachineMoment::Started, .. } => Some(o.at()),
             _ => None,
         });
-        if let Some(machine_on) = machine_on {
-            for cluster in &self.scenario.clusters {
-                let installed = cluster_moment(&cluster.name, ClusterStatus::Installed).map(|t| t.since(machine_on));
-                add("first machine on to installed", Some(cluster.name.clone()), installed, None);
-            }
-            // The bare boot: firmware, boot loader and kernel.
-            let userspace = self.history.iter().find_map(|o| match &o.what {
-                What::Console { line, .. } if is_userspace(line) => Some(o.at()),
-                _ => None,
-            });
-            add("first machine on to first userspace", None, userspace.map(|t| t.since(machine_on)), None);
-            let registered = first_registration.map(|t| t.since(machine_on));
-            add("first machine on to first registration", None, registered, None);
-            // What the image and the agent add to it.
-            let added = userspace.zip(first_registration).map(|(u, r)| r.since(u));
-            add("first userspace to first registration", None, added, None);
-        }
-        let total = self.history.last().map(|o| o.harness_time.since(start));
-        add("the whole run", None, total, Some(budgets.total));
+        let Some(machine_on) = machine_on else { return Vec::new() };
+        let since_on = |at: Option<Timestamp>| at.map(|t| t.since(machine_on));
+        let installed = self.scenario.clusters.iter().map(|cluster| {
+            let installed = self.cluster_moment(&cluster.name, ClusterStatus::Installed);
+            ("first machine on to installed", Some(&cluster.name), since_on(installed))
+        });
+        // The bare boot: firmware, boot loader and kernel.
+        let userspace = self.history.iter().find_map(|o| match &o.what {
+            What::Console { line, .. } if is_userspace(line) => Some(o.at()),
+            _ => None,
+        });
+        // What the image and the agent add to it.
+        let added = userspace.zip(first_registration).map(|(u, r)| r.since(u));
+        let boot = [
+            ("first machine on to first userspace", None, since_on(userspace)),
+            ("first machine on to first registration", None, since_on(first_registration)),
+            ("first userspace to first registration", None, added),
+        ];
+        installed.chain(boot).collect()
     }
 }
 
@@ -477,7 +513,7 @@ mod tests {
             recorder.record(source, None, Timestamp::from_secs(1), what);
         };
         for (id, name) in [(1, "m-0"), (2, "m-1")] {
-            let (host, name, kind) = (Uuid::from_u128(id), name.to_owned(), HostsKind::Vm);
+            let (host, name, kind) = (Uuid::from_u128(id), name.to_owned(), vlab_model::history::HostsKind::Vm);
             see(Source::Harness, What::HostNamed { host, name, kind });
         }
         let begins = What::Fault {
@@ -512,7 +548,7 @@ mod tests {
             Source::Harness,
             None,
             Timestamp::from_secs(1),
-            What::HostNamed { host, name: "m".into(), kind: HostsKind::Vm },
+            What::HostNamed { host, name: "m".into(), kind: vlab_model::history::HostsKind::Vm },
         );
         let line = "vlab-node: installer lab-not-ready {\"what\":\"the disk image\"}".to_owned();
         let says = What::Console { machine: "m".into(), line, finding: Some("lab-not-ready".into()) };

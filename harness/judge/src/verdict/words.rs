@@ -1,16 +1,5 @@
 //! Expectations in words, for messages.
 
-use super::*;
-
-pub(super) fn steps_text<T: std::fmt::Display>(steps: &[T], optional: &BTreeSet<usize>) -> String {
-    let words: Vec<String> = steps
-        .iter()
-        .enumerate()
-        .map(|(i, s)| if optional.contains(&i) { format!("[{s}]") } else { s.to_string() })
-        .collect();
-    words.join(" → ")
-}
-
 pub(super) fn arrows<T: std::fmt::Display>(states: &[T]) -> String {
     if states.is_empty() {
         return "nothing".to_owned();

@@ -1,18 +1,17 @@
 //! The program that starts containers for us, and the socket through which it reaches the engine.
 
-use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use vlab_container_engine::Engine;
-use vlab_container_engine::helper::{Call, Line, PROTOCOL, Request};
+use vlab_container_engine::helper::{ContainerCall, Line, PROTOCOL, Request};
 
 use super::ContainerError;
+use crate::helper::{self, Requests, Started, Waiting};
 use crate::ledger::{Ledger, Resource, Token, registry};
 use crate::process::{Child, Program};
 
@@ -29,22 +28,14 @@ const GOODBYE: Duration = Duration::from_secs(3);
 /// # Errors
 /// It is not there.
 pub fn find_helper() -> Result<PathBuf, ContainerError> {
-    let named = std::env::var_os("VLAB_CONTAINER_HELPER").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let beside = || std::env::current_exe().unwrap_or_default().with_file_name(HELPER);
-    let path = named.unwrap_or_else(beside);
-    if path.is_file() { Ok(path) } else { Err(ContainerError::NoHelper(path)) }
+    helper::find(HELPER, "VLAB_CONTAINER_HELPER").map_err(ContainerError::NoHelper)
 }
-
-/// Who waits for an answer, by the number of the request; `None` when the helper has ended.
-type Waiting = Mutex<Option<BTreeMap<u64, oneshot::Sender<Result<(), String>>>>>;
 
 /// The helper while it runs. When it is dropped, the program ends and leaves its containers as they are.
 #[derive(Debug)]
 pub(super) struct Helper {
     child: Child,
-    requests: Mutex<Option<mpsc::Sender<String>>>,
-    waiting: Arc<Waiting>,
-    next: AtomicU64,
+    requests: Requests<()>,
     socket: Socket,
 }
 
@@ -83,10 +74,6 @@ impl Drop for Socket {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Helper {
     /// Starts the program and waits until it is ready. Blocks.
     pub(super) fn start(
@@ -97,18 +84,13 @@ impl Helper {
     ) -> Result<Self, ContainerError> {
         let executable = executable.map_or_else(find_helper, |path| Ok(path.to_owned()))?;
         let socket = Socket::new(ledger)?;
-        let no_pipe = |error: io::Error| ContainerError::Helper(format!("{}: {error}", executable.display()));
-        let ((stdin, to_helper), (from_helper, stdout)) = (io::pipe().map_err(no_pipe)?, io::pipe().map_err(no_pipe)?);
-        let mut program = Program::new("container-helper", &executable, log)
+        let program = Program::new("container-helper", &executable, log)
             .args(["serve".as_ref(), socket.path.as_os_str()])
             .args([engine.address.to_string(), engine.api.clone()])
             .env("DOCKER_HOST", format!("unix://{}", socket.path.display()))
             .ledger(ledger.cloned());
-        program.stdin = Some(stdin.into());
-        program.stdout = Some(stdout.into());
-        let child = Child::spawn(program)?;
-        let mut lines = BufReader::new(from_helper);
-        match first_line(&mut lines, &child).as_deref().map(serde_json::from_str) {
+        let Started { child, hello, lines, requests } = helper::start(program, HELLO)?;
+        match hello.as_deref().map(serde_json::from_str) {
             Some(Ok(Line::Hello { protocol: PROTOCOL })) => {}
             Some(Ok(Line::Hello { protocol })) => {
                 return Err(ContainerError::Helper(format!(
@@ -121,36 +103,26 @@ impl Helper {
                 return Err(ContainerError::Helper(format!("`{}` does not start: {last}", executable.display())));
             }
         }
-        let waiting = Arc::new(Waiting::new(Some(BTreeMap::new())));
-        let (requests, from_us) = mpsc::channel();
-        let theirs = Arc::clone(&waiting);
-        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("containers-writer").spawn(move || write(from_us, to_helper)).map_err(no_pipe)?;
-        thread("containers-reader").spawn(move || read(lines, &theirs)).map_err(no_pipe)?;
-        Ok(Self { child, requests: Mutex::new(Some(requests)), waiting, next: AtomicU64::new(1), socket })
+        let requests = Requests::new(requests);
+        let waiting = requests.waiting();
+        let reader =
+            std::thread::Builder::new().name("containers-reader".to_owned()).spawn(move || read(lines, &waiting));
+        reader.map_err(|error| ContainerError::Helper(format!("{}: {error}", executable.display())))?;
+        Ok(Self { child, requests, socket })
     }
 
     /// Asks for something and does not wait for it.
-    pub(super) fn tell(&self, call: Call) {
-        drop(self.ask(call));
+    pub(super) fn tell(&self, call: ContainerCall) {
+        drop(self.requests.ask(|id| Request { id, call }));
     }
 
     /// Asks for something and waits until it is done.
-    pub(super) async fn call(&self, call: Call) -> Result<(), String> {
+    pub(super) async fn call(&self, call: ContainerCall) -> Result<(), String> {
         let gone = || format!("the program that starts containers has ended; {}", self.last_words());
-        match self.ask(call) {
+        match self.requests.ask(|id| Request { id, call }) {
             Some(answer) => answer.await.unwrap_or_else(|_| Err(gone())),
             None => Err(gone()),
         }
-    }
-
-    fn ask(&self, call: Call) -> Option<oneshot::Receiver<Result<(), String>>> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let line = serde_json::to_string(&Request { id, call }).ok()? + "\n";
-        let (answered, answer) = oneshot::channel();
-        lock(&self.waiting).as_mut()?.insert(id, answered);
-        lock(&self.requests).as_ref()?.send(line).ok()?;
-        Some(answer)
     }
 
     fn last_words(&self) -> String {
@@ -159,48 +131,18 @@ impl Helper {
 
     /// Ends the program.
     pub(super) async fn stop(self) {
-        lock(&self.requests).take();
+        self.requests.close();
         self.child.stop(GOODBYE).await;
         drop(self.socket);
     }
 }
 
-/// The helper's first line; `None` when it ended without one or says nothing for [`HELLO`]. A reader cannot be told to give
-/// up, so in that case the helper is killed, which ends its output.
-fn first_line(lines: &mut BufReader<PipeReader>, helper: &Child) -> Option<String> {
-    std::thread::scope(|scope| {
-        let (done, waiter) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            if waiter.recv_timeout(HELLO) == Err(mpsc::RecvTimeoutError::Timeout) {
-                helper.signal_group(nix::sys::signal::Signal::SIGKILL);
-            }
-        });
-        let mut line = String::new();
-        let read = lines.read_line(&mut line);
-        drop(done);
-        read.ok().filter(|count| *count > 0).map(|_| line)
-    })
-}
-
-fn write(requests: mpsc::Receiver<String>, mut to_helper: PipeWriter) {
-    for line in requests {
-        if to_helper.write_all(line.as_bytes()).is_err() {
-            break;
-        }
-    }
-}
-
-fn read(lines: BufReader<PipeReader>, waiting: &Waiting) {
+fn read(lines: BufReader<PipeReader>, waiting: &Waiting<()>) {
     for line in lines.lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
-            Ok(Line::Answer { id, result }) => {
-                let waiter = lock(waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                // Whoever asked may have given up.
-                let _ = waiter.map(|waiter| waiter.send(result));
-            }
+            Ok(Line::Answer { id, result }) => waiting.answer(id, result),
             _ => tracing::warn!(line, "the container helper says something else"),
         }
     }
-    // Those who wait are told by the end of their channel.
-    lock(waiting).take();
+    waiting.end();
 }

@@ -17,12 +17,12 @@ use std::time::Duration;
 use nix::sys::resource::{Resource as Limit, getrlimit};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use vlab_container_engine::helper::{Call, Order};
+use vlab_container_engine::helper::{ContainerCall, Order};
 use vlab_container_engine::{Engine, EngineError, EngineKind, ImageInfo, LABEL_OWNER, LABEL_RUN, NoEngine, Thing};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Token};
 use crate::process::{ProcessError, last_lines};
-use crate::wait::{self, Timeout};
+use crate::wait::{self, ReadyError};
 
 pub use helper::{HELPER, find_helper};
 pub use labels::{Fate, Owner};
@@ -78,32 +78,9 @@ pub enum ContainerError {
         /// What the engine says.
         problem: String,
     },
-    /// It ended while somebody waited for it to become ready.
-    #[error(
-        "the container of {what} ended with exit code {exit_code} before {waited}; the end of its log {log_file}:\n{log}"
-    )]
-    Ended {
-        /// What it is for.
-        what: String,
-        /// Its exit code.
-        exit_code: i64,
-        /// What it should have done.
-        waited: String,
-        /// Its log file.
-        log_file: PathBuf,
-        /// The last lines of it.
-        log: String,
-    },
-    /// It did not become ready in time.
-    #[error("{timeout}; the end of its log {log_file}:\n{log}")]
-    NotReady {
-        /// What was waited for, how long, and what was seen.
-        timeout: Timeout,
-        /// Its log file.
-        log_file: PathBuf,
-        /// The last lines of it.
-        log: String,
-    },
+    /// It did not become ready.
+    #[error(transparent)]
+    NotReady(#[from] ReadyError),
     /// The program that starts containers is not there.
     #[error(
         "containers need the program `{HELPER}` beside `vlab`, and it is not at {0}: in a clone, `cargo xtask scenario … --service \
@@ -124,7 +101,7 @@ pub enum ContainerError {
     Log {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: std::io::Error,
     },
 }
@@ -265,14 +242,15 @@ impl Pod {
         if let Some(info) = blocking("looking", &self.engine, look.clone()).await? {
             return Ok(info);
         }
-        let problem = match tokio::time::timeout(PULL, self.helper.call(Call::Pull { image: image.to_owned() })).await {
-            Ok(Ok(())) => match blocking("looking", &self.engine, look).await? {
-                Some(info) => return Ok(info),
-                None => "the engine says that it has fetched it, and does not have it".to_owned(),
-            },
-            Ok(Err(problem)) => problem,
-            Err(_) => format!("not within {PULL:?}"),
-        };
+        let problem =
+            match tokio::time::timeout(PULL, self.helper.call(ContainerCall::Pull { image: image.to_owned() })).await {
+                Ok(Ok(())) => match blocking("looking", &self.engine, look).await? {
+                    Some(info) => return Ok(info),
+                    None => "the engine says that it has fetched it, and does not have it".to_owned(),
+                },
+                Ok(Err(problem)) => problem,
+                Err(_) => format!("not within {PULL:?}"),
+            };
         let mut near = blocking("listing", &self.engine, Engine::images).await.unwrap_or_default();
         near.sort_by(|a, b| strsim::jaro_winkler(b, image).total_cmp(&strsim::jaro_winkler(a, image)));
         near.truncate(NEAREST);
@@ -336,7 +314,7 @@ impl Pod {
         }
         let token = self.record(Thing::Container, &name)?;
         let begun = std::time::Instant::now();
-        if let Err(problem) = self.helper.call(Call::Start(Box::new(order))).await {
+        if let Err(problem) = self.helper.call(ContainerCall::Start(Box::new(order))).await {
             // It may have been made before it could not be started; its log tells more than the engine.
             let gone = {
                 let name = name.clone();
@@ -433,10 +411,10 @@ async fn state_of(engine: &Engine, name: &str) -> Result<Option<i64>, String> {
     }
 }
 
-type Ended = Option<Result<i64, String>>;
+type ContainerExit = Option<Result<i64, String>>;
 
 /// Looks after a container until it has ended.
-fn look_after(engine: Engine, name: String) -> (JoinHandle<()>, watch::Receiver<Ended>) {
+fn look_after(engine: Engine, name: String) -> (JoinHandle<()>, watch::Receiver<ContainerExit>) {
     let (announce, ended) = watch::channel(None);
     let task = tokio::spawn(async move {
         loop {
@@ -463,7 +441,7 @@ pub struct Container {
     /// Until it is removed.
     helper: Option<Arc<Helper>>,
     keeper: JoinHandle<()>,
-    ended: watch::Receiver<Ended>,
+    ended: watch::Receiver<ContainerExit>,
     entry: Option<(Arc<Ledger>, Token)>,
     address: String,
     host_port: u16,
@@ -507,7 +485,11 @@ impl Container {
         last_lines(&self.log_file, count)
     }
 
-    async fn state(&self) -> Result<Option<i64>, String> {
+    /// Its exit code when it has ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// It is gone, or the engine does not answer.
+    pub async fn state(&self) -> Result<Option<i64>, String> {
         state_of(&self.engine, &self.name).await
     }
 
@@ -562,26 +544,22 @@ impl Container {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(exit_code)) => {
                 self.log_ended().await;
-                Err(ContainerError::Ended {
-                    what: self.what.clone(),
-                    exit_code,
-                    waited: what.to_owned(),
-                    log_file: self.log_file.clone(),
-                    log: self.last_lines(50).join("\n"),
-                })
+                let end = format!("the container of {} ended with exit code {exit_code}", self.what);
+                let (log_file, log) = (self.log_file.clone(), self.last_lines(50).join("\n"));
+                Err(ReadyError::Ended { end, waited: what.to_owned(), log_file, log }.into())
             }
-            Err(timeout) => Err(ContainerError::NotReady {
-                timeout,
-                log_file: self.log_file.clone(),
-                log: self.last_lines(50).join("\n"),
-            }),
+            Err(timeout) => {
+                let (log_file, log) = (self.log_file.clone(), self.last_lines(50).join("\n"));
+                Err(ReadyError::TimedOut { timeout, log_file, log }.into())
+            }
         }
     }
 
     /// The log of a container that has ended is whole after this.
     async fn log_ended(&self) {
         if let Some(helper) = &self.helper {
-            let _ = tokio::time::timeout(LOG_END, helper.call(Call::LogEnded { name: self.name.clone() })).await;
+            let _ =
+                tokio::time::timeout(LOG_END, helper.call(ContainerCall::LogEnded { name: self.name.clone() })).await;
         }
     }
 
@@ -604,13 +582,13 @@ impl Container {
         if let Some(helper) = &self.helper {
             let grace = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
             // One that has ended, or that somebody removed, cannot be stopped; removing says whether it is gone.
-            let _ = helper.call(Call::Stop { name: self.name.clone(), grace }).await;
+            let _ = helper.call(ContainerCall::Stop { name: self.name.clone(), grace }).await;
             if let Ok(Some(code)) = self.state().await {
                 exit_code = code;
             }
             self.log_ended().await;
             let name = self.name.clone();
-            if helper.call(Call::Remove { name: name.clone() }).await.is_err() {
+            if helper.call(ContainerCall::Remove { name: name.clone() }).await.is_err() {
                 let again = move |engine: &Engine| engine.remove(Thing::Container, &name);
                 blocking("removing", &self.engine, again).await?;
             }
@@ -628,7 +606,7 @@ impl Drop for Container {
         self.keeper.abort();
         let kept = self.entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept());
         if let Some(helper) = self.helper.take().filter(|_| !kept) {
-            helper.tell(Call::Remove { name: self.name.clone() });
+            helper.tell(ContainerCall::Remove { name: self.name.clone() });
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct MachineSpec {
     pub uuid: Uuid,
     /// SMBIOS system manufacturer, product and serial number.
     pub vendor: Vendor,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -75,7 +75,7 @@ impl MachineSpec {
 /// Who made the machine, as the guest reads it from SMBIOS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vendor {
-    /// Manufacturer.
+    /// Manufacturer in the SMBIOS tables.
     pub manufacturer: String,
     /// Product name.
     pub product: String,
@@ -183,7 +183,7 @@ pub struct Placement {
     pub directory: PathBuf,
     /// All that the first serial port says.
     pub console_log: PathBuf,
-    /// QEMU.
+    /// The program that emulates the machine.
     pub emulator: PathBuf,
     /// OVMF's code; needed for UEFI.
     pub ovmf_code: Option<PathBuf>,
@@ -241,7 +241,7 @@ pub enum SpecError {
     /// No processors or no memory.
     #[error("machine `{name}`: {what}")]
     Size {
-        /// Which.
+        /// Name in the spec.
         name: String,
         /// What is wrong.
         what: String,
@@ -249,7 +249,7 @@ pub enum SpecError {
     /// Two devices with the same name or address.
     #[error("machine `{name}`: two of {what}")]
     Twice {
-        /// Which.
+        /// Name in the spec.
         name: String,
         /// Of what.
         what: String,
@@ -257,7 +257,7 @@ pub enum SpecError {
     /// Not a MAC address of one interface.
     #[error("machine `{name}`: `{mac}` is not the MAC address of a single interface")]
     Mac {
-        /// Which.
+        /// Name in the spec.
         name: String,
         /// As given.
         mac: String,

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 use super::protocol::{HelperAnswer, HelperLine, PROTOCOL};
 use super::{MachineError, MachineEvent, MachinesOptions, Uri, io_at, lock};
+use crate::helper::{self, Requests, Started, Waiting};
 use crate::process::{Child, Program};
 
 /// Name of the helper's program. It lies beside `vlab`; `VLAB_LIBVIRT_HELPER` names another place.
@@ -24,10 +25,7 @@ const OPEN: Duration = Duration::from_secs(60);
 /// # Errors
 /// It is not there.
 pub fn find_helper() -> Result<PathBuf, MachineError> {
-    let named = std::env::var_os("VLAB_LIBVIRT_HELPER").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let beside = || std::env::current_exe().unwrap_or_default().with_file_name(HELPER);
-    let path = named.unwrap_or_else(beside);
-    if path.is_file() { Ok(path) } else { Err(MachineError::NoHelper(path)) }
+    helper::find(HELPER, "VLAB_LIBVIRT_HELPER").map_err(MachineError::NoHelper)
 }
 
 /// What the helper said about itself.
@@ -41,14 +39,10 @@ pub struct Versions {
     pub qemu: String,
 }
 
-/// Who waits for an answer.
-pub(super) type Waiter = oneshot::Sender<Result<HelperAnswer, String>>;
-
 /// What the thread that reads the helper's lines shares with the others.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// By the id of their request; `None` when the helper has ended.
-    pub(super) waiting: Mutex<Option<BTreeMap<u64, Waiter>>>,
+    pub(super) waiting: Arc<Waiting<HelperAnswer>>,
     /// Name of the domain to name of the host.
     pub(super) names: Mutex<BTreeMap<String, String>>,
     pub(super) events: broadcast::Sender<MachineEvent>,
@@ -67,7 +61,7 @@ fn qemu_conf(root: bool) -> String {
 }
 
 /// The helper, what it said about itself, its requests and its lines.
-pub(super) type Connected = (Child, Versions, mpsc::Sender<String>, BufReader<PipeReader>);
+pub(super) type Connected = (Child, Versions, Requests<HelperAnswer>, BufReader<PipeReader>);
 
 /// Starts the helper and waits for its first line.
 pub(super) fn connect(options: &MachinesOptions, executable: &Path, folder: &Path) -> Result<Connected, MachineError> {
@@ -83,25 +77,19 @@ pub(super) fn connect(options: &MachinesOptions, executable: &Path, folder: &Pat
         }
         Uri::Of(uri) => uri.clone(),
     };
-    let pipe = || io::pipe().map_err(io_at(executable));
-    let ((stdin, to_helper), (from_helper, stdout)) = (pipe()?, pipe()?);
     let log = options.consoles.join("machines.log");
     let mut program =
         Program::new("machines", executable, &log).args(["serve", &uri]).ledger(Some(options.ledger.clone()));
     program.namespace.clone_from(&options.namespace);
-    program.stdin = Some(stdin.into());
-    program.stdout = Some(stdout.into());
     // libvirt makes its files in places that follow from these when they are set; QEMU gets a clean environment anyway.
     program.env_remove = ["LIBVIRT_DEFAULT_URI", "LIBVIRT_DEBUG"].map(Into::into).to_vec();
-    let helper = Child::spawn(program)?;
-    let mut lines = BufReader::new(from_helper);
-    let hello = first_line(&mut lines, &helper);
+    let Started { child, hello, lines, requests } = helper::start(program, OPEN)?;
     let versions = match hello.as_deref().map(serde_json::from_str) {
         Some(Ok(HelperLine::Hello { protocol: PROTOCOL, uri, libvirt, qemu })) => Versions { uri, libvirt, qemu },
         Some(Ok(HelperLine::Hello { protocol, .. })) => return Err(MachineError::Protocol { theirs: protocol }),
         Some(Ok(HelperLine::Refused { why })) => return Err(MachineError::Refused { uri, why }),
         _ => {
-            let why = helper.last_lines(2).join(" ");
+            let why = child.last_lines(2).join(" ");
             let why = if why.is_empty() { format!("`{}` says nothing", executable.display()) } else { why };
             return Err(MachineError::NoLibvirt { why });
         }
@@ -109,35 +97,7 @@ pub(super) fn connect(options: &MachinesOptions, executable: &Path, folder: &Pat
     if options.uri == Uri::Embedded {
         abilities(&folder.join("libvirt"), Direction::Out);
     }
-    let (requests, from_us) = mpsc::channel();
-    let writer = std::thread::Builder::new().name("machines-writer".into()).spawn(move || write(from_us, to_helper));
-    writer.map_err(io_at(executable))?;
-    Ok((helper, versions, requests, lines))
-}
-
-/// The helper's first line; `None` when it ended without one or says nothing for [`OPEN`]. A reader cannot be told to give
-/// up, so in that case the helper is killed, which ends its output.
-fn first_line(lines: &mut BufReader<PipeReader>, helper: &Child) -> Option<String> {
-    std::thread::scope(|scope| {
-        let (done, waiter) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            if waiter.recv_timeout(OPEN) == Err(mpsc::RecvTimeoutError::Timeout) {
-                helper.signal_group(nix::sys::signal::Signal::SIGKILL);
-            }
-        });
-        let mut line = String::new();
-        let read = lines.read_line(&mut line);
-        drop(done);
-        read.ok().filter(|count| *count > 0).map(|_| line)
-    })
-}
-
-fn write(requests: mpsc::Receiver<String>, mut to_helper: PipeWriter) {
-    for line in requests {
-        if to_helper.write_all(line.as_bytes()).is_err() {
-            break;
-        }
-    }
+    Ok((child, versions, Requests::new(requests), lines))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,12 +134,7 @@ impl Shared {
     pub(super) fn read(&self, lines: BufReader<PipeReader>) {
         for line in lines.lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
-                Ok(HelperLine::Answer { id, result }) => {
-                    let waiting = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                    if let Some(waiting) = waiting {
-                        let _ = waiting.send(result);
-                    }
-                }
+                Ok(HelperLine::Answer { id, result }) => self.waiting.answer(id, result),
                 Ok(HelperLine::Event { at_ms, domain, event }) => {
                     let machine = lock(&self.names).get(&domain).cloned().unwrap_or(domain);
                     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms);
@@ -190,8 +145,7 @@ impl Shared {
                 Err(error) => tracing::warn!(%error, line, "cannot understand a line of the helper"),
             }
         }
-        // Dropping the senders tells everybody who waits, and nobody waits after that.
-        *lock(&self.waiting) = None;
+        self.waiting.end();
     }
 }
 

@@ -55,11 +55,11 @@ pub(super) fn make_disk(disk: &DiskSpec, path: &Path) -> Result<(), MachineError
 /// Which requests of a disk fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFault {
-    /// Reads.
+    /// Reads fail, writes do not.
     Reads,
     /// Writes and flushes.
     Writes,
-    /// All.
+    /// Reads and writes fail.
     All,
 }
 

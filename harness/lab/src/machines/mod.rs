@@ -41,12 +41,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 use crate::cleanup;
+use crate::helper::Requests;
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Snapshot, Token};
 use crate::network::Namespace;
 use crate::proc::ProcessId;
@@ -154,7 +155,7 @@ pub enum MachineError {
     /// libvirt or QEMU said no.
     #[error("machine {machine}: {what}: {why}")]
     Call {
-        /// Which.
+        /// Name of the machine.
         machine: String,
         /// What was asked for.
         what: String,
@@ -164,7 +165,7 @@ pub enum MachineError {
     /// libvirt does not answer: it hangs, or this machine is far too busy.
     #[error("machine {machine}: {what}: libvirt did not answer within {} s", CALL.as_secs())]
     NoAnswer {
-        /// Which.
+        /// Name of the machine.
         machine: String,
         /// What was asked for.
         what: String,
@@ -186,9 +187,9 @@ pub enum MachineError {
     /// A file.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// A program.
@@ -206,7 +207,7 @@ pub struct MachineEvent {
     pub machine: String,
     /// When libvirt told.
     pub at: SystemTime,
-    /// What.
+    /// What happened to it.
     pub event: DomainEvent,
 }
 
@@ -258,21 +259,20 @@ struct Inner {
     folder: PathBuf,
     folder_entry: Token,
     helper: Child,
-    requests: Mutex<Option<mpsc::Sender<String>>>,
+    requests: Requests<HelperAnswer>,
     shared: Arc<Shared>,
-    state: Mutex<State>,
+    state: Mutex<MachinesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    next: u64,
-    machines: BTreeMap<String, Entry>,
+struct MachinesState {
+    machines: BTreeMap<String, MachineEntry>,
     /// For machines that are still to come, by name.
     reserved: BTreeMap<String, Arc<Reservation>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MachineEntry {
     token: Token,
     process: Option<ProcessId>,
     tpm: Option<Child>,
@@ -314,7 +314,7 @@ impl Machines {
         let connected = helper::connect(&options, &executable, &folder).map_err(give_up)?;
         let (helper, versions, requests, lines) = connected;
         let shared = Arc::new(Shared {
-            waiting: Mutex::new(Some(BTreeMap::new())),
+            waiting: requests.waiting(),
             names: Mutex::default(),
             events: broadcast::channel(1024).0,
         });
@@ -328,7 +328,7 @@ impl Machines {
                 folder,
                 folder_entry,
                 helper,
-                requests: Mutex::new(Some(requests)),
+                requests,
                 shared,
                 state: Mutex::default(),
             }),
@@ -440,22 +440,7 @@ impl Inner {
     async fn call(&self, machine: &str, what: &str, call: HelperCall) -> Result<HelperAnswer, MachineError> {
         let failed = |why: String| MachineError::Call { machine: machine.to_owned(), what: what.to_owned(), why };
         let gone = || MachineError::HelperGone { log: self.helper.last_lines(20).join("\n") };
-        let id = {
-            let mut state = lock(&self.state);
-            state.next += 1;
-            state.next
-        };
-        let (sender, answer) = oneshot::channel();
-        match lock(&self.shared.waiting).as_mut() {
-            Some(waiting) => waiting.insert(id, sender),
-            None => return Err(gone()),
-        };
-        let mut line = serde_json::to_string(&HelperRequest { id, call }).map_err(|error| failed(error.to_string()))?;
-        line.push('\n');
-        let sent = lock(&self.requests).as_ref().is_some_and(|requests| requests.send(line).is_ok());
-        if !sent {
-            return Err(gone());
-        }
+        let Some(answer) = self.requests.ask(|id| HelperRequest { id, call }) else { return Err(gone()) };
         match tokio::time::timeout(CALL, answer).await {
             Ok(Ok(result)) => result.map_err(failed),
             Ok(Err(_)) => Err(gone()),
@@ -531,7 +516,7 @@ impl Inner {
         lock(&self.shared.names).insert(placement.domain.clone(), spec.name.clone());
         lock(&self.state)
             .machines
-            .insert(spec.name.clone(), Entry { token, process: None, tpm: None, _memory: memory });
+            .insert(spec.name.clone(), MachineEntry { token, process: None, tpm: None, _memory: memory });
         Ok(Machine { inner: self, spec, placement, xml })
     }
 
@@ -551,7 +536,7 @@ impl Inner {
 
     /// Ends the helper and all machines, and removes what is ours. Twice is once.
     fn tear_down(&self) -> Result<(), MachineError> {
-        if lock(&self.requests).take().is_none() {
+        if !self.requests.close() {
             return Ok(());
         }
         // Its stdin ends: it destroys all machines and ends itself.

@@ -26,32 +26,32 @@ pub enum HelperCall {
     },
     /// Power off, at once.
     Destroy {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// The ACPI power button; the guest may do what it likes with it.
     Shutdown {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// The reset button.
     Reset {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// Stops its processors.
     Pause {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// Lets them go on.
     Resume {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// Replaces a device by the same one in another state (link down, no medium).
     UpdateDevice {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
         /// The device.
         xml: String,
@@ -60,14 +60,14 @@ pub enum HelperCall {
     },
     /// A command of QEMU's own monitor (QMP). Answer: [`HelperAnswer::Monitor`].
     Monitor {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
         /// `{"execute": ...}`.
         command: serde_json::Value,
     },
     /// What it uses. Answer: [`HelperAnswer::Usage`].
     Usage {
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
     },
     /// The domains that there are. Answer: [`HelperAnswer::Domains`].
@@ -105,9 +105,9 @@ pub enum HelperLine {
     Event {
         /// Unix time in milliseconds at which libvirt told.
         at_ms: u64,
-        /// Which.
+        /// Name of the domain in libvirt.
         domain: String,
-        /// What.
+        /// What libvirt reported.
         event: DomainEvent,
     },
 }
@@ -174,7 +174,7 @@ pub enum DomainEvent {
     },
     /// It does not exist any more.
     Stopped {
-        /// `shutdown`, `destroyed`, `crashed`, `failed` (QEMU ended by itself or was killed), ...
+        /// `shutdown`, `destroyed`, `crashed`, `failed` (QEMU exited unexpectedly or was killed), ...
         reason: String,
     },
     /// The guest itself says that it has crashed.

@@ -318,11 +318,11 @@ pub enum Peer {
 /// Frames that are lost in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Sender.
+    /// Who sends the frames.
     pub from: Peer,
-    /// Receiver.
+    /// Who they are for.
     pub to: Peer,
-    /// Which.
+    /// The frames that the rule is about.
     pub frames: Frames,
     /// How many of a hundred; 100 is a cut.
     pub percent: u8,

@@ -445,7 +445,7 @@ impl Network {
         done.await.map_err(|error| NetworkError::Spec(error.to_string()))?
     }
 
-    /// Waits until dnsmasq has ended by itself, which it only does when something is wrong; says how.
+    /// Waits until dnsmasq has exited unexpectedly, which it only does when something is wrong; says how.
     pub async fn failed(&self) -> ExitStatus {
         loop {
             let dnsmasq = self.dnsmasq();

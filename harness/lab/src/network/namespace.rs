@@ -26,7 +26,7 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use crate::ledger::{Ledger, LedgerError, Resource, Snapshot, Token};
 use crate::proc::ProcessId;
 use crate::process::{Child, ProcessError, Program};
-use crate::spawn::Entry;
+use crate::spawn::NamespaceEntry;
 use crate::try_out::{TryError, in_path, try_out_in};
 
 /// First argument of the binary when it is to do something inside of a namespace; [`in_namespace_main`] takes what follows.
@@ -100,17 +100,17 @@ pub enum NetworkError {
     /// A socket in the namespace.
     #[error("cannot listen on {address} in the lab network: {error}")]
     Listen {
-        /// Where.
+        /// The address of the socket.
         address: SocketAddr,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// A file.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// A program of the network.
@@ -185,7 +185,7 @@ impl Place {
 enum Wanted {
     /// A TCP listener.
     Tcp(SocketAddr),
-    /// UDP.
+    /// A UDP socket at this address.
     Udp(SocketAddr),
     /// Whole frames of an interface.
     Packets(String),
@@ -334,8 +334,8 @@ impl Namespace {
         }
     }
 
-    pub(crate) fn entry(&self) -> Entry {
-        Entry { user: self.user.as_ref().map(|user| user.as_raw_fd()), net: self.net.as_raw_fd() }
+    pub(crate) fn entry(&self) -> NamespaceEntry {
+        NamespaceEntry { user: self.user.as_ref().map(|user| user.as_raw_fd()), net: self.net.as_raw_fd() }
     }
 
     /// Runs `ip -batch` in it.
@@ -444,7 +444,13 @@ pub(crate) fn remove_named(name: &str) -> Result<Option<String>, String> {
     fs::remove_file(&path).map(|()| Some(String::new())).map_err(|error| error.to_string())
 }
 
-fn tool(entry: Option<Entry>, program: &str, args: &[&str], input: &str, what: &str) -> Result<(), NetworkError> {
+fn tool(
+    entry: Option<NamespaceEntry>,
+    program: &str,
+    args: &[&str],
+    input: &str,
+    what: &str,
+) -> Result<(), NetworkError> {
     match try_out_in(program, args, input, entry, TOOL_BUDGET) {
         Ok(tried) if tried.status.success() => Ok(()),
         Ok(tried) => {

@@ -20,6 +20,7 @@ use super::{remains, template};
 use crate::ledger::{Ledger, Resource, Token};
 use crate::proc::{self, ProcessId};
 use crate::process::{Child, ProcessError, Program, last_lines};
+use crate::wait::ReadyError;
 
 /// Prefix of the private directories, in the folder for temporary files.
 pub const PREFIX: &str = "vlab-pg-";
@@ -136,11 +137,11 @@ pub struct StartTimes {
 pub struct PgCluster {
     version: String,
     times: StartTimes,
-    kind: Kind,
+    kind: ServerKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ServerKind {
     Own(Box<Own>),
     Foreign(Box<Foreign>),
 }
@@ -219,7 +220,7 @@ impl PgCluster {
         if let Some(url) = &options.database_url {
             let (foreign, version) = Foreign::connect(url, options.ledger.clone(), options.ready_budget).await?;
             let times = StartTimes { ready: begin.elapsed(), total: begin.elapsed(), ..StartTimes::default() };
-            return Ok(Self { version, times, kind: Kind::Foreign(Box::new(foreign)) });
+            return Ok(Self { version, times, kind: ServerKind::Foreign(Box::new(foreign)) });
         }
         let tcp = options.tcp;
         // Files, initdb and copying: not for the threads of the runtime.
@@ -228,7 +229,7 @@ impl PgCluster {
         let fill = begin.elapsed();
         own.start(tcp).await?;
         let times = StartTimes { from_cache, fill, ready: begin.elapsed() - fill, total: begin.elapsed() };
-        Ok(Self { version: own.binaries.version.clone(), times, kind: Kind::Own(Box::new(own)) })
+        Ok(Self { version: own.binaries.version.clone(), times, kind: ServerKind::Own(Box::new(own)) })
     }
 
     /// Version of the server, as it says itself.
@@ -246,7 +247,7 @@ impl PgCluster {
     /// Was it started by us? Otherwise it cannot be killed or restarted.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        matches!(self.kind, Kind::Own(_))
+        matches!(self.kind, ServerKind::Own(_))
     }
 
     /// Connection string (`host=… port=… user=… dbname=postgres`) for `tokio_postgres::connect`, by the unix socket when the
@@ -254,8 +255,8 @@ impl PgCluster {
     #[must_use]
     pub fn conninfo(&self) -> String {
         match &self.kind {
-            Kind::Own(own) => own.conninfo("postgres"),
-            Kind::Foreign(foreign) => foreign.conninfo(None),
+            ServerKind::Own(own) => own.conninfo("postgres"),
+            ServerKind::Foreign(foreign) => foreign.conninfo(None),
         }
     }
 
@@ -263,8 +264,8 @@ impl PgCluster {
     #[must_use]
     pub fn conninfo_for(&self, database: &str) -> String {
         match &self.kind {
-            Kind::Own(own) => own.conninfo(database),
-            Kind::Foreign(foreign) => foreign.conninfo(Some(&foreign.real_name(database))),
+            ServerKind::Own(own) => own.conninfo(database),
+            ServerKind::Foreign(foreign) => foreign.conninfo(Some(&foreign.real_name(database))),
         }
     }
 
@@ -272,8 +273,8 @@ impl PgCluster {
     #[must_use]
     pub fn tcp_conninfo_for(&self, database: &str) -> Option<String> {
         match &self.kind {
-            Kind::Own(own) => own.tcp_conninfo(database),
-            Kind::Foreign(foreign) => Some(foreign.conninfo(Some(&foreign.real_name(database)))),
+            ServerKind::Own(own) => own.tcp_conninfo(database),
+            ServerKind::Foreign(foreign) => Some(foreign.conninfo(Some(&foreign.real_name(database)))),
         }
     }
 
@@ -281,8 +282,8 @@ impl PgCluster {
     #[must_use]
     pub fn postmaster(&self) -> Option<ProcessId> {
         match &self.kind {
-            Kind::Own(own) => *own.postmaster.lock().unwrap_or_else(PoisonError::into_inner),
-            Kind::Foreign(_) => None,
+            ServerKind::Own(own) => *own.postmaster.lock().unwrap_or_else(PoisonError::into_inner),
+            ServerKind::Foreign(_) => None,
         }
     }
 
@@ -290,8 +291,8 @@ impl PgCluster {
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         match &self.kind {
-            Kind::Own(own) => Some(&own.base),
-            Kind::Foreign(_) => None,
+            ServerKind::Own(own) => Some(&own.base),
+            ServerKind::Foreign(_) => None,
         }
     }
 
@@ -299,8 +300,8 @@ impl PgCluster {
     #[must_use]
     pub fn last_log_lines(&self, count: usize) -> Vec<String> {
         match &self.kind {
-            Kind::Own(own) => last_lines(&own.log_file, count),
-            Kind::Foreign(_) => Vec::new(),
+            ServerKind::Own(own) => last_lines(&own.log_file, count),
+            ServerKind::Foreign(_) => Vec::new(),
         }
     }
 
@@ -311,13 +312,13 @@ impl PgCluster {
     /// The server's answer; a name that cannot be one.
     pub async fn create_database(&self, name: &str) -> Result<String, PgError> {
         let real = match &self.kind {
-            Kind::Own(_) => name.to_owned(),
-            Kind::Foreign(foreign) => foreign.real_name(name),
+            ServerKind::Own(_) => name.to_owned(),
+            ServerKind::Foreign(foreign) => foreign.real_name(name),
         };
         if name.is_empty() || real.len() > 63 || name.contains('\0') {
             return Err(PgError::DatabaseName(name.to_owned()));
         }
-        if let Kind::Foreign(foreign) = &self.kind {
+        if let ServerKind::Foreign(foreign) = &self.kind {
             foreign.record(&real)?;
         }
         let client = connect(&self.conninfo()).await?;
@@ -342,7 +343,7 @@ impl PgCluster {
     }
 
     async fn interrupt(&self, kill: bool) -> Result<(), PgError> {
-        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs(if kill { "kill" } else { "stop" })) };
+        let ServerKind::Own(own) = &self.kind else { return Err(PgError::NotOurs(if kill { "kill" } else { "stop" })) };
         let mut server = own.server.lock().await;
         match &*server {
             Server::Removed => return Err(PgError::Stopped),
@@ -361,7 +362,7 @@ impl PgCluster {
     pub async fn pause(&self, still: bool) -> Result<(), PgError> {
         const BUDGET: Duration = Duration::from_secs(5);
         let what = if still { "pause" } else { "continue" };
-        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs(what)) };
+        let ServerKind::Own(own) = &self.kind else { return Err(PgError::NotOurs(what)) };
         let data = own.data.clone();
         let paused = tokio::task::spawn_blocking(move || remains::pause(&data, still, Instant::now() + BUDGET)).await;
         match paused.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
@@ -375,7 +376,7 @@ impl PgCluster {
     /// # Errors
     /// As [`PgCluster::start`]; when the server is not ours.
     pub async fn restart(&self) -> Result<(), PgError> {
-        let Kind::Own(own) = &self.kind else { return Err(PgError::NotOurs("restart")) };
+        let ServerKind::Own(own) = &self.kind else { return Err(PgError::NotOurs("restart")) };
         let mut server = own.server.lock().await;
         match &*server {
             Server::Removed => return Err(PgError::Stopped),
@@ -395,8 +396,8 @@ impl PgCluster {
     /// What could not be removed; it stays in the ledger.
     pub async fn stop(&self) -> Result<(), PgError> {
         match &self.kind {
-            Kind::Foreign(foreign) => foreign.drop_databases().await,
-            Kind::Own(own) => {
+            ServerKind::Foreign(foreign) => foreign.drop_databases().await,
+            ServerKind::Own(own) => {
                 let mut server = own.server.lock().await;
                 match &*server {
                     Server::Removed => return Ok(()),
@@ -474,7 +475,9 @@ impl Own {
             }
             match self.launch().await {
                 Ok(child) => break child,
-                Err(PgError::Process(ProcessError::Ended { .. })) if tcp != Tcp::Off && !is_free(self.port) => {
+                Err(PgError::Process(ProcessError::NotReady(ReadyError::Ended { .. })))
+                    if tcp != Tcp::Off && !is_free(self.port) =>
+                {
                     if tries == 0 || matches!(tcp, Tcp::Port(_)) {
                         return Err(PgError::PortTaken { port: self.port });
                     }
@@ -677,7 +680,11 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-fn random_hex(bytes: usize) -> io::Result<String> {
+/// So many random bytes in hexadecimal digits.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn random_hex(bytes: usize) -> io::Result<String> {
     let mut random = vec![0_u8; bytes];
     fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -65,9 +65,9 @@ pub enum PgError {
     Io {
         /// make, copy, remove …
         what: &'static str,
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: std::io::Error,
     },
     /// `initdb` failed.

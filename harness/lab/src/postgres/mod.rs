@@ -14,6 +14,6 @@ mod template;
 
 pub use binaries::{Binaries, Found, OLDEST};
 pub(crate) use cluster::drop_left_behind;
-pub use cluster::{OWNER_FILE, PREFIX, PgCluster, PgOptions, StartTimes, Tcp, connect};
+pub use cluster::{OWNER_FILE, PREFIX, PgCluster, PgOptions, StartTimes, Tcp, connect, random_hex};
 pub use error::{PgError, explain};
 pub(crate) use template::cache_dir;

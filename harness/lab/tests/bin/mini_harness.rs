@@ -16,19 +16,32 @@ type Fault = Box<dyn std::error::Error>;
 fn main() -> Result<ExitCode, Fault> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     if args.first().is_some_and(|verb| verb == supervisor::VERB) {
-        return Ok(supervisor::supervise_main(&args[1..]));
+        return Ok(supervisor::supervise_main(&args[1..], redact));
     }
     let [registry, folder, how] = &args[..] else { return Err("registry, folder, supervised|alone".into()) };
     tokio::runtime::Runtime::new()?.block_on(run(registry.into(), folder.into(), how == "supervised"))?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the real program does with more care.
+fn redact(secrets: &[String], logs: &[PathBuf]) {
+    for log in logs {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let clean = secrets.iter().fold(text, |text, secret| text.replace(secret, "(redacted)"));
+        let _ = std::fs::write(log, clean);
+    }
+}
+
 async fn run(registry: PathBuf, folder: PathBuf, supervised: bool) -> Result<(), Fault> {
     let ledger = Arc::new(Ledger::create(&registry, &format!("mini-{}", std::process::id()))?);
-    let supervisor = match supervised {
+    let mut supervisor = match supervised {
         true => Some(Supervisor::spawn(&ledger, &folder.join("supervisor.log"))?),
         false => None,
     };
+    if let Some(supervisor) = &mut supervisor {
+        supervisor.will_redact(vec!["swordfish".to_owned()], vec![folder.join("stubborn.log")])?;
+        supervisor.will_redact(vec!["herring".to_owned()], Vec::new())?;
+    }
 
     let made = folder.join("made");
     ledger.record(Resource::Directory { path: made.clone() })?;
@@ -44,7 +57,8 @@ async fn run(registry: PathBuf, folder: PathBuf, supervised: bool) -> Result<(),
     let options = PgOptions { parent: Some(folder.clone()), ledger: Some(Arc::clone(&ledger)), ..PgOptions::default() };
     let cluster = PgCluster::start(options).await?;
     // Without a death signal and deaf to the polite ones: only the supervisor can end it.
-    let script = "trap '' TERM INT HUP; sleep 600 & echo $! > child; wait";
+    let script = "trap '' TERM INT HUP; echo swordfish and herring; \
+                  setsid sleep 600 >/dev/null 2>&1 & sleep 600 & echo $! > child; wait";
     let mut program = Program::new("stubborn", "/bin/sh", folder.join("stubborn.log")).args(["-c", script]);
     program.death_signal = None;
     program.directory = Some(folder.clone());
@@ -65,6 +79,12 @@ async fn run(registry: PathBuf, folder: PathBuf, supervised: bool) -> Result<(),
         ledger.release(token)?;
     }
     let leaked = ledger.close()?;
+    // What has left the group of the program that started it.
+    vlab_lab::leaks::end_processes(ledger.run(), vlab_lab::leaks::PATIENCE);
+    let left = vlab_lab::leaks::processes(ledger.run());
+    if !left.is_empty() {
+        return Err(format!("what has a session of its own is still there: {left:?}").into());
+    }
     if let Some(supervisor) = supervisor {
         supervisor.dismiss()?;
     }

@@ -34,7 +34,7 @@ fn main() -> Result<ExitCode, Fault> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     match words[..] {
-        [verb, ..] if verb == supervisor::VERB => return Ok(supervisor::supervise_main(&args[1..])),
+        [verb, ..] if verb == supervisor::VERB => return Ok(supervisor::supervise_main(&args[1..], |_, _| {})),
         [verb, ..] if verb == namespace::VERB => return Ok(namespace::in_namespace_main(&args[1..])),
         ["run", registry, folder, machines] => {
             let run = run(registry.into(), folder.into(), machines.parse()?);

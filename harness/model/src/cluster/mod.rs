@@ -10,8 +10,8 @@ use std::time::Duration;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStatus, LogsState, OperatorStatus, OperatorType};
 
-use crate::host::soft_timeouts;
-use crate::machine::{Rule, fire};
+use crate::host::{LONG_AGO, soft_timeouts};
+use crate::machine::{self, Rule, WRONG_WORDS, fire};
 use crate::settings::Settings;
 use crate::validation::{ClusterGate, ClusterValidations, EVALUATED_IN, evaluate_cluster};
 use crate::view::{ClusterView, HostView};
@@ -112,7 +112,7 @@ pub enum ClusterCond {
 pub enum ClusterWords {
     /// Those that it has stay.
     Keep,
-    /// These.
+    /// These words, literally.
     Say(&'static str),
     /// The reason that is given with the event, else these.
     Given(&'static str),
@@ -122,8 +122,38 @@ pub enum ClusterWords {
     StageTooLong,
 }
 
+/// What is said of an installation that ended well: whether an operator failed, and whether workers were left out.
+const OUTCOMES: [[&str; 2]; 2] = [
+    ["The cluster is installed", "The cluster is installed but some workers did not join"],
+    [
+        "The cluster is installed but degraded: an operator failed",
+        "The cluster is installed but degraded: an operator failed and some workers did not join",
+    ],
+];
+/// The words of a cluster that takes more hosts.
+pub const WORDS_OF_ADDING_HOSTS: &str = "The cluster takes more hosts";
+/// The words of a cluster that is known without being managed.
+pub const WORDS_OF_UNMONITORED: &str = "The cluster is not monitored";
+/// How the words about a finalizing stage that took too long begin.
+const IN_STAGE: &str = "The cluster was in finalizing stage ";
+
+impl ClusterWords {
+    /// Could a row with these words have said that?
+    pub fn could_say(&self, text: &str) -> bool {
+        match self {
+            ClusterWords::Keep => true,
+            ClusterWords::Say(words) | ClusterWords::Given(words) => text == *words,
+            ClusterWords::Outcome => OUTCOMES.iter().flatten().any(|words| text == *words),
+            ClusterWords::StageTooLong => text.starts_with(IN_STAGE),
+        }
+    }
+}
+
 /// A row of the machine.
 pub type ClusterRule = Rule<ClusterEvent, ClusterStatus, ClusterCond, ClusterWords, ClusterEffect>;
+
+/// What is wrong on purpose with the machine.
+pub type ClusterWrong = machine::Wrong<ClusterEvent, ClusterStatus, ClusterCond, ClusterWords, ClusterEffect>;
 
 /// States in which a cluster begins to exist: created, imported to take hosts, or known without being managed.
 pub const INITIAL: &[ClusterStatus] = &[Insufficient, AddingHosts, Unmonitored];
@@ -141,44 +171,68 @@ pub const IN_INSTALLATION: &[HostStatus] = &[
     HostStatus::PreparingSuccessful,
 ];
 
-/// Would the cluster live with the hosts whose status is one of `wanted`? `members` are the effective role and the status of
-/// each host, `hosts` the hosts themselves (for their fencing credentials).
+/// A host as [`quorum_of`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Role that it was given.
+    pub role: HostRole,
+    /// Role that it plays: the one that it was given, else the one that is suggested.
+    pub effective: HostRole,
+    /// Status.
+    pub status: HostStatus,
+    /// It has fencing credentials.
+    pub fenced: bool,
+}
+
+impl Member {
+    /// Of a host.
+    pub fn of(host: &HostView) -> Self {
+        Self {
+            role: host.host.role.unwrap_or(HostRole::AutoAssign),
+            effective: host.effective_role(),
+            status: host.host.status,
+            fenced: host.host.fencing_credentials.as_deref().is_some_and(|c| !c.is_empty()),
+        }
+    }
+}
+
+/// Would the cluster live with those of its hosts whose status is one of `wanted`?
+pub fn quorum(cluster: &ClusterView, hosts: &[&HostView], wanted: &[HostStatus]) -> bool {
+    quorum_of(cluster, hosts.iter().map(|h| Member::of(h)), wanted)
+}
+
+/// The same with what is known of its hosts. What is asked for follows from the roles that were given, what is there from those
+/// that are played.
 ///
-/// * A single node: exactly one master among the wanted ones and no worker at all.
-/// * Two masters: both, and a wanted arbiter unless the masters can be fenced.
-/// * More: all masters, at least three.
+/// * A single node: exactly one master among the wanted ones and no wanted worker.
+/// * With an arbiter: a wanted one, and all masters, at least two.
+/// * Two masters that can both be fenced, and no arbiter: both.
+/// * Else: all masters, at least three.
 /// * With two workers or more, two of them; fewer are not counted.
-pub fn quorum(
-    cluster: &ClusterView,
-    hosts: &[&HostView],
-    members: impl IntoIterator<Item = (HostRole, HostStatus)>,
-    wanted: &[HostStatus],
-) -> bool {
-    let (mut masters, mut wanted_masters, mut workers, mut wanted_workers) = (0, 0, 0, 0);
-    let (mut arbiters, mut wanted_arbiters) = (0, 0);
-    for (role, status) in members {
-        let (all, good) = match role {
-            HostRole::Master | HostRole::Bootstrap => (&mut masters, &mut wanted_masters),
-            HostRole::Arbiter => (&mut arbiters, &mut wanted_arbiters),
-            HostRole::Worker => (&mut workers, &mut wanted_workers),
-            HostRole::AutoAssign => continue,
-        };
-        *all += 1;
-        *good += usize::from(wanted.contains(&status));
+pub fn quorum_of(cluster: &ClusterView, members: impl IntoIterator<Item = Member>, wanted: &[HostStatus]) -> bool {
+    let members: Vec<Member> = members.into_iter().collect();
+    let is_master = |role: HostRole| matches!(role, HostRole::Master | HostRole::Bootstrap);
+    let asked = |role: fn(HostRole) -> bool| members.iter().filter(|m| role(m.role)).count();
+    let there =
+        |role: fn(HostRole) -> bool| members.iter().filter(|m| role(m.effective) && wanted.contains(&m.status)).count();
+    let masters = there(is_master);
+    let workers = there(|r| r == HostRole::Worker);
+    if cluster.control_plane_count() == 1 {
+        return masters == 1 && workers == 0;
     }
-    if cluster.is_sno() {
-        return wanted_masters == 1 && workers == 0;
+    let arbiters = asked(|r| r == HostRole::Arbiter);
+    if arbiters > 0 && there(|r| r == HostRole::Arbiter) == 0 {
+        return false;
     }
-    let enough_workers = workers < 2 || wanted_workers >= 2;
-    let all_masters = wanted_masters == masters;
-    let enough_masters = if cluster.control_plane_count() == 2 {
-        let fenced =
-            arbiters == 0 && hosts.iter().any(|h| h.host.fencing_credentials.as_deref().is_some_and(|c| !c.is_empty()));
-        masters >= 2 && (fenced || wanted_arbiters >= 1)
-    } else {
-        masters >= 3
-    };
-    all_masters && enough_masters && enough_workers
+    let mut of_control_plane = members.iter().filter(|m| m.role == HostRole::Master);
+    let fenced = cluster.control_plane_count() == 2
+        && arbiters == 0
+        && asked(|r| r == HostRole::Master) == 2
+        && of_control_plane.all(|m| m.fenced);
+    let least = if arbiters > 0 || fenced { 2 } else { 3 };
+    let masters_asked = asked(is_master);
+    let workers_asked = asked(|r| r == HostRole::Worker);
+    masters_asked >= least && masters >= masters_asked && (workers_asked < 2 || workers >= 2)
 }
 
 /// What an event says beyond its name.
@@ -186,16 +240,18 @@ pub fn quorum(
 pub struct EventArgs<'a> {
     /// Why. Empty: the machine's own words.
     pub reason: &'a str,
+    /// The machine is wrong on purpose.
+    pub wrong: Option<ClusterWrong>,
 }
 
 /// What else a transition does to the cluster, beside its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterEffect {
-    /// Set `install_started_at`, forget progress and logs, note that the preparation has not begun.
+    /// Set `install_started_at`, forget logs, note that the preparation has not begun.
     BeginInstallation,
     /// Set `install_completed_at`.
     EndInstallation,
-    /// Forget install times, progress, logs and the OpenShift cluster id; on a single node the VIPs; delete generated files.
+    /// Forget progress, logs and the OpenShift cluster id; on a single node the VIPs; delete generated files.
     ForgetInstallation,
     /// Note that the preparation failed because it took too long; event `installation_preparing_timed_out`.
     NotePreparationTimeout,
@@ -227,7 +283,7 @@ pub struct ClusterDecision {
     /// `logs_info` becomes `timeout`.
     pub logs_timed_out: bool,
     /// All of these and the rest, in order.
-    pub effects: &'static [ClusterEffect],
+    pub effects: Vec<ClusterEffect>,
 }
 
 impl ClusterDecision {
@@ -247,7 +303,7 @@ pub struct NoTransition {
     pub state: ClusterStatus,
 }
 
-struct Facts<'a> {
+struct ClusterGuards<'a> {
     subject: &'a ClusterView,
     hosts: &'a [&'a HostView],
     settings: &'a Settings,
@@ -256,7 +312,7 @@ struct Facts<'a> {
     validations: Option<&'a ClusterValidations>,
 }
 
-impl Facts<'_> {
+impl ClusterGuards<'_> {
     fn gate(&self, gate: ClusterGate) -> bool {
         self.validations.is_some_and(|v| v.gate(gate))
     }
@@ -279,8 +335,7 @@ impl Facts<'_> {
     }
 
     fn quorum(&self, wanted: &[HostStatus]) -> bool {
-        let members = self.hosts.iter().map(|h| (h.effective_role(), h.host.status));
-        quorum(self.subject, self.hosts, members, wanted)
+        quorum(self.subject, self.hosts, wanted)
     }
 
     fn holds(&self, condition: ClusterCond) -> bool {
@@ -369,11 +424,16 @@ fn finalizing_timer(subject: &ClusterView, settings: &Settings) -> Option<(Times
 /// Which timer of the controller's logs runs: since when and for how long.
 fn logs_timer(subject: &ClusterView, settings: &Settings) -> Option<(Timestamp, Duration)> {
     let cluster = &subject.cluster;
+    let collected = cluster.controller_logs_collected_at.filter(|t| t.is_set());
     match cluster.logs_info.unwrap_or(LogsState::Empty) {
         LogsState::Completed | LogsState::Timeout => None,
-        LogsState::Requested | LogsState::Collecting => {
-            Some((cluster.controller_logs_started_at.filter(|t| t.is_set())?, settings.log_collection_timeout))
+        // Where some have come already, the time runs since then.
+        LogsState::Requested => {
+            let since = collected.or(cluster.controller_logs_started_at).filter(|t| t.is_set())?;
+            Some((since, settings.log_collection_timeout))
         }
+        LogsState::Collecting => Some((collected.unwrap_or(LONG_AGO), settings.log_collection_timeout)),
+        LogsState::Empty if cluster.controller_logs_started_at.is_some_and(|t| t.is_set()) => None,
         LogsState::Empty => Some((cluster.status_updated_at.filter(|t| t.is_set())?, settings.log_pending_timeout)),
     }
 }
@@ -382,20 +442,22 @@ fn logs_timer(subject: &ClusterView, settings: &Settings) -> Option<(Timestamp, 
 pub fn refresh(subject: &ClusterView, hosts: &[&HostView], settings: &Settings, now: Timestamp) -> ClusterDecision {
     let validations =
         EVALUATED_IN.contains(&subject.cluster.status).then(|| evaluate_cluster(subject, hosts, settings, now));
-    refresh_with(subject, hosts, settings, now, validations)
+    refresh_with(subject, hosts, settings, now, validations, None)
 }
 
-/// The same, with validations that were evaluated before.
+/// The same, with validations that were evaluated before, and perhaps with a machine that is wrong on purpose.
 pub fn refresh_with(
     subject: &ClusterView,
     hosts: &[&HostView],
     settings: &Settings,
     now: Timestamp,
     validations: Option<ClusterValidations>,
+    wrong: Option<ClusterWrong>,
 ) -> ClusterDecision {
-    let args = EventArgs::default();
-    let facts = Facts { subject, hosts, settings, now, args: &args, validations: validations.as_ref() };
-    let rule = fire(RULES, ClusterEvent::RefreshStatus, subject.cluster.status, &|c| facts.holds(c));
+    let args = EventArgs { wrong, ..EventArgs::default() };
+    let facts = ClusterGuards { subject, hosts, settings, now, args: &args, validations: validations.as_ref() };
+    let at = (ClusterEvent::RefreshStatus, subject.cluster.status);
+    let rule = fire(RULES, wrong.as_ref(), at, &|c| facts.holds(c));
     let mut decision = match rule {
         Some(rule) => decide(rule, &facts),
         None => ClusterDecision {
@@ -405,7 +467,7 @@ pub fn refresh_with(
             validations: None,
             finalizing_stage_timed_out: false,
             logs_timed_out: false,
-            effects: &[],
+            effects: Vec::new(),
         },
     };
     decision.validations = validations;
@@ -428,16 +490,21 @@ pub fn on_event(
         return Ok(refresh(subject, hosts, settings, now));
     }
     let state = subject.cluster.status;
-    let facts = Facts { subject, hosts, settings, now, args, validations: None };
-    fire(RULES, event, state, &|c| facts.holds(c)).map(|rule| decide(rule, &facts)).ok_or(NoTransition { event, state })
+    let facts = ClusterGuards { subject, hosts, settings, now, args, validations: None };
+    let rule = fire(RULES, args.wrong.as_ref(), (event, state), &|c| facts.holds(c));
+    rule.map(|rule| decide(rule, &facts)).ok_or(NoTransition { event, state })
 }
 
-fn decide(rule: &'static ClusterRule, facts: &Facts<'_>) -> ClusterDecision {
-    let effects = rule.effects;
+fn decide(rule: &'static ClusterRule, facts: &ClusterGuards<'_>) -> ClusterDecision {
+    let wrong = facts.args.wrong.as_ref();
+    let effects = rule.does(wrong);
     ClusterDecision {
         rule: Some(rule),
-        to: rule.to,
-        status_info: words(rule, facts).unwrap_or_else(|| facts.subject.cluster.status_info.clone()),
+        to: rule.leads_to(wrong),
+        status_info: match rule.misspeaks(wrong) {
+            true => WRONG_WORDS.to_owned(),
+            false => words(rule, facts).unwrap_or_else(|| facts.subject.cluster.status_info.clone()),
+        },
         validations: None,
         finalizing_stage_timed_out: effects.contains(&ClusterEffect::NoteFinalizingStageTimeout),
         logs_timed_out: effects.contains(&ClusterEffect::NoteLogsTimeout),
@@ -446,7 +513,7 @@ fn decide(rule: &'static ClusterRule, facts: &Facts<'_>) -> ClusterDecision {
 }
 
 /// The words that go with a row; `None`: those that the cluster has stay.
-fn words(rule: &ClusterRule, facts: &Facts<'_>) -> Option<String> {
+fn words(rule: &ClusterRule, facts: &ClusterGuards<'_>) -> Option<String> {
     let cluster = &facts.subject.cluster;
     let text = match rule.words {
         ClusterWords::Keep => return None,
@@ -458,21 +525,11 @@ fn words(rule: &ClusterRule, facts: &Facts<'_>) -> Option<String> {
                 operator.operator_type == Some(OperatorType::Olm) && operator.status == Some(OperatorStatus::Failed)
             });
             let left_out = facts.some_host(&[HostStatus::Error]);
-            match (degraded, left_out) {
-                (false, false) => "The cluster is installed",
-                (true, false) => "The cluster is installed but degraded: an operator failed",
-                (false, true) => "The cluster is installed but some workers did not join",
-                (true, true) => {
-                    "The cluster is installed but degraded: an operator failed and some workers did not join"
-                }
-            }
+            OUTCOMES[usize::from(degraded)][usize::from(left_out)]
         }
         ClusterWords::StageTooLong => {
             let stage = cluster.progress.as_ref().and_then(|p| p.finalizing_stage);
-            return Some(format!(
-                "The cluster was in finalizing stage {:?} for too long",
-                stage.map_or("", FinalizingStage::as_str),
-            ));
+            return Some(format!("{IN_STAGE}{:?} for too long", stage.map_or("", FinalizingStage::as_str),));
         }
     };
     Some(text.to_owned())
@@ -491,7 +548,7 @@ pub fn next_deadline(subject: &ClusterView, settings: &Settings, now: Timestamp)
         }
     };
     let args = EventArgs::default();
-    let facts = Facts { subject, hosts: &[], settings, now, args: &args, validations: None };
+    let facts = ClusterGuards { subject, hosts: &[], settings, now, args: &args, validations: None };
     for rule in RULES {
         if rule.event == ClusterEvent::RefreshStatus && rule.from.contains(&subject.cluster.status) {
             rule.guard.each(&mut |condition| {

@@ -13,15 +13,15 @@ const UNREACHABLE: &[(&str, &str)] =
     &[("Update AMS subscription", "needs a service that is tied to a subscription system, which a lab is not")];
 
 #[derive(Clone, Debug, Default)]
-struct Bench {
+struct ClusterCase {
     cluster: ClusterView,
     hosts: Vec<HostView>,
     settings: Settings,
     failing: Option<ClusterGate>,
 }
 
-fn bench(status: ClusterStatus) -> Bench {
-    let mut bench = Bench::default();
+fn bench(status: ClusterStatus) -> ClusterCase {
+    let mut bench = ClusterCase::default();
     bench.cluster.cluster.status = status;
     bench.cluster.cluster.control_plane_count = Some(3);
     bench.cluster.cluster.status_updated_at = Some(NOW - Duration::from_secs(1));
@@ -37,12 +37,12 @@ fn hosts(roles_and_statuses: &[(HostRole, HostStatus)]) -> Vec<HostView> {
     roles_and_statuses.iter().enumerate().map(host).collect()
 }
 
-impl Bench {
+impl ClusterCase {
     fn masters(mut self, statuses: [HostStatus; 3]) -> Self {
         self.hosts = hosts(&statuses.map(|s| (HostRole::Master, s)));
         self
     }
-    fn with(mut self, change: impl FnOnce(&mut Bench)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut ClusterCase)) -> Self {
         change(&mut self);
         self
     }
@@ -67,7 +67,7 @@ impl Bench {
             ClusterValidations(CLUSTER.iter().map(answer).collect())
         });
         let hosts: Vec<&HostView> = self.hosts.iter().collect();
-        refresh_with(&self.cluster, &hosts, &self.settings, now, validations)
+        refresh_with(&self.cluster, &hosts, &self.settings, now, validations, None)
     }
     fn on(&self, event: ClusterEvent) -> Result<ClusterDecision, NoTransition> {
         let hosts: Vec<&HostView> = self.hosts.iter().collect();
@@ -79,12 +79,12 @@ fn ago(minutes: u64) -> Option<Timestamp> {
     Some(NOW - Duration::from_secs(minutes * 60))
 }
 
-fn soft(bench: &mut Bench) {
+fn soft(bench: &mut ClusterCase) {
     bench.settings.enable_soft_timeouts = true;
     bench.cluster.cluster.org_soft_timeouts_enabled = Some(true);
 }
 
-fn finalizing(stage: FinalizingStage, minutes: u64) -> impl FnOnce(&mut Bench) {
+fn finalizing(stage: FinalizingStage, minutes: u64) -> impl FnOnce(&mut ClusterCase) {
     move |b| {
         b.cluster.cluster.progress = Some(ClusterProgressInfo {
             finalizing_stage: Some(stage),
@@ -94,7 +94,7 @@ fn finalizing(stage: FinalizingStage, minutes: u64) -> impl FnOnce(&mut Bench) {
     }
 }
 
-fn prepared(status: &str) -> impl FnOnce(&mut Bench) {
+fn prepared(status: &str) -> impl FnOnce(&mut ClusterCase) {
     let status = status.to_owned();
     move |b| {
         b.cluster.cluster.last_installation_preparation =
@@ -104,9 +104,9 @@ fn prepared(status: &str) -> impl FnOnce(&mut Bench) {
 
 /// One situation for each row, with the destination that it must lead to.
 #[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
-fn refreshes() -> Vec<(&'static str, Bench, &'static str, ClusterStatus)> {
+fn refreshes() -> Vec<(&'static str, ClusterCase, &'static str, ClusterStatus)> {
     use HostStatus as H;
-    let dhcp = |b: &mut Bench| b.cluster.cluster.vip_dhcp_allocation = Some(true);
+    let dhcp = |b: &mut ClusterCase| b.cluster.cluster.vip_dhcp_allocation = Some(true);
     let todo = "TODO: Name this transition";
     let preparing = || bench(PreparingForInstallation).masters([H::PreparingSuccessful; 3]);
     let installed = || {
@@ -295,6 +295,11 @@ const OUT: HostStatus = HostStatus::Error;
 #[case::arbiter(2, &[(M, IN), (M, IN), (A, IN)], true)]
 #[case::arbiter_failed(2, &[(M, IN), (M, IN), (A, OUT)], false)]
 #[case::two_masters_alone(2, &[(M, IN), (M, IN)], false)]
+#[case::arbiter_beside_three(3, &[(M, IN), (M, IN), (M, IN), (A, IN)], true)]
+#[case::arbiter_beside_three_failed(3, &[(M, IN), (M, IN), (M, IN), (A, OUT)], false)]
+#[case::one_of_two_arbiters_failed(2, &[(M, IN), (M, IN), (A, IN), (A, OUT)], true)]
+#[case::arbiter_a_master_failed(2, &[(M, IN), (M, OUT), (A, IN)], false)]
+#[case::single_node_and_a_failed_worker(1, &[(M, IN), (W, OUT)], true)]
 #[case::three(3, &[(M, IN), (M, IN), (M, IN)], true)]
 #[case::a_master_failed(3, &[(M, IN), (M, IN), (M, OUT)], false)]
 #[case::five_one_failed(5, &[(M, IN), (M, IN), (M, IN), (M, IN), (M, OUT)], false)]
@@ -304,7 +309,26 @@ const OUT: HostStatus = HostStatus::Error;
 fn how_many_hosts_are_enough(#[case] count: i64, #[case] members: &[(HostRole, HostStatus)], #[case] enough: bool) {
     let mut cluster = ClusterView::default();
     cluster.cluster.control_plane_count = Some(count);
-    assert_eq!(quorum(&cluster, &[], members.iter().copied(), &[IN]), enough);
+    let member = |(role, status): &(HostRole, HostStatus)| Member {
+        role: *role,
+        effective: *role,
+        status: *status,
+        fenced: false,
+    };
+    assert_eq!(quorum_of(&cluster, members.iter().map(member), &[IN]), enough);
+}
+
+/// What is asked for follows from the roles that were given, what is there from those that are played.
+#[test]
+fn a_suggested_master_helps_and_is_not_asked_for() {
+    let mut cluster = ClusterView::default();
+    cluster.cluster.control_plane_count = Some(3);
+    let member = |role, status| Member { role, effective: M, status, fenced: false };
+    let open = HostRole::AutoAssign;
+    let with = |fourth| quorum_of(&cluster, [member(M, IN), member(M, IN), member(M, OUT), fourth], &[IN]);
+    assert!(with(member(open, IN)));
+    assert!(!with(member(open, OUT)));
+    assert!(!with(member(M, IN)));
 }
 
 #[test]
@@ -312,12 +336,15 @@ fn two_masters_that_can_be_fenced_need_no_arbiter() {
     let mut cluster = ClusterView::default();
     cluster.cluster.control_plane_count = Some(2);
     let mut all = hosts(&[(M, IN), (M, IN)]);
+    let enough = |all: &[HostView]| quorum(&cluster, &all.iter().collect::<Vec<_>>(), &[IN]);
+    assert!(!enough(&all));
     all[0].host.fencing_credentials = Some("{}".to_owned());
-    let all: Vec<&HostView> = all.iter().collect();
-    assert!(quorum(&cluster, &all, all.iter().map(|h| (h.effective_role(), h.host.status)), &[IN]));
+    assert!(!enough(&all), "one of them alone is not enough");
+    all[1].host.fencing_credentials = Some("{}".to_owned());
+    assert!(enough(&all));
 }
 
-fn any_bench() -> impl Strategy<Value = Bench> {
+fn any_bench() -> impl Strategy<Value = ClusterCase> {
     let status = prop::sample::select(ClusterStatus::ALL);
     let host = (prop::sample::select(HostRole::ALL), prop::sample::select(HostStatus::ALL));
     let gate = prop::sample::select(vec![

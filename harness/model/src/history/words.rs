@@ -7,18 +7,57 @@ use std::fmt;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Makes an enum of words that keeps unknown ones as `Other`. Words behind `with` end with `:` and a value.
+/// Makes an enum of a closed list of words; `meaning` is what the documentation of each says.
+#[macro_export]
+macro_rules! closed_words {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ::serde::Serialize, ::serde::Deserialize)]
+        pub enum $name {
+            $($(#[doc = $meaning])+ #[serde(rename = $word)] $variant,)*
+        }
+
+        impl $name {
+            /// All words, in order.
+            pub const NAMES: &'static [&'static str] = &[$($word),*];
+            /// The word in files.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+            /// What it means, for people.
+            pub const fn meaning(self) -> &'static str {
+                match self { $($name::$variant => concat!($($meaning),+).trim_ascii()),* }
+            }
+            /// The variant of that word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some($name::$variant),)* _ => None }
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+/// Makes an enum of words that keeps unknown ones as `Other`. Words behind `with` end with `:` and a value; behind `or`, a closed
+/// list of words is part of it.
 macro_rules! open_words {
     ($(#[$meta:meta])* $name:ident {
         $($(#[$vmeta:meta])* $variant:ident = $word:literal,)*
     } $(with {
         $($(#[$pmeta:meta])* $pvariant:ident($ptype:ty) = $prefix:literal,)*
+    })? $(or {
+        $(#[$cmeta:meta])* $cvariant:ident($ctype:ty),
     })?) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vmeta])* $variant,)*
             $($($(#[$pmeta])* $pvariant($ptype),)*)?
+            $($(#[$cmeta])* $cvariant($ctype),)?
             /// A word that is not of this list.
             Other(String),
         }
@@ -32,6 +71,7 @@ macro_rules! open_words {
                 match self {
                     $($name::$variant => Cow::Borrowed($word),)*
                     $($($name::$pvariant(value) => Cow::Owned(format!(concat!($prefix, ":{}"), value)),)*)?
+                    $($name::$cvariant(word) => Cow::Borrowed(word.as_str()),)?
                     $name::Other(word) => Cow::Borrowed(word),
                 }
             }
@@ -53,6 +93,9 @@ macro_rules! open_words {
                         }
                     }
                 )*)?
+                $(if let Some(known) = <$ctype>::from_word(word) {
+                    return $name::$cvariant(known);
+                })?
                 $name::Other(word.to_owned())
             }
         }
@@ -77,40 +120,44 @@ macro_rules! open_words {
     };
 }
 
-/// A part of a fault's life. The list is closed: another one would be another form of history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultPhase {
-    /// It was put on.
-    Begin,
-    /// It did something.
-    Effect,
-    /// It was taken off.
-    End,
-}
-
-impl FaultPhase {
-    /// All words, in order.
-    pub const NAMES: &'static [&'static str] = &["begin", "effect", "end"];
-
-    /// The word in a history and in scenarios.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            FaultPhase::Begin => "begin",
-            FaultPhase::Effect => "effect",
-            FaultPhase::End => "end",
-        }
-    }
-
-    /// The phase of that word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [FaultPhase::Begin, FaultPhase::Effect, FaultPhase::End].into_iter().find(|phase| phase.as_str() == word)
+closed_words! {
+    /// A part of a fault's life. The list is closed: another one would be another form of history.
+    FaultPhase {
+        /// It was put on.
+        Begin = "begin",
+        /// It did something.
+        Effect = "effect",
+        /// It was taken off.
+        End = "end",
     }
 }
 
-impl fmt::Display for FaultPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+closed_words! {
+    /// What the user can do beyond creating things.
+    ActionKind {
+        /// Start the installation of a cluster.
+        Install = "install",
+        /// Cancel it.
+        Cancel = "cancel",
+        /// Reset a cluster.
+        Reset = "reset",
+        /// Set a cluster's API and ingress addresses.
+        SetVips = "set-vips",
+        /// Change a host's role or name.
+        PatchHost = "patch-host",
+        /// Remove a host from the service.
+        DeleteHost = "delete-host",
+        /// Bind a host of the pool to a cluster.
+        Bind = "bind",
+        /// Give a host back to the pool.
+        Unbind = "unbind",
+        /// Open an installed cluster for more hosts (day 2).
+        AllowAddHosts = "allow-add-hosts",
+        /// Install a host of day 2; this is never done automatically.
+        InstallHost = "install-host",
+        /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
+        /// could refuse.
+        BootDiscovery = "boot-discovery",
     }
 }
 
@@ -224,6 +271,22 @@ impl ClusterMoment {
 }
 
 open_words! {
+    /// A part of what a run observes.
+    HistoryPart {
+        /// The changes in the service's tables.
+        Database = "database",
+        /// The service's events.
+        Events = "events",
+        /// What the service shows of its clusters at the end.
+        LastLook = "last-look",
+        /// What a machine said on its console.
+        Console = "console",
+        /// The lines of a console beyond those that a history keeps; what means something is kept of these, too.
+        ConsoleLines = "console-lines",
+    }
+}
+
+open_words! {
     /// What the user did through the API.
     UserVerb {
         /// Create a cluster.
@@ -234,28 +297,10 @@ open_words! {
         FetchImage = "fetch-image",
         /// Give a host its role.
         SetRole = "set-role",
-        /// Start the installation of a cluster.
-        Install = "install",
-        /// Cancel it.
-        Cancel = "cancel",
-        /// Reset a cluster.
-        Reset = "reset",
-        /// Set a cluster's API and ingress addresses.
-        SetVips = "set-vips",
-        /// Change a host's role or name.
-        PatchHost = "patch-host",
-        /// Remove a host from the service.
-        DeleteHost = "delete-host",
-        /// Bind a host of the pool to a cluster.
-        Bind = "bind",
-        /// Give a host back to the pool.
-        Unbind = "unbind",
-        /// Open an installed cluster for more hosts (day 2).
-        AllowAddHosts = "allow-add-hosts",
-        /// Install a host of day 2.
-        InstallHost = "install-host",
-        /// Boot a host from the discovery image. The service is not asked.
-        BootDiscovery = "boot-discovery",
+    }
+    or {
+        /// What scenarios can have done, too.
+        Action(ActionKind),
     }
 }
 
@@ -318,6 +363,13 @@ open_words! {
         Container(String) = "container",
         /// It runs somewhere already.
         Remote(String) = "remote",
+    }
+}
+
+impl HostsKind {
+    /// Has a host of this kind a serial console?
+    pub fn has_console(&self) -> bool {
+        *self == Self::Vm
     }
 }
 

@@ -14,7 +14,7 @@ use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, HostValida
 
 use crate::cluster;
 use crate::disks;
-use crate::machine::{Rule, fire};
+use crate::machine::{self, Rule, WRONG_WORDS, fire};
 use crate::settings::{Settings, format_duration};
 use crate::validation::{HostGate, HostValidations, connection_deadline, evaluate_host, time_sync_deadline};
 use crate::view::{ClusterView, HostView, Scope};
@@ -122,12 +122,16 @@ pub enum HostCond {
     MediaConnected,
     /// There is an inventory, and it was not cut to nothing.
     HasInventory,
+    /// There is an inventory, and it was cut to nothing.
+    InventoryCut,
     /// All validations of the minimum hardware.
     MinimumHardware,
     /// All validations of what the user must give.
     InputsGiven,
     /// All validations that an installation needs.
     SufficientForInstall,
+    /// Validation `vsphere-disk-uuid-enabled`.
+    DiskUuids,
     /// What an unbound host needs: disk, CPU, memory, a valid name.
     PoolMinimum,
     /// Its effective role is master, arbiter or worker.
@@ -150,7 +154,7 @@ pub enum HostCond {
     ClusterPendingUserAction,
     /// The cluster is in `installed` or `adding-hosts`.
     ClusterInstalledOrAddingHosts,
-    /// Enough other hosts of the cluster are left if this one fails.
+    /// Enough hosts of the cluster are installed already: it lives if this one fails.
     QuorumWithoutHost,
     /// The speed of its installation disk was measured, or need not be.
     DiskSpeedChecked,
@@ -199,7 +203,7 @@ pub enum HostCond {
 pub enum HostWords {
     /// Those that it has stay.
     Keep,
-    /// These.
+    /// These words, literally.
     Say(&'static str),
     /// The reason that is given with the event, else these.
     Given(&'static str),
@@ -215,8 +219,36 @@ pub enum HostWords {
     Unmet(&'static str),
 }
 
+/// How the words begin of a host on which the command of the installation failed: with the event they are given as the reason.
+pub const INSTALL_COMMAND_FAILED: &str = "installation command failed";
+/// How the words about a stage that took too long begin.
+const IN_STAGE: &str = "The host was in stage ";
+/// How the words about a wrong boot begin.
+const SHOULD_BOOT: &str = "The host should boot from ";
+/// How the words about a reboot without a return begin.
+const NOT_BACK: &str = "The host did not come back from its reboot within ";
+
+impl HostWords {
+    /// Could a row with these words have said that?
+    pub fn could_say(&self, text: &str) -> bool {
+        match self {
+            HostWords::Keep => true,
+            HostWords::Say(words) => text == *words,
+            HostWords::Given(words) => text == *words || text.starts_with(INSTALL_COMMAND_FAILED),
+            HostWords::ReportedStage => HostStage::ALL.iter().any(|stage| stage.as_str() == text),
+            HostWords::StageTooLong => text.starts_with(IN_STAGE),
+            HostWords::WrongBoot => text.starts_with(SHOULD_BOOT),
+            HostWords::NoReboot => text.starts_with(NOT_BACK),
+            HostWords::Unmet(words) => text.starts_with(words),
+        }
+    }
+}
+
 /// A row of a host's machine.
 pub type HostRule = Rule<HostEvent, HostState, HostCond, HostWords, HostEffect>;
+
+/// What is wrong on purpose with the machines of hosts.
+pub type HostWrong = machine::Wrong<HostEvent, HostState, HostCond, HostWords, HostEffect>;
 
 /// Changes of a host's status that the real service makes outside of its machine.
 /// * A report of stage `Failed` leads to `error` ([`installation_failed`]).
@@ -225,6 +257,9 @@ pub const OUTSIDE_THE_MACHINE: &[(HostStatus, HostStatus, &str)] = &[
     (InstallingInProgress, Error, "stage Failed was reported"),
     (InstallingPendingUserAction, Error, "stage Failed was reported"),
 ];
+
+/// How the words of a host begin that reported the stage `Failed`.
+pub const STAGE_FAILED: &str = "Failed - ";
 
 /// What an event says beyond its name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -237,16 +272,23 @@ pub struct EventArgs<'a> {
     pub reason: &'a str,
     /// The service runs under Kubernetes.
     pub kube_api: bool,
+    /// The machine is wrong on purpose.
+    pub wrong: Option<HostWrong>,
 }
 
 /// What else a transition does to the host, beside its status. The service carries them out in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostEffect {
-    /// Forget inventory and being the bootstrap; progress, images, time sources and logs as [`HostEffect::ForgetProgress`].
-    /// What the user chose (role, name) stays.
-    ForgetDiscovery,
-    /// Forget progress, images, time sources and logs.
+    /// Forget inventory and being the bootstrap. What the user chose (role, name) stays.
+    ForgetInventory,
+    /// Forget progress and images.
     ForgetProgress,
+    /// Forget which time sources it has.
+    ForgetTimeSources,
+    /// Forget its logs.
+    ForgetLogs,
+    /// Forget its answers for images if one of them failed.
+    ForgetFailedImages,
     /// Note that the cluster's last preparation has not begun (`last-installation-preparation`: `not_started`).
     RestartClusterPreparation,
     /// Forget what the installation has left: suggested role, being the bootstrap, progress and logs.
@@ -287,7 +329,7 @@ pub struct HostDecision {
     /// `progress.stage_updated_at` becomes now.
     pub touch_stage_timer: bool,
     /// All of these and the rest, in order.
-    pub effects: &'static [HostEffect],
+    pub effects: Vec<HostEffect>,
     /// The request is answered with this status although a row fired, and nothing is stored.
     pub refused: Option<u16>,
 }
@@ -315,7 +357,7 @@ pub fn machine_of(subject: &HostView, scope: &Scope<'_>) -> &'static [HostRule] 
 }
 
 /// What was found about a host at an instant: answers the guards' questions.
-struct Facts<'a> {
+struct HostGuards<'a> {
     subject: &'a HostView,
     scope: &'a Scope<'a>,
     settings: &'a Settings,
@@ -325,7 +367,7 @@ struct Facts<'a> {
     validations: Option<&'a HostValidations>,
 }
 
-impl Facts<'_> {
+impl HostGuards<'_> {
     fn cluster_is(&self, statuses: &[ClusterStatus]) -> bool {
         self.scope.cluster.is_some_and(|c| statuses.contains(&c.cluster.status))
     }
@@ -350,9 +392,14 @@ impl Facts<'_> {
             Connected => self.satisfied(&[HostValidationId::Connected]),
             MediaConnected => self.satisfied(&[HostValidationId::MediaConnected]),
             HasInventory => self.gate(HostGate::Inventory),
+            InventoryCut => {
+                self.satisfied(&[HostValidationId::HasInventory])
+                    && !self.satisfied(&[HostValidationId::InventoryNotFullyTruncated])
+            }
             MinimumHardware => self.gate(HostGate::MinimumHardware),
             InputsGiven => self.gate(HostGate::PendingInput),
             SufficientForInstall => self.gate(HostGate::Sufficient),
+            DiskUuids => self.gate(HostGate::BeforeInput),
             PoolMinimum => self.satisfied(POOL_MINIMUM),
             RoleCanInstall => {
                 matches!(subject.effective_role(), HostRole::Master | HostRole::Arbiter | HostRole::Worker)
@@ -367,19 +414,15 @@ impl Facts<'_> {
             ClusterPendingUserAction => self.cluster_is(&[ClusterStatus::InstallingPendingUserAction]),
             ClusterInstalledOrAddingHosts => self.cluster_is(&[ClusterStatus::Installed, ClusterStatus::AddingHosts]),
             QuorumWithoutHost => self.scope.cluster.is_some_and(|c| {
-                let others = self.scope.hosts.iter().map(|h| {
-                    // Whatever fails with this host counts as failed; the others as they are.
-                    let status = if h.host.id == host.id { HostStatus::Error } else { h.host.status };
-                    (h.effective_role(), status)
-                });
-                cluster::quorum(c, self.scope.hosts, others, cluster::IN_INSTALLATION)
+                // Hosts that are still on their way do not count: only what is installed is certain.
+                cluster::quorum(c, self.scope.hosts, &[HostStatus::Installed])
             }),
-            DiskSpeedChecked => disk_speed(subject) == Check::Passed,
-            DiskSpeedFailed => disk_speed(subject) == Check::Failed,
-            DiskSpeedUnknown => disk_speed(subject) == Check::Unknown,
-            ImagesAvailable => images(subject) == Check::Passed,
-            ImagesFailed => images(subject) == Check::Failed,
-            ImagesUnknown => images(subject) == Check::Unknown,
+            DiskSpeedChecked => disk_speed(subject) == PreparationCheck::Passed,
+            DiskSpeedFailed => disk_speed(subject) == PreparationCheck::Failed,
+            DiskSpeedUnknown => disk_speed(subject) == PreparationCheck::Unknown,
+            ImagesAvailable => images(subject) == PreparationCheck::Passed,
+            ImagesFailed => images(subject) == PreparationCheck::Failed,
+            ImagesUnknown => images(subject) == PreparationCheck::Unknown,
             PreparationTimedOut
             | InstallingTimedOut
             | ReclaimTimedOut
@@ -440,19 +483,19 @@ pub fn soft_timeouts(settings: &Settings, cluster: &ClusterView) -> bool {
 
 /// Result of one of the two checks of the preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
+enum PreparationCheck {
     Passed,
     Failed,
     Unknown,
 }
 
 /// The disk's speed need not be measured where the system runs from its disk, or where partitions are kept.
-fn disk_speed(subject: &HostView) -> Check {
+fn disk_speed(subject: &HostView) -> PreparationCheck {
     let persistent = subject.inventory.as_ref().and_then(|i| i.boot.as_ref()).and_then(|b| b.device_type.as_deref())
         == Some("persistent");
     let keeps_partitions = subject.host.installer_args.as_deref().is_some_and(|args| args.contains("--save-part"));
     if persistent || keeps_partitions {
-        return Check::Passed;
+        return PreparationCheck::Passed;
     }
     let measured = subject
         .installation_disk()
@@ -460,14 +503,19 @@ fn disk_speed(subject: &HostView) -> Check {
         .or_else(|| subject.host.installation_disk_id.as_ref().and_then(|id| subject.disks_info.get(id)))
         .and_then(|info| info.disk_speed.as_ref());
     match measured {
-        Some(speed) if speed.tested == Some(true) && speed.exit_code.unwrap_or(0) == 0 => Check::Passed,
-        Some(speed) if speed.tested == Some(true) => Check::Failed,
-        _ => Check::Unknown,
+        Some(speed) if speed.tested == Some(true) && speed.exit_code.unwrap_or(0) == 0 => PreparationCheck::Passed,
+        Some(speed) if speed.tested == Some(true) => PreparationCheck::Failed,
+        _ => PreparationCheck::Unknown,
     }
 }
 
+/// Could the host not pull an image, or only at a crawl?
+pub fn images_failed(subject: &HostView) -> bool {
+    images(subject) == PreparationCheck::Failed
+}
+
 /// Images count as pulled when there is an answer for at least one and none failed or crawled.
-fn images(subject: &HostView) -> Check {
+fn images(subject: &HostView) -> PreparationCheck {
     // The service's threshold, in MB/s.
     const TOO_SLOW: f64 = 0.001;
     let failed = subject.images_status.values().any(|image| {
@@ -475,9 +523,9 @@ fn images(subject: &HostView) -> Check {
             || (image.size_bytes.unwrap_or(0.0) > 0.0 && image.download_rate.unwrap_or(0.0) < TOO_SLOW)
     });
     match (subject.images_status.is_empty(), failed) {
-        (true, _) => Check::Unknown,
-        (false, true) => Check::Failed,
-        (false, false) => Check::Passed,
+        (true, _) => PreparationCheck::Unknown,
+        (false, true) => PreparationCheck::Failed,
+        (false, false) => PreparationCheck::Passed,
     }
 }
 
@@ -485,35 +533,44 @@ fn stage_updated_at(subject: &HostView) -> Option<Timestamp> {
     subject.host.progress.as_ref().and_then(|p| p.stage_updated_at).or(subject.host.stage_updated_at)
 }
 
+/// When something happened that never did, for the timers of logs: whatever waits for it has waited long enough.
+pub(crate) const LONG_AGO: Timestamp = Timestamp::from_secs(1);
+
 /// Which timer of the host's logs runs: since when and for how long.
 fn logs_timer(subject: &HostView, settings: &Settings) -> Option<(Timestamp, Duration)> {
     let host = &subject.host;
+    let collected = host.logs_collected_at.filter(|t| t.is_set());
     match host.logs_info.unwrap_or(LogsState::Empty) {
         LogsState::Completed | LogsState::Timeout => None,
-        LogsState::Requested | LogsState::Collecting => {
-            Some((host.logs_started_at.filter(|t| t.is_set())?, settings.host_log_collection_timeout))
+        // Where some have come already, the time runs since then.
+        LogsState::Requested => {
+            Some((collected.or(host.logs_started_at).filter(|t| t.is_set())?, settings.host_log_collection_timeout))
         }
+        LogsState::Collecting => Some((collected.unwrap_or(LONG_AGO), settings.host_log_pending_timeout)),
+        LogsState::Empty if host.logs_started_at.is_some_and(|t| t.is_set()) => None,
         LogsState::Empty => Some((host.status_updated_at.filter(|t| t.is_set())?, settings.host_log_pending_timeout)),
     }
 }
 
 /// What the monitor makes of a host: evaluates its validations, then its machine.
 pub fn refresh(subject: &HostView, scope: &Scope<'_>, settings: &Settings, now: Timestamp) -> HostDecision {
-    refresh_with(subject, scope, settings, now, evaluate_host(subject, scope, settings, now))
+    let validations = evaluate_host(subject, scope, settings, now);
+    refresh_with(subject, scope, settings, now, validations, None)
 }
 
-/// The same, with validations that were evaluated before.
+/// The same, with validations that were evaluated before, and perhaps with a machine that is wrong on purpose.
 pub fn refresh_with(
     subject: &HostView,
     scope: &Scope<'_>,
     settings: &Settings,
     now: Timestamp,
     validations: HostValidations,
+    wrong: Option<HostWrong>,
 ) -> HostDecision {
-    let args = EventArgs::default();
-    let facts = Facts { subject, scope, settings, now, args: &args, validations: Some(&validations) };
-    let state = At(subject.host.status);
-    let rule = fire(machine_of(subject, scope), HostEvent::RefreshHost, state, &|c| facts.holds(c));
+    let args = EventArgs { wrong, ..EventArgs::default() };
+    let facts = HostGuards { subject, scope, settings, now, args: &args, validations: Some(&validations) };
+    let at = (HostEvent::RefreshHost, At(subject.host.status));
+    let rule = fire(machine_of(subject, scope), wrong.as_ref(), at, &|c| facts.holds(c));
     let mut decision = decide(rule, &facts);
     decision.validations = Some(validations);
     decision
@@ -535,8 +592,8 @@ pub fn on_event(
         return Ok(refresh(subject, scope, settings, now));
     }
     let state = if args.initial && event == HostEvent::RegisterHost { Initial } else { At(subject.host.status) };
-    let facts = Facts { subject, scope, settings, now, args, validations: None };
-    let rule = fire(machine_of(subject, scope), event, state, &|c| facts.holds(c));
+    let facts = HostGuards { subject, scope, settings, now, args, validations: None };
+    let rule = fire(machine_of(subject, scope), args.wrong.as_ref(), (event, state), &|c| facts.holds(c));
     match rule {
         Some(rule) => Ok(decide(Some(rule), &facts)),
         None => Err(NoTransition { event, state }),
@@ -549,7 +606,7 @@ pub fn installation_failed(subject: &HostView, progress_info: &str) -> Option<Ho
     let status = subject.host.status;
     OUTSIDE_THE_MACHINE.iter().any(|(from, to, _)| *from == status && *to == Error).then(|| HostDecision {
         to: Error,
-        status_info: format!("Failed - {progress_info}"),
+        status_info: format!("{STAGE_FAILED}{progress_info}"),
         ..unchanged(subject)
     })
 }
@@ -564,20 +621,21 @@ fn unchanged(subject: &HostView) -> HostDecision {
         stage_timed_out: false,
         logs_timed_out: false,
         touch_stage_timer: false,
-        effects: &[],
+        effects: Vec::new(),
         refused: None,
     }
 }
 
-fn decide(rule: Option<&'static HostRule>, facts: &Facts<'_>) -> HostDecision {
+fn decide(rule: Option<&'static HostRule>, facts: &HostGuards<'_>) -> HostDecision {
     let subject = facts.subject;
     let Some(rule) = rule else { return unchanged(subject) };
-    let At(to) = rule.to else { return unchanged(subject) };
-    let mut effects = rule.effects;
+    let wrong = facts.args.wrong.as_ref();
+    let At(to) = rule.leads_to(wrong) else { return unchanged(subject) };
+    let mut effects = rule.does(wrong);
     if effects.contains(&HostEffect::RestartStageTimer)
         && !facts.over(stage_updated_at(subject), facts.settings.constants.stage_timer_refresh)
     {
-        effects = &[];
+        effects.clear();
     }
     let refused = match (rule.event, rule.to) {
         (HostEvent::RegisterHost, At(Installed)) => Some(409),
@@ -591,7 +649,10 @@ fn decide(rule: Option<&'static HostRule>, facts: &Facts<'_>) -> HostDecision {
         }
         _ => None,
     };
-    let status_info = words(rule, facts).unwrap_or_else(|| subject.host.status_info.clone());
+    let status_info = match rule.misspeaks(wrong) {
+        true => WRONG_WORDS.to_owned(),
+        false => words(rule, facts).unwrap_or_else(|| subject.host.status_info.clone()),
+    };
     HostDecision {
         rule: Some(rule),
         to,
@@ -605,13 +666,13 @@ fn decide(rule: Option<&'static HostRule>, facts: &Facts<'_>) -> HostDecision {
         stage_timed_out: effects.contains(&HostEffect::NoteStageTimeout),
         logs_timed_out: effects.contains(&HostEffect::NoteLogsTimeout),
         touch_stage_timer: effects.contains(&HostEffect::RestartStageTimer),
-        effects: if refused.is_some() { &[] } else { effects },
+        effects: if refused.is_some() { Vec::new() } else { effects },
         refused,
     }
 }
 
 /// The words that go with a row; `None`: those that the host has stay.
-fn words(rule: &HostRule, facts: &Facts<'_>) -> Option<String> {
+fn words(rule: &HostRule, facts: &HostGuards<'_>) -> Option<String> {
     let disk = || facts.subject.host.installation_disk_path.as_deref().unwrap_or("its installation disk");
     Some(match rule.words {
         HostWords::Keep => return None,
@@ -621,14 +682,14 @@ fn words(rule: &HostRule, facts: &Facts<'_>) -> Option<String> {
         HostWords::ReportedStage => facts.args.stage.map_or("", HostStage::as_str).to_owned(),
         HostWords::StageTooLong => {
             let stage = facts.subject.stage().map_or("an unknown stage", HostStage::as_str);
-            format!("The host was in stage {stage} for too long")
+            format!("{IN_STAGE}{stage} for too long")
         }
         HostWords::WrongBoot => format!(
-            "The host should boot from {} and booted from its discovery image instead; correct the boot order and reboot it",
+            "{SHOULD_BOOT}{} and booted from its discovery image instead; correct the boot order and reboot it",
             disk(),
         ),
         HostWords::NoReboot => format!(
-            "The host did not come back from its reboot within {}; check that it boots from {}",
+            "{NOT_BACK}{}; check that it boots from {}",
             format_duration(facts.stage_timeout(HostStage::Rebooting)),
             disk(),
         ),
@@ -637,7 +698,7 @@ fn words(rule: &HostRule, facts: &Facts<'_>) -> Option<String> {
 }
 
 /// `beginning`, and what the first unmet validations say.
-fn unmet(beginning: &str, facts: &Facts<'_>) -> String {
+fn unmet(beginning: &str, facts: &HostGuards<'_>) -> String {
     // The API's limit for the whole text is 2040 characters.
     const LIMIT: usize = 2000;
     let mut text = beginning.to_owned();
@@ -674,7 +735,7 @@ pub fn next_deadline(subject: &HostView, scope: &Scope<'_>, settings: &Settings,
         consider(turn.map(|t| t - Duration::from_micros(1)), Duration::ZERO);
     }
     let (args, state) = (EventArgs::default(), At(host.status));
-    let facts = Facts { subject, scope, settings, now, args: &args, validations: None };
+    let facts = HostGuards { subject, scope, settings, now, args: &args, validations: None };
     for rule in machine_of(subject, scope) {
         if rule.event != HostEvent::RefreshHost || !rule.from.contains(&state) {
             continue;

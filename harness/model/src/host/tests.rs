@@ -16,7 +16,7 @@ const UNREACHABLE: &[(&str, &str)] = &[(
 )];
 
 #[derive(Clone, Debug, Default)]
-struct Bench {
+struct HostCase {
     host: HostView,
     cluster: Option<ClusterView>,
     others: Vec<HostView>,
@@ -27,7 +27,7 @@ struct Bench {
     kube_api: bool,
 }
 
-fn bench(status: HostStatus, cluster: ClusterStatus) -> Bench {
+fn bench(status: HostStatus, cluster: ClusterStatus) -> HostCase {
     let mut b = pool(status);
     b.host.host.cluster_id = Some(Uuid::from_u128(7));
     b.host.host.role = Some(HostRole::Worker);
@@ -49,8 +49,12 @@ fn bench(status: HostStatus, cluster: ClusterStatus) -> Bench {
     b
 }
 
-fn pool(status: HostStatus) -> Bench {
-    let mut b = Bench::default();
+fn others_installed(b: &mut HostCase) {
+    b.others.iter_mut().for_each(|other| other.host.status = Installed);
+}
+
+fn pool(status: HostStatus) -> HostCase {
+    let mut b = HostCase::default();
     b.host.host.id = Uuid::from_u128(1);
     b.host.host.kind = "Host".to_owned();
     b.host.host.status = status;
@@ -65,8 +69,8 @@ fn ago(minutes: u64) -> Option<Timestamp> {
     Some(NOW - Duration::from_secs(minutes * 60 + 1))
 }
 
-impl Bench {
-    fn with(mut self, change: impl FnOnce(&mut Bench)) -> Self {
+impl HostCase {
+    fn with(mut self, change: impl FnOnce(&mut HostCase)) -> Self {
         change(&mut self);
         self
     }
@@ -145,9 +149,15 @@ impl Bench {
                     ignored: false,
                 };
                 let validations = HostValidations(HOST.iter().map(answer).collect());
-                return Ok(refresh_with(&self.host, scope, &self.settings, NOW, validations));
+                return Ok(refresh_with(&self.host, scope, &self.settings, NOW, validations, None));
             }
-            let args = EventArgs { initial: self.initial, stage: self.stage, reason: "", kube_api: self.kube_api };
+            let args = EventArgs {
+                initial: self.initial,
+                stage: self.stage,
+                reason: "",
+                kube_api: self.kube_api,
+                wrong: None,
+            };
             on_event(event, &self.host, scope, &self.settings, NOW, &args)
         })
     }
@@ -157,13 +167,13 @@ impl Bench {
     }
 }
 
-type Situation = (HostEvent, Bench, &'static str, HostStatus);
+type Situation = (HostEvent, HostCase, &'static str, HostStatus);
 
 #[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
 fn requests() -> Vec<Situation> {
     use HostEvent::*;
     let b = |status| bench(status, ClusterStatus::Installing);
-    let initial = |b: &mut Bench| b.initial = true;
+    let initial = |b: &mut HostCase| b.initial = true;
     vec![
         (CancelInstallation, b(Installed), "Installation canceled while host is installing", Cancelled),
         (CancelInstallation, b(PreparingSuccessful), "Cancel while preparing", Known),
@@ -281,12 +291,12 @@ fn requests() -> Vec<Situation> {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table: a row for each rule")]
-fn refreshes() -> Vec<(Bench, &'static str, HostStatus)> {
+fn refreshes() -> Vec<(HostCase, &'static str, HostStatus)> {
     use HostValidationId as V;
     let ready = |s| bench(s, ClusterStatus::Ready);
     let prep = |s| bench(s, ClusterStatus::PreparingForInstallation);
     let inst = |s| bench(s, ClusterStatus::Installing);
-    let noted = |b: &mut Bench| b.host.host.connection_timed_out = Some(true);
+    let noted = |b: &mut HostCase| b.host.host.connection_timed_out = Some(true);
     let writing = HostStage::WritingImageToDisk;
     let copying = HostStage::CopyingRegistryDataToDisk;
     vec![
@@ -390,7 +400,7 @@ fn refreshes() -> Vec<(Bench, &'static str, HostStatus)> {
             InstallingPendingUserAction,
         ),
         (
-            inst(InstallingPendingUserAction).since(61),
+            inst(InstallingPendingUserAction).since(61).with(others_installed),
             "Host pending user action timeout with cluster viability check (day1 only)",
             Error,
         ),
@@ -411,7 +421,16 @@ fn refreshes() -> Vec<(Bench, &'static str, HostStatus)> {
         ),
         // The cluster could not do without a master.
         (
-            inst(InstallingPendingUserAction).since(61).with(|b| b.host.host.role = Some(HostRole::Master)),
+            inst(InstallingPendingUserAction).since(61).with(|b| {
+                others_installed(b);
+                b.host.host.role = Some(HostRole::Master);
+            }),
+            "Refresh during installing-pending-user-action state without cluster error should stay in installing-pending-user-action state",
+            InstallingPendingUserAction,
+        ),
+        // Nobody knows yet whether it could do without a worker.
+        (
+            inst(InstallingPendingUserAction).since(61),
             "Refresh during installing-pending-user-action state without cluster error should stay in installing-pending-user-action state",
             InstallingPendingUserAction,
         ),
@@ -491,7 +510,7 @@ fn other_requests_are_refused(#[case] event: HostEvent, #[case] from: HostStatus
 #[case::told_before(bench(InstallingPendingUserAction, ClusterStatus::Installing).in_stage(HostStage::Rebooting, 0), Some(400))]
 #[case::first_time(bench(InstallingInProgress, ClusterStatus::Installing).in_stage(HostStage::Rebooting, 0), None)]
 #[case::failed(bench(Error, ClusterStatus::Installing), None)]
-fn registrations_that_a_row_accepts_may_still_be_refused(#[case] bench: Bench, #[case] refused: Option<u16>) {
+fn registrations_that_a_row_accepts_may_still_be_refused(#[case] bench: HostCase, #[case] refused: Option<u16>) {
     let decision = bench.fire(HostEvent::RegisterHost).unwrap();
     assert_eq!(decision.refused, refused);
     assert_eq!(decision.changes_status(&bench.host), refused.is_none() && bench.host.host.status != Error);
@@ -513,6 +532,35 @@ fn timers_are_noted_once() {
     assert!(logs.fire(HostEvent::RefreshHost).unwrap().logs_timed_out);
     let told = logs.with(|b| b.host.host.logs_info = Some(LogsState::Timeout));
     assert!(!told.fire(HostEvent::RefreshHost).unwrap().logs_timed_out);
+}
+
+/// Minutes ago: the failure, the request for logs, the last logs. Limits: 2 minutes until they are asked for or go on, 10 until they
+/// come.
+#[rstest]
+#[case::nobody_asks(LogsState::Empty, 1, None, None, false)]
+#[case::nobody_asked(LogsState::Empty, 3, None, None, true)]
+#[case::asked_and_forgotten(LogsState::Empty, 30, Some(30), None, false)]
+#[case::asked(LogsState::Requested, 30, Some(9), None, false)]
+#[case::asked_long_ago(LogsState::Requested, 30, Some(11), None, true)]
+#[case::asked_again_after_some_came(LogsState::Requested, 30, Some(11), Some(9), false)]
+#[case::some_came_long_ago(LogsState::Requested, 30, Some(1), Some(11), true)]
+#[case::coming(LogsState::Collecting, 30, Some(30), Some(1), false)]
+#[case::stuck(LogsState::Collecting, 30, Some(1), Some(3), true)]
+#[case::never_came(LogsState::Collecting, 0, Some(0), None, true)]
+#[case::there(LogsState::Completed, 30, Some(30), Some(30), false)]
+fn logs_of_a_failed_host_time_out(
+    #[case] state: LogsState,
+    #[case] failed: u64,
+    #[case] asked: Option<u64>,
+    #[case] came: Option<u64>,
+    #[case] over: bool,
+) {
+    let host = bench(Error, ClusterStatus::Error).since(failed).with(|b| {
+        b.host.host.logs_info = Some(state);
+        b.host.host.logs_started_at = asked.and_then(ago);
+        b.host.host.logs_collected_at = came.and_then(ago);
+    });
+    assert_eq!(host.fire(HostEvent::RefreshHost).unwrap().logs_timed_out, over);
 }
 
 #[test]
@@ -551,7 +599,7 @@ fn what_is_unmet_is_told_within_the_limit_of_the_api() {
     assert!(decision.status_info.len() <= 2040);
 }
 
-fn any_bench() -> impl Strategy<Value = Bench> {
+fn any_bench() -> impl Strategy<Value = HostCase> {
     let status = prop::sample::select(HostStatus::ALL);
     let cluster = prop::option::weighted(0.8, prop::sample::select(ClusterStatus::ALL));
     let stage = prop::option::of((prop::sample::select(HostStage::ALL), 0..120_u64));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use vlab_api::types::{ClusterValidationId, HostRole, HostStatus, VipVerification};
 
-use super::{Answer, NOT_EVALUATED, error, fail, hidden, ok, pending};
+use super::{Evaluation, NOT_EVALUATED, error, fail, hidden, ok, pending};
 use crate::network;
 use crate::roles;
 use crate::settings::Settings;
@@ -72,7 +72,7 @@ impl<'a> Subject<'a> {
         THIRD_PARTY_NETWORK_TYPES.contains(&self.cluster.cluster.network_type.as_deref().unwrap_or(""))
     }
 
-    pub(super) fn answer(&self, id: ClusterValidationId) -> Answer {
+    pub(super) fn answer(&self, id: ClusterValidationId) -> Evaluation {
         use ClusterValidationId as V;
         let cluster = self.cluster;
         match id {
@@ -127,7 +127,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn machine_cidr_defined(&self) -> Answer {
+    fn machine_cidr_defined(&self) -> Evaluation {
         if self.unmanaged_multi_node() {
             return ok("No Machine Network CIDR needed: User Managed Networking");
         }
@@ -152,7 +152,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn vips_defined(&self, kind: &str, vips: &[(IpAddr, VipVerification)]) -> Answer {
+    fn vips_defined(&self, kind: &str, vips: &[(IpAddr, VipVerification)]) -> Evaluation {
         if let Some(why) = self.no_vips_needed() {
             return ok(format!("{kind} virtual IPs are not required: {why}"));
         }
@@ -165,7 +165,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn vips_valid(&self, kind: &str, lower: &str, vips: &[(IpAddr, VipVerification)]) -> Answer {
+    fn vips_valid(&self, kind: &str, lower: &str, vips: &[(IpAddr, VipVerification)]) -> Evaluation {
         if let Some(why) = self.no_vips_needed() {
             return ok(format!("{kind} virtual IPs are not required: {why}"));
         }
@@ -195,7 +195,7 @@ impl<'a> Subject<'a> {
         ok(format!("{lower} vips {} belongs to the Machine CIDR and is not in use.", list()))
     }
 
-    fn calculated_cidr(&self) -> Answer {
+    fn calculated_cidr(&self) -> Evaluation {
         let cluster = self.cluster;
         if cluster.user_managed_networking() {
             return ok("The Cluster Machine CIDR is not required: User Managed Networking");
@@ -221,7 +221,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn hosts_ready(&self) -> Answer {
+    fn hosts_ready(&self) -> Evaluation {
         let ready = |h: &&HostView| {
             let ready = [HostStatus::Known, HostStatus::PreparingForInstallation, HostStatus::PreparingSuccessful];
             ready.contains(&h.host.status)
@@ -232,7 +232,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn masters(&self) -> Answer {
+    fn masters(&self) -> Evaluation {
         if roles::sufficient_masters(self.cluster, self.hosts, self.settings) {
             return ok("The cluster has the exact amount of dedicated control plane nodes.");
         }
@@ -250,7 +250,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn prefix(&self) -> Answer {
+    fn prefix(&self) -> Evaluation {
         if self.clusters.given == 0 {
             return pending("The Cluster Network CIDR is undefined.");
         }
@@ -280,7 +280,7 @@ impl<'a> Subject<'a> {
         [&self.machine, &self.clusters, &self.services].iter().any(|n| n.nets.len() != n.given)
     }
 
-    fn overlapping(&self) -> Answer {
+    fn overlapping(&self) -> Evaluation {
         if self.undefined() {
             return pending(UNDEFINED);
         }
@@ -301,7 +301,7 @@ impl<'a> Subject<'a> {
         ok("No CIDRS are overlapping.")
     }
 
-    fn same_families(&self) -> Answer {
+    fn same_families(&self) -> Evaluation {
         if self.undefined() {
             return pending(UNDEFINED);
         }
@@ -318,7 +318,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn clocks(&self) -> Answer {
+    fn clocks(&self) -> Evaluation {
         let counts = |h: &&&HostView| {
             let without = [HostStatus::Disconnected, HostStatus::Discovering, HostStatus::ResettingPendingUserAction];
             !without.contains(&h.host.status)
@@ -337,7 +337,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn network_type(&self) -> Answer {
+    fn network_type(&self) -> Evaluation {
         let cluster = self.cluster;
         let kind = match filled(&cluster.cluster.network_type) {
             Some(kind) => kind,
@@ -357,7 +357,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn operator(&self, name: &'static str, shown: &'static str) -> Answer {
+    fn operator(&self, name: &'static str, shown: &'static str) -> Evaluation {
         if !self.cluster.has_operator(name) {
             return super::operator_off(shown);
         }

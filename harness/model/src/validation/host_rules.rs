@@ -8,7 +8,7 @@ use vlab_api::types::{
     Disk, DomainResolutionResponseResolutions, DriveType, HostRole, HostValidationId, Inventory, PlatformType,
 };
 
-use super::{Answer, NOT_EVALUATED, connection_deadline, error, fail, hidden, ok, pending};
+use super::{Evaluation, NOT_EVALUATED, connection_deadline, error, fail, hidden, ok, pending};
 use crate::disks::{self, Need};
 use crate::network;
 use crate::roles::{self, Requirement};
@@ -90,7 +90,7 @@ impl<'a> Subject<'a> {
         self.cluster.is_some_and(|c| c.user_managed_networking() && !c.is_sno())
     }
 
-    pub(super) fn answer(&self, id: HostValidationId) -> Answer {
+    pub(super) fn answer(&self, id: HostValidationId) -> Evaluation {
         use HostValidationId as V;
         match id {
             V::Connected => self.connected(),
@@ -148,14 +148,14 @@ impl<'a> Subject<'a> {
 
     // --- connection ---
 
-    fn connected(&self) -> Answer {
+    fn connected(&self) -> Evaluation {
         match connection_deadline(self.host, self.settings) {
             Some(deadline) if self.now >= deadline => fail("Host is disconnected"),
             _ => ok("Host is connected"),
         }
     }
 
-    fn media_connected(&self) -> Answer {
+    fn media_connected(&self) -> Evaluation {
         match self.host.host.media_status.as_deref() {
             Some("disconnected") => fail("Media device is disconnected"),
             _ => ok("Media device is connected"),
@@ -164,7 +164,7 @@ impl<'a> Subject<'a> {
 
     // --- hardware ---
 
-    fn not_truncated(&self, how: &str) -> Answer {
+    fn not_truncated(&self, how: &str) -> Evaluation {
         let truncation = inventory!(self).truncation.as_ref();
         match truncation.filter(|t| t.type_ == how) {
             None => ok("Inventory is not truncated"),
@@ -175,7 +175,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn min_cpu(&self) -> Answer {
+    fn min_cpu(&self) -> Evaluation {
         let count = roles::cpu_count(inventory!(self));
         match self.least {
             None => error(NO_REQUIREMENTS),
@@ -186,7 +186,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn min_memory(&self) -> Answer {
+    fn min_memory(&self) -> Evaluation {
         let inventory = inventory!(self);
         let bytes = roles::memory_bytes(inventory);
         // The kernel's own figure leaves out what it keeps for itself.
@@ -202,7 +202,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn min_disks(&self) -> Answer {
+    fn min_disks(&self) -> Evaluation {
         let inventory = inventory!(self);
         let all = inventory.disks.as_deref().unwrap_or(&[]);
         let Some(needs) = &self.needs else { return error(NO_REQUIREMENTS) };
@@ -216,7 +216,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn cpu_for_role(&self) -> Answer {
+    fn cpu_for_role(&self) -> Evaluation {
         let (count, role) = (roles::cpu_count(inventory!(self)), self.role);
         match &self.needs {
             None => error(NO_REQUIREMENTS),
@@ -225,7 +225,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn memory_for_role(&self) -> Answer {
+    fn memory_for_role(&self) -> Evaluation {
         let (bytes, role) = (roles::memory_bytes(inventory!(self)), self.role);
         match &self.needs {
             None => error(NO_REQUIREMENTS),
@@ -236,7 +236,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn hostname_unique(&self) -> Answer {
+    fn hostname_unique(&self) -> Evaluation {
         let _ = inventory!(self);
         let name = self.host.hostname().unwrap_or("");
         let same =
@@ -247,7 +247,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn hostname_valid(&self) -> Answer {
+    fn hostname_valid(&self) -> Evaluation {
         let name = self.host.hostname().filter(|_| self.inventory.is_some()).unwrap_or("");
         match valid_hostname(name) {
             true => ok(format!("Hostname {name} is allowed")),
@@ -255,7 +255,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn disk_speed(&self) -> Answer {
+    fn disk_speed(&self) -> Evaluation {
         // Without an inventory, too, where others are pending.
         if self.host.disks().is_empty() {
             return error("Validation error");
@@ -276,7 +276,7 @@ impl<'a> Subject<'a> {
         filled(&self.inventory?.system_vendor.as_ref()?.manufacturer)
     }
 
-    fn platform(&self) -> Answer {
+    fn platform(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
         let _ = inventory!(self);
         let platform = cluster.platform();
@@ -294,7 +294,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn disk_encryption(&self) -> Answer {
+    fn disk_encryption(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
         let encryption = cluster.cluster.disk_encryption.as_ref();
         let on = encryption.and_then(|e| e.enable_on.as_deref()).unwrap_or("none");
@@ -328,7 +328,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn vsphere_disk_uuid(&self) -> Answer {
+    fn vsphere_disk_uuid(&self) -> Evaluation {
         let Some(inventory) = self.inventory else { return hidden() };
         if self.manufacturer() != Some("VMware, Inc.") {
             return hidden();
@@ -345,7 +345,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn compatible_agent(&self) -> Answer {
+    fn compatible_agent(&self) -> Evaluation {
         if !self.settings.enable_upgrade_agent {
             return ok("Host agent compatibility checking is disabled");
         }
@@ -355,7 +355,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn no_skip_installation_disk(&self) -> Answer {
+    fn no_skip_installation_disk(&self) -> Evaluation {
         // A host without an inventory has no installation disk, and no request about it.
         let id = filled(&self.host.host.installation_disk_id);
         match self.host.skip_formatting().any(|skipped| Some(skipped) == id) {
@@ -366,7 +366,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn no_skip_missing_disk(&self) -> Answer {
+    fn no_skip_missing_disk(&self) -> Evaluation {
         let _ = inventory!(self);
         let exists = |id: &&str| self.host.disks().iter().any(|d| disks::identifier(d) == *id);
         let missing: Vec<&str> = self.host.skip_formatting().filter(|id| !exists(id)).collect();
@@ -381,7 +381,7 @@ impl<'a> Subject<'a> {
 
     // --- networks ---
 
-    fn machine_cidr_defined(&self) -> Answer {
+    fn machine_cidr_defined(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
         if self.day2() || cluster.user_managed_networking() {
             return ok(match self.day2() {
@@ -398,7 +398,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn belongs_to_machine_cidr(&self) -> Answer {
+    fn belongs_to_machine_cidr(&self) -> Evaluation {
         let cluster = cluster!(self, ok("No machine network CIDR validation needed: the host is not bound"));
         if self.day2() {
             return ok("No machine network CIDR validation needed: Day2 cluster");
@@ -426,7 +426,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn ignition_downloadable(&self) -> Answer {
+    fn ignition_downloadable(&self) -> Evaluation {
         if !self.day2() || self.cluster.is_none() {
             return hidden();
         }
@@ -443,7 +443,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn majority_group(&self) -> Answer {
+    fn majority_group(&self) -> Evaluation {
         const MISSING: &str = "Machine Network CIDR or Connectivity Majority Groups missing";
         const FINE: &str = "Host has connectivity to the majority of hosts in the cluster";
         let cluster = cluster!(self, ok("No connectivity validation needed: the host is not bound"));
@@ -478,7 +478,7 @@ impl<'a> Subject<'a> {
         ok(FINE)
     }
 
-    fn mtu(&self) -> Answer {
+    fn mtu(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
         if cluster.is_sno() {
             return hidden();
@@ -504,7 +504,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn platform_network(&self) -> Answer {
+    fn platform_network(&self) -> Evaluation {
         let Some(vendor) = &inventory!(self).system_vendor else {
             return error("Cannot determine platform: the inventory has no system vendor");
         };
@@ -518,7 +518,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn ntp_synced(&self) -> Answer {
+    fn ntp_synced(&self) -> Evaluation {
         let env = self.scope.infra_env;
         if self.cluster.is_none() && filled(&env.additional_ntp_sources).is_none() && filled(&env.ntp_sources).is_none()
         {
@@ -531,7 +531,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn time_synced(&self) -> Answer {
+    fn time_synced(&self) -> Evaluation {
         let Some(sent) = self.host.host.timestamp.filter(|t| *t > 0) else {
             return pending("Host has not yet sent its time");
         };
@@ -546,7 +546,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn images(&self) -> Answer {
+    fn images(&self) -> Evaluation {
         let status = &self.host.images_status;
         let text = filled(&self.host.host.images_status);
         if status.is_empty() && text.is_some_and(|t| !matches!(t.trim(), "{}" | "null")) {
@@ -564,25 +564,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Hosts of the same role that this one measured its way to, with the measurements.
-    fn peers(&self) -> impl Iterator<Item = (&'a HostView, &'a vlab_api::types::L3Connectivity)> {
-        let hosts = self.scope.hosts;
-        let role = self.role;
-        // Reports usually name the others in the order in which we have them, so the next one is looked for right behind.
-        let mut next = 0;
-        let remotes = self.host.connectivity.iter().flat_map(|c| c.remote_hosts.iter().flatten());
-        remotes
-            .filter_map(move |remote| {
-                let id = remote.host_id?;
-                let at = (0..hosts.len()).map(|i| (next + i) % hosts.len()).find(|i| hosts[*i].host.id == id)?;
-                next = at + 1;
-                (hosts[at].effective_role() == role).then_some((hosts[at], remote))
-            })
-            .flat_map(|(peer, remote)| remote.l3_connectivity.iter().flatten().map(move |l3| (peer, l3)))
-    }
-
     /// The answer about reaching peers where nothing has to be measured, or nothing was.
-    fn peers_not_judged(&self, fine: &'static str, limit: Option<f64>) -> Result<f64, Answer> {
+    fn peers_not_judged(&self, fine: &'static str, limit: Option<f64>) -> Result<f64, Evaluation> {
         let trivial =
             self.cluster.is_none() || self.day2() || self.scope.hosts.len() <= 1 || self.role == HostRole::AutoAssign;
         match limit {
@@ -595,16 +578,32 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn latency(&self) -> Answer {
+    /// The first measurement that is too bad: with a host that has the same role, or with one that the cluster no longer has.
+    fn exceeds(
+        &self,
+        too_bad: impl Fn(&vlab_api::types::L3Connectivity) -> bool,
+    ) -> Option<(Option<&'a HostView>, &'a vlab_api::types::L3Connectivity)> {
+        let remotes = self.host.connectivity.iter().flat_map(|c| c.remote_hosts.iter().flatten());
+        remotes
+            .filter_map(|remote| Some((remote.host_id?, remote)))
+            .flat_map(|(id, remote)| remote.l3_connectivity.iter().flatten().map(move |l3| (id, l3)))
+            .filter(|(_, l3)| too_bad(l3))
+            .find_map(|(id, l3)| match self.scope.hosts.iter().find(|h| h.host.id == id) {
+                None => Some((None, l3)),
+                Some(peer) => (peer.effective_role() == self.role).then_some((Some(*peer), l3)),
+            })
+    }
+
+    fn latency(&self) -> Evaluation {
         const FINE: &str = "Network latency requirement has been satisfied.";
         let limit = match self.peers_not_judged(FINE, self.needs.and_then(|n| n.latency_ms)) {
             Ok(limit) => limit,
             Err(answer) => return answer,
         };
-        let slow = self.peers().find(|(_, l3)| l3.average_rtt_ms.unwrap_or(0.0) > limit);
-        match slow {
+        match self.exceeds(|l3| l3.average_rtt_ms.unwrap_or(0.0) > limit) {
             None => ok(FINE),
-            Some((peer, l3)) => fail(format!(
+            Some((None, _)) => fail("The slowest answers come from a host that is no longer in the cluster".to_owned()),
+            Some((Some(peer), l3)) => fail(format!(
                 "Network latency to {} is {:.2} ms, more than the {limit:.2} ms that role {} allows",
                 peer.hostname().unwrap_or("another host"),
                 l3.average_rtt_ms.unwrap_or(0.0),
@@ -613,16 +612,18 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn packet_loss(&self) -> Answer {
+    fn packet_loss(&self) -> Evaluation {
         const FINE: &str = "Packet loss requirement has been satisfied.";
         let limit = match self.peers_not_judged(FINE, self.needs.and_then(|n| n.loss_percent)) {
             Ok(limit) => limit,
             Err(answer) => return answer,
         };
-        let lossy = self.peers().find(|(_, l3)| l3.packet_loss_percentage.unwrap_or(0.0) > limit);
-        match lossy {
+        match self.exceeds(|l3| l3.packet_loss_percentage.unwrap_or(0.0) > limit) {
             None => ok(FINE),
-            Some((peer, l3)) => fail(format!(
+            Some((None, _)) => {
+                fail("Packets are lost on the way to a host that is no longer in the cluster".to_owned())
+            }
+            Some((Some(peer), l3)) => fail(format!(
                 "Packet loss to {} is {:.2} %, more than the {limit:.2} % that role {} allows",
                 peer.hostname().unwrap_or("another host"),
                 l3.packet_loss_percentage.unwrap_or(0.0),
@@ -637,7 +638,7 @@ impl<'a> Subject<'a> {
         self.host.domain_name_resolutions.as_ref()?.resolutions.iter().find(|r| r.domain_name == name)
     }
 
-    fn resolves(&self, prefix: &str, shown: &str) -> Answer {
+    fn resolves(&self, prefix: &str, shown: &str) -> Evaluation {
         let cluster = cluster!(self, hidden());
         let name = cluster.cluster.name.as_deref().unwrap_or("");
         let base = cluster.cluster.base_dns_domain.as_deref().unwrap_or("");
@@ -659,7 +660,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn no_wildcard(&self) -> Answer {
+    fn no_wildcard(&self) -> Evaluation {
         let cluster = cluster!(self, ok("DNS wildcard check is not required for an unbound host"));
         if self.day2() {
             return ok("DNS wildcard check is not required for day2");
@@ -684,7 +685,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn subnets(&self) -> Answer {
+    fn subnets(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
         let inventory = inventory!(self);
         let (v4, v6) = families(cluster);
@@ -706,7 +707,7 @@ impl<'a> Subject<'a> {
         ok("Host subnets are not overlapping")
     }
 
-    fn ip_collisions(&self) -> Answer {
+    fn ip_collisions(&self) -> Evaluation {
         let cluster = cluster!(self, ok("IP collisions are not evaluated for an unbound host"));
         if self.day2() {
             return ok("IP collisions are not evaluated on day 2");
@@ -730,7 +731,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn iscsi_nic(&self) -> Answer {
+    fn iscsi_nic(&self) -> Evaluation {
         if self.cluster.is_none() || self.day2() || self.unmanaged_multi_node() {
             return hidden();
         }
@@ -757,7 +758,7 @@ impl<'a> Subject<'a> {
 
     // --- operators ---
 
-    fn operator(&self, name: &'static str) -> Answer {
+    fn operator(&self, name: &'static str) -> Evaluation {
         let cluster = cluster!(self, hidden());
         if !cluster.has_operator(name) {
             return super::operator_off(name);

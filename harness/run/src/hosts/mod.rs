@@ -24,7 +24,7 @@ use vlab_model::history::{Source, What};
 use vlab_scenario::HostKind;
 
 use crate::error::LabError;
-use crate::service::{Doing, Inside};
+use crate::service::{BoxFuture, Inside};
 
 /// All providers. The first one that the run has hosts of makes them; the conductor plays the others.
 pub static PROVIDERS: &[&dyn HostProvider] = &[&vm::Libvirt, &simulated::Simulated];
@@ -49,7 +49,7 @@ pub trait HostProvider: Sync {
         &'a self,
         order: &'a Order<'a>,
         result: &'a mut RunResult,
-    ) -> Doing<'a, Result<Box<dyn RunningHosts>, LabError>>;
+    ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>>;
 
     /// Files that its hosts leave in the folder of a run.
     fn files(&self, prepared: &Prepared) -> Vec<HostFile>;
@@ -104,16 +104,16 @@ pub trait RunningHosts: Send + Sync {
     fn carry_out(&mut self, order: MachineOrder, now: Timestamp);
 
     /// What they have to tell next; never, when they have nothing to tell. May be given up and asked again.
-    fn news(&mut self) -> Doing<'_, News>;
+    fn news(&mut self) -> BoxFuture<'_, News>;
 
     /// Writes into that folder what can be seen of them now.
-    fn evidence<'a>(&'a self, folder: &'a Path) -> Doing<'a, ()>;
+    fn evidence<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, ()>;
 
     /// How to get into them, for people.
     fn entrance(&self) -> Vec<String>;
 
     /// Switches everything off and removes it: what could not be, and what they said until then.
-    fn stop(self: Box<Self>) -> Doing<'static, Stopped>;
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped>;
 }
 
 /// What stopping hosts came to: what could not be removed, and what they said until then.

@@ -12,7 +12,7 @@ use vlab_scenario::HostKind;
 
 use super::{HostFile, HostProvider, News, Order, RunningHosts, Stopped};
 use crate::error::LabError;
-use crate::service::{Doing, Inside};
+use crate::service::{BoxFuture, Inside};
 
 /// Their provider.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl HostProvider for Simulated {
         &'a self,
         _: &'a Order<'a>,
         _: &'a mut RunResult,
-    ) -> Doing<'a, Result<Box<dyn RunningHosts>, LabError>> {
+    ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>> {
         Box::pin(async { Ok(Box::new(Played) as Box<dyn RunningHosts>) })
     }
 
@@ -57,11 +57,11 @@ impl RunningHosts for Played {
         tracing::warn!(?order, "an order for hosts that nobody has");
     }
 
-    fn news(&mut self) -> Doing<'_, News> {
+    fn news(&mut self) -> BoxFuture<'_, News> {
         Box::pin(std::future::pending())
     }
 
-    fn evidence<'a>(&'a self, _: &'a Path) -> Doing<'a, ()> {
+    fn evidence<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 
@@ -69,7 +69,7 @@ impl RunningHosts for Played {
         Vec::new()
     }
 
-    fn stop(self: Box<Self>) -> Doing<'static, Stopped> {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped> {
         Box::pin(async { (Vec::new(), Vec::new()) })
     }
 }

@@ -23,12 +23,16 @@ fn of_hosts(prepared: &Prepared) -> Vec<HostFile> {
     PROVIDERS.iter().filter(|provider| prepared.has(provider.kind())).flat_map(|p| p.files(prepared)).collect()
 }
 
+/// Logs of other programs, which do not know what must not stand in them.
+pub(super) fn logs(prepared: &Prepared) -> Vec<String> {
+    let of_hosts = of_hosts(prepared).into_iter().filter(|file| file.log).map(|file| file.name);
+    LOGS.iter().map(|(name, _)| (*name).to_owned()).chain(of_hosts).collect()
+}
+
 /// Logs of other programs are redacted once these have ended.
 pub(super) fn redact_logs(dir: &RunDir, prepared: &Prepared, redactor: &Redactor, result: &mut RunResult) {
-    let of_hosts = of_hosts(prepared);
-    let logs = LOGS.iter().map(|(name, _)| *name);
-    for log in logs.chain(of_hosts.iter().filter(|file| file.log).map(|file| file.name.as_str())) {
-        if let Err(error) = dir.redact_log(log, redactor) {
+    for log in logs(prepared) {
+        if let Err(error) = dir.redact_log(&log, redactor) {
             lab_check(result, LabError::new("logs", error.to_string()));
         }
     }

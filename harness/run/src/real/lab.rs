@@ -3,15 +3,21 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use vlab_drive::target::Target;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
+use vlab_judge::verdict::killed_check;
 use vlab_lab::ledger::{self, Ledger};
 use vlab_lab::supervisor::Supervisor;
+use vlab_lab::{gc, leaks};
 
+use super::files::logs;
 use super::{RealRun, lab_check};
 use crate::error::{LabError, lab};
 use crate::hosts::{self, RunningHosts};
 use crate::service::{self, Inside, RunningService};
 
+/// What the service under test is called where it had to be killed.
+pub(super) const SERVICE: &str = "the service";
 /// Name of the check for leaks.
 const LEAKS: &str = "nothing is left behind";
 
@@ -25,8 +31,9 @@ impl Lab {
     /// Stops everything, the hosts first: nobody may write to what is already gone.
     pub(super) async fn take_down(self, result: &mut RunResult) {
         let (problems, _) = self.hosts.stop().await;
-        let more = self.service.stop().await;
-        problems.into_iter().chain(more).for_each(|problem| lab_check(result, problem));
+        let down = self.service.stop().await;
+        problems.into_iter().chain(down.problems).for_each(|problem| lab_check(result, problem));
+        result.checks.extend(down.killed.map(|how| killed_check(SERVICE, &how)));
     }
 }
 
@@ -45,6 +52,8 @@ impl RealRun<'_> {
             lab("supervisor")(error)
         })?;
         self.ledger = Some((ledger.clone(), supervisor));
+        // Killed from here on, it leaves no log with a secret in it.
+        self.tell_supervisor();
         let order = hosts::Order {
             prepared: self.prepared,
             folder: self.dir.path(),
@@ -57,12 +66,27 @@ impl RealRun<'_> {
         };
         let hosts = hosts::provider(self.prepared).start(&order, result).await?;
         match Box::pin(self.start_service(result, ledger, hosts.inside())).await {
-            Ok(service) => Ok(Lab { service, hosts }),
+            Ok(service) => {
+                // Starting it has brought others.
+                self.tell_supervisor();
+                Ok(Lab { service, hosts })
+            }
             Err(error) => {
                 let (problems, _) = hosts.stop().await;
                 problems.into_iter().for_each(|problem| lab_check(result, problem));
                 Err(error)
             }
+        }
+    }
+
+    /// Which words the supervisor takes out of which logs should this process be killed.
+    fn tell_supervisor(&mut self) {
+        let logs = logs(self.prepared).iter().map(|log| self.dir.file(log)).collect();
+        let secrets = self.secrets.all();
+        if let Some((_, supervisor)) = &mut self.ledger
+            && let Err(error) = supervisor.will_redact(secrets, logs)
+        {
+            tracing::warn!(%error, "supervisor");
         }
     }
 
@@ -114,27 +138,55 @@ impl RealRun<'_> {
             return;
         }
         let mut check = CheckResult::new(CheckKind::Leak, LEAKS, CheckVerdict::Passed);
-        match ledger.close() {
-            Ok(left) if left.is_empty() => {
-                check.seen = "every process, container, folder and socket of the run is gone".to_owned();
+        let closed = ledger.close();
+        // What else the machine has: the ledger knows only what the harness made.
+        let (run, with_engine) = (result.run.run_id.clone(), matches!(self.prepared.target, Target::Container { .. }));
+        let found = tokio::task::spawn_blocking(move || on_the_machine(&run, with_engine)).await;
+        let mut left = found.unwrap_or_else(|error| vec![error.to_string()]);
+        match closed {
+            Ok(open) if open.is_empty() => {
                 if let Err(error) = supervisor.dismiss() {
                     tracing::warn!(%error, "supervisor");
                 }
             }
-            Ok(left) => {
-                check.verdict = CheckVerdict::Failed;
-                check.message = format!("{} things are left: {left:?}", left.len());
-                check.seen = check.message.clone();
+            Ok(open) => {
+                left.extend(open.iter().map(ToString::to_string));
                 // Letting go of the supervisor without a word makes it clean up.
                 drop(supervisor);
             }
             Err(error) => {
-                check.verdict = CheckVerdict::Failed;
-                check.message = error.to_string();
+                left.push(error.to_string());
                 drop(supervisor);
             }
+        }
+        check.seen = match left.as_slice() {
+            [] => "every process, container, folder and socket of the run is gone".to_owned(),
+            [one] => format!("one thing was left: {one}"),
+            more => format!("{} things were left: {}", more.len(), more.join(", ")),
+        };
+        if !left.is_empty() {
+            check.verdict = CheckVerdict::Failed;
+            check.message = check.seen.clone();
         }
         result.checks.push(check);
         let _ = std::io::stderr().flush();
     }
+}
+
+/// Removes what the machine has of a run that should be gone, and that no ledger knows; what that was, in words.
+fn on_the_machine(run: &str, with_engine: bool) -> Vec<String> {
+    let mut left = leaks::end_processes(run, leaks::PATIENCE);
+    for path in leaks::folders(run, &ledger::registry(), &gc::temporary_folders()) {
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        let how = removed.err().map(|error| format!(" (it cannot be removed: {error})")).unwrap_or_default();
+        left.push(format!("{}{how}", path.display()));
+    }
+    if with_engine && let Ok(engine) = vlab_container_engine::find() {
+        // What is in the ledger is told and removed by those who read it.
+        match leaks::labelled(run, &engine) {
+            Ok(things) => left.extend(things),
+            Err(error) => left.push(format!("what the container engine has cannot be listed: {error}")),
+        }
+    }
+    left
 }

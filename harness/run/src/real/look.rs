@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use vlab_drive::conductor::Conductor;
 use vlab_drive::target::Target;
-use vlab_model::history::Source;
+use vlab_model::history::{HistoryPart, Source, What};
 
 use super::perform::{UnderWay, observe};
 
@@ -23,7 +23,17 @@ impl UnderWay<'_> {
     pub(super) async fn last_look(&mut self) {
         let deadline = Instant::now() + LAST_LOOK;
         let mut before = None;
-        while self.look_once(deadline).await {
+        loop {
+            if !self.look_once(deadline).await {
+                let (part, why) = match before {
+                    None => (HistoryPart::LastLook, "the service did not show everything"),
+                    Some(_) => (HistoryPart::Events, "the service did not stop sending events"),
+                };
+                let why = format!("{why} within {} s after the end", LAST_LOOK.as_secs());
+                let what = What::Incomplete { part, machine: None, why };
+                self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+                return;
+            }
             let events = self.conductor.recorder().observations().iter();
             let now = events.filter(|observation| observation.source == Source::Events).count();
             if self.run.prepared.target == Target::Simulated || before == Some(now) {
@@ -34,7 +44,7 @@ impl UnderWay<'_> {
             loop {
                 tokio::select! {
                     () = tokio::time::sleep_until(again.min(deadline)) => break,
-                    Some((at, found)) = self.watch.changes.recv() => observe(&mut self.conductor, at, found),
+                    Some(news) = self.watch.news.recv() => drop(observe(&mut self.conductor, news)),
                 }
             }
         }
@@ -61,7 +71,8 @@ impl UnderWay<'_> {
                         conductor.deliver(run.clock.now(), reply);
                     }
                 }
-                Some((at, found)) = watch.changes.recv() => observe(conductor, at, found),
+                // What it cannot read any more is told when watching ends.
+                Some(news) = watch.news.recv() => drop(observe(conductor, news)),
                 () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => conductor.wake(run.clock.now()),
             }
         }

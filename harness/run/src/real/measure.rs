@@ -10,6 +10,7 @@ use vlab_drive::simulate::simulate;
 use vlab_drive::target::Target;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, LoadReport, Overhead, RunResult};
+use vlab_judge::verdict;
 use vlab_lab::proc::Usage;
 use vlab_model::history::{Observation, Source, What};
 use vlab_scenario::{Fault, FaultTarget};
@@ -29,6 +30,8 @@ pub(super) struct Span<'a> {
     pub(super) ended: Timestamp,
     /// How long the lab took to be up before that.
     pub(super) set_up: Duration,
+    /// How long the machine's programs had waited for a processor when it began.
+    pub(super) waited: Option<Duration>,
     pub(super) ending: Option<&'a Ending>,
 }
 
@@ -80,7 +83,7 @@ impl RealRun<'_> {
     /// What the harness added to what the service's own intervals force: the same run in virtual time, where requests cost
     /// nothing, says what is forced.
     pub(super) fn overhead(&self, result: &mut RunResult, history: &[Observation], span: &Span<'_>) {
-        let Span { begun, ended, set_up, ending } = *span;
+        let Span { begun, ended, set_up, waited, ending } = *span;
         let hosts = self.prepared.scenario.hosts.len();
         // What the simulated service's intervals force says nothing about another one.
         if ending != Some(&Ending::Complete)
@@ -104,14 +107,54 @@ impl RealRun<'_> {
             What::HostStatus { from: None, .. } => Some(o.at()),
             _ => None,
         });
+        let limit_ms = OVERHEAD_LIMIT.0.max(forced_ms * OVERHEAD_LIMIT.1);
+        let waited = waited.zip(waited_for_a_processor()).map(|(before, now)| now.saturating_sub(before));
+        result.checks.push(overhead_check(wall_ms - forced_ms, limit_ms, waited));
         result.overhead = Some(Overhead {
             wall_ms,
             forced_ms,
             overhead_ms: wall_ms - forced_ms,
-            limit_ms: Some(OVERHEAD_LIMIT.0.max(forced_ms * OVERHEAD_LIMIT.1)),
+            limit_ms: Some(limit_ms),
             first_host_ms: first_host.map(|at| (at.since(begun) + set_up).as_secs_f64() * 1e3),
         });
     }
+}
+
+/// Judges what was added. The time in which programs waited for a processor is the machine's doing, not the harness's; where the
+/// machine does not tell it, what is over the limit proves nothing.
+fn overhead_check(overhead_ms: f64, limit_ms: f64, waited: Option<Duration>) -> CheckResult {
+    let waited_ms = waited.map(|waited| waited.as_secs_f64() * 1e3);
+    let own_ms = overhead_ms - waited_ms.unwrap_or_default();
+    let outcome = if own_ms <= limit_ms {
+        CheckVerdict::Passed
+    } else if waited.is_some() {
+        CheckVerdict::Failed
+    } else {
+        let reason = format!("{overhead_ms:.0} ms, but how long programs waited for a processor cannot be read here");
+        CheckVerdict::Skipped { reason }
+    };
+    let mut check = CheckResult::new(CheckKind::Budget, verdict::OVERHEAD, outcome);
+    check.expected = format!("at most {limit_ms:.0} ms beside the time in which programs waited for a processor");
+    check.seen = match waited_ms {
+        Some(waited_ms) => format!("{overhead_ms:.0} ms, with programs waiting for a processor for {waited_ms:.0} ms"),
+        None => format!("{overhead_ms:.0} ms"),
+    };
+    if check.verdict == CheckVerdict::Failed {
+        check.message = check.seen.clone();
+    }
+    check
+}
+
+/// For how long since the machine's start programs were ready to run and had no processor; `None` where the kernel does not say.
+pub(super) fn waited_for_a_processor() -> Option<Duration> {
+    pressure(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
+}
+
+/// The total of the line `some` of a pressure file, which counts microseconds.
+fn pressure(text: &str) -> Option<Duration> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
 }
 
 /// Number of hosts from which the memory of one more host is measured: with fewer, what every process needs would count.
@@ -164,4 +207,37 @@ impl Memory {
 /// Does it happen to the programs of the run? Its length is then that of the wall clock, too.
 fn is_outside(fault: &Fault) -> bool {
     matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::little(150.0, Some(0), "passed")]
+    #[case::too_much(250.0, Some(10), "failed")]
+    #[case::the_machine_was_busy(2000.0, Some(1900), "passed")]
+    #[case::busy_and_too_much_all_the_same(2200.0, Some(1900), "failed")]
+    #[case::little_and_nobody_knows(150.0, None, "passed")]
+    #[case::too_much_and_nobody_knows(250.0, None, "skipped")]
+    fn what_the_harness_adds_has_a_limit(#[case] overhead: f64, #[case] waited: Option<u64>, #[case] verdict: &str) {
+        let check = overhead_check(overhead, 200.0, waited.map(Duration::from_millis));
+        let is = match check.verdict {
+            CheckVerdict::Passed => "passed",
+            CheckVerdict::Failed => "failed",
+            CheckVerdict::Skipped { .. } => "skipped",
+            CheckVerdict::Inconclusive { .. } => "inconclusive",
+        };
+        assert_eq!(is, verdict, "{check:?}");
+        assert_eq!(check.kind, CheckKind::Budget);
+    }
+
+    #[test]
+    fn the_time_without_a_processor_is_read() {
+        let text = "some avg10=94.25 avg60=86.36 avg300=42.20 total=179959188\nfull avg10=0.00 total=0\n";
+        assert_eq!(pressure(text), Some(Duration::from_micros(179_959_188)));
+        assert_eq!(pressure(""), None);
+    }
 }

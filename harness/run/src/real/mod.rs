@@ -32,7 +32,7 @@ use crate::error::LabError;
 use crate::hosts::vm;
 use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
-use crate::service::{Ended, RunningService, Secrets};
+use crate::service::{ProgramEnd, RunningService, Secrets};
 
 /// What a real run needs beside the scenario.
 pub struct RealOptions {
@@ -62,7 +62,7 @@ pub struct RealOptions {
 
 /// What a real run gives.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Its folder; `None` when not even that could be made.
     pub dir: Option<PathBuf>,
     /// Its result.
@@ -79,7 +79,7 @@ struct Opened {
 }
 
 /// Starts the clock of a run and makes its folder; what it comes to without one is the error.
-fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcome>> {
+fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<RunOutcome>> {
     let clock = Clock::start();
     let started_at = clock.now();
     let run_id = rundir::new_run_id(started_at, &prepared.scenario.name);
@@ -94,12 +94,13 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<Outcom
         result.environment.insert("hosts".to_owned(), format!("{}: {why}", prepared.hosts_kind()));
     }
     let started = Started::of(prepared, &run_id, started_at);
-    match RunDir::create(&options.runs, &started, &options.scenario_text, &prepared.scenario.infra_env.resources) {
+    let (redactor, resources) = (Redactor::new(prepared.secrets()), &prepared.scenario.infra_env.resources);
+    match RunDir::create(&options.runs, &started, &options.scenario_text, resources, &redactor) {
         Ok(dir) => Ok(Opened { clock, result, dir }),
         Err(error) => {
             result.finished_at = clock.now();
             result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            Err(Box::new(Outcome { dir: None, result, kept: Vec::new() }))
+            Err(Box::new(RunOutcome { dir: None, result, kept: Vec::new() }))
         }
     }
 }
@@ -152,7 +153,7 @@ impl<'a> RealRun<'a> {
 }
 
 /// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
-pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
+pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     let Opened { clock, mut result, dir } = match open(prepared, &options) {
         Ok(opened) => opened,
         Err(outcome) => return *outcome,
@@ -161,28 +162,32 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> Outcome {
     // A service that runs already has its PostgreSQL, one in a container gets it in another one.
     let mut needs = prepared.scenario.needs.clone();
     needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
+    needs.retain(|need| {
+        !matches!(prepared.target, vlab_drive::target::Target::Simulated) || *need != Need::SimulatedService
+    });
     if let Some(reason) = crate::needs::unmet(&needs, &options.runs).await {
         skip(prepared, &dir, clock, &mut result, &reason);
-        return Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
+        return RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
     }
     let mut run = RealRun::new(prepared, &options, &dir, clock);
     let history = Box::pin(run.history(&mut result)).await;
-    run.clean_up(&mut result).await;
+    // Before the supervisor is let go: it would do it for a harness that dies here.
     let redactor = Redactor::new(run.secrets.all());
+    redact_logs(&dir, prepared, &redactor, &mut result);
+    run.clean_up(&mut result).await;
     let interrupted = options.interrupted.is_cancelled();
     result.finished_at = clock.now();
     verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
     if interrupted {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
     }
-    redact_logs(&dir, prepared, &redactor, &mut result);
     result.files = files(&dir, prepared);
     if let Err(error) = write_all(dir.path(), &result, &history, &redactor) {
         // The verdict is known all the same; that the reports are not there must not look like a pass.
         result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
     }
     let kept = std::mem::take(&mut run.kept);
-    Outcome { dir: Some(dir.path().to_owned()), result, kept }
+    RunOutcome { dir: Some(dir.path().to_owned()), result, kept }
 }
 
 /// The place of the run lacks something: that is the result.
@@ -212,7 +217,7 @@ pub struct Hosted {
 /// folder, the ledger and the clean-up are those of a scenario's run; what is done with the service is the caller's.
 ///
 /// The result has what was found about the lab and about leaks; `None`: the service was not to be had, or the user interrupted.
-pub async fn with_service<T, W>(prepared: &Prepared, options: &RealOptions, work: W) -> (Outcome, Option<T>)
+pub async fn with_service<T, W>(prepared: &Prepared, options: &RealOptions, work: W) -> (RunOutcome, Option<T>)
 where
     W: AsyncFnOnce(Hosted) -> T,
 {
@@ -238,15 +243,15 @@ where
             lab.take_down(&mut result).await;
         }
     }
-    run.clean_up(&mut result).await;
     let redactor = Redactor::new(run.secrets.all());
     redact_logs(&dir, prepared, &redactor, &mut result);
+    run.clean_up(&mut result).await;
     result.finished_at = clock.now();
     result.files = files(&dir, prepared);
-    (Outcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
+    (RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
 }
 
-/// What it means that a program has ended by itself.
+/// What it means that a program has exited unexpectedly.
 enum Surprise {
     /// The product is wrong.
     Product(Box<CheckResult>),
@@ -254,12 +259,12 @@ enum Surprise {
     Lab(LabError),
 }
 
-fn surprise(service: &dyn RunningService, ended: Ended) -> Surprise {
+fn surprise(service: &dyn RunningService, ended: ProgramEnd) -> Surprise {
     match ended.which {
         Program::Service => {
-            let how = ended.how.unwrap_or_else(|| "nobody knows how".to_owned());
+            let how = ended.how.unwrap_or_else(|| "it is not known how".to_owned());
             let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
-            check.message = format!("the service under test ended by itself: {how}");
+            check.message = format!("the service under test exited unexpectedly: {how}");
             check.expected = "the service runs until the harness stops it".to_owned();
             check.seen = how;
             check.last_things = service.last_lines(Program::Service, 50);
@@ -267,7 +272,7 @@ fn surprise(service: &dyn RunningService, ended: Ended) -> Surprise {
         }
         Program::Postgres => {
             let how = ended.how.map(|how| format!(": {how}")).unwrap_or_default();
-            let error = LabError::new("postgresql", format!("PostgreSQL ended by itself during the run{how}"));
+            let error = LabError::new("postgresql", format!("PostgreSQL exited unexpectedly during the run{how}"));
             Surprise::Lab(error.with_log(service.last_lines(Program::Postgres, 20)))
         }
     }
@@ -285,8 +290,12 @@ fn lab_check(result: &mut RunResult, problem: LabError) {
     result.checks.push(check);
 }
 
-/// Where runs are kept when nothing else is said: `target/vlab/runs` of the project, else of the working directory.
+/// Where runs are kept when nothing else is said: in the folder that CI keeps, where Prow names one, else in `target/vlab/runs` of the
+/// project, or of the working directory.
 pub fn default_runs() -> PathBuf {
+    if let Some(kept) = std::env::var_os("ARTIFACT_DIR").filter(|kept| !kept.is_empty()) {
+        return PathBuf::from(kept).join("runs");
+    }
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from("target"), PathBuf::from)
         .join("vlab")

@@ -35,6 +35,8 @@ pub(super) enum Report {
     Effect { fault: Arc<str>, host: Option<Uuid>, what: String },
     /// A program runs again.
     Done { fault: Arc<str>, who: Program },
+    /// A program did not end when it was asked to.
+    Killed(Program, String),
     /// For the history.
     Note(String),
     /// The lab cannot do what it should.
@@ -119,7 +121,7 @@ impl Outside {
             Task::Do(fault, ServiceFault::Pause(who)) => match pause(&*self.service, who, true).await {
                 Ok(()) => {
                     self.paused.insert(fault.clone(), who);
-                    self.effect(fault, format!("{} stands still", who.words()));
+                    self.effect(fault, format!("{} was paused", who.words()));
                 }
                 Err(error) => self.broken(error),
             },
@@ -154,7 +156,10 @@ impl Outside {
 
     fn restart(&mut self, which: Program, fault: Arc<str>, kill: bool, down: Duration) {
         let (tell, name) = (self.tell.clone(), fault.clone());
-        let stopped = move |what: String| {
+        let stopped = move |what: String, killed: Option<String>| {
+            if let Some(how) = killed {
+                let _ = tell.send(Report::Killed(which, how));
+            }
             let _ = tell.send(Report::Effect { fault: name.clone(), host: None, what });
         };
         let order = Restart { which, kill, down, hurry: self.hurry.clone(), stopped: Box::new(stopped) };
@@ -233,7 +238,7 @@ impl Outside {
         for (_, (over, task)) in std::mem::take(&mut self.slow) {
             over.cancel();
             if tokio::time::timeout(LAST, task).await.is_err() {
-                self.broken("what makes queries slow cannot be taken out of the database".to_owned());
+                self.broken("the trigger that makes queries slow cannot be removed from the database".to_owned());
             }
         }
         let mut last = Vec::new();
@@ -242,7 +247,7 @@ impl Outside {
             match tokio::time::timeout_at(end, self.next()).await {
                 Ok(report) => last.push(report),
                 Err(_) => {
-                    self.broken("a program that a fault stopped is not there again".to_owned());
+                    self.broken("a program that a fault stopped did not come back".to_owned());
                     self.work.clear();
                 }
             }
@@ -270,9 +275,9 @@ fn through(gateway: &Gateway) -> String {
 }
 
 async fn pause(service: &dyn RunningService, who: Program, still: bool) -> Result<(), String> {
-    let what = if still { "stand still" } else { "go on" };
+    let what = if still { "paused" } else { "resumed" };
     let paused = service.pause(who, still).await;
-    paused.map_err(|error| format!("{} cannot be made to {what}: {error}", who.words()))
+    paused.map_err(|error| format!("{} cannot be {what}: {error}", who.words()))
 }
 
 /// Makes transactions that write into the service's tables slow: a trigger waits before the first write of each. Before it,

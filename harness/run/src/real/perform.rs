@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use vlab_api::Timestamp;
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::simulate::ending_check;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
-use vlab_model::history::{Observation, RunEnd, Source, What};
+use vlab_model::history::{HistoryPart, Observation, RunEnd, Source, What};
 
-use super::lab::Lab;
+use super::lab::{Lab, SERVICE};
 use super::look::LAST_LOOK;
-use super::measure::{Memory, Span};
+use super::measure::{Memory, Span, waited_for_a_processor};
 use super::outside::{Outside, Report};
 use super::{RealRun, Surprise, lab_check, surprise};
 use crate::error::LabError;
 use crate::hosts::{News, RunningHosts};
 use crate::live::Live;
 use crate::rundir;
-use crate::service::watch::{self, Change};
-use crate::service::{Ended, RunningService};
-use crate::traffic::{Answer, Traffic};
+use crate::service::watch;
+use crate::service::{ProgramEnd, RunningService};
+use crate::traffic::{TimedReply, Traffic};
 
 /// How often buffers are written out, memory is looked at and the terminal is drawn.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
@@ -37,11 +37,17 @@ const AT_ONCE: usize = 256;
 
 /// Changes in the service's tables.
 pub(super) struct Watch {
-    pub(super) changes: mpsc::UnboundedReceiver<(Timestamp, Vec<Change>)>,
+    pub(super) news: mpsc::UnboundedReceiver<watch::News>,
     /// Where the database is not ours nobody sends any; then this keeps the channel open.
-    idle: Option<mpsc::UnboundedSender<(Timestamp, Vec<Change>)>>,
-    /// What watches, and what tells it that it is over.
-    watcher: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+    idle: Option<mpsc::UnboundedSender<watch::News>>,
+    watcher: Option<Watcher>,
+}
+
+/// What watches.
+struct Watcher {
+    task: JoinHandle<Result<(), String>>,
+    /// Tells it that it is over, and when it must be done.
+    over: oneshot::Sender<Instant>,
 }
 
 /// A run under way.
@@ -52,11 +58,13 @@ pub(super) struct UnderWay<'a> {
     pub(super) conductor: Conductor,
     outside: Outside,
     pub(super) traffic: Traffic,
-    pub(super) answers: mpsc::UnboundedReceiver<Answer>,
+    pub(super) answers: mpsc::UnboundedReceiver<TimedReply>,
     pub(super) watch: Watch,
     live: Live,
     memory: Memory,
     begun: Timestamp,
+    /// How long the machine's programs had waited for a processor then.
+    waited: Option<Duration>,
     /// When the hosts had nothing to do any more but to be there.
     idle_since: Option<Timestamp>,
 }
@@ -72,11 +80,11 @@ struct End {
 /// What happens next.
 enum Event {
     Interrupted,
-    Answer(Answer),
+    Answer(TimedReply),
     Report(Report),
-    Changes(Timestamp, Vec<Change>),
+    Watched(watch::News),
     News(News),
-    Ended(Ended),
+    Ended(ProgramEnd),
     Wake,
     Housekeeping,
 }
@@ -131,7 +139,7 @@ impl RealRun<'_> {
         let mut conductor = Conductor::new(config, Recorder::new(sink));
         let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone());
         let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
-        let begun = self.clock.now();
+        let (begun, waited) = (self.clock.now(), waited_for_a_processor());
         conductor.start(begun);
         let memory = Memory::default();
         let idle_since = None;
@@ -147,6 +155,7 @@ impl RealRun<'_> {
             live,
             memory,
             begun,
+            waited,
             idle_since,
         }
     }
@@ -160,9 +169,9 @@ impl RealRun<'_> {
 
 /// Follows the tables of a service, where its database is ours; else the user's looks are all that is seen.
 async fn watch_database(service: &dyn RunningService, result: &mut RunResult) -> Watch {
-    let (tell, changes) = mpsc::unbounded_channel();
+    let (tell, news) = mpsc::unbounded_channel();
     let Some(conninfo) = service.about().conninfo.clone() else {
-        return Watch { changes, idle: Some(tell), watcher: None };
+        return Watch { news, idle: Some(tell), watcher: None };
     };
     let installed = async {
         let client = watch::connect(&conninfo).await.map_err(|error| error.to_string())?;
@@ -173,12 +182,22 @@ async fn watch_database(service: &dyn RunningService, result: &mut RunResult) ->
     }
     let (over, until) = oneshot::channel();
     let task = tokio::spawn(watch::watch(conninfo, tell, until));
-    Watch { changes, idle: None, watcher: Some((task, over)) }
+    Watch { news, idle: None, watcher: Some(Watcher { task, over }) }
 }
 
-pub(super) fn observe(conductor: &mut Conductor, at: Timestamp, changes: Vec<Change>) {
-    for change in changes {
-        conductor.observe(at, Source::Database, Some(change.at), change.what);
+/// Takes in what is told of the database; what is wrong with the lab, if that is it.
+pub(super) fn observe(conductor: &mut Conductor, news: watch::News) -> Option<LabError> {
+    match news {
+        watch::News::Changes(at, changes) => {
+            for change in changes {
+                conductor.observe(at, Source::Database, Some(change.at), change.what);
+            }
+            None
+        }
+        watch::News::Refused(why) => Some(LabError::new(
+            "history",
+            format!("the changes in the service's tables cannot be read any more: {why}"),
+        )),
     }
 }
 
@@ -238,7 +257,7 @@ impl UnderWay<'_> {
             () = self.run.options.interrupted.cancelled() => Event::Interrupted,
             Some(answer) = self.answers.recv() => Event::Answer(answer),
             report = self.outside.next() => Event::Report(report),
-            Some((at, found)) = self.watch.changes.recv() => Event::Changes(at, found),
+            Some(news) = self.watch.news.recv() => Event::Watched(news),
             news = self.hosts.news() => Event::News(news),
             ended = self.service.ended() => Event::Ended(ended),
             () = tokio::time::sleep(pause) => Event::Wake,
@@ -250,15 +269,12 @@ impl UnderWay<'_> {
     async fn take_event(&mut self, event: Event, housekeeping: &mut Interval, result: &mut RunResult) -> Option<End> {
         let problem = match event {
             Event::Interrupted => return Some(End::default()),
-            Event::Answer(answer) => {
-                self.take_answers(answer);
-                if housekeeping_due(housekeeping).await { self.keep_house() } else { None }
-            }
+            Event::Answer(answer) => match self.take_answers(answer) {
+                None if housekeeping_due(housekeeping).await => self.keep_house(),
+                problem => problem,
+            },
             Event::Report(report) => self.take_report(report),
-            Event::Changes(at, found) => {
-                observe(&mut self.conductor, at, found);
-                None
-            }
+            Event::Watched(news) => observe(&mut self.conductor, news),
             Event::News(news) => self.take_news(news),
             Event::Ended(ended) => match surprise(&*self.service, ended) {
                 Surprise::Lab(error) => Some(error),
@@ -278,7 +294,8 @@ impl UnderWay<'_> {
         problem.map(|problem| End { ending: None, problem: Some(problem) })
     }
 
-    fn take_answers(&mut self, first: Answer) {
+    /// Takes in answers and what was seen meanwhile; what is wrong with the lab, if that shows.
+    fn take_answers(&mut self, first: TimedReply) -> Option<LabError> {
         let clock = self.run.clock;
         let reply = self.traffic.count(first);
         self.conductor.deliver(clock.now(), reply);
@@ -290,9 +307,11 @@ impl UnderWay<'_> {
         if self.conductor.next_wake().is_some_and(|at| at <= clock.now()) {
             self.conductor.wake(clock.now());
         }
-        while let Ok((at, found)) = self.watch.changes.try_recv() {
-            observe(&mut self.conductor, at, found);
+        let mut problem = None;
+        while let Ok(news) = self.watch.news.try_recv() {
+            problem = problem.or(observe(&mut self.conductor, news));
         }
+        problem
     }
 
     /// Takes in what happened to the programs of the run; what is wrong with the lab, if that is it.
@@ -302,6 +321,10 @@ impl UnderWay<'_> {
             Report::Effect { fault, host, what } => self.conductor.task_effect(now, &fault, host, what),
             Report::Done { fault, who } => {
                 self.conductor.task_done(now, &fault, &format!("{} is up again", who.words()));
+            }
+            Report::Killed(program, detail) => {
+                let what = What::Killed { program: program.words().to_owned(), detail };
+                self.conductor.observe(now, Source::Harness, None, what);
             }
             Report::Note(text) => self.conductor.observe(now, Source::Harness, None, What::Note { text }),
             Report::Broken(error) => return Some(error),
@@ -369,26 +392,40 @@ impl UnderWay<'_> {
         if !broken {
             self.last_look().await;
         }
-        self.stop_watching().await;
+        self.stop_watching(broken).await;
         if self.run.prepared.scenario.load.as_ref().is_some_and(|load| load.measure) {
             let since = self.idle_since.unwrap_or(self.begun);
             self.run.load(result, &self.traffic, &self.memory, ended.since(since));
         }
-        let span = Span { begun: self.begun, ended, set_up, ending: ending.as_ref() };
+        let span = Span { begun: self.begun, ended, set_up, waited: self.waited, ending: ending.as_ref() };
         self.run.overhead(result, self.conductor.recorder().observations(), &span);
         ending
     }
 
-    /// What the last look has shown was in the database before, so that is read to its end.
-    async fn stop_watching(&mut self) {
+    /// What the last look has shown was in the database before, so that is read to its end. Of a lab that is broken only what
+    /// can be had: the run proves nothing, and why is known.
+    async fn stop_watching(&mut self, broken: bool) {
         self.watch.idle = None;
-        let Some((task, over)) = self.watch.watcher.take() else { return };
-        drop(over);
-        let deadline = tokio::time::Instant::now() + LAST_LOOK;
-        while let Ok(Some((at, found))) = tokio::time::timeout_at(deadline, self.watch.changes.recv()).await {
-            observe(&mut self.conductor, at, found);
+        let Some(Watcher { mut task, over }) = self.watch.watcher.take() else { return };
+        let deadline = Instant::now() + if broken { LAST_LOOK / 20 } else { LAST_LOOK };
+        let _ = over.send(deadline);
+        // It ends by itself then, and a little later than it must.
+        let latest = deadline + LAST_LOOK / 2;
+        while let Ok(Some(news)) = tokio::time::timeout_at(latest, self.watch.news.recv()).await {
+            observe(&mut self.conductor, news);
         }
+        let ended = tokio::time::timeout_at(latest, &mut task).await;
         task.abort();
+        let why = match ended {
+            Ok(Ok(Ok(()))) => return,
+            Ok(Ok(Err(why))) => why,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the database does not answer".to_owned(),
+        };
+        if !broken {
+            let what = What::Incomplete { part: HistoryPart::Database, machine: None, why };
+            self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+        }
     }
 
     /// Stops everything, unless it is to stay; the history, and how to get into what stays.
@@ -408,7 +445,12 @@ impl UnderWay<'_> {
         drop(answers);
         drop(outside);
         if kept.is_empty() {
-            service.stop().await.into_iter().for_each(|problem| lab_check(result, problem));
+            let down = service.stop().await;
+            down.problems.into_iter().for_each(|problem| lab_check(result, problem));
+            if let Some(detail) = down.killed {
+                let what = What::Killed { program: SERVICE.to_owned(), detail };
+                conductor.observe(run.clock.now(), Source::Harness, None, what);
+            }
         }
         if let Some(problem) = broken_history(run, &mut conductor) {
             lab_check(result, problem);
@@ -432,7 +474,7 @@ impl UnderWay<'_> {
         for line in run.entrance(&*self.service).into_iter().chain(self.hosts.entrance()) {
             eprintln!("  {line}");
         }
-        eprintln!("The hosts rest, the service and its database are up. Enter takes the lab down.");
+        eprintln!("The hosts are at rest; the service and its database are up. Press Enter to take the lab down.");
         let enter = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         tokio::select! {
             _ = enter => {}

@@ -9,18 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::containers::{Container, ContainerError, ContainerSpec, Content, CopiedFile, Pod, PodOptions};
-use vlab_scenario::{Fault, FaultTarget};
 
 use super::environment::{Around, Database, StandIns, environment};
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::scratch::OC;
-use super::{About, DATABASE, Doing, Ended, Order, Restart, RunningService, STOP, StartError};
+use super::{
+    About, BoxFuture, DATABASE, Down, Order, ProgramEnd, Restart, RunningService, STOP, StartError, not_ended,
+};
 use crate::error::{LabError, lab};
 
 /// Our own image of PostgreSQL, used when it is there.
@@ -113,14 +112,7 @@ impl RunningService for Containers {
         &self.about
     }
 
-    fn can(&self, fault: &Fault) -> Result<(), String> {
-        match fault.target {
-            FaultTarget::Service | FaultTarget::Postgres if fault.is_momentary() => Err(ONLY_PAUSED.to_owned()),
-            _ => Ok(()),
-        }
-    }
-
-    fn ended(&self) -> Doing<'_, Ended> {
+    fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
         let wait = async |container: &Container| match container.ended().await {
             Ok(code) => format!("exit code {code}"),
             Err(problem) => problem,
@@ -130,20 +122,20 @@ impl RunningService for Containers {
                 how = wait(&self.service) => (Program::Service, how),
                 how = wait(&self.postgres) => (Program::Postgres, how),
             };
-            Ended { which, how: Some(how) }
+            ProgramEnd { which, how: Some(how) }
         })
     }
 
-    fn lost(&self) -> Option<Ended> {
+    fn lost(&self) -> Option<ProgramEnd> {
         None
     }
 
-    fn pause(&self, which: Program, still: bool) -> Doing<'_, Result<(), String>> {
+    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move { self.of(which).pause(still).await.map_err(|error| error.to_string()) })
     }
 
-    fn restart(self: Arc<Self>, _: Restart) -> Doing<'static, Result<(), LabError>> {
-        Box::pin(async { Err(LabError::new("faults", ONLY_PAUSED)) })
+    fn restart(self: Arc<Self>, _: Restart) -> BoxFuture<'static, Result<(), LabError>> {
+        Box::pin(async { Err(LabError::new("faults", NO_RESTART)) })
     }
 
     fn last_lines(&self, which: Program, count: usize) -> Vec<String> {
@@ -154,21 +146,29 @@ impl RunningService for Containers {
         None
     }
 
-    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>> {
+    fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
         Box::pin(async move {
             let Some(Self { pod, postgres, service, .. }) = Arc::into_inner(self) else {
-                return vec![LabError::new("containers", "they are still in use and were not stopped")];
+                let problem = LabError::new("containers", "they are still in use and were not stopped");
+                return Down { problems: vec![problem], killed: None };
             };
-            let service = service.remove(STOP).await.map(drop);
+            let running = service.state().await.is_ok_and(|ended| ended.is_none());
+            let service = service.remove(STOP).await;
+            let killed = (running && matches!(service, Ok(KILLED))).then(not_ended);
             let postgres = postgres.remove(STOP).await.map(drop);
             let pod = pod.remove().await;
-            [service, postgres, pod].into_iter().filter_map(Result::err).map(broken).collect()
+            let problems = [service.map(drop), postgres, pod].into_iter().filter_map(Result::err).map(broken).collect();
+            Down { problems, killed }
         })
     }
 }
 
+/// Exit code of a container whose program got SIGKILL.
+const KILLED: i64 = 128 + 9;
+
 /// What cannot be done to a container.
-const ONLY_PAUSED: &str = "a container cannot be stopped and started again in a run yet, only paused";
+/// Runs with such faults are refused before the start: [`vlab_drive::target::Target::can`].
+const NO_RESTART: &str = "the service's containers are not restarted during a run";
 
 impl Rising<'_> {
     async fn raise(&mut self, postgres_image: Option<&str>) -> Result<About, LabError> {
@@ -186,7 +186,7 @@ impl Rising<'_> {
             host: Ipv4Addr::LOCALHOST.to_string(),
             port: 0,
             user: "admin".to_owned(),
-            password: password(order.prepared.seed),
+            password: password()?,
             name: DATABASE.to_owned(),
         };
         // The service may write it into its log.
@@ -371,11 +371,10 @@ async fn answers_a_query(conninfo: String) -> Result<Option<String>, String> {
     Ok(Some(format!("PostgreSQL {version}")))
 }
 
-/// A password that stands in no file but those of the engine.
-fn password(seed: u64) -> String {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream((1 << 61) + 1);
-    (0..20).map(|_| char::from(b"abcdefghijkmnpqrstuvwxyz23456789"[(rng.next_u32() % 32) as usize])).collect()
+/// A password that stands in no file but those of the engine. Not from the run's seed, which is in every report: whoever has
+/// that one could make it, too.
+fn password() -> Result<String, LabError> {
+    vlab_lab::postgres::random_hex(16).map_err(lab("postgresql"))
 }
 
 #[cfg(test)]

@@ -13,15 +13,15 @@ use super::Inside;
 /// A database as the real service wants to be told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// Host.
+    /// Host name or address.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
-    /// User.
+    /// Role that logs in.
     pub user: String,
     /// Password; empty: none.
     pub password: String,
-    /// Name.
+    /// Name of the database.
     pub name: String,
 }
 

@@ -13,11 +13,13 @@ use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 
 use super::environment::Database;
 use super::scratch::Scratch;
-use super::{About, DATABASE, Doing, Ended, Launch, Launcher, Order, Restart, RunningService, STOP};
+use super::{
+    About, BoxFuture, DATABASE, Down, Launch, Launcher, Order, ProgramEnd, Restart, RunningService, STOP, not_ended,
+};
 use crate::error::{LabError, lab};
 
 /// What is different between services that are processes.
-pub(super) struct Kind {
+pub(super) struct ProcessKind {
     /// Starts its program.
     pub(super) launcher: Launcher,
     /// Does it reach its database by TCP?
@@ -35,13 +37,13 @@ struct Local {
     postgres_down: AtomicU32,
     /// `None` while a fault has it stopped.
     child: Mutex<Option<Arc<Child>>>,
-    /// Has the service ended by itself?
+    /// Has the service exited unexpectedly?
     surprised: AtomicBool,
     scratch: Mutex<Option<Scratch>>,
 }
 
 /// Starts PostgreSQL and the service on it.
-pub(super) async fn start(order: &Order<'_>, kind: Kind) -> Result<Arc<dyn RunningService>, LabError> {
+pub(super) async fn start(order: &Order<'_>, kind: ProcessKind) -> Result<Arc<dyn RunningService>, LabError> {
     let postgres = PgCluster::start(PgOptions {
         log_file: Some(order.folder.join("postgresql.log")),
         ledger: order.ledger.clone(),
@@ -92,7 +94,7 @@ pub(super) async fn start(order: &Order<'_>, kind: Kind) -> Result<Arc<dyn Runni
 
 async fn start_on(
     order: &Order<'_>,
-    kind: &Kind,
+    kind: &ProcessKind,
     postgres: &PgCluster,
     scratch: &mut Option<Scratch>,
 ) -> Result<(Launch, super::Launched), LabError> {
@@ -133,9 +135,14 @@ impl Local {
 
     async fn restart_service(self: Arc<Self>, child: Option<Arc<Child>>, order: Restart) -> Result<(), LabError> {
         let Some(child) = child else { return Err(LabError::new("faults", "the service does not run")) };
-        let status = if order.kill { child.kill9().await } else { child.stop(STOP).await };
+        let (status, killed) = if order.kill {
+            (child.kill9().await, None)
+        } else {
+            let stopped = child.stop(STOP).await;
+            (stopped.status, stopped.killed.then(not_ended))
+        };
         drop(child);
-        (order.stopped)(format!("the service ended: {status}"));
+        (order.stopped)(format!("the service ended: {status}"), killed);
         order.stay_down().await;
         let again = Some(self.about.endpoint.address());
         let launched = (self.launcher)(&self.launch, again).await.map_err(lab("service"))?;
@@ -151,7 +158,7 @@ impl Local {
                 self.postgres.halt().await?;
             }
             let what = if order.kill { "PostgreSQL was killed" } else { "PostgreSQL was stopped" };
-            (order.stopped)(what.to_owned());
+            (order.stopped)(what.to_owned(), None);
             order.stay_down().await;
             self.postgres.restart().await
         };
@@ -178,23 +185,23 @@ impl RunningService for Local {
         Ok(())
     }
 
-    fn ended(&self) -> Doing<'_, Ended> {
+    fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
         let child = self.child();
         Box::pin(async move {
             let Some(child) = child else { return std::future::pending().await };
             let how = child.wait().await.to_string();
             self.surprised.store(true, Ordering::Relaxed);
-            Ended { which: Program::Service, how: Some(how) }
+            ProgramEnd { which: Program::Service, how: Some(how) }
         })
     }
 
-    fn lost(&self) -> Option<Ended> {
+    fn lost(&self) -> Option<ProgramEnd> {
         let gone = self.postgres.postmaster().is_some_and(|postmaster| !postmaster.is_alive());
         let surprising = self.postgres_down.load(Ordering::Relaxed) == 0;
-        (gone && surprising).then_some(Ended { which: Program::Postgres, how: None })
+        (gone && surprising).then_some(ProgramEnd { which: Program::Postgres, how: None })
     }
 
-    fn pause(&self, which: Program, still: bool) -> Doing<'_, Result<(), String>> {
+    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>> {
         let child = self.child();
         Box::pin(async move {
             match (which, child) {
@@ -208,7 +215,7 @@ impl RunningService for Local {
         })
     }
 
-    fn restart(self: Arc<Self>, order: Restart) -> Doing<'static, Result<(), LabError>> {
+    fn restart(self: Arc<Self>, order: Restart) -> BoxFuture<'static, Result<(), LabError>> {
         match order.which {
             Program::Service => {
                 // Now, so that its end surprises nobody.
@@ -237,11 +244,13 @@ impl RunningService for Local {
         Usage::of(pid).ok().map(|usage| usage.rss_bytes / 1024)
     }
 
-    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>> {
+    fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
         Box::pin(async move {
-            let mut problems = Vec::new();
+            let Down { mut problems, mut killed } = Down::default();
             if let Some(child) = self.take_child() {
-                let status = child.stop(STOP).await;
+                let stopped = child.stop(STOP).await;
+                let status = stopped.status;
+                killed = stopped.killed.then(not_ended);
                 if !status.success() && !self.surprised.load(Ordering::Relaxed) {
                     tracing::warn!(%status, "the service did not end cleanly");
                 }
@@ -254,7 +263,7 @@ impl RunningService for Local {
                 problems.push(lab("service")(error));
             }
             let _ = std::fs::remove_file(&self.launch.address_file);
-            problems
+            Down { problems, killed }
         })
     }
 }

@@ -39,12 +39,12 @@ use vlab_scenario::Fault;
 use crate::error::LabError;
 
 /// Work that is under way.
-pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Name of the service's database.
 pub const DATABASE: &str = "assisted";
 /// How long a service may take to stop after it was asked to.
-const STOP: Duration = Duration::from_secs(10);
+const STOP: Duration = Duration::from_secs(30);
 
 /// Starts the service that the run is for, or finds the one that runs already, and returns when it is ready.
 ///
@@ -64,29 +64,31 @@ pub trait RunningService: Send + Sync {
     /// What is known of it.
     fn about(&self) -> &About;
 
-    /// Can that fault be done to it?
+    /// Can that fault be done to it? What follows from the target alone was asked before the start ([`Target::can`]).
     ///
     /// # Errors
     /// Why not.
-    fn can(&self, fault: &Fault) -> Result<(), String>;
+    fn can(&self, _: &Fault) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Ends when one of its programs ends that nobody has stopped; never, when they are not ours.
-    fn ended(&self) -> Doing<'_, Ended>;
+    fn ended(&self) -> BoxFuture<'_, ProgramEnd>;
 
     /// Has one of its programs ended that nobody has stopped? For those whose end nobody tells.
-    fn lost(&self) -> Option<Ended>;
+    fn lost(&self) -> Option<ProgramEnd>;
 
     /// Lets a program stand still, or go on.
     ///
     /// # Errors
     /// It cannot be made to.
-    fn pause(&self, which: Program, still: bool) -> Doing<'_, Result<(), String>>;
+    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>>;
 
     /// Ends a program and starts it again where it was. From the moment of the call its end is no surprise.
     ///
     /// # Errors
     /// It cannot be stopped, or is not ready again.
-    fn restart(self: Arc<Self>, order: Restart) -> Doing<'static, Result<(), LabError>>;
+    fn restart(self: Arc<Self>, order: Restart) -> BoxFuture<'static, Result<(), LabError>>;
 
     /// The last lines of a program's log.
     fn last_lines(&self, which: Program, count: usize) -> Vec<String>;
@@ -94,14 +96,28 @@ pub trait RunningService: Send + Sync {
     /// Resident memory of a program in KiB, where that can be measured.
     fn memory(&self, which: Program) -> Option<u64>;
 
-    /// Stops the service and then what it stands on; what could not be stopped or removed.
-    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>>;
+    /// Stops the service and then what it stands on.
+    fn stop(self: Arc<Self>) -> BoxFuture<'static, Down>;
 }
 
-/// A program that ended by itself.
+/// How a service was stopped.
+#[derive(Debug, Default)]
+pub struct Down {
+    /// What could not be stopped or removed.
+    pub problems: Vec<LabError>,
+    /// It did not end when it was asked to and had to be killed: what was waited for.
+    pub killed: Option<String>,
+}
+
+/// What is said of a service that had to be killed.
+fn not_ended() -> String {
+    format!("it did not end within {} s of SIGTERM and was killed", STOP.as_secs())
+}
+
+/// A program that exited unexpectedly.
 #[derive(Debug)]
-pub struct Ended {
-    /// Which.
+pub struct ProgramEnd {
+    /// The service or its PostgreSQL.
     pub which: Program,
     /// How, when that is known.
     pub how: Option<String>,
@@ -124,7 +140,7 @@ pub struct About {
 
 /// How a program is to be restarted.
 pub struct Restart {
-    /// Which.
+    /// The service or its PostgreSQL.
     pub which: Program,
     /// With SIGKILL?
     pub kill: bool,
@@ -132,8 +148,8 @@ pub struct Restart {
     pub down: Duration,
     /// Once cancelled it is started at once.
     pub hurry: CancellationToken,
-    /// Is told how it ended.
-    pub stopped: Box<dyn Fn(String) + Send + Sync>,
+    /// Is told how it ended, and what was waited for when it had to be killed although it was only asked to end.
+    pub stopped: Box<dyn Fn(String, Option<String>) + Send + Sync>,
 }
 
 impl Restart {
@@ -255,7 +271,7 @@ pub struct Launched {
 }
 
 /// Starts a program of the service. The address is the one that it had before, when it is started again.
-type Launcher = for<'a> fn(&'a Launch, Option<SocketAddr>) -> Doing<'a, Result<Launched, StartError>>;
+type Launcher = for<'a> fn(&'a Launch, Option<SocketAddr>) -> BoxFuture<'a, Result<Launched, StartError>>;
 
 /// Why the service under test cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -271,7 +287,7 @@ pub enum StartError {
     Scratch {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// What is copied into its container.
@@ -279,7 +295,7 @@ pub enum StartError {
     StandIns {
         /// The program among them.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
     /// No free port.

@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use vlab_client::Endpoint;
 use vlab_drive::target::Target;
 use vlab_lab::process::{Child, ProcessError, Program};
+use vlab_lab::wait::ReadyError;
 
 use super::environment::{Around, Database, StandIns, environment};
-use super::local::Kind;
+use super::local::ProcessKind;
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::{Launch, Launched, STOP, StartError, scratch};
 
 /// How it stands on this computer. The real service knows no unix sockets.
-pub(super) const KIND: Kind =
-    Kind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: true, scratch: true };
+pub(super) const KIND: ProcessKind =
+    ProcessKind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: true, scratch: true };
 
 /// Starts the program that the run names and returns when it is ready. `again`: where it was before.
 ///
@@ -32,7 +33,9 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
     let first = process_once(program, launch, again).await;
     match first {
         // Between our asking for a free port and the service's taking it somebody else may have got it.
-        Err(StartError::Process(ProcessError::Ended { ref log, .. })) if again.is_none() && port_taken(log) => {
+        Err(StartError::Process(ProcessError::NotReady(ReadyError::Ended { ref log, .. })))
+            if again.is_none() && port_taken(log) =>
+        {
             tracing::warn!("the service's port was taken by somebody else; once more with another one");
             process_once(program, launch, None).await
         }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
-use vlab_scenario::{Fault, FaultTarget};
 
 use super::ready::who_is;
-use super::{About, Doing, Ended, Order, Restart, RunningService, StartError};
+use super::{About, BoxFuture, Down, Order, ProgramEnd, Restart, RunningService, StartError};
 use crate::error::{LabError, lab};
 
 struct Remote {
@@ -32,7 +31,7 @@ pub async fn find(url: &str) -> Result<About, StartError> {
     Ok(About { endpoint, version, stands_on: BTreeMap::new(), conninfo: None, startup: None })
 }
 
-/// What is said of its programs.
+/// What is said of its programs. Runs with faults of them are refused before the start: [`vlab_drive::target::Target::can`].
 const NOT_OURS: &str = "the service runs elsewhere, and its programs are not the run's";
 
 impl RunningService for Remote {
@@ -40,26 +39,19 @@ impl RunningService for Remote {
         &self.about
     }
 
-    fn can(&self, fault: &Fault) -> Result<(), String> {
-        match fault.target {
-            FaultTarget::Service | FaultTarget::Postgres => Err(NOT_OURS.to_owned()),
-            _ => Ok(()),
-        }
-    }
-
-    fn ended(&self) -> Doing<'_, Ended> {
+    fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
         Box::pin(std::future::pending())
     }
 
-    fn lost(&self) -> Option<Ended> {
+    fn lost(&self) -> Option<ProgramEnd> {
         None
     }
 
-    fn pause(&self, _: Program, _: bool) -> Doing<'_, Result<(), String>> {
+    fn pause(&self, _: Program, _: bool) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async { Err(NOT_OURS.to_owned()) })
     }
 
-    fn restart(self: Arc<Self>, _: Restart) -> Doing<'static, Result<(), LabError>> {
+    fn restart(self: Arc<Self>, _: Restart) -> BoxFuture<'static, Result<(), LabError>> {
         Box::pin(async { Err(LabError::new("faults", NOT_OURS)) })
     }
 
@@ -71,7 +63,7 @@ impl RunningService for Remote {
         None
     }
 
-    fn stop(self: Arc<Self>) -> Doing<'static, Vec<LabError>> {
-        Box::pin(async { Vec::new() })
+    fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
+        Box::pin(async { Down::default() })
     }
 }

@@ -10,7 +10,7 @@ use vlab_drive::prepare::VERSION;
 use vlab_lab::process::{Child, Program};
 use vlab_service_server::program::CONSTANTS;
 
-use super::local::Kind;
+use super::local::ProcessKind;
 use super::ready::is_ready;
 use super::{Launch, Launched, STOP, StartError};
 
@@ -18,8 +18,8 @@ use super::{Launch, Launched, STOP, StartError};
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// How it stands on this computer.
-pub(super) const KIND: Kind =
-    Kind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: false, scratch: false };
+pub(super) const KIND: ProcessKind =
+    ProcessKind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: false, scratch: false };
 
 /// Starts it and returns when it is ready. `again`: where it was before.
 ///

@@ -1,15 +1,20 @@
 //! Watches the tables of a service: a trigger writes each change of what a history follows into a table of our own, and a
-//! poll by sequence number reads it. States that last less than a poll are therefore not missed, and the time of a change
-//! is the database's.
+//! poll reads it. States that last less than a poll are therefore not missed, and the time of a change is the database's.
+//!
+//! **Nothing is lost.** Each row has the number of its transaction, and each poll the snapshot of the one before: it reads what
+//! is committed now and was not then. A transaction that commits seconds after others with later numbers is read when it
+//! commits, and nothing waits for it. The changes of one row of the service come in their order: whoever changes a row waits
+//! for the transaction that changed it before, so that a snapshot which has a change has those before it, too; and within
+//! one poll the numbers, which are taken while the row is locked, say the order.
 //!
 //! Polling a table is chosen over LISTEN/NOTIFY, which takes a lock over the whole database at every commit.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::{Client, NoTls};
+use tokio::time::Instant;
+use tokio_postgres::{Client, NoTls, Statement};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
@@ -18,12 +23,8 @@ use vlab_model::history::What;
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a gap in the sequence is waited for: a transaction that took a number and has not committed yet, or that was
-/// rolled back and never will.
-const GAP_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Rows read at once.
-const BATCH: i64 = 5_000;
+/// How long one attempt to read what is left at the end may take before it is made over another connection.
+const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A change as the database saw it.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,8 +123,10 @@ pub async fn install(client: &Client) -> Result<(), WatchError> {
             "CREATE SCHEMA IF NOT EXISTS vlab_history;
              CREATE TABLE IF NOT EXISTS vlab_history.change (
                  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+                 xact bigint NOT NULL DEFAULT txid_current(),
                  at timestamptz NOT NULL DEFAULT clock_timestamp(),
-                 subject text NOT NULL, id text NOT NULL, before text, after text)",
+                 subject text NOT NULL, id text NOT NULL, before text, after text);
+             CREATE INDEX IF NOT EXISTS change_xact ON vlab_history.change (xact)",
         )
         .await?;
     for watched in WATCHED {
@@ -178,94 +181,101 @@ fn trigger_sql(watched: &Watched, columns: &[&str]) -> String {
     )
 }
 
-/// Reads changes in the order of their numbers.
-#[derive(Debug, Default)]
+/// What was committed since the snapshot `$1`, and the snapshot of now. The names of these functions are those that every
+/// PostgreSQL knows; since 13 there are `pg_current_xact_id`, `pg_current_snapshot` and `pg_visible_in_snapshot` beside them.
+const READ: &str = "
+    SELECT now.snapshot::text, c.seq, (extract(epoch FROM c.at) * 1000000)::bigint, c.subject, c.id, c.before, c.after
+    FROM (SELECT txid_current_snapshot() AS snapshot) now
+    LEFT JOIN vlab_history.change c
+        ON c.xact >= txid_snapshot_xmin($1::text::txid_snapshot)
+        AND NOT txid_visible_in_snapshot(c.xact, $1::text::txid_snapshot)
+    ORDER BY c.seq";
+
+/// Transactions that have noted changes and are not over: each holds such a lock on the table until then.
+const WRITERS: &str = "
+    SELECT count(DISTINCT pid) FROM pg_locks
+    WHERE relation = 'vlab_history.change'::regclass AND mode = 'RowExclusiveLock' AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// Reads changes, each once.
+#[derive(Debug)]
 pub struct Watcher {
-    /// All numbers up to this one are read or given up.
-    low: i64,
-    /// Numbers above `low` that are read already.
-    done: BTreeMap<i64, ()>,
-    /// Since when the number after `low` is missing.
-    gap_since: Option<std::time::Instant>,
+    /// Which transactions were over when it was read last, as PostgreSQL writes it: what these have noted is read.
+    seen: String,
+}
+
+impl Default for Watcher {
+    fn default() -> Self {
+        // No transaction at all.
+        Self { seen: "1:1:".to_owned() }
+    }
 }
 
 impl Watcher {
-    /// Reads what is new.
+    /// Reads all that is new.
     ///
     /// # Errors
-    /// The database's answer; the next call goes on where this one stopped.
+    /// The database's answer; the next call goes on where the last one that succeeded stopped.
     pub async fn poll(&mut self, client: &Client) -> Result<Vec<Change>, tokio_postgres::Error> {
-        let rows = client
-            .query(
-                "SELECT seq, (extract(epoch FROM at) * 1000000)::bigint, subject, id, before, after
-                 FROM vlab_history.change WHERE seq > $1 ORDER BY seq LIMIT $2",
-                &[&self.low, &BATCH],
-            )
-            .await?;
-        let mut changes = Vec::new();
-        for row in rows {
-            let seq: i64 = row.get(0);
-            if self.done.contains_key(&seq) {
-                continue;
-            }
-            self.done.insert(seq, ());
-            let at = Timestamp::from_micros(row.get(1));
-            let (subject, id): (&str, &str) = (row.get(2), row.get(3));
-            let (before, after): (Option<&str>, Option<&str>) = (row.get(4), row.get(5));
-            changes.extend(decode(subject, id, before, after).into_iter().map(|what| Change { at, what }));
-        }
-        self.advance();
-        Ok(changes)
+        let statement = client.prepare(READ).await?;
+        self.read(client, &statement).await
     }
 
-    /// Moves `low` over what is read, and over a gap that nobody fills.
-    fn advance(&mut self) {
-        loop {
-            while self.done.remove(&(self.low + 1)).is_some() {
-                self.low += 1;
-                self.gap_since = None;
-            }
-            let Some(next) = self.done.keys().next().copied() else {
-                self.gap_since = None;
-                return;
-            };
-            let since = *self.gap_since.get_or_insert_with(std::time::Instant::now);
-            if since.elapsed() < GAP_PATIENCE {
-                return;
-            }
-            self.low = next - 1;
-            self.gap_since = None;
+    async fn read(&mut self, client: &Client, statement: &Statement) -> Result<Vec<Change>, tokio_postgres::Error> {
+        let rows = client.query(statement, &[&self.seen]).await?;
+        if let Some(row) = rows.first() {
+            self.seen = row.get(0);
         }
+        let mut changes = Vec::new();
+        for row in rows {
+            // The row that is always there says only which snapshot it is.
+            if row.get::<_, Option<i64>>(1).is_none() {
+                continue;
+            }
+            let at = Timestamp::from_micros(row.get(2));
+            let (subject, id): (&str, &str) = (row.get(3), row.get(4));
+            let (before, after): (Option<&str>, Option<&str>) = (row.get(5), row.get(6));
+            changes.extend(decode(subject, id, before, after).into_iter().map(|what| Change { at, what }));
+        }
+        Ok(changes)
     }
 }
 
 fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) -> Vec<What> {
-    fn facts<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
-        let text = text?;
-        match serde_json::from_str(text) {
-            Ok(facts) => Some(facts),
-            Err(error) => {
-                tracing::warn!(%error, text, "a row of the service cannot be understood");
-                None
-            }
-        }
-    }
-    let Ok(id) = Uuid::parse_str(id) else { return Vec::new() };
+    let Ok(id) = Uuid::parse_str(id) else {
+        let error = format!("{id:?} is no id");
+        return vec![What::Unreadable { subject: None, of: format!("the row of a {subject}"), error }];
+    };
     let (before, after) = match subject {
         "host" => (before.filter(|row| !is_deleted(row)), after.filter(|row| !is_deleted(row))),
         _ => (before, after),
     };
     match (subject, after) {
         ("host", None) if before.is_none() => Vec::new(),
-        ("host", Some(_)) => facts::<HostFacts>(after)
-            .map(|new| diff_host(id, facts::<HostFacts>(before).as_ref(), &new))
-            .unwrap_or_default(),
+        ("host", Some(after)) => match facts::<HostFacts>(subject, id, after) {
+            Ok(new) => diff_host(id, before_of(before).as_ref(), &new),
+            Err(unreadable) => vec![*unreadable],
+        },
         ("host", None) => vec![What::HostDeleted { host: id }],
-        ("cluster", Some(_)) => facts::<ClusterFacts>(after)
-            .map(|new| diff_cluster(id, facts::<ClusterFacts>(before).as_ref(), &new))
-            .unwrap_or_default(),
+        ("cluster", Some(after)) => match facts::<ClusterFacts>(subject, id, after) {
+            Ok(new) => diff_cluster(id, before_of(before).as_ref(), &new),
+            Err(unreadable) => vec![*unreadable],
+        },
         _ => Vec::new(),
     }
+}
+
+/// A row as it is now, or what the history has of one that cannot be understood.
+fn facts<T: DeserializeOwned>(subject: &str, id: Uuid, row: &str) -> Result<T, Box<What>> {
+    serde_json::from_str(row).map_err(|error| {
+        let (of, error) = (format!("the row of a {subject}"), error.to_string());
+        Box::new(What::Unreadable { subject: Some(id), of, error })
+    })
+}
+
+/// A row as it was before. When it could not be understood then, that was told then.
+fn before_of<T: DeserializeOwned>(row: Option<&str>) -> Option<T> {
+    serde_json::from_str(row?).ok()
 }
 
 /// Is the row one that only says that something was there?
@@ -273,38 +283,115 @@ fn is_deleted(row: &str) -> bool {
     serde_json::from_str::<serde_json::Value>(row).is_ok_and(|row| !row["deleted_at"].is_null())
 }
 
-/// Watches until `over` is told or dropped, and then reads once more: what was committed before that is not missed. Connects
-/// again when the database goes away and comes back. Every batch is sent with the time at which it was read.
+/// What is told while it is watched.
+#[derive(Debug)]
+pub enum News {
+    /// Changes, and when they were read.
+    Changes(Timestamp, Vec<Change>),
+    /// The database refuses to be read, and not because it is going down or coming up: waiting will not help.
+    Refused(String),
+}
+
+/// Watches until `over` says when it must be done at the latest, or is dropped: then at once. What was committed until then is
+/// read, and so is what transactions commit that had changed something and were not over. Connects again when the database
+/// goes away and comes back.
+///
+/// # Errors
+/// The database could not be read to its end, and why: the last error.
 pub async fn watch(
     conninfo: String,
-    changes: mpsc::UnboundedSender<(Timestamp, Vec<Change>)>,
-    mut over: oneshot::Receiver<()>,
-) {
-    let mut watcher = Watcher::default();
-    let mut client: Option<Client> = None;
+    tell: mpsc::UnboundedSender<News>,
+    mut over: oneshot::Receiver<Instant>,
+) -> Result<(), String> {
+    let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false };
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut last = false;
-    while !last {
-        last = tokio::select! {
-            _ = &mut over => true,
-            _ = interval.tick() => false,
-        };
-        let connected = match client.take() {
-            Some(c) if !c.is_closed() => c,
-            _ => match connect(&conninfo).await {
-                Ok(c) => c,
-                // The server is down (a fault, or the end of the run): the next tick tries again.
-                Err(_) => continue,
+    let deadline = loop {
+        tokio::select! {
+            biased;
+            deadline = &mut over => break deadline,
+            // Given up in the middle it has read nothing: it is read again.
+            read = async { interval.tick().await; line.read().await } => match read {
+                Ok(found) => {
+                    line.refused = false;
+                    if !found.is_empty() && tell.send(News::Changes(Timestamp::now(), found)).is_err() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    if is_refusal(&error) && !std::mem::replace(&mut line.refused, true) {
+                        let _ = tell.send(News::Refused(vlab_lab::postgres::explain(&error)));
+                    }
+                }
             },
-        };
-        if let Ok(found) = watcher.poll(&connected).await {
-            client = Some(connected);
-            if !found.is_empty() && changes.send((Timestamp::now(), found)).is_err() {
-                return;
+        }
+    };
+    line.drain(deadline.unwrap_or_else(|_| Instant::now()), &tell).await
+}
+
+/// A connection that is made again when it is lost.
+struct Line {
+    conninfo: String,
+    watcher: Watcher,
+    open: Option<(Client, Statement)>,
+    /// It was told that the database refuses.
+    refused: bool,
+}
+
+impl Line {
+    async fn read(&mut self) -> Result<Vec<Change>, tokio_postgres::Error> {
+        let (client, statement) = self.open().await?;
+        let read = self.watcher.read(&client, &statement).await;
+        if read.is_ok() {
+            self.open = Some((client, statement));
+        }
+        read
+    }
+
+    async fn open(&mut self) -> Result<(Client, Statement), tokio_postgres::Error> {
+        if let Some(open) = self.open.take().filter(|(client, _)| !client.is_closed()) {
+            return Ok(open);
+        }
+        let client = connect(&self.conninfo).await?;
+        let statement = client.prepare(READ).await?;
+        Ok((client, statement))
+    }
+
+    /// Reads until nothing is left and nobody has still something to commit.
+    async fn drain(&mut self, deadline: Instant, tell: &mpsc::UnboundedSender<News>) -> Result<(), String> {
+        loop {
+            // At least once, however late it is.
+            let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
+            let problem = match tokio::time::timeout_at(until, self.drain_once(tell)).await {
+                Ok(Ok(0)) => return Ok(()),
+                Ok(Ok(writers)) => format!("{writers} transactions have changed something and do not come to an end"),
+                Ok(Err(error)) => vlab_lab::postgres::explain(&error),
+                Err(_) => "the database does not answer".to_owned(),
+            };
+            if Instant::now() + POLL_INTERVAL >= deadline {
+                return Err(problem);
             }
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
+
+    /// Reads what is there; how many transactions may still bring more. They are counted before: who was over then is read.
+    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<News>) -> Result<i64, tokio_postgres::Error> {
+        let (client, statement) = self.open().await?;
+        let writers: i64 = client.query_one(WRITERS, &[]).await?.get(0);
+        let found = self.watcher.read(&client, &statement).await?;
+        self.open = Some((client, statement));
+        if !found.is_empty() {
+            let _ = tell.send(News::Changes(Timestamp::now(), found));
+        }
+        Ok(writers)
+    }
+}
+
+/// Is that the database's own word, and none of those that it has while it goes down or comes up, or while others are in the way?
+fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    const PASSES: [&str; 6] = ["08", "25", "40", "53", "55", "57"];
+    error.as_db_error().is_some_and(|error| !PASSES.contains(&error.code().code().get(..2).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -327,7 +414,6 @@ mod tests {
             "{found:?}"
         );
         assert!(matches!(decode("host", &id, Some("{}"), None)[..], [What::HostDeleted { .. }]));
-        assert_eq!(decode("host", "no-id", None, Some("{}")), vec![]);
     }
 
     #[test]
@@ -342,22 +428,21 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_comes_late_is_waited_for() {
-        let mut watcher = Watcher::default();
-        watcher.done.extend([(1, ()), (3, ())]);
-        watcher.advance();
-        assert_eq!(watcher.low, 1, "2 may still be committed");
-        watcher.done.insert(2, ());
-        watcher.advance();
-        assert_eq!((watcher.low, watcher.done.len()), (3, 0));
-    }
-
-    #[test]
-    fn a_number_that_never_comes_is_given_up() {
-        let mut watcher = Watcher::default();
-        watcher.done.insert(2, ());
-        watcher.gap_since = std::time::Instant::now().checked_sub(GAP_PATIENCE);
-        watcher.advance();
-        assert_eq!(watcher.low, 2);
+    fn a_row_that_cannot_be_understood_is_told() {
+        let id = Uuid::from_u128(9);
+        let (odd, good) = (r#"{"status":"flying"}"#, r#"{"status":"known"}"#);
+        for subject in ["host", "cluster"] {
+            let found = decode(subject, &id.to_string(), Some(good), Some(odd));
+            let [What::Unreadable { subject: Some(whose), of, error }] = &found[..] else { panic!("{found:?}") };
+            assert_eq!((*whose, of.as_str()), (id, format!("the row of a {subject}").as_str()));
+            assert!(error.contains("flying"), "{error}");
+        }
+        let found = decode("host", "no-id", None, Some(good));
+        assert!(
+            matches!(&found[..], [What::Unreadable { subject: None, error, .. }] if error.contains("no-id")),
+            "{found:?}"
+        );
+        let found = decode("host", &id.to_string(), Some(odd), Some(good));
+        assert!(matches!(found[0], What::HostStatus { to: HostStatus::Known, .. }), "it is known again: {found:?}");
     }
 }

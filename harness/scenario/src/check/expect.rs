@@ -1,4 +1,5 @@
-//! What must be true. [`KINDS`] is the one list of kinds of expectations: which key each has, and what makes a [`Check`] of it.
+//! What must be true. [`KINDS`] is the one list of kinds of expectations: which key each has, and what makes a
+//! [`Criterion`] of it.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +8,19 @@ use super::{Checker, Known, Place};
 use crate::diagnostic::quoted;
 use crate::file::{EventFile, ExpectFile, ObservationFile, OperatorFile, StageDurationFile, ValidationFile};
 use crate::spanned::At;
-use crate::types::{Check, Expectation, Moment, Subject};
+use crate::types::{Criterion, Expectation, Moment, Subject};
 use crate::words::When;
 
 /// A kind of expectation.
-struct Kind {
+struct ExpectationForm {
     key: &'static str,
     given: fn(&ExpectFile) -> Option<&Place>,
-    read: fn(&mut Checker<'_>, &ExpectFile, &Known<'_>) -> Option<Check>,
+    read: fn(&mut Checker<'_>, &ExpectFile, &Known<'_>) -> Option<Criterion>,
 }
 
 macro_rules! kinds {
     ($($key:ident),* $(,)?) => {
-        &[$(Kind {
+        &[$(ExpectationForm {
             key: stringify!($key),
             given: |file| file.$key.as_ref().map(|item| &item.span),
             read: |checker, file, known| match &file.$key {
@@ -31,7 +32,7 @@ macro_rules! kinds {
 }
 
 /// Every kind of expectation, each read by the function of its name. Exactly one stands in an item.
-const KINDS: &[Kind] = kinds![sequence, eventually, never, see, validation, event, stage_duration, operator];
+const KINDS: &[ExpectationForm] = kinds![sequence, eventually, never, see, validation, event, stage_duration, operator];
 
 /// Keys of the kinds of expectations.
 pub(crate) fn kinds_of_expectations() -> impl Iterator<Item = &'static str> {
@@ -77,7 +78,7 @@ impl Checker<'_> {
         all
     }
 
-    fn expectation(&mut self, item: &At<ExpectFile>, known: &Known<'_>) -> Option<Check> {
+    fn expectation(&mut self, item: &At<ExpectFile>, known: &Known<'_>) -> Option<Criterion> {
         let kind = self.kind_of_expectation(item)?;
         for (key, other) in [("before", &item.before), ("after", &item.after)] {
             if let Some(other) = other.as_ref().filter(|_| item.see.is_none()) {
@@ -96,8 +97,9 @@ impl Checker<'_> {
         (kind.read)(self, item, known)
     }
 
-    fn kind_of_expectation(&mut self, item: &At<ExpectFile>) -> Option<&'static Kind> {
-        let given: Vec<(&Kind, &Place)> = KINDS.iter().filter_map(|kind| Some((kind, (kind.given)(item)?))).collect();
+    fn kind_of_expectation(&mut self, item: &At<ExpectFile>) -> Option<&'static ExpectationForm> {
+        let given: Vec<(&ExpectationForm, &Place)> =
+            KINDS.iter().filter_map(|kind| Some((kind, (kind.given)(item)?))).collect();
         match given.as_slice() {
             [(kind, _)] => Some(kind),
             [] => {
@@ -119,19 +121,19 @@ impl Checker<'_> {
         }
     }
 
-    fn eventually(&mut self, item: &At<ObservationFile>, file: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn eventually(&mut self, item: &At<ObservationFile>, file: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let within = self.read_option(&file.within);
-        Some(Check::Eventually { moment: self.observation(item, known)?, within })
+        Some(Criterion::Eventually { moment: self.observation(item, known)?, within })
     }
 
-    fn never(&mut self, item: &At<ObservationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn never(&mut self, item: &At<ObservationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         if let Some(n) = &item.at_least {
             self.refuse(&n.span, "`never` is about every host", "not used here", "remove `at_least`");
         }
-        Some(Check::Never { moment: self.observation(item, known)? })
+        Some(Criterion::Never { moment: self.observation(item, known)? })
     }
 
-    fn see(&mut self, see: &At<ObservationFile>, file: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn see(&mut self, see: &At<ObservationFile>, file: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let within = self.read_option(&file.within);
         let seen = self.observation(see, known);
         let before = file.before.as_ref().map(|m| self.observation(m, known));
@@ -151,10 +153,10 @@ impl Checker<'_> {
             other => Ok(other.flatten()),
         };
         let (before, after) = (readable(before).ok()?, readable(after).ok()?);
-        Some(Check::Order { see: seen?, before, after, within })
+        Some(Criterion::Order { see: seen?, before, after, within })
     }
 
-    fn validation(&mut self, item: &At<ValidationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn validation(&mut self, item: &At<ValidationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let subject = self.subject(who!(item), known);
         let status = self.read(&item.is);
         let when = self.read_option(&item.when).unwrap_or(When::End);
@@ -168,16 +170,16 @@ impl Checker<'_> {
             return None;
         };
         let id = self.validation_id(&item.id, matches!(subject, Subject::Cluster(_)))?;
-        Some(Check::Validation { subject, id, status: status?, when })
+        Some(Criterion::Validation { subject, id, status: status?, when })
     }
 
-    fn event(&mut self, item: &At<EventFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn event(&mut self, item: &At<EventFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let subject = self.subject(who!(item), known);
         self.read(&item.name);
         let severity = self.read_option(&item.severity);
         let (min, max) = self.number_of_events(item);
         let subject = subject?.unwrap_or(Subject::Run);
-        Some(Check::Event { subject, name: item.name.text.clone(), severity, min, max })
+        Some(Criterion::Event { subject, name: item.name.text.clone(), severity, min, max })
     }
 
     /// At least and at most so many.
@@ -218,7 +220,7 @@ impl Checker<'_> {
         }
     }
 
-    fn stage_duration(&mut self, item: &At<StageDurationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn stage_duration(&mut self, item: &At<StageDurationFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let subject = self.subject(who!(item), known);
         let stage = self.read(&item.stage);
         let at_least = self.read_option(&item.at_least);
@@ -234,13 +236,13 @@ impl Checker<'_> {
             return None;
         }
         self.stage_exists(&subject, stage?, &item.stage.span, known);
-        Some(Check::StageDuration { subject, stage: stage?, at_least, at_most })
+        Some(Criterion::StageDuration { subject, stage: stage?, at_least, at_most })
     }
 
-    fn operator(&mut self, item: &At<OperatorFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    fn operator(&mut self, item: &At<OperatorFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         self.read(&item.name);
         let status = self.read(&item.is);
         let cluster = self.the_cluster(item.cluster.as_ref(), &item.name.span, known)?.name.clone();
-        Some(Check::Operator { cluster, name: item.name.text.clone(), status: status? })
+        Some(Criterion::Operator { cluster, name: item.name.text.clone(), status: status? })
     }
 }

@@ -9,7 +9,7 @@ use crate::faults::{FaultRow, Given, Injection, NetworkInjection, ParamDefault, 
 use crate::file::{FaultFile, FaultTargetFile, FaultTimeFile, FaultWhoFile};
 use crate::spanned::{At, Complaint, Plain, Scalar, Text};
 use crate::time::Span;
-use crate::types::{ActionTime, Fault, FaultTarget, Host, Seen, Subject};
+use crate::types::{ActionTime, Fault, FaultTarget, Host, Seen, Subject, WantedHosts};
 use crate::words::{Lasting, RoleName};
 
 /// What stands under `with`, for the table of faults to read.
@@ -127,7 +127,8 @@ impl Checker<'_> {
 
     /// Some kinds make sense only beside what is hit.
     fn fault_fits(&mut self, item: &At<FaultFile>, injection: &Injection, target: &FaultTarget, known: &Known<'_>) {
-        if let (Some(other), FaultTarget::Hosts { of: Subject::Hosts(names), .. }) = (injection.other_host(), target)
+        if let (Some(other), FaultTarget::Hosts(WantedHosts { of: Subject::Hosts(names), .. })) =
+            (injection.other_host(), target)
             && names.contains(&other.0)
         {
             let place = item.with.get("of").map_or(&item.span, |v| &v.span);
@@ -204,7 +205,7 @@ impl Checker<'_> {
         };
         match subject {
             Some(of @ (Subject::Hosts(_) | Subject::Role { .. })) => {
-                Some((FaultTarget::Hosts { of, choose }, TargetForm::Hosts))
+                Some((FaultTarget::Hosts(WantedHosts { of, choose }), TargetForm::Hosts))
             }
             Some(Subject::Cluster(name)) => Some((FaultTarget::Cluster(name), TargetForm::Cluster)),
             Some(Subject::Run) | None => {
@@ -221,7 +222,7 @@ impl Checker<'_> {
 
     /// A target that is one word: a host, a group, a cluster, or a part of the lab.
     fn named_target(&mut self, name: &str, place: &Place, known: &Known<'_>) -> Option<(FaultTarget, TargetForm)> {
-        let hosts = |of| Some((FaultTarget::Hosts { of, choose: None }, TargetForm::Hosts));
+        let hosts = |of| Some((FaultTarget::Hosts(WantedHosts { of, choose: None }), TargetForm::Hosts));
         let members = known.hosts.iter().filter(|h| h.group == name || name == "all");
         let of_group: Vec<String> = members.map(|h| h.name.clone()).collect();
         if known.hosts.iter().any(|h| h.name == name) {

@@ -10,7 +10,7 @@ use crate::file::{BudgetsFile, LoadFile, PivotFile, ReportFile, ScenarioFile, Un
 use crate::spanned::{At, Text};
 use crate::time::Span;
 use crate::types::{Action, Budgets, Cluster, Load, Moment, Pivot, ReportOptions, Until};
-use crate::words::PivotOrder;
+use crate::words::{ActionKind, InstallMode, PivotOrder};
 
 impl Checker<'_> {
     pub(super) fn budgets(&mut self, file: Option<&BudgetsFile>) -> Budgets {
@@ -107,6 +107,40 @@ impl Checker<'_> {
             idle_polls: u32::try_from(idle_polls).unwrap_or(0),
             then,
         })
+    }
+
+    /// Without `expect` every cluster must end `installed`: where that cannot be, the scenario must say what is to come of it.
+    pub(super) fn must_end_installed(
+        &mut self,
+        file: &ScenarioFile,
+        clusters: &[Cluster],
+        actions: &[Action],
+        until: &Until,
+    ) {
+        let does = |kind: ActionKind, cluster: &Cluster| {
+            let about = |a: &&Action| a.cluster.as_ref().is_none_or(|name| *name == cluster.name);
+            actions.iter().filter(|a| a.kind == kind && a.refused.is_none()).any(|a| about(&a))
+        };
+        let installs = |c: &Cluster| c.install == InstallMode::Auto || does(ActionKind::Install, c);
+        let why = if clusters.is_empty() {
+            "there is no cluster".to_owned()
+        } else if let Some(cluster) = clusters.iter().find(|c| !installs(c)) {
+            format!("nobody installs the cluster {}", cluster.name)
+        } else if let Some(cluster) = clusters.iter().find(|c| does(ActionKind::Cancel, c)) {
+            format!("the user cancels the installation of {}", cluster.name)
+        } else if !until.clusters_ended {
+            "the run does not wait until its clusters are installed".to_owned()
+        } else if file.infra_env.as_ref().is_some_and(|i| i.refused.is_some()) {
+            "no host boots".to_owned()
+        } else {
+            return;
+        };
+        self.refuse(
+            &file.name.span.clone(),
+            format!("nothing says what must come of it: without `expect` every cluster must end installed, but {why}"),
+            "this scenario has no `expect`",
+            "add `expect:` with what must be true of the run, for example `- eventually: {hosts: all, status: known}`",
+        );
     }
 
     pub(super) fn load(&mut self, file: Option<&LoadFile>) -> Option<Load> {

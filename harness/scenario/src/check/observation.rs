@@ -9,7 +9,7 @@ use crate::diagnostic::quoted;
 use crate::file::ObservationFile;
 use crate::spanned::{AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text};
 use crate::types::{Host, Moment, Seen, Subject};
-use crate::words::{ActionKind, FaultPhase, HostKind, Quantity};
+use crate::words::{ActionKind, FaultPhase, Quantity};
 
 /// Stages whose progress text is a percentage.
 const HAVE_PROGRESS: &[HostStage] = &[HostStage::WritingImageToDisk, HostStage::CopyingRegistryDataToDisk];
@@ -26,7 +26,7 @@ struct Item<'a> {
 type Read = Option<(Subject, Seen)>;
 
 /// A kind of what can be seen.
-struct Kind {
+struct ObservationForm {
     key: &'static str,
     given: fn(&ObservationFile) -> Option<&Place>,
     read: fn(&mut Checker<'_>, Item<'_>, Option<Subject>) -> Read,
@@ -34,7 +34,7 @@ struct Kind {
 
 macro_rules! kinds {
     ($($key:ident => $read:ident),* $(,)?) => {
-        &[$(Kind {
+        &[$(ObservationForm {
             key: stringify!($key),
             given: |file| file.$key.as_ref().map(|text| &text.span),
             read: |checker, item, subject| match &item.file.$key {
@@ -46,7 +46,7 @@ macro_rules! kinds {
 }
 
 /// Every kind of what can be seen. Exactly one stands in an observation.
-const KINDS: &[Kind] = kinds! {
+const KINDS: &[ObservationForm] = kinds! {
     status => seen_status,
     stage => seen_stage,
     finalizing_stage => seen_finalizing_stage,
@@ -115,8 +115,9 @@ impl Checker<'_> {
         Some(Moment { subject, seen, of })
     }
 
-    fn kind_of_observation(&mut self, file: &ObservationFile, place: &Place) -> Option<&'static Kind> {
-        let given: Vec<(&Kind, &Place)> = KINDS.iter().filter_map(|kind| Some((kind, (kind.given)(file)?))).collect();
+    fn kind_of_observation(&mut self, file: &ObservationFile, place: &Place) -> Option<&'static ObservationForm> {
+        let given: Vec<(&ObservationForm, &Place)> =
+            KINDS.iter().filter_map(|kind| Some((kind, (kind.given)(file)?))).collect();
         match given.as_slice() {
             [] => {
                 let keys: Vec<&str> = kinds_of_observations().collect();
@@ -297,11 +298,10 @@ impl Checker<'_> {
             return None;
         }
         let subject = subject.unwrap_or(Subject::Run);
-        let machine = |h: &Host| h.kind == HostKind::Vm;
         let mut hosts = item.known.hosts.iter();
         let some = match &subject {
-            Subject::Hosts(names) => hosts.any(|h| machine(h) && names.contains(&h.name)),
-            _ => hosts.any(machine),
+            Subject::Hosts(names) => hosts.any(|h| h.is_machine() && names.contains(&h.name)),
+            _ => hosts.any(Host::is_machine),
         };
         if !some {
             self.refuse(

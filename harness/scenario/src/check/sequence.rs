@@ -1,6 +1,6 @@
 //! Sequences of statuses and stages, and what the tables of the model say about them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vlab_api::types::{ClusterStatus, HostStage, HostStatus};
 
@@ -8,9 +8,11 @@ use super::subject::who;
 use super::{Checker, Known, Place};
 use crate::diagnostic::quoted;
 use crate::file::{ExpectFile, SequenceFile};
+use crate::follow::{SequenceStep, Times};
 use crate::paths::{cluster_edge, host_edge, stage_lists};
-use crate::spanned::{AnyStatus, At, Scalar, Step, Text, split_step};
-use crate::types::{Check, Steps, Subject};
+use crate::spanned::{AnyStatus, At, Scalar, Text, WrittenStep, split_step, stretch_of};
+use crate::stretch::STRETCHES;
+use crate::types::{Criterion, Steps, Subject};
 use crate::words::SequenceMode;
 
 /// What the tables say about statuses.
@@ -25,52 +27,61 @@ const HOST_MACHINE: Machine =
 const CLUSTER_MACHINE: Machine =
     Machine { what: "cluster", edge: cluster_edge, starts: &["insufficient", "adding-hosts", "unmonitored"] };
 
-/// The steps of a sequence as they are written.
-struct Written<T> {
-    words: Vec<Text<T>>,
-    /// Which of them may be missing.
-    optional: Vec<bool>,
-}
+/// The steps of a sequence as they are written, stretches taken apart.
+struct Written<T>(Vec<SequenceStep<Text<T>>>);
 
-impl<T> Written<T> {
-    fn new(steps: &[Text<Step<T>>]) -> Self {
-        let (words, optional) = steps.iter().map(split_step).unzip();
-        Self { words, optional }
+impl<T: Scalar> Written<T> {
+    fn new(steps: &[Text<WrittenStep<T>>]) -> Self {
+        Self(steps.iter().flat_map(split_step).collect())
     }
 
     fn place(&self, i: usize) -> &Place {
-        &self.words[i].span
+        &self.0[i].any_of[0].span
+    }
+
+    /// The steps with what their words mean; `None` when a word means nothing.
+    fn read<V>(&self, mut word: impl FnMut(&Text<T>) -> Option<V>) -> Option<Vec<SequenceStep<V>>> {
+        let mut step = |step: &SequenceStep<Text<T>>| {
+            let all: Vec<Option<V>> = step.any_of.iter().map(&mut word).collect();
+            Some(SequenceStep { any_of: all.into_iter().collect::<Option<_>>()?, times: step.times })
+        };
+        let all: Vec<Option<SequenceStep<V>>> = self.0.iter().map(&mut step).collect();
+        all.into_iter().collect()
     }
 }
 
 impl Checker<'_> {
-    pub(super) fn sequence(&mut self, item: &At<SequenceFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Check> {
+    pub(super) fn sequence(&mut self, item: &At<SequenceFile>, _: &ExpectFile, known: &Known<'_>) -> Option<Criterion> {
         let subject = self.subject(who!(item), known);
         let mode = self.read_option(&item.mode).unwrap_or(SequenceMode::Exact);
         self.one_kind_of_steps(item)?;
         let subject = subject?;
-        let (subject, steps, optional) = if let Some(statuses) = &item.statuses {
+        let (subject, steps) = if let Some(statuses) = &item.statuses {
             self.statuses(item, statuses, subject, mode)?
         } else if let Some(stages) = &item.stages {
             self.stages(item, stages, subject, known)?
         } else if let Some(stages) = &item.finalizing_stages {
             let written = Written::new(stages);
-            let all = self.steps(&written.words)?;
+            let all = written.read(|word| self.read(word))?;
             let subject = self.needs_cluster(subject, &item.span, known, "a stage of finalizing")?;
-            let optional = positions(&written.optional);
-            return Some(Check::Sequence { subject, steps: Steps::FinalizingStages(all), optional, mode });
+            self.expects_something(item, &all);
+            (subject, Steps::FinalizingStages(all))
         } else {
             return None;
         };
-        if optional.iter().all(|o| *o) {
+        Some(Criterion::Sequence { subject, steps, mode })
+    }
+
+    /// Not every step may be missing.
+    fn expects_something<T>(&mut self, item: &At<SequenceFile>, steps: &[SequenceStep<T>]) {
+        if steps.iter().all(SequenceStep::may_be_missing) {
             self.refuse(
                 &item.span,
                 "every step of the sequence is optional",
                 "expects nothing",
-                "remove the `?` from at least one step",
+                "remove the `?` or `*` from at least one step",
             );
         }
-        Some(Check::Sequence { subject, steps, optional: positions(&optional), mode })
     }
 
     fn one_kind_of_steps(&mut self, item: &At<SequenceFile>) -> Option<()> {
@@ -97,18 +108,13 @@ impl Checker<'_> {
         None
     }
 
-    fn steps<T: Scalar>(&mut self, words: &[Text<T>]) -> Option<Vec<T>> {
-        let read: Vec<Option<T>> = words.iter().map(|t| self.read(t)).collect();
-        read.into_iter().collect()
-    }
-
     fn statuses(
         &mut self,
         item: &At<SequenceFile>,
-        statuses: &[Text<Step<AnyStatus>>],
+        statuses: &[Text<WrittenStep<AnyStatus>>],
         subject: Option<Subject>,
         mode: SequenceMode,
-    ) -> Option<(Subject, Steps, Vec<bool>)> {
+    ) -> Option<(Subject, Steps)> {
         let written = Written::new(statuses);
         let Some(subject) = subject else {
             self.refuse(
@@ -119,31 +125,51 @@ impl Checker<'_> {
             );
             return None;
         };
-        let steps = if let Subject::Cluster(_) = subject {
-            let read: Vec<Option<ClusterStatus>> = written.words.iter().map(|t| self.cluster_status(t)).collect();
-            let all: Vec<ClusterStatus> = read.into_iter().collect::<Option<_>>()?;
-            let names: Vec<&str> = all.iter().map(|s| s.as_str()).collect();
-            self.status_path(&names, &written, mode, &CLUSTER_MACHINE);
+        let of_cluster = matches!(subject, Subject::Cluster(_));
+        self.stretches_fit(statuses, of_cluster)?;
+        let steps = if of_cluster {
+            let all = written.read(|word| self.cluster_status(word))?;
+            self.status_path(&names(&all, ClusterStatus::as_str), &written, mode, &CLUSTER_MACHINE);
+            self.expects_something(item, &all);
             Steps::ClusterStatuses(all)
         } else {
-            let read: Vec<Option<HostStatus>> = written.words.iter().map(|t| self.host_status(t)).collect();
-            let all: Vec<HostStatus> = read.into_iter().collect::<Option<_>>()?;
-            let names: Vec<&str> = all.iter().map(|s| s.as_str()).collect();
-            self.status_path(&names, &written, mode, &HOST_MACHINE);
+            let all = written.read(|word| self.host_status(word))?;
+            self.status_path(&names(&all, HostStatus::as_str), &written, mode, &HOST_MACHINE);
+            self.expects_something(item, &all);
             Steps::HostStatuses(all)
         };
-        Some((subject, steps, written.optional))
+        Some((subject, steps))
+    }
+
+    /// Stretches are those of a cluster, or those of a host.
+    fn stretches_fit(&mut self, statuses: &[Text<WrittenStep<AnyStatus>>], of_cluster: bool) -> Option<()> {
+        let mut fit = Some(());
+        for text in statuses {
+            let Some(stretch) = stretch_of::<AnyStatus>(&text.text).filter(|s| s.of_cluster != of_cluster) else {
+                continue;
+            };
+            let whose = |of_cluster| if of_cluster { "a cluster" } else { "hosts" };
+            let words: Vec<&str> = STRETCHES.iter().filter(|s| s.of_cluster == of_cluster).map(|s| s.word).collect();
+            self.refuse(
+                &text.span,
+                format!("`{}` is a stretch of {}", stretch.word, whose(stretch.of_cluster)),
+                format!("not of {}", whose(of_cluster)),
+                format!("write {}, or the statuses themselves", quoted(&words, "or")),
+            );
+            fit = None;
+        }
+        fit
     }
 
     fn stages(
         &mut self,
         item: &At<SequenceFile>,
-        stages: &[Text<Step<HostStage>>],
+        stages: &[Text<WrittenStep<HostStage>>],
         subject: Option<Subject>,
         known: &Known<'_>,
-    ) -> Option<(Subject, Steps, Vec<bool>)> {
+    ) -> Option<(Subject, Steps)> {
         let written = Written::new(stages);
-        let all: Vec<HostStage> = self.steps(&written.words)?;
+        let all = written.read(|word| self.read(word))?;
         let Some(subject) = subject else {
             self.refuse(&item.span, "no host is named", "whose?", "add `host`, `hosts` or `role`");
             return None;
@@ -152,49 +178,60 @@ impl Checker<'_> {
             return None;
         }
         self.stage_path(&subject, &all, &written, known);
-        Some((subject, Steps::Stages(all), written.optional))
+        self.expects_something(item, &all);
+        Some((subject, Steps::Stages(all)))
     }
 
     /// An exact sequence must follow the rules of the machine; any sequence must not repeat itself without a change.
-    fn status_path<T>(&mut self, names: &[&str], written: &Written<T>, mode: SequenceMode, machine: &Machine) {
+    fn status_path<T: Scalar>(
+        &mut self,
+        steps: &[SequenceStep<&str>],
+        written: &Written<T>,
+        mode: SequenceMode,
+        machine: &Machine,
+    ) {
         let what = machine.what;
-        for (i, name) in names.iter().enumerate() {
+        for (i, step) in steps.iter().enumerate() {
             // Steps that can come directly before this one: back to the first that cannot be missing.
-            let mut before = vec![];
-            let mut first = true;
-            for j in (0..i).rev() {
-                before.push(j);
-                if !written.optional[j] {
-                    first = false;
-                    break;
-                }
-            }
-            if mode == SequenceMode::Exact && first && !machine.starts.contains(name) && before.is_empty() {
-                self.refuse(
-                    written.place(i),
-                    format!("no {what} starts in status `{name}`"),
-                    "cannot be the first",
-                    format!(
-                        "an exact sequence begins with {}; with `mode: partial` it may begin anywhere",
-                        quoted(machine.starts, "or")
-                    ),
-                );
-            } else if let Some(&j) = before.first() {
-                if names[j] == *name {
+            let back = (0..i).rev();
+            let must = back.clone().find(|j| !steps[*j].may_be_missing());
+            let before: Vec<usize> = back.take_while(|j| must.is_none_or(|must| *j >= must)).collect();
+            let itself = (step.times == Times::Any).then_some(i);
+            let comes_from: Vec<&str> =
+                before.iter().copied().chain(itself).flat_map(|j| &steps[j].any_of).copied().collect();
+            for name in &step.any_of {
+                let Some(&last) = before.first() else {
+                    if mode == SequenceMode::Exact && !machine.starts.contains(name) {
+                        self.refuse(
+                            written.place(i),
+                            format!("no {what} starts in status `{name}`"),
+                            "cannot be the first",
+                            format!(
+                                "an exact sequence begins with {}; with `mode: partial` it may begin anywhere",
+                                quoted(machine.starts, "or")
+                            ),
+                        );
+                    }
+                    continue;
+                };
+                let repeats = |j: usize| steps[j].times == Times::Any;
+                if !repeats(i) && !repeats(last) && steps[last].any_of == [*name] {
                     self.refuse(
                         written.place(i),
                         format!("`{name}` follows itself"),
                         "no change",
                         "a sequence lists changes; remove the repeated status",
                     );
-                } else if mode == SequenceMode::Exact && !before.iter().any(|j| (machine.edge)(names[*j], name)) {
+                } else if mode == SequenceMode::Exact
+                    && !comes_from.iter().any(|from| from != name && (machine.edge)(from, name))
+                {
                     self.refuse(
                         written.place(i),
-                        format!("a {what} never goes from `{}` to `{name}`", names[j]),
+                        format!("a {what} never goes from `{}` to `{name}`", steps[last].any_of.join("` or `")),
                         "cannot follow",
                         "add the statuses in between, or write `mode: partial`",
                     );
-                    self.also(written.place(j), "from here");
+                    self.also(written.place(last), "from here");
                 }
             }
         }
@@ -217,25 +254,31 @@ impl Checker<'_> {
     }
 
     /// Stages must come in the order of some role that the subject can have.
-    fn stage_path<T>(&mut self, subject: &Subject, stages: &[HostStage], written: &Written<T>, known: &Known<'_>) {
+    fn stage_path<T: Scalar>(
+        &mut self,
+        subject: &Subject,
+        stages: &[SequenceStep<HostStage>],
+        written: &Written<T>,
+        known: &Known<'_>,
+    ) {
         let lists = lists_of(subject, known);
-        let mut worst: Option<(usize, &String, &[HostStage])> = None;
+        let mut worst: Option<(Misplaced, &String, &[HostStage])> = None;
         for (role, list) in &lists {
             match first_misplaced(stages, list, known.resets) {
                 None => return,
-                Some(i) => {
-                    if worst.as_ref().is_none_or(|(j, ..)| i > *j) {
-                        worst = Some((i, role, list));
+                Some(found) => {
+                    if worst.as_ref().is_none_or(|(other, ..)| found.step > other.step) {
+                        worst = Some((found, role, list));
                     }
                 }
             }
         }
-        if let Some((i, role, list)) = worst {
+        if let Some((Misplaced { step: i, stage }, role, list)) = worst {
             let names: Vec<&str> = list.iter().map(|s| s.as_str()).collect();
-            let message = if list.contains(&stages[i]) {
-                format!("{role} cannot report `{}` at this point: stages never go back", stages[i])
+            let message = if list.contains(&stage) {
+                format!("{role} cannot report `{stage}` at this point: stages never go back")
             } else {
-                format!("{role} has no stage `{}`", stages[i])
+                format!("{role} has no stage `{stage}`")
             };
             self.refuse(
                 written.place(i),
@@ -252,25 +295,37 @@ fn lists_of(subject: &Subject, known: &Known<'_>) -> Vec<(String, &'static [Host
     stage_lists(subject, known.clusters, known.hosts, member)
 }
 
-fn positions(optional: &[bool]) -> BTreeSet<usize> {
-    optional.iter().enumerate().filter(|(_, o)| **o).map(|(i, _)| i).collect()
+/// The steps by the names of their statuses.
+fn names<T: Copy>(steps: &[SequenceStep<T>], name: fn(T) -> &'static str) -> Vec<SequenceStep<&'static str>> {
+    let of = |step: &SequenceStep<T>| SequenceStep {
+        any_of: step.any_of.iter().map(|word| name(*word)).collect(),
+        times: step.times,
+    };
+    steps.iter().map(of).collect()
+}
+
+/// A stage that cannot come there.
+struct Misplaced {
+    step: usize,
+    stage: HostStage,
 }
 
 /// The first stage that is not in the list, or that comes before one that was there already. With `resets` a host may begin
 /// anew.
-fn first_misplaced(stages: &[HostStage], list: &[HostStage], resets: bool) -> Option<usize> {
+fn first_misplaced(steps: &[SequenceStep<HostStage>], list: &[HostStage], resets: bool) -> Option<Misplaced> {
     let mut next = 0;
-    for (i, stage) in stages.iter().enumerate() {
-        if *stage == HostStage::Failed {
-            continue;
+    for (step, stages) in steps.iter().enumerate() {
+        let mut done = next;
+        for stage in stages.any_of.iter().copied().filter(|stage| *stage != HostStage::Failed) {
+            if resets && list.first() == Some(&stage) {
+                (next, done) = (0, 0);
+            }
+            match list.iter().position(|s| *s == stage) {
+                Some(at) if at >= next => done = done.max(at + 1),
+                _ => return Some(Misplaced { step, stage }),
+            }
         }
-        if resets && list.first() == Some(stage) {
-            next = 0;
-        }
-        match list.iter().position(|s| s == stage) {
-            Some(at) if at >= next => next = at + 1,
-            _ => return Some(i),
-        }
+        next = done;
     }
     None
 }

@@ -8,13 +8,13 @@ use super::params::Param;
 family! {
     /// What goes wrong inside a cluster.
     ControlPlaneInjection in ControlPlane {
-        /// nobody reaches the cluster's API or its machine-config server
+        /// nothing can reach the cluster's API or its machine-config server
         ApiUnreachable = "api-unreachable" hits [Cluster], Time, Any;
         /// the machine-config server does not answer: nodes wait for their ignition
         IgnitionUnreachable = "ignition-unreachable" hits [Cluster], Time, Any;
         /// the installed system boots and never asks to join the cluster
         NeverJoins = "never-joins" hits [Hosts], Time, Simulated;
-        /// nobody approves the certificate that the host needs to become a node
+        /// the certificate that the host needs to become a node is not approved
         CsrNotApproved = "csr-not-approved" hits [Hosts], Time, Simulated;
         /// bootkube fails and is started again, as long as the fault lasts
         BootkubeFails = "bootkube-fails" hits [Cluster], Time, Simulated;

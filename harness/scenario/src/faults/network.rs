@@ -9,7 +9,7 @@ use crate::words::{DnsName, LinkDirection, VipName};
 family! {
     /// What goes wrong in the network.
     NetworkInjection in Network {
-        /// the host's cable is cut: it reaches nobody, and nobody reaches it
+        /// the host's cable is cut: it cannot reach anything, and nothing can reach it
         UplinkCut = "uplink-cut" hits [Hosts], Time, Any;
         /// DHCP has no address left for the host
         NoAddress = "no-address" hits [Hosts], Time, Any;

@@ -8,6 +8,7 @@ use vlab_api::types::{
     DiskEncryption, IgnitionEndpoint, ImageInfo, ImportClusterParams, LastInstallationPreparation, LoadBalancer,
     MonitoredOperator, OperatorType, Platform, PlatformExternal, PlatformType, ReleaseImage, ServiceNetwork, Severity,
 };
+use vlab_model::cluster::{WORDS_OF_ADDING_HOSTS, WORDS_OF_UNMONITORED};
 use vlab_model::network;
 use vlab_model::settings::Settings;
 use vlab_model::view::ClusterView;
@@ -239,7 +240,7 @@ pub(crate) fn import(core: &mut Core, now: Timestamp, params: ImportClusterParam
     c.openshift_version = params.openshift_version;
     c.imported = Some(true);
     c.status = ClusterStatus::AddingHosts;
-    c.status_info = "The cluster takes more hosts".into();
+    c.status_info = WORDS_OF_ADDING_HOSTS.into();
     c.platform = Some(Platform { type_: PlatformType::Baremetal, external: Some(PlatformExternal::default()) });
     c.user_managed_networking = Some(false);
     c.vip_dhcp_allocation = Some(false);
@@ -256,7 +257,7 @@ pub(crate) fn create_disconnected(core: &mut Core, now: Timestamp, params: Disco
     c.name = Some(params.name.clone());
     c.openshift_version = Some(params.openshift_version);
     c.status = ClusterStatus::Unmonitored;
-    c.status_info = "The cluster is not monitored".into();
+    c.status_info = WORDS_OF_UNMONITORED.into();
     c.monitored_operators = Some(Vec::new());
     insert_named(core, now, row, &params.name);
     id

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, Platform, PlatformType, Severity, V2ClusterUpdateParams};
+use vlab_api::types::{Platform, PlatformType, Severity, V2ClusterUpdateParams};
 use vlab_model::network;
 
 use super::create::{feature_usage, some_text};
@@ -18,17 +18,7 @@ use crate::Core;
 use crate::commands::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_ssh_key};
 use crate::refusal::Refusal;
 use crate::rows::ClusterRow;
-
-/// Statuses in which a cluster can be changed.
-fn changeable(status: ClusterStatus) -> bool {
-    matches!(
-        status,
-        ClusterStatus::Insufficient
-            | ClusterStatus::Ready
-            | ClusterStatus::PendingForInput
-            | ClusterStatus::AddingHosts
-    )
-}
+use crate::state::is_open;
 
 /// What a patch comes to, after all checks.
 struct Change<'a> {
@@ -49,7 +39,7 @@ struct Change<'a> {
 /// Changes a cluster.
 pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
     let row = core.state.cluster(id).cloned().ok_or_else(|| super::missing(id))?;
-    if !changeable(row.cluster().status) {
+    if !is_open(row.cluster().status) {
         return Err(Refusal::conflict(format!(
             "Cluster {id} is in {} state, cluster can be updated only in status insufficient, ready, pending-for-input or adding-hosts",
             row.cluster().status

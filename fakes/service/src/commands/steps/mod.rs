@@ -11,6 +11,7 @@ pub(crate) use args::api_host;
 
 use super::register::find;
 use crate::Core;
+use crate::alteration::{Alteration, Conduct, WrongPlan};
 use crate::refusal::Refusal;
 use crate::state::HostKey;
 
@@ -111,6 +112,17 @@ fn day2(status: HostStatus) -> Plan {
     }
 }
 
+/// What each status asks of a host that is not of day 2, and of one that is where that is something else: the flag, the status, the
+/// steps.
+pub(crate) fn plans() -> impl Iterator<Item = (bool, HostStatus, &'static [StepType])> {
+    let of = |is_day2: bool, plan: fn(HostStatus) -> Plan| {
+        HostStatus::ALL.iter().map(move |status| (is_day2, *status, plan(*status).steps))
+    };
+    // Where the second table is silent, it has the steps of the first one.
+    let own = of(true, day2).filter(|(_, status, steps)| !std::ptr::eq(*steps, day1(*status).steps));
+    of(false, day1).chain(own)
+}
+
 /// Statuses in which an agent of another version is told to upgrade before anything else.
 const UPGRADES: &[HostStatus] = &[
     HostStatus::Binding,
@@ -135,14 +147,24 @@ pub(crate) struct Poll<'a> {
 /// Notes that a host polled, and says what it is to do.
 pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>) -> Result<Steps, Refusal> {
     find(core, key)?;
-    core.state.heartbeat(key, now, poll.timestamp);
+    if !core.does(Conduct::PollsNotNoted) {
+        core.state.heartbeat(key, now, poll.timestamp.filter(|_| !core.does(Conduct::ClocksNotNoted)));
+    }
     if let Some(version) = poll.agent
         && core.state.host(key).is_some_and(|r| r.host().discovery_agent_version.as_deref() != Some(version))
     {
         core.state.edit_host(key, now, |row| row.view.host.discovery_agent_version = Some(version.to_owned()));
     }
     let row = find(core, key)?;
-    let table = if row.view.is_day2() { day2(row.host().status) } else { day1(row.host().status) };
+    let mut table = if row.view.is_day2() { day2(row.host().status) } else { day1(row.host().status) };
+    let wrong = core.wrong_plan(row.view.is_day2(), row.host().status);
+    match wrong {
+        Some(WrongPlan::OtherPace) => {
+            table.pace = if matches!(table.pace, Pace::BackedOff) { Pace::Normal } else { Pace::BackedOff };
+        }
+        Some(WrongPlan::OtherEnd) => table.exit = !table.exit,
+        _ => {}
+    }
     let constants = &core.config.settings.constants;
     let seconds = match table.pace {
         Pace::Normal => constants.next_instruction_seconds,
@@ -161,7 +183,14 @@ pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>
     } else {
         let cluster = row.host().cluster_id.and_then(|id| core.state.cluster(id)).cloned();
         let subject = Subject { now, key, row: &row, cluster: cluster.as_deref() };
-        for step in table.steps {
+        let added = match wrong {
+            Some(WrongPlan::Adds(step)) => Some(step),
+            _ => None,
+        };
+        for step in table.steps.iter().chain(&added) {
+            if wrong == Some(WrongPlan::Lacks(*step)) {
+                continue;
+            }
             if core.config.settings.disabled_steps.iter().any(|s| s == step.as_str()) {
                 continue;
             }
@@ -179,6 +208,14 @@ pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>
 }
 
 impl Core {
+    /// What is wrong on purpose with what that status asks of a host.
+    fn wrong_plan(&self, is_day2: bool, status: HostStatus) -> Option<WrongPlan> {
+        match self.config.alteration {
+            Some(Alteration::Plan(of_day2, of, how)) if (of_day2, of) == (is_day2, status) => Some(how),
+            _ => None,
+        }
+    }
+
     fn step(&mut self, kind: StepType, args: Vec<String>) -> Step {
         let id = format!("{kind}-{:08x}", self.state.new_u32());
         Step { step_type: Some(kind.as_str().into()), step_id: Some(id), args: Some(args) }

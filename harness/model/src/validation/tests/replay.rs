@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use vlab_api::registry::object;
-use vlab_api::spec::Kind;
+use vlab_api::spec::FieldKind;
 use vlab_api::types::{Cluster, Host, InfraEnv};
 use vlab_facts::recording::Recording;
 
@@ -62,14 +62,14 @@ fn complete(shows: &mut Value, definition: &str) {
     }
     for field in object(definition).unwrap().spec.fields.iter().filter(|field| field.required) {
         members.entry(field.name).or_insert_with(|| match field.kind {
-            Kind::Integer | Kind::Number => 0.into(),
-            Kind::Bool => false.into(),
-            Kind::Uuid => IDS[0].1.into(),
-            Kind::DateTime => "2026-11-20T12:50:08Z".into(),
-            Kind::Enum(words) => words[0].into(),
-            Kind::Array(_) => json!([]),
-            Kind::Object(_) | Kind::Map(_) => json!({}),
-            Kind::String | Kind::Any => "".into(),
+            FieldKind::Integer | FieldKind::Number => 0.into(),
+            FieldKind::Bool => false.into(),
+            FieldKind::Uuid => IDS[0].1.into(),
+            FieldKind::DateTime => "2026-11-20T12:50:08Z".into(),
+            FieldKind::Enum(words) => words[0].into(),
+            FieldKind::Array(_) => json!([]),
+            FieldKind::Object(_) | FieldKind::Map(_) => json!({}),
+            FieldKind::String | FieldKind::Any => "".into(),
         });
     }
 }

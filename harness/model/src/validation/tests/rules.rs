@@ -407,6 +407,9 @@ fn host_rows() -> Vec<Row<HostValidationId>> {
         (V::SufficientNetworkLatencyRequirementForRole, "above it", ha, |w| w.conn(|r| r.l3_connectivity.as_mut().unwrap()[0].average_rtt_ms = Some(100.1)), Is(Failure)),
         (V::SufficientNetworkLatencyRequirementForRole, "workers may be slower", ha, |w| { w.h().role = Some(HostRole::Worker); w.conn(|r| r.l3_connectivity.as_mut().unwrap()[0].average_rtt_ms = Some(1000.0)) }, Is(Success)),
         (V::SufficientNetworkLatencyRequirementForRole, "only its own role counts", ha, |w| w.conn(|r| if r.host_id > Some(id(2)) { r.l3_connectivity.as_mut().unwrap()[0].average_rtt_ms = Some(5000.0) }), Is(Success)),
+        (V::SufficientNetworkLatencyRequirementForRole, "a host that has left", ha, |w| w.conn(|r| { r.host_id = Some(id(99)); r.l3_connectivity.as_mut().unwrap()[0].average_rtt_ms = Some(100.1) }), Is(Failure)),
+        (V::SufficientNetworkLatencyRequirementForRole, "quick to a host that has left", ha, |w| w.conn(|r| r.host_id = Some(id(99))), Is(Success)),
+        (V::SufficientPacketLossRequirementForRole, "a host that has left", ha, |w| w.conn(|r| { r.host_id = Some(id(99)); r.l3_connectivity.as_mut().unwrap()[0].packet_loss_percentage = Some(90.0) }), Is(Failure)),
         (V::SufficientNetworkLatencyRequirementForRole, "", ha, |w| w.hosts[0].set_connectivity(None), Is(Pending)),
         (V::SufficientPacketLossRequirementForRole, "", ha, |w| w.conn(|r| r.l3_connectivity.as_mut().unwrap()[0].packet_loss_percentage = Some(0.1)), Is(Failure)),
         (V::SufficientPacketLossRequirementForRole, "workers may lose 10 %", ha, |w| { w.h().role = Some(HostRole::Worker); w.conn(|r| r.l3_connectivity.as_mut().unwrap()[0].packet_loss_percentage = Some(10.0)) }, Is(Success)),
@@ -613,6 +616,7 @@ fn a_good_cluster_has_nothing_but_successes(#[case] world: World) {
         HostGate::Connection,
         HostGate::Inventory,
         HostGate::MinimumHardware,
+        HostGate::BeforeInput,
         HostGate::PendingInput,
         HostGate::Sufficient,
     ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 use vlab_model::console::{Classifier, plain};
-use vlab_model::history::{ClusterMoment, HostMoment, Source, What};
+use vlab_model::history::{ClusterMoment, HistoryPart, HostMoment, Source, What};
 use vlab_model::pivot::{self, Told};
 use vlab_node_config::say;
 
@@ -45,8 +45,19 @@ impl Listener {
         if kept {
             all.push(What::Console { machine: self.machine.clone(), line, finding });
         }
+        if self.lines == LINES + 1 {
+            all.push(self.incomplete(
+                HistoryPart::ConsoleLines,
+                format!("it said more than {LINES} lines; the others are in its file only"),
+            ));
+        }
         all.extend(moment);
         all
+    }
+
+    /// The history does not have all that the console says.
+    pub(super) fn incomplete(&self, part: HistoryPart, why: String) -> What {
+        What::Incomplete { part, machine: Some(self.machine.clone()), why }
     }
 
     /// What a program of the node says that it did: what happens on the host, and what happens inside its cluster.
@@ -60,7 +71,11 @@ impl Listener {
             }
             _ => {}
         }
-        let (part, what, _) = say::read(line)?;
+        let (part, what, details) = say::read(line)?;
+        if what == say::UNREADABLE {
+            let text = |member: &str| details[member].as_str().unwrap_or_default().to_owned();
+            return Some(What::Unreadable { subject: Some(self.host), of: text("of"), error: text("error") });
+        }
         match (part, self.cluster) {
             (_, _) if what == "note" => None,
             ("agent" | "installer", _) | (_, None) => {
@@ -108,6 +123,9 @@ mod tests {
         let said = "vlab-node: agent registered {\"a\": 1}";
         let done = What::HostDid { host: Uuid::from_u128(1), what: HostMoment::Registered };
         assert_eq!(listener.means(said)[1..], [done]);
+        let said = r#"vlab-node: agent answer-unreadable {"of":"v2GetNextSteps","error":"no JSON"}"#;
+        let (of, error) = ("v2GetNextSteps".to_owned(), "no JSON".to_owned());
+        assert_eq!(listener.means(said)[1..], [What::Unreadable { subject: Some(Uuid::from_u128(1)), of, error }]);
         assert_eq!(listener.means("vlab-node: agent note \"x\"").len(), 1);
     }
 
@@ -115,7 +133,12 @@ mod tests {
     fn a_console_that_never_ends_does_not_fill_the_history() {
         let mut listener = listener(None);
         listener.lines = LINES;
-        assert_eq!(listener.means("more"), []);
+        let told = listener.means("more");
+        let [What::Incomplete { part: HistoryPart::ConsoleLines, machine: Some(machine), .. }] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(machine, "m-0");
+        assert_eq!(listener.means("still more"), [], "once");
         assert_eq!(listener.means("Kernel panic - not syncing: x").len(), 1);
         assert_eq!(listener.means("vlab-node: node ready {}").len(), 1, "a moment is no line");
     }

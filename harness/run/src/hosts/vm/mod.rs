@@ -34,7 +34,7 @@ use self::plan::{Plan, PlannedMachine, base_url, images_url, plan};
 use self::running::VirtualLab;
 use super::{HostFile, HostProvider, Order, RunningHosts};
 use crate::error::{LabError, lab};
-use crate::service::{Doing, Inside};
+use crate::service::{BoxFuture, Inside};
 
 /// This place can run virtual machines.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl HostProvider for Libvirt {
         &'a self,
         order: &'a Order<'a>,
         result: &'a mut RunResult,
-    ) -> Doing<'a, Result<Box<dyn RunningHosts>, LabError>> {
+    ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>> {
         Box::pin(async move { Ok(Box::new(start(order, result).await?) as Box<dyn RunningHosts>) })
     }
 
@@ -108,7 +108,7 @@ impl HostProvider for Libvirt {
         });
         let of_all = [
             file("machines.log".to_owned(), "log of the program that runs the machines".to_owned(), true),
-            file("network/dnsmasq.log".to_owned(), "DHCP and DNS of the lab network".to_owned(), false),
+            file("network/dnsmasq.log".to_owned(), "DHCP and DNS of the lab network".to_owned(), true),
         ];
         of_hosts.chain(of_all).collect()
     }

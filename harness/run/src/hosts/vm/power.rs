@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vlab_lab::machines::{MachineSpec, Machines};
 use vlab_model::console::Classifier;
-use vlab_model::history::{MachineMoment, Source, What};
+use vlab_model::history::{HistoryPart, MachineMoment, Source, What};
 
 use super::Made;
 use super::console::Listener;
@@ -72,14 +72,18 @@ impl Switch {
                 match lines {
                     Ok(lines) => listener.hear(&lines, &news),
                     Err(error) => {
-                        let error = format!("the console of {} cannot be read any more: {error}", listener.machine);
+                        let error = format!("the console of {} can no longer be read: {error}", listener.machine);
                         let _ = news.send(News::Broken(LabError::new("consoles", error)));
                         return;
                     }
                 }
             }
-            if let Ok(lines) = console.drain() {
-                listener.hear(&lines, &news);
+            match console.drain() {
+                Ok(lines) => listener.hear(&lines, &news),
+                Err(error) => {
+                    let what = listener.incomplete(HistoryPart::Console, error.to_string());
+                    let _ = news.send(News::Seen(Source::Harness, what));
+                }
             }
         };
         self.reading.lock().unwrap_or_else(PoisonError::into_inner).spawn(read);

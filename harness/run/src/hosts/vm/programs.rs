@@ -30,7 +30,7 @@ pub fn runs(program: &Path) -> Result<(), String> {
     let unreadable = |e: io::Error| format!("cannot be read: {e}");
     let about = std::fs::metadata(program).map_err(unreadable)?;
     if !about.is_file() {
-        return Err("is no file: give the program itself".to_owned());
+        return Err("is not a file: give the program itself".to_owned());
     }
     if about.permissions().mode() & 0o111 == 0 {
         return Err("is not executable: is it the program? then `chmod +x` it".to_owned());
@@ -43,7 +43,7 @@ pub fn runs(program: &Path) -> Result<(), String> {
             X86_64 => Ok(()),
             other => Err(format!("is a program for another processor (ELF machine {other}): lab machines are x86_64")),
         },
-        _ => Err("is no program: expected an ELF file for x86_64".to_owned()),
+        _ => Err("is not a program: expected an ELF file for x86_64".to_owned()),
     }
 }
 
@@ -110,8 +110,8 @@ mod tests {
     #[case(elf(X86_64), 0o755, "")]
     #[case(elf(X86_64), 0o644, "is not executable")]
     #[case(elf(183), 0o755, "another processor (ELF machine 183)")]
-    #[case(b"#!/bin/sh\n".to_vec(), 0o755, "is no program")]
-    #[case(Vec::new(), 0o755, "is no program")]
+    #[case(b"#!/bin/sh\n".to_vec(), 0o755, "is not a program")]
+    #[case(Vec::new(), 0o755, "is not a program")]
     fn what_runs_on_a_machine(#[case] content: Vec<u8>, #[case] mode: u32, #[case] expected: &str) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("agent");
@@ -119,7 +119,7 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         let said = runs(&file).err().unwrap_or_default();
         assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
-        assert!(runs(folder.path()).unwrap_err().contains("is no file"));
+        assert!(runs(folder.path()).unwrap_err().contains("is not a file"));
         assert!(runs(&folder.path().join("none")).unwrap_err().contains("cannot be read"));
     }
 

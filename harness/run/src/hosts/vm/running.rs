@@ -33,7 +33,7 @@ use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
 use crate::hosts::{News, Order, RunningHosts, Stopped};
-use crate::service::{Doing, Inside};
+use crate::service::{BoxFuture, Inside};
 
 /// How long readers of consoles may take to come to the end of what is there.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -204,7 +204,7 @@ impl VirtualLab {
                     return;
                 }
                 let what = match (reach.apply(fault, &machine, &to, undo).await, undo) {
-                    (Ok(()), true) => What::Note { text: format!("the fault {name} was taken off {machine}") },
+                    (Ok(()), true) => What::Note { text: format!("the fault {name} was removed from {machine}") },
                     (Ok(()), false) => What::Fault {
                         name: name.clone(),
                         phase: FaultPhase::Effect,
@@ -214,7 +214,7 @@ impl VirtualLab {
                         detail: fault.done().to_owned(),
                     },
                     (Err(why), _) => {
-                        What::Note { text: format!("the fault {name} could not be done to {machine}: {why}") }
+                        What::Note { text: format!("the fault {name} could not be injected into {machine}: {why}") }
                     }
                 };
                 let _ = news.send(News::Seen(Source::Harness, what));
@@ -258,16 +258,16 @@ struct FaultOrder {
     undo: bool,
 }
 
-/// Ends when something that machines need has ended by itself: what, and how.
+/// Ends when something that machines need has exited unexpectedly: what, and how.
 async fn ended(network: &Network, machines: &Machines) -> LabError {
     tokio::select! {
         status = network.failed() => LabError::new(
             "dnsmasq",
-            format!("dnsmasq, which gives the machines addresses and names, ended by itself: {status}"),
+            format!("dnsmasq, which gives the machines addresses and names, exited unexpectedly: {status}"),
         ),
         status = machines.failed() => LabError::new(
             "libvirt",
-            format!("the program that runs the machines ended by itself: {status}"),
+            format!("the program that runs the machines exited unexpectedly: {status}"),
         )
         .with_log(machines.helper().last_lines(20)),
     }
@@ -319,7 +319,7 @@ impl RunningHosts for VirtualLab {
         }
     }
 
-    fn news(&mut self) -> Doing<'_, News> {
+    fn news(&mut self) -> BoxFuture<'_, News> {
         let Self { told, network, machines, .. } = self;
         Box::pin(async move {
             tokio::select! {
@@ -330,7 +330,7 @@ impl RunningHosts for VirtualLab {
         })
     }
 
-    fn evidence<'a>(&'a self, folder: &'a Path) -> Doing<'a, ()> {
+    fn evidence<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect::<Vec<_>>();
             for machine in made {
@@ -347,7 +347,7 @@ impl RunningHosts for VirtualLab {
         first.map(|name| format!("machines: vlab ssh {name}, vlab console {name} (they run)")).into_iter().collect()
     }
 
-    fn stop(self: Box<Self>) -> Doing<'static, Stopped> {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped> {
         Box::pin(async move {
             let Self {
                 mut doing, news, mut told, network, machines, media, ledger, reading, over, mut reachable, ..
@@ -359,7 +359,9 @@ impl RunningHosts for VirtualLab {
             }
             over.cancel();
             let mut reading = std::mem::take(&mut *reading.lock().unwrap_or_else(PoisonError::into_inner));
-            let _ = tokio::time::timeout(DRAIN, async { while reading.join_next().await.is_some() {} }).await;
+            if tokio::time::timeout(DRAIN, async { while reading.join_next().await.is_some() {} }).await.is_err() {
+                problems.push(LabError::new("consoles", "they could not be read to their end"));
+            }
             reachable.clear();
             for ForeignQuery { from, name, times } in network.foreign_queries() {
                 let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };

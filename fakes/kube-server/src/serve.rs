@@ -1,0 +1,364 @@
+//! Sockets, TLS and the clock around the core.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request, Response};
+use vlab_kube::{Answer, Caller, Core, Options, Reply, Ticket, WatchId};
+
+use crate::keys::Keys;
+use crate::webhooks::{self, Services};
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Its keys; without them it speaks plain HTTP, and everybody is the administrator.
+    pub keys: Option<Keys>,
+    /// How it is to be.
+    pub core: Options,
+    /// Where services of the cluster are reached that webhooks name: `name.namespace` to `host:port`.
+    pub services: BTreeMap<String, String>,
+}
+
+/// What all connections share.
+struct Shared {
+    core: Mutex<Core>,
+    watches: Mutex<BTreeMap<WatchId, Arc<Notify>>>,
+    waiting: Mutex<BTreeMap<Ticket, oneshot::Sender<Reply>>>,
+    timer: Notify,
+    services: Services,
+    open: bool,
+}
+
+/// A server that runs; it ends when this is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.open { "http" } else { "https" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Looks at the core, or changes what goes wrong in it. Watches that have news of it are told.
+    pub fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = held(&self.shared.core);
+        let found = look(&mut core);
+        pump(&self.shared, &mut core);
+        found
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whoever panicked has changed nothing half: the core stores at the end of a request.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tls(keys: &Keys) -> io::Result<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    let certificates = |pem: &str| -> io::Result<Vec<CertificateDer<'static>>> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(io::Error::other)
+    };
+    for certificate in certificates(&keys.ca.cert)? {
+        roots.add(certificate).map_err(io::Error::other)?;
+    }
+    // Without a certificate one comes with a token, or as nobody.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(io::Error::other)?;
+    let key = PrivateKeyDer::from_pem_slice(keys.server.key.as_bytes()).map_err(io::Error::other)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates(&keys.server.cert)?, key)
+        .map_err(io::Error::other)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Starts a server.
+///
+/// # Errors
+/// When nobody can listen there, or the keys cannot be used.
+pub async fn serve(options: ServeOptions) -> io::Result<Server> {
+    let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", options.listen));
+    let listener = TcpListener::bind(options.listen).await.map_err(at)?;
+    let address = listener.local_addr()?;
+    let acceptor = match &options.keys {
+        Some(keys) => Some(TlsAcceptor::from(Arc::new(tls(keys)?))),
+        None => None,
+    };
+    let shared = Arc::new(Shared {
+        core: Mutex::new(Core::new(options.core, Timestamp::now())),
+        watches: Mutex::default(),
+        waiting: Mutex::default(),
+        timer: Notify::new(),
+        services: options.services,
+        open: acceptor.is_none(),
+    });
+    let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
+    let ticking = tokio::spawn(tick(Arc::clone(&shared)));
+    Ok(Server { shared, address, tasks: vec![accepting, ticking] })
+}
+
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of files, for a moment.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+        tokio::spawn(async move {
+            let Some(acceptor) = acceptor else {
+                return connection(stream, None, shared).await;
+            };
+            // Who does not speak TLS is no client.
+            let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await;
+            let Ok(Ok(stream)) = handshake else { return };
+            let subject = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
+            connection(stream, subject, shared).await;
+        });
+    }
+}
+
+/// Common name and organisations of a certificate: the user and his groups.
+fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = subject.iter_organization().filter_map(|a| a.as_str().ok().map(str::to_owned)).collect();
+    Some((name, groups))
+}
+
+async fn connection<S>(stream: S, subject: Option<(String, Vec<String>)>, shared: Arc<Shared>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |incoming| answer(incoming, subject.clone(), Arc::clone(&shared)));
+    // A client that goes away in the middle is no error of ours.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// The body of an answer: whole, or the lines of a watch.
+enum Sent {
+    Whole(Option<Bytes>),
+    Lines(mpsc::Receiver<Bytes>),
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Sent::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Sent::Lines(lines) => lines.poll_recv(cx).map(|b| b.map(|b| Ok(Frame::data(b)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Sent::Whole(None))
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        match self {
+            Sent::Whole(bytes) => hyper::body::SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Sent::Lines(_) => hyper::body::SizeHint::default(),
+        }
+    }
+}
+
+async fn answer(
+    incoming: hyper::Request<Incoming>,
+    subject: Option<(String, Vec<String>)>,
+    shared: Arc<Shared>,
+) -> Result<hyper::Response<Sent>, hyper::Error> {
+    let (parts, body) = incoming.into_parts();
+    let mut request = Request::new(
+        Method::from_name(parts.method.as_str()),
+        parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+    );
+    for (name, value) in &parts.headers {
+        if let Ok(value) = value.to_str() {
+            request.headers.push((name.as_str().to_owned(), value.to_owned()));
+        }
+    }
+    request.body = body.collect().await?.to_bytes().to_vec();
+    let reply = match caller(&shared, &request, subject) {
+        Ok(caller) => ask(&shared, &caller, &request).await,
+        Err(response) => Reply::Done(response),
+    };
+    Ok(match reply {
+        Reply::Watch(id) => watch(&shared, id),
+        Reply::Done(response) => written(response),
+        Reply::Pending(_) => written(Response::empty(500)),
+    })
+}
+
+fn caller(shared: &Shared, request: &Request, subject: Option<(String, Vec<String>)>) -> Result<Caller, Response> {
+    if shared.open && request.get_header("authorization").is_none() {
+        return Ok(Caller::admin());
+    }
+    held(&shared.core).authenticate(request, subject).map_err(|failure| failure.response())
+}
+
+async fn ask(shared: &Arc<Shared>, caller: &Caller, request: &Request) -> Reply {
+    let waiting = {
+        let mut core = held(&shared.core);
+        let reply = core.handle(Timestamp::now(), caller, request);
+        let waiting = if let Reply::Pending(ticket) = reply {
+            let (send, receive) = oneshot::channel();
+            held(&shared.waiting).insert(ticket, send);
+            Ok(receive)
+        } else {
+            Err(reply)
+        };
+        pump(shared, &mut core);
+        waiting
+    };
+    match waiting {
+        Err(reply) => reply,
+        Ok(receive) => receive.await.unwrap_or_else(|_| Reply::Done(Response::empty(503))),
+    }
+}
+
+/// Wakes watches that have news, and makes the calls that are due.
+fn pump(shared: &Arc<Shared>, core: &mut Core) {
+    let watches = held(&shared.watches);
+    for id in core.take_woken() {
+        if let Some(notify) = watches.get(&id) {
+            notify.notify_one();
+        }
+    }
+    drop(watches);
+    for call in core.take_calls() {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            let answer: Answer = webhooks::answer(&call, &shared.services).await;
+            let mut core = held(&shared.core);
+            let Some((ticket, reply)) = core.answered(Timestamp::now(), call.id, answer) else { return };
+            if !matches!(reply, Reply::Pending(_))
+                && let Some(send) = held(&shared.waiting).remove(&ticket)
+            {
+                // Whoever asked may have gone.
+                let _ = send.send(reply);
+            }
+            pump(&shared, &mut core);
+        });
+    }
+    shared.timer.notify_one();
+}
+
+/// Wakes the core when it asked for it.
+async fn tick(shared: Arc<Shared>) {
+    loop {
+        let next = held(&shared.core).next_wake();
+        let wait = next.map_or(Duration::from_secs(3600), |due| due.since(Timestamp::now()));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {
+                let mut core = held(&shared.core);
+                core.wake(Timestamp::now());
+                pump(&shared, &mut core);
+            }
+            () = shared.timer.notified() => {}
+        }
+    }
+}
+
+fn watch(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
+    let (send, receive) = mpsc::channel(8);
+    let notify = Arc::new(Notify::new());
+    held(&shared.watches).insert(id, Arc::clone(&notify));
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        loop {
+            let told = held(&shared.core).poll_watch(Timestamp::now(), id);
+            let chunk = match told.lines.as_slice() {
+                [] => None,
+                [one] => Some(one.clone()),
+                many => Some(Bytes::from(many.concat())),
+            };
+            if let Some(chunk) = chunk
+                && send.send(chunk).await.is_err()
+            {
+                break;
+            }
+            if told.over {
+                break;
+            }
+            tokio::select! {
+                () = notify.notified() => {}
+                () = send.closed() => break,
+            }
+        }
+        held(&shared.core).close_watch(id);
+        held(&shared.watches).remove(&id);
+    });
+    let mut response = hyper::Response::new(Sent::Lines(receive));
+    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn written(response: Response) -> hyper::Response<Sent> {
+    let mut sent = hyper::Response::new(Sent::Whole(Some(Bytes::from(response.body)).filter(|b| !b.is_empty())));
+    *sent.status_mut() =
+        hyper::StatusCode::from_u16(response.status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in &response.headers {
+        if let (Ok(name), Ok(value)) =
+            (hyper::header::HeaderName::from_bytes(name.as_bytes()), hyper::header::HeaderValue::from_str(value))
+        {
+            sent.headers_mut().append(name, value);
+        }
+    }
+    sent
+}

@@ -1,0 +1,206 @@
+//! What people do with `kubectl`, by a real one, over HTTPS: a table of commands and what they print.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use vlab_kube::Options;
+use vlab_kube_server::{Keys, ServeOptions, Server, kubeconfig, serve};
+
+/// The oldest `kubectl` whose apply is the present one.
+const OLDEST: u64 = 30;
+
+/// `VLAB_KUBECTL`, or the one in `PATH`, if it is new enough.
+fn kubectl() -> Option<PathBuf> {
+    let program = std::env::var_os("VLAB_KUBECTL").map_or_else(|| PathBuf::from("kubectl"), PathBuf::from);
+    let output = Command::new(&program).args(["version", "--client", "-o", "json"]).output().ok()?;
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    let minor = version["clientVersion"]["minor"].as_str()?.trim_end_matches('+').parse::<u64>().ok()?;
+    (minor >= OLDEST).then_some(program)
+}
+
+struct Shell {
+    program: PathBuf,
+    home: tempfile::TempDir,
+    _server: Server,
+}
+
+impl Shell {
+    async fn new(program: PathBuf) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
+        let server = serve(ServeOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            keys: Some(keys.clone()),
+            core: Options::default(),
+            services: BTreeMap::new(),
+        })
+        .await
+        .unwrap();
+        std::fs::write(home.path().join("config"), kubeconfig(&server.url(), Some(&keys))).unwrap();
+        Self { program, home, _server: server }
+    }
+
+    fn run(&self, words: &str, input: &str) -> Output {
+        let mut words: Vec<String> = shell_words(words);
+        words.retain(|w| !w.is_empty());
+        let mut child = Command::new(&self.program)
+            .args(words)
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.home.path().join("config"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+}
+
+/// Words with single quotes around those that have spaces in them.
+fn shell_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    words.push(word);
+    words
+}
+
+const DEFINITION: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: things.lab.example.com }
+spec:
+  group: lab.example.com
+  scope: Namespaced
+  names: { plural: things, singular: thing, kind: Thing, listKind: ThingList, shortNames: [th] }
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: { status: {} }
+    additionalPrinterColumns:
+    - { name: Mode, type: string, jsonPath: .spec.mode }
+    - { name: Count, type: integer, jsonPath: .spec.count, priority: 1 }
+    schema:
+      openAPIV3Schema:
+        type: object
+        description: A thing of the lab.
+        properties:
+          spec:
+            type: object
+            properties:
+              mode: { type: string, enum: [a, b], default: a, description: How it works. }
+              count: { type: integer, minimum: 0 }
+          status:
+            type: object
+            properties:
+              conditions: { type: array, items: { type: object, properties: { type: { type: string }, status: { type: string } } } }
+"#;
+
+const THING: &str = "
+apiVersion: lab.example.com/v1
+kind: Thing
+metadata: { name: x, labels: { k: v } }
+spec: { count: 1 }
+";
+
+/// Command, input, exit code, what is in its output (stdout and stderr).
+const COMMANDS: &[(&str, &str, i32, &str)] = &[
+    ("apply -f -", DEFINITION, 0, "customresourcedefinition.apiextensions.k8s.io/things.lab.example.com created"),
+    ("wait --for condition=established --timeout=10s crd/things.lab.example.com", "", 0, "condition met"),
+    ("apply -f -", THING, 0, "thing.lab.example.com/x created"),
+    ("apply -f -", THING, 0, "thing.lab.example.com/x unchanged"),
+    ("apply --server-side -f -", THING, 0, "serverside-applied"),
+    ("diff -f -", THING, 0, ""),
+    ("get th", "", 0, "NAME   MODE\nx      a\n"),
+    ("get things -o wide", "", 0, "NAME   MODE   COUNT\nx      a      1\n"),
+    ("get thing x -o jsonpath={.spec.mode}", "", 0, "a"),
+    ("get thing x -o yaml", "", 0, "apiVersion: lab.example.com/v1\nkind: Thing\n"),
+    ("get thing -l k=v -o name", "", 0, "thing.lab.example.com/x"),
+    ("get thing -A", "", 0, "NAMESPACE   NAME   MODE\ndefault     x      a\n"),
+    ("get thing nothing", "", 1, "Error from server (NotFound): things.lab.example.com \"nothing\" not found"),
+    ("describe thing x", "", 0, "Kind:         Thing"),
+    ("explain thing.spec.mode", "", 0, "How it works."),
+    ("explain pod.spec.containers", "", 0, "<[]Container>"),
+    ("api-resources --api-group=lab.example.com", "", 0, "lab.example.com/v1   true         Thing"),
+    ("api-versions", "", 0, "lab.example.com/v1"),
+    ("patch thing x --type merge -p '{\"spec\":{\"mode\":\"b\"}}'", "", 0, "patched"),
+    ("patch thing x --type json -p '[{\"op\":\"replace\",\"path\":\"/spec/count\",\"value\":4}]'", "", 0, "patched"),
+    (
+        "patch thing x --type merge -p '{\"spec\":{\"mode\":\"z\"}}'",
+        "",
+        1,
+        "The Thing \"x\" is invalid: spec.mode: Unsupported value: \"z\": supported values: \"a\", \"b\"",
+    ),
+    (
+        "patch thing x --subresource=status --type merge -p '{\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}'",
+        "",
+        0,
+        "patched",
+    ),
+    ("wait --for=condition=Ready --timeout=10s thing/x", "", 0, "condition met"),
+    ("wait --for=jsonpath={.spec.count}=4 --timeout=10s thing/x", "", 0, "condition met"),
+    ("label thing x a=b", "", 0, "labeled"),
+    ("annotate thing x a.example.com/c=d", "", 0, "annotated"),
+    (
+        "apply --validate=strict -f -",
+        "{\"apiVersion\": \"lab.example.com/v1\", \"kind\": \"Thing\", \"metadata\": {\"name\": \"other\"}, \"spec\": {\"more\": 1}}",
+        1,
+        "unknown field \"spec.more\"",
+    ),
+    ("create configmap m --from-literal=a=1", "", 0, "configmap/m created"),
+    ("patch configmap m --type strategic -p '{\"data\":{\"b\":\"2\"}}'", "", 0, "patched"),
+    ("get configmap m", "", 0, "NAME   DATA   AGE\nm      2"),
+    ("create secret generic s --from-literal=password=p", "", 0, "secret/s created"),
+    ("get secret s -o jsonpath={.data.password}", "", 0, "cA=="),
+    ("create namespace lab", "", 0, "namespace/lab created"),
+    ("create serviceaccount robot", "", 0, "serviceaccount/robot created"),
+    ("create token robot", "", 0, ""),
+    ("create role r --verb=get --resource=configmaps", "", 0, "role.rbac.authorization.k8s.io/r created"),
+    ("create configmap n --dry-run=server", "", 0, "configmap/n created (server dry run)"),
+    ("auth can-i create things", "", 0, "yes"),
+    ("auth whoami", "", 0, "kubernetes-admin"),
+    ("patch thing x --type merge -p '{\"metadata\":{\"finalizers\":[\"lab.example.com/wait\"]}}'", "", 0, "patched"),
+    ("delete thing x --wait=false", "", 0, "thing.lab.example.com \"x\" deleted"),
+    ("get thing x -o jsonpath={.metadata.finalizers}", "", 0, "lab.example.com/wait"),
+    ("patch thing x --type merge -p '{\"metadata\":{\"finalizers\":null}}'", "", 0, "patched"),
+    ("wait --for=delete --timeout=10s thing/x", "", 0, ""),
+    ("delete namespace lab --timeout=10s", "", 0, "namespace \"lab\" deleted"),
+    ("get events", "", 0, "No resources found"),
+    ("get --raw /readyz", "", 0, "ok"),
+    ("version", "", 0, "Server Version: v1.36"),
+    ("cluster-info", "", 0, "is running at"),
+    ("delete crd things.lab.example.com --timeout=10s", "", 0, "deleted"),
+    ("get things", "", 1, "the server could not find the requested resource"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_do_with_kubectl() {
+    let Some(program) = kubectl() else {
+        vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");
+        return;
+    };
+    let shell = Shell::new(program).await;
+    let mut wrong = Vec::new();
+    for (command, input, code, wanted) in COMMANDS {
+        let output = shell.run(command, input);
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.code() != Some(*code) || !text.contains(wanted) {
+            wrong.push(format!(
+                "kubectl {command}: exit code {:?}, wanted {code} and {wanted:?}:\n{text}",
+                output.status.code()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} commands:\n{}", wrong.len(), COMMANDS.len(), wrong.join("\n"));
+}

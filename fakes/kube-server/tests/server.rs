@@ -1,0 +1,138 @@
+//! The server over sockets: TLS, watches, webhooks, times.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use vlab_kube::{Authorization, Caller, Options};
+use vlab_kube_server::{Keys, ServeOptions, Server, serve};
+
+type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+fn options(keys: Option<Keys>, core: Options) -> ServeOptions {
+    ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), keys, core, services: BTreeMap::new() }
+}
+
+async fn plain(server: &Server) -> Sender {
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn secure(server: &Server, keys: &Keys, certificate: bool) -> Sender {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(keys.ca.cert.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let config = if certificate {
+        let chain = vec![CertificateDer::from_pem_slice(keys.admin.cert.as_bytes()).unwrap()];
+        builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(keys.admin.key.as_bytes()).unwrap()).unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect("127.0.0.1".try_into().unwrap(), stream)
+        .await
+        .unwrap();
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn ask(sender: &mut Sender, method: &str, path: &str, body: &Value, token: &str) -> (u16, Value) {
+    let mut request = hyper::Request::builder().method(method).uri(path).header("host", "x");
+    if !token.is_empty() {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let response = sender.send_request(request.body(Full::new(body)).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn certificates_and_tokens_say_who_one_is() {
+    let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
+    let tokens = [("secret".to_owned(), Caller::named("jane", &[]))].into();
+    let core = Options { authorization: Authorization::Roles, tokens, ..Options::default() };
+    let server = serve(options(Some(keys.clone()), core)).await.unwrap();
+    let mut admin = secure(&server, &keys, true).await;
+    assert_eq!(ask(&mut admin, "GET", MAPS, &Value::Null, "").await.0, 200);
+    let mut other = secure(&server, &keys, false).await;
+    let (status, body) = ask(&mut other, "GET", MAPS, &Value::Null, "secret").await;
+    assert_eq!((status, body["message"].as_str().unwrap().contains("User \"jane\" cannot list")), (403, true));
+    assert_eq!(ask(&mut other, "GET", MAPS, &Value::Null, "wrong").await.0, 401);
+    let (status, body) = ask(&mut other, "GET", MAPS, &Value::Null, "").await;
+    assert_eq!((status, body["message"].as_str().unwrap().contains("system:anonymous")), (403, true));
+    assert_eq!(ask(&mut other, "GET", "/readyz", &Value::Null, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_watch_sends_lines_as_they_come_and_ends_when_its_time_is_up() {
+    let server = serve(options(None, Options::default())).await.unwrap();
+    let mut watcher = plain(&server).await;
+    let request = hyper::Request::get(format!("{MAPS}?watch=true&timeoutSeconds=1")).header("host", "x");
+    let mut watch = watcher.send_request(request.body(Full::default()).unwrap()).await.unwrap().into_body();
+    let mut sender = plain(&server).await;
+    for name in ["a", "b"] {
+        let (status, _) = ask(&mut sender, "POST", MAPS, &json!({ "metadata": { "name": name } }), "").await;
+        assert_eq!(status, 201);
+    }
+    let mut text = String::new();
+    while let Some(frame) = watch.frame().await {
+        text.push_str(std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap());
+    }
+    let names: Vec<String> = text
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap())
+        .map(|e| format!("{} {}", e["type"].as_str().unwrap(), e["object"]["metadata"]["name"].as_str().unwrap()))
+        .collect();
+    assert_eq!(names, ["ADDED a", "ADDED b"]);
+    server.with_core(|core| assert_eq!(core.watch_count(), 0));
+}
+
+/// A webhook that allows everything and labels it.
+async fn webhook(listener: TcpListener) {
+    let (stream, _) = listener.accept().await.unwrap();
+    let service = hyper::service::service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let uid = review["request"]["uid"].clone();
+        // [{"op":"add","path":"/data","value":{"seen":"yes"}}]
+        let patch = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2RhdGEiLCJ2YWx1ZSI6eyJzZWVuIjoieWVzIn19XQ==";
+        let answer = json!({ "response": { "uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": patch } });
+        Ok::<_, hyper::Error>(hyper::Response::new(Full::new(Bytes::from(answer.to_string()))))
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[tokio::test]
+async fn webhooks_are_called_where_their_service_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(webhook(listener));
+    let server = serve(options(None, Options::default())).await.unwrap();
+    let mut sender = plain(&server).await;
+    let hook = json!({ "metadata": { "name": "h" }, "webhooks": [{
+        "name": "h.example.com", "clientConfig": { "url": format!("http://{address}/x") }, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"] }],
+    }] });
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    assert_eq!(ask(&mut sender, "POST", path, &hook, "").await.0, 201);
+    let (status, made) = ask(&mut sender, "POST", MAPS, &json!({ "metadata": { "name": "x" } }), "").await;
+    assert_eq!((status, &made["data"]["seen"]), (201, &json!("yes")), "{made}");
+}

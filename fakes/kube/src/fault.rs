@@ -1,0 +1,283 @@
+//! What goes wrong on purpose, as data: an order says which requests or events it is about and what happens to them.
+//!
+//! An order is used up when it has happened as often as it says. [`Faults::fired`] tells how often each has happened, because a fault
+//! that never happened proves nothing.
+
+use std::time::Duration;
+
+use serde_json::json;
+use vlab_api::Timestamp;
+
+use crate::failure::{Failure, Subject};
+use crate::resource::Resource;
+use crate::store::Change;
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A write is refused: somebody else was quicker (409).
+    Conflict,
+    /// A request is refused with that status: 429 and 503 carry `Retry-After: 1`.
+    Refuse(u16),
+    /// A write is refused: the namespace's quota is used up (403).
+    Quota,
+    /// Reads and lists show what was there that long ago.
+    Stale(Duration),
+    /// Watches do not tell of a change.
+    Withhold,
+    /// Watches tell of a change twice.
+    Twice,
+    /// Watches tell of a change that much later.
+    Delay(Duration),
+    /// Watches end with 410 at a change.
+    Cut,
+    /// Watches end without a word at a change.
+    Close,
+    /// Calls to webhooks get no answer in time.
+    WebhookTimeout,
+    /// Nothing is answered for that long: every request gets 503.
+    Outage(Duration),
+}
+
+/// An order for something to go wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What happens.
+    pub fault: Fault,
+    /// The plural of the kind it is about; empty: every kind.
+    pub resource: String,
+    /// The verb: `create`, `update`, `patch`, `delete`; `write` is any of them; empty: any that the fault can meet.
+    pub verb: String,
+    /// `status`, or empty for the object itself; `*` for both.
+    pub subresource: String,
+    /// The name of the object; empty: every object.
+    pub name: String,
+    /// How many fitting requests or events pass first.
+    pub after: u64,
+    /// How often it happens.
+    pub times: u64,
+}
+
+impl Order {
+    /// This fault at the first write or event of that kind, once.
+    pub fn new(fault: Fault, resource: impl Into<String>) -> Self {
+        Self {
+            fault,
+            resource: resource.into(),
+            verb: String::new(),
+            subresource: "*".into(),
+            name: String::new(),
+            after: 0,
+            times: 1,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    order: Order,
+    seen: u64,
+    fired: u64,
+}
+
+impl State {
+    fn take(&mut self) -> bool {
+        self.seen += 1;
+        let now = self.seen > self.order.after && self.fired < self.order.times;
+        self.fired += u64::from(now);
+        now
+    }
+
+    fn about(&self, resource: &Resource, name: &str) -> bool {
+        (self.order.resource.is_empty() || self.order.resource == resource.plural)
+            && (self.order.name.is_empty() || self.order.name == name)
+    }
+}
+
+/// What happens to one event of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Tell,
+    Withhold,
+    Twice,
+    Later(Timestamp),
+    Cut,
+    Close,
+}
+
+/// The orders in force.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    orders: Vec<State>,
+    out_until: Option<Timestamp>,
+    /// What was decided of a change, by its resource version: every watch of the kind meets the same.
+    decided: Vec<(u64, Event)>,
+    held: Option<Timestamp>,
+}
+
+impl Faults {
+    /// Adds an order; its number is for [`Faults::fired`]. An outage begins at once.
+    pub fn order(&mut self, now: Timestamp, order: Order) -> usize {
+        let mut state = State { order, seen: 0, fired: 0 };
+        if let Fault::Outage(span) = state.order.fault {
+            self.out_until = Some(now + span);
+            state.fired = 1;
+        }
+        self.orders.push(state);
+        self.orders.len() - 1
+    }
+
+    /// How often an order has happened.
+    pub fn fired(&self, order: usize) -> u64 {
+        self.orders.get(order).map_or(0, |s| s.fired)
+    }
+
+    /// Ends all orders.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn outage(&mut self, now: Timestamp) -> Option<Failure> {
+        let until = self.out_until?;
+        if now >= until {
+            self.out_until = None;
+            return None;
+        }
+        Some(refused(503))
+    }
+
+    /// Does this request meet something?
+    pub(crate) fn request(
+        &mut self,
+        now: Timestamp,
+        resource: &Resource,
+        verb: &str,
+        subresource: &str,
+    ) -> Option<Failure> {
+        if self.orders.is_empty() {
+            return None;
+        }
+        let _ = now;
+        for state in &mut self.orders {
+            let Fault::Refuse(code) = state.order.fault else { continue };
+            if state.about(resource, "") && fits(&state.order, verb, subresource) && state.take() {
+                return Some(refused(code));
+            }
+        }
+        None
+    }
+
+    /// Does this write, just before it is stored, meet something?
+    pub(crate) fn write(&mut self, resource: &Resource, verb: &str, subresource: &str, name: &str) -> Option<Failure> {
+        let subject = || Subject { name, ..resource.named(name) };
+        for state in &mut self.orders {
+            let failure = match state.order.fault {
+                Fault::Conflict if verb != "create" => Failure::modified(subject()),
+                Fault::Quota if verb == "create" => Failure::forbidden(
+                    subject(),
+                    "exceeded quota: vlab, requested: count=1, used: count=0, limited: count=0",
+                ),
+                _ => continue,
+            };
+            if state.about(resource, name) && fits(&state.order, verb, subresource) && state.take() {
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    /// How old is what a reader gets?
+    pub(crate) fn stale(&mut self, resource: &Resource) -> Option<Duration> {
+        self.orders.iter_mut().find_map(|state| {
+            let Fault::Stale(age) = state.order.fault else { return None };
+            (state.about(resource, "") && state.take()).then_some(age)
+        })
+    }
+
+    pub(crate) fn webhook(&mut self, resource: &Resource) -> bool {
+        self.orders
+            .iter_mut()
+            .any(|state| state.order.fault == Fault::WebhookTimeout && state.about(resource, "") && state.take())
+    }
+
+    pub(crate) fn event(&mut self, now: Timestamp, resource: &Resource, change: &Change) -> Event {
+        let known = self.decided.iter().find(|(rv, _)| *rv == change.rv).map(|(_, e)| *e);
+        let event = known.unwrap_or_else(|| {
+            let decided = self.decide(resource, change);
+            if !self.orders.is_empty() {
+                self.decided.push((change.rv, decided));
+                let most = 10_000;
+                if self.decided.len() > most {
+                    self.decided.drain(..most / 2);
+                }
+            }
+            decided
+        });
+        match event {
+            Event::Later(due) if now >= due => Event::Tell,
+            Event::Later(due) => {
+                self.held = Some(self.held.map_or(due, |held| held.min(due)));
+                event
+            }
+            other => other,
+        }
+    }
+
+    fn decide(&mut self, resource: &Resource, change: &Change) -> Event {
+        for state in &mut self.orders {
+            let event = match state.order.fault {
+                Fault::Withhold => Event::Withhold,
+                Fault::Twice => Event::Twice,
+                Fault::Delay(span) => Event::Later(change.at + span),
+                Fault::Cut => Event::Cut,
+                Fault::Close => Event::Close,
+                _ => continue,
+            };
+            if state.about(resource, &change.after.meta.name) && state.take() {
+                return event;
+            }
+        }
+        Event::Tell
+    }
+
+    /// When an event that is held back is due.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.held
+    }
+
+    pub(crate) fn due(&mut self, now: Timestamp) -> bool {
+        let due = self.held.is_some_and(|held| now >= held);
+        if due {
+            self.held = None;
+        }
+        due
+    }
+}
+
+fn fits(order: &Order, verb: &str, subresource: &str) -> bool {
+    let write = matches!(verb, "create" | "update" | "patch" | "delete");
+    let verb_fits = match order.verb.as_str() {
+        "" => true,
+        "write" => write,
+        other => other == verb,
+    };
+    verb_fits && (order.subresource == "*" || order.subresource == subresource)
+}
+
+fn refused(code: u16) -> Failure {
+    let (reason, message) = match code {
+        429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request",
+        ),
+        403 => ("Forbidden", "forbidden"),
+        _ => ("InternalError", "an error on the server has prevented the request from succeeding"),
+    };
+    let mut failure = Failure::new(code, reason, message);
+    if matches!(code, 429 | 503) {
+        failure.details = json!({ "retryAfterSeconds": 1 });
+    }
+    failure
+}

@@ -1,0 +1,220 @@
+//! The older three kinds of patches: JSON patches, merge patches, strategic merge patches.
+
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+use crate::schema::Schema;
+
+fn rejected() -> Failure {
+    Failure {
+        details: serde_json::json!({}),
+        ..Failure::new(422, "Invalid", "the server rejected our request due to an error in our request")
+    }
+}
+
+/// A JSON patch (RFC 6902).
+///
+/// # Errors
+/// 400 when it is none, 422 when it cannot be applied.
+pub(crate) fn json(object: &mut Value, patch: &Value) -> Result<(), Failure> {
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone())
+        .map_err(|e| Failure::bad_request(format!("error decoding patch: {e}")))?;
+    json_patch::patch(object, &patch).map_err(|_| rejected())
+}
+
+/// A JSON patch of a webhook: `replace` of a member that is not there adds it, as the library of the real server does.
+///
+/// # Errors
+/// What cannot be applied.
+pub(crate) fn lenient(object: &mut Value, patch: &Value) -> Result<(), String> {
+    let mut patch = patch.clone();
+    for step in patch.as_array_mut().into_iter().flatten() {
+        let path = step["path"].as_str().unwrap_or_default();
+        if step["op"] == "replace" && object.pointer(path).is_none() {
+            step["op"] = "add".into();
+        }
+    }
+    let patch: json_patch::Patch = serde_json::from_value(patch).map_err(|e| e.to_string())?;
+    json_patch::patch(object, &patch).map_err(|e| e.to_string())
+}
+
+/// A merge patch (RFC 7386).
+pub(crate) fn merge(object: &mut Value, patch: &Value) {
+    json_patch::merge(object, patch);
+}
+
+/// A strategic merge patch: lists are merged as the kind's messages say, and members that begin with `$` are orders.
+///
+/// # Errors
+/// 400 for orders that cannot be understood.
+pub(crate) fn strategic(schema: Option<&Schema>, object: &mut Value, patch: &Value) -> Result<(), Failure> {
+    let Value::Object(patch) = patch else {
+        *object = patch.clone();
+        return Ok(());
+    };
+    if let Some(order) = patch.get("$patch").and_then(Value::as_str) {
+        match order {
+            "replace" => {
+                let mut whole = patch.clone();
+                whole.shift_remove("$patch");
+                *object = Value::Object(whole);
+                return Ok(());
+            }
+            "delete" => {
+                *object = Value::Object(Map::new());
+                return Ok(());
+            }
+            "merge" => {}
+            other => return Err(Failure::bad_request(format!("unknown patch type found: {other}"))),
+        }
+    }
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Some(map) = object.as_object_mut() else { return Ok(()) };
+    if let Some(keys) = patch.get("$retainKeys").and_then(Value::as_array) {
+        map.retain(|name, _| keys.iter().any(|k| k == name));
+    }
+    for (name, value) in patch {
+        if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
+            let gone = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            if let Some(Value::Array(items)) = map.get_mut(list) {
+                items.retain(|item| !gone.contains(item));
+            }
+        } else if name.starts_with('$') {
+        } else if value.is_null() {
+            map.shift_remove(name);
+        } else {
+            member(schema.and_then(|s| s.member(name)), map, name, value)?;
+        }
+    }
+    for (name, order) in patch {
+        if let (Some(list), Some(order)) = (name.strip_prefix("$setElementOrder/"), order.as_array())
+            && let Some(Value::Array(items)) = map.get_mut(list)
+        {
+            let key = schema.and_then(|s| s.member(list)).and_then(|s| s.merge.as_ref()).map_or("", |m| m.key.as_str());
+            arrange(items, order, key);
+        }
+    }
+    Ok(())
+}
+
+fn member(schema: Option<&Schema>, map: &mut Map<String, Value>, name: &str, value: &Value) -> Result<(), Failure> {
+    match value {
+        Value::Object(_) => {
+            let inner = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
+            strategic(schema, inner, value)
+        }
+        Value::Array(items) => {
+            let Some(merge) = schema.and_then(|s| s.merge.as_ref()) else {
+                map.insert(name.to_owned(), value.clone());
+                return Ok(());
+            };
+            let inner = schema.and_then(|s| s.items.as_deref());
+            let list = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+            let Some(list) = list.as_array_mut() else { return Ok(()) };
+            merge_list(inner, list, items, &merge.key)
+        }
+        _ => {
+            map.insert(name.to_owned(), value.clone());
+            Ok(())
+        }
+    }
+}
+
+fn merge_list(inner: Option<&Schema>, list: &mut Vec<Value>, items: &[Value], key: &str) -> Result<(), Failure> {
+    if items.iter().any(|i| i["$patch"] == "replace" && i.as_object().is_some_and(|o| o.len() == 1)) {
+        list.clear();
+    }
+    for item in items {
+        if key.is_empty() {
+            if !list.contains(item) {
+                list.push(item.clone());
+            }
+            continue;
+        }
+        let order = item["$patch"].as_str();
+        if order == Some("replace") {
+            continue;
+        }
+        let Some(named) = item.get(key) else {
+            return Err(Failure::bad_request(format!("map: {item} does not contain declared merge key: {key}")));
+        };
+        let at = list.iter().position(|i| i.get(key) == Some(named));
+        match (order, at) {
+            (Some("delete"), at) => {
+                if let Some(at) = at {
+                    list.remove(at);
+                }
+            }
+            (_, Some(at)) => strategic(inner, &mut list[at], item)?,
+            (_, None) => {
+                let mut new = Value::Object(Map::new());
+                strategic(inner, &mut new, item)?;
+                list.push(new);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts items into the order that was asked for; others stay behind them.
+fn arrange(items: &mut [Value], order: &[Value], key: &str) {
+    let place =
+        |item: &Value| order.iter().position(|o| if key.is_empty() { o == item } else { o.get(key) == item.get(key) });
+    items.sort_by_key(|item| place(item).unwrap_or(usize::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::builtin::messages::Schemas;
+
+    #[rstest]
+    #[case(json!({ "containers": [{ "name": "a", "image": "2" }] }), json!({ "containers": [{ "name": "a", "image": "2", "command": ["x"] }, { "name": "b" }] }))]
+    #[case(json!({ "containers": [{ "name": "b", "$patch": "delete" }] }), json!({ "containers": [{ "name": "a", "image": "1", "command": ["x"] }] }))]
+    #[case(json!({ "containers": [{ "$patch": "replace" }, { "name": "c" }] }), json!({ "containers": [{ "name": "c" }] }))]
+    #[case(json!({ "containers": [{ "name": "a", "command": ["y"] }], "$setElementOrder/containers": [{ "name": "b" }, { "name": "a" }] }), json!({ "containers": [{ "name": "b" }, { "name": "a", "image": "1", "command": ["y"] }] }))]
+    #[case(json!({ "containers": null, "nodeName": "n" }), json!({ "nodeName": "n" }))]
+    fn strategic_merge(#[case] patch: Value, #[case] wanted: Value) {
+        let schema = Schemas::default().of("core.Pod");
+        let mut pod =
+            json!({ "spec": { "containers": [{ "name": "a", "image": "1", "command": ["x"] }, { "name": "b" }] } });
+        strategic(Some(&schema), &mut pod, &json!({ "spec": patch })).unwrap();
+        assert_eq!(pod, json!({ "spec": wanted }));
+    }
+
+    #[test]
+    fn finalizers_are_a_list_of_values() {
+        let schema = Schemas::default().of("core.ConfigMap");
+        let mut object = json!({ "metadata": { "finalizers": ["a/x"] } });
+        strategic(Some(&schema), &mut object, &json!({ "metadata": { "finalizers": ["a/y"] } })).unwrap();
+        assert_eq!(object["metadata"]["finalizers"], json!(["a/x", "a/y"]));
+        strategic(
+            Some(&schema),
+            &mut object,
+            &json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": ["a/x"] } }),
+        )
+        .unwrap();
+        assert_eq!(object["metadata"]["finalizers"], json!(["a/y"]));
+    }
+
+    #[test]
+    fn json_patches() {
+        let mut object = json!({ "a": 1 });
+        json(
+            &mut object,
+            &json!([{ "op": "test", "path": "/a", "value": 1 }, { "op": "add", "path": "/b", "value": 2 }]),
+        )
+        .unwrap();
+        assert_eq!(object, json!({ "a": 1, "b": 2 }));
+        assert_eq!(json(&mut object, &json!([{ "op": "test", "path": "/a", "value": 5 }])).unwrap_err().code, 422);
+        assert_eq!(json(&mut object, &json!({ "op": "x" })).unwrap_err().code, 400);
+        assert!(json(&mut object, &json!([{ "op": "replace", "path": "/c", "value": 5 }])).is_err());
+        lenient(&mut object, &json!([{ "op": "replace", "path": "/c", "value": 5 }])).unwrap();
+        assert_eq!(object["c"], 5);
+    }
+}

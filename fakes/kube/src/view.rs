@@ -1,0 +1,101 @@
+//! How objects are shown: whole, as rows of a table, or only their metadata; in the version that was asked for.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use vlab_api::http::{Request, Response};
+
+use crate::core::Ask;
+use crate::failure::Failure;
+use crate::resource::{Resource, Version};
+use crate::store::Stored;
+use crate::table;
+
+/// The form that a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Whole,
+    Table,
+    Metadata,
+}
+
+/// The first form of `Accept` that is served here.
+///
+/// # Errors
+/// 406: none of them is.
+pub(crate) fn form(request: &Request) -> Result<Form, Failure> {
+    let accept = request.get_header("accept").unwrap_or("*/*");
+    for item in accept.split(',') {
+        let mut parts = item.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        if !matches!(media, "application/json" | "application/*" | "*/*" | "") {
+            continue;
+        }
+        let parameters: Vec<&str> = parts.collect();
+        let found = |name: &str| parameters.iter().find_map(|p| p.strip_prefix(name));
+        match found("as=") {
+            None => return Ok(Form::Whole),
+            Some("Table") if matches!(found("v="), Some("v1" | "v1beta1")) => return Ok(Form::Table),
+            Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Form::Metadata),
+            Some(_) => {}
+        }
+    }
+    Err(Failure::new(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    ))
+}
+
+/// The bytes of an object in that version.
+pub(crate) fn bytes(resource: &Resource, version: &Version, stored: &Stored) -> Bytes {
+    if version.name == resource.storage {
+        return stored.bytes();
+    }
+    serde_json::to_vec(&value(resource, version, stored)).unwrap_or_default().into()
+}
+
+/// The object in that version.
+pub(crate) fn value(resource: &Resource, version: &Version, stored: &Stored) -> Value {
+    let mut object = stored.value();
+    if version.name != resource.storage {
+        object["apiVersion"] = json!(resource.api_version(&version.name));
+        crate::schema::prune(&version.schema, &mut object, "", &mut Vec::new());
+        crate::schema::fill_defaults(&version.schema, &mut object);
+    }
+    object
+}
+
+/// Only what every object has.
+pub(crate) fn metadata(object: &Value) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"] })
+}
+
+/// The answer with one object.
+pub(crate) fn object(ask: &Ask, status: u16, bytes: &[u8]) -> Response {
+    let body = match form(&ask.request) {
+        Err(failure) => return failure.response(),
+        Ok(Form::Whole) => bytes.to_vec(),
+        Ok(form) => {
+            let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+            let shown = match form {
+                Form::Table => {
+                    let rows = [table::row(&ask.version, &object, ask.now, include(ask))];
+                    let rv = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                    table::table(&ask.version, rows.to_vec(), &json!({ "resourceVersion": rv }), true)
+                }
+                _ => metadata(&object),
+            };
+            serde_json::to_vec(&shown).unwrap_or_default()
+        }
+    };
+    Response { status, headers: vec![("content-type".into(), "application/json".into())], body }
+}
+
+/// What a row of a table carries of its object.
+pub(crate) fn include(ask: &Ask) -> table::Include {
+    match ask.query.get("includeObject") {
+        Some("None") => table::Include::Nothing,
+        Some("Object") => table::Include::Object,
+        _ => table::Include::Metadata,
+    }
+}

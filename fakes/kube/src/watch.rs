@@ -1,0 +1,283 @@
+//! Watches: the changes of a kind as they come, from a resource version on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use vlab_api::Timestamp;
+
+use crate::core::{Ask, Core, Stop};
+use crate::failure::Failure;
+use crate::fault::Event;
+use crate::read::Selection;
+use crate::resource::{Resource, ResourceId, Version};
+use crate::store::{Change, Did, Stored};
+use crate::table::{self, Include};
+use crate::view::{self, Form};
+
+/// A watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub u64);
+
+/// What a watch has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Lines of JSON, each with its newline.
+    pub lines: Vec<Bytes>,
+    /// Is it over?
+    pub over: bool,
+}
+
+const BOOKMARKS: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+struct Watch {
+    resource: Arc<Resource>,
+    version: Version,
+    namespace: String,
+    selection: Selection,
+    form: Form,
+    include: Include,
+    heading: bool,
+    after: u64,
+    ready: VecDeque<Bytes>,
+    bookmark: Option<Timestamp>,
+    end: Timestamp,
+    over: bool,
+}
+
+/// All watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    all: BTreeMap<WatchId, Watch>,
+    next: u64,
+    woken: BTreeSet<WatchId>,
+}
+
+impl Watches {
+    /// Something of that kind changed.
+    pub(crate) fn changed(&mut self, resource: ResourceId) {
+        let of_it = self.all.iter().filter(|(_, w)| w.resource.id == resource);
+        self.woken.extend(of_it.map(|(id, _)| *id));
+    }
+
+    pub(crate) fn all_changed(&mut self) {
+        self.woken.extend(self.all.keys());
+    }
+
+    pub(crate) fn take_woken(&mut self) -> BTreeSet<WatchId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.all.values().filter(|w| !w.over).flat_map(|w| [Some(w.end), w.bookmark]).flatten().min()
+    }
+
+    pub(crate) fn due(&mut self, now: Timestamp) {
+        let due = self.all.iter().filter(|(_, w)| now >= w.end || w.bookmark.is_some_and(|b| now >= b));
+        self.woken.extend(due.map(|(id, _)| *id));
+    }
+
+    pub(crate) fn end_all(&mut self) {
+        for watch in self.all.values_mut() {
+            watch.over = true;
+            watch.ready.clear();
+        }
+        self.all_changed();
+    }
+}
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    format!("{}\n", json!({ "type": kind, "object": object })).into()
+}
+
+impl Watch {
+    fn bookmark(&self, first: bool) -> Bytes {
+        let mut meta = json!({ "resourceVersion": self.after.to_string(), "creationTimestamp": null });
+        if first {
+            meta["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        line(
+            "BOOKMARK",
+            &json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(&self.version.name), "metadata": meta }),
+        )
+    }
+
+    fn plain(&self) -> bool {
+        self.form == Form::Whole && self.version.name == self.resource.storage
+    }
+
+    fn shown(&mut self, kind: &str, stored: &Stored, rv: u64, now: Timestamp) -> Bytes {
+        let mut object = view::value(&self.resource, &self.version, stored);
+        object["metadata"]["resourceVersion"] = json!(rv.to_string());
+        match self.form {
+            Form::Whole => line(kind, &object),
+            Form::Metadata => line(kind, &view::metadata(&object)),
+            Form::Table => {
+                let rows = vec![table::row(&self.version, &object, now, self.include)];
+                let heading = std::mem::take(&mut self.heading);
+                let meta = json!({ "resourceVersion": rv.to_string() });
+                line(kind, &table::table(&self.version, rows, &meta, heading))
+            }
+        }
+    }
+
+    fn tell(&mut self, change: &Change, now: Timestamp) -> Option<Bytes> {
+        if !self.namespace.is_empty() && change.after.meta.namespace != self.namespace {
+            return None;
+        }
+        let everything = self.selection.is_everything();
+        if everything && self.plain() {
+            return Some(change.after.line());
+        }
+        let before = change.before.as_ref().is_some_and(|b| self.selection.takes(&self.version, b));
+        let after = change.did != Did::Deleted && self.selection.takes(&self.version, &change.after);
+        match (before, after) {
+            (true, true) => Some(self.shown("MODIFIED", &change.after, change.rv, now)),
+            (false, true) => Some(self.shown("ADDED", &change.after, change.rv, now)),
+            (true, false) => {
+                let last = change.before.as_ref().unwrap_or(&change.after);
+                Some(self.shown("DELETED", last, change.rv, now))
+            }
+            (false, false) => None,
+        }
+    }
+}
+
+impl Core {
+    /// Begins a watch.
+    pub(crate) fn watch(&mut self, ask: &mut Ask) -> Result<WatchId, Stop> {
+        let selection = Selection::of(ask)?;
+        let form = view::form(&ask.request)?;
+        let initial = ask.query.is_set("sendInitialEvents");
+        let after = self.start_of(ask, initial)?;
+        let limit = ask.query.get("timeoutSeconds").and_then(|t| t.parse().ok()).map(Duration::from_secs);
+        let limit = limit.filter(|l| !l.is_zero()).unwrap_or(self.options.watch_limit);
+        let bookmarks = ask.query.is_set("allowWatchBookmarks");
+        let mut watch = Watch {
+            resource: Arc::clone(&ask.resource),
+            version: ask.version.clone(),
+            namespace: ask.namespace().to_owned(),
+            selection,
+            form,
+            include: view::include(ask),
+            heading: true,
+            after: after.unwrap_or(self.store.rv()),
+            ready: VecDeque::new(),
+            bookmark: bookmarks.then_some(ask.now + BOOKMARKS),
+            end: ask.now + limit,
+            over: false,
+        };
+        if after.is_none() {
+            for (_, stored) in self.store.objects(ask.resource.id, ask.namespace(), "") {
+                if !watch.selection.takes(&watch.version, stored) {
+                    continue;
+                }
+                let line = watch.shown("ADDED", stored, stored.rv, ask.now);
+                watch.ready.push_back(line);
+            }
+            if initial && bookmarks {
+                let line = watch.bookmark(true);
+                watch.ready.push_back(line);
+            }
+        }
+        self.watches.next += 1;
+        let id = WatchId(self.watches.next);
+        self.watches.all.insert(id, watch);
+        self.watches.woken.insert(id);
+        Ok(id)
+    }
+
+    /// The version after which changes are told; `None`: first what there is.
+    fn start_of(&self, ask: &Ask, initial: bool) -> Result<Option<u64>, Failure> {
+        let matching = ask.query.get("resourceVersionMatch");
+        if initial && matching != Some("NotOlderThan") || !initial && matching.is_some() {
+            let what = if initial {
+                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            } else {
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            };
+            return Err(Failure::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {what}")));
+        }
+        match ask.query.get("resourceVersion") {
+            None | Some("0") => Ok(None),
+            Some(_) if initial => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                Failure::bad_request(format!(
+                    "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                ))
+            }),
+        }
+    }
+
+    /// What a watch has to say now. A watch that is over is forgotten with this call.
+    pub fn poll_watch(&mut self, now: Timestamp, id: WatchId) -> Told {
+        let Some(mut watch) = self.watches.all.remove(&id) else { return Told { lines: Vec::new(), over: true } };
+        let mut told = Told { lines: watch.ready.drain(..).collect(), over: false };
+        if !watch.over {
+            self.catch_up(now, &mut watch, &mut told);
+        }
+        if watch.bookmark.is_some_and(|due| now >= due) && !told.over {
+            told.lines.push(watch.bookmark(false));
+            watch.bookmark = Some(now + BOOKMARKS);
+        }
+        told.over |= watch.over || now >= watch.end;
+        if !told.over {
+            self.watches.all.insert(id, watch);
+        }
+        told
+    }
+
+    fn catch_up(&mut self, now: Timestamp, watch: &mut Watch, told: &mut Told) {
+        let Some(changes) = self.store.changes(watch.resource.id, watch.after) else {
+            let oldest = self.store.oldest(watch.resource.id);
+            let failure = Failure::expired(format!("too old resource version: {} ({oldest})", watch.after));
+            told.lines.push(line("ERROR", &failure.status()));
+            told.over = true;
+            return;
+        };
+        for change in changes {
+            let event = self.faults.event(now, &watch.resource, change);
+            match event {
+                Event::Later(_) => return,
+                Event::Cut => {
+                    let failure =
+                        Failure::expired(format!("too old resource version: {} ({})", watch.after, change.rv));
+                    told.lines.push(line("ERROR", &failure.status()));
+                    told.over = true;
+                    return;
+                }
+                Event::Close => {
+                    told.over = true;
+                    return;
+                }
+                Event::Withhold | Event::Tell | Event::Twice => {}
+            }
+            watch.after = change.rv;
+            if event == Event::Withhold {
+                continue;
+            }
+            if let Some(line) = watch.tell(change, now) {
+                if event == Event::Twice {
+                    told.lines.push(line.clone());
+                }
+                told.lines.push(line);
+            }
+        }
+        // What others wrote meanwhile does not concern it, but a bookmark may say that far.
+        watch.after = watch.after.max(self.store.rv());
+    }
+
+    /// The client of a watch has gone.
+    pub fn close_watch(&mut self, id: WatchId) {
+        self.watches.all.remove(&id);
+        self.watches.woken.remove(&id);
+    }
+
+    /// How many watches there are.
+    pub fn watch_count(&self) -> usize {
+        self.watches.all.len()
+    }
+}

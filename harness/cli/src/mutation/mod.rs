@@ -1,0 +1,259 @@
+//! The verb `mutation`: judges the judge. Each alteration of the simulated service and its hosts is tried on the catalogue in virtual
+//! time until a check notices it, and on the conformance suite. What came of each is a line of a file, so that a run that was stopped
+//! goes on where it was.
+
+mod page;
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use vlab_conformance::{ConformanceCheck, Target, memory, suite, table};
+use vlab_drive::alterations::bench::{Bench, Noticed, Tried};
+use vlab_drive::alterations::{self, Alteration};
+use vlab_judge::result::exit;
+use vlab_model::settings::Settings;
+
+use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::say;
+use crate::tools::{catalogue, print};
+
+#[derive(clap::Args)]
+pub(crate) struct MutationArgs {
+    /// Only alterations with this in their name (any of several).
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Only every n-th alteration, beginning with the i-th: `2/10`.
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    shard: Option<(usize, usize)>,
+    /// So many at a time; without it, one for each processor.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// File of what was found: what is in it is not tried again.
+    #[arg(long, value_name = "FILE", default_value = "target/vlab/mutations.jsonl")]
+    results: PathBuf,
+    /// Try again what is in the file: all that is selected, or with `unnoticed` only what nobody had noticed.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all")]
+    again: Option<Again>,
+    /// Try each in at most so many scenarios, the most telling ones.
+    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
+    scenarios: usize,
+    /// Do not ask the conformance suite.
+    #[arg(long)]
+    no_conformance: bool,
+    /// Only list the alterations.
+    #[arg(long)]
+    list: bool,
+    /// Write the page with all results to this file.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    All,
+    Unnoticed,
+}
+
+fn shard(text: &str) -> Result<(usize, usize), String> {
+    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    match parts {
+        Some((i, n)) if (1..=n).contains(&i) => Ok((i, n)),
+        _ => Err("expected two numbers as in `2/10`, the first not above the second".to_owned()),
+    }
+}
+
+/// What came of an alteration: a line of the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    name: String,
+    /// The first check that noticed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<String>,
+    /// All that failed in that run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    all: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    scenario: String,
+    /// In how many scenarios it was tried.
+    scenarios: usize,
+    /// The first check of the conformance suite that noticed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conformance: Option<String>,
+    /// It ended in a panic of the altered program, with these words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    panic: Option<String>,
+}
+
+impl Record {
+    fn is_noticed(&self) -> bool {
+        self.check.is_some() || self.conformance.is_some()
+    }
+}
+
+/// The conformance suite, and a service that it knows.
+struct Suite {
+    checks: Vec<ConformanceCheck>,
+    target: Arc<Target>,
+    settings: Settings,
+}
+
+impl Suite {
+    async fn new() -> Result<Self, CliError> {
+        let settings = memory::settings("1s").map_err(CliError::internal)?;
+        let target = memory::target(&settings).await.map_err(CliError::internal)?;
+        let patterns = [memory::OF_THE_SHELL.to_owned()];
+        let mut checks = table::built_in().map_err(CliError::internal)?;
+        checks.retain(|check| suite::selected(&check.id, &patterns));
+        // What is quick comes first.
+        checks.sort_by_key(|check| (check.world.at, check.world.hosts, check.steps.len()));
+        Ok(Self { checks, target: Arc::new(target), settings })
+    }
+
+    /// The first check that notices it.
+    fn attempt(&self, alteration: Alteration) -> Option<String> {
+        let Alteration::Service(alteration) = alteration else { return None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
+        let (failed, _) =
+            runtime.block_on(memory::first_failure(&self.checks, &self.target, &self.settings, alteration));
+        failed.map(|outcome| outcome.id)
+    }
+}
+
+pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
+    let all = alterations::all();
+    let selected = selected(&all, &args);
+    if selected.is_empty() {
+        return Err(CliError::nothing_selected("no alteration is selected"));
+    }
+    if args.list {
+        let lines = selected.iter().map(|a| format!("{:60} {}\n", a.name(), a.about()));
+        print(&lines.collect::<String>());
+        return Ok(exit::PASSED);
+    }
+    let mut records = read(&args.results)?;
+    let open: Vec<Alteration> = selected
+        .iter()
+        .copied()
+        .filter(|alteration| match (records.get(&alteration.name()), args.again) {
+            (None, _) | (_, Some(Again::All)) => true,
+            (Some(record), Some(Again::Unnoticed)) => !record.is_noticed(),
+            (Some(_), None) => false,
+        })
+        .collect();
+    if !open.is_empty() {
+        let suite = if args.no_conformance { None } else { Some(Suite::new().await?) };
+        let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        records
+            .extend(tokio::task::block_in_place(|| attempt_all(&open, suite, (jobs, args.scenarios), &args.results))?);
+    }
+    if let Some(path) = &args.page {
+        std::fs::write(path, page::page(&all, &records)).or_inconclusive()?;
+    }
+    conclude(&selected, &records)
+}
+
+fn selected(all: &[Alteration], args: &MutationArgs) -> Vec<Alteration> {
+    let named = |a: &&Alteration| args.filter.is_empty() || args.filter.iter().any(|text| a.name().contains(text));
+    let of_shard = |place: usize| args.shard.is_none_or(|(i, n)| place % n == i - 1);
+    all.iter().filter(named).enumerate().filter(|(place, _)| of_shard(*place)).map(|(_, a)| *a).collect()
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, Record>, CliError> {
+    let Ok(file) = File::open(path) else { return Ok(BTreeMap::new()) };
+    let mut records = BTreeMap::new();
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.or_inconclusive()?;
+        let record: Record = serde_json::from_str(&line).map_err(|error| {
+            CliError::inconclusive(format!("{}:{}: {error}; remove the file to begin anew", path.display(), number + 1))
+        })?;
+        records.insert(record.name.clone(), record);
+    }
+    Ok(records)
+}
+
+/// Tries alterations, some at a time, and writes down what comes of each.
+fn attempt_all(
+    open: &[Alteration],
+    suite: Option<Suite>,
+    (jobs, most): (usize, usize),
+    path: &Path,
+) -> Result<Vec<(String, Record)>, CliError> {
+    let begun = Instant::now();
+    let bench = Bench::new(&catalogue()?).map_err(CliError::rendered)?;
+    say(&format!("{} scenarios pass with nothing wrong ({:.0?})", bench.scenarios.len(), begun.elapsed()));
+    for (scenario, check) in &bench.wrong {
+        say(&format!("{scenario} is left out, because it fails with nothing wrong: {check}"));
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).or_inconclusive()?;
+    }
+    let file = Mutex::new(OpenOptions::new().create(true).append(true).open(path).or_inconclusive()?);
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(alteration) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let record = attempt(&bench, suite.as_ref(), *alteration, most);
+                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    tell(found.len() + 1, open.len(), &record);
+                    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Err(error) = writeln!(file, "{}", serde_json::to_string(&record).unwrap_or_default()) {
+                        say(&format!("{}: {error}", path.display()));
+                    }
+                    found.push((record.name.clone(), record));
+                }
+            });
+        }
+    });
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn attempt(bench: &Bench, suite: Option<&Suite>, alteration: Alteration, most: usize) -> Record {
+    let name = alteration.name();
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        (bench.attempt(alteration, most), suite.and_then(|suite| suite.attempt(alteration)))
+    }));
+    let none = Record {
+        name,
+        check: None,
+        all: Vec::new(),
+        scenario: String::new(),
+        scenarios: 0,
+        conformance: None,
+        panic: None,
+    };
+    match tried {
+        Ok((Tried { noticed: Some(Noticed { check, all, scenario }), scenarios }, conformance)) => {
+            Record { check: Some(check), all, scenario, scenarios, conformance, ..none }
+        }
+        Ok((Tried { noticed: None, scenarios }, conformance)) => Record { scenarios, conformance, ..none },
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned()));
+            Record { panic: Some(text.unwrap_or_default()), ..none }
+        }
+    }
+}
+
+fn tell(number: usize, of: usize, record: &Record) {
+    let what = match (&record.check, &record.conformance, &record.panic) {
+        (_, _, Some(panic)) => format!("PANIC {panic}"),
+        (Some(check), ..) => format!("{} in {} ({})", check, record.scenario, record.scenarios),
+        (None, Some(check), _) => format!("conformance {check} (not in {} scenarios)", record.scenarios),
+        (None, None, _) => format!("NOT NOTICED in {} scenarios", record.scenarios),
+    };
+    say(&format!("{number}/{of} {}: {what}", record.name));
+}
+
+/// The score of what is selected.
+fn conclude(selected: &[Alteration], records: &BTreeMap<String, Record>) -> ExitResult {
+    let score = page::Score::of(selected, records);
+    print(&score.text());
+    Ok(if score.suffices() { exit::PASSED } else { exit::FAILED })
+}

@@ -1,0 +1,220 @@
+//! Tries alterations on the catalogue: which check notices each, in which scenario, after how many.
+
+use std::collections::BTreeSet;
+
+use vlab_agents::Alteration as Hosts;
+use vlab_agents::steps::STEPS;
+use vlab_api::types::HostStatus;
+use vlab_history::rules::RuleId;
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
+use vlab_model::history::{Observation, What};
+use vlab_model::validation::ValidationStatus;
+use vlab_scenario::{Catalogue, Criterion};
+use vlab_service::alteration::Alteration as Service;
+
+use super::Alteration;
+use crate::coverage::prepare_catalogue;
+use crate::prepare::Prepared;
+use crate::simulate::{Whole, run_whole};
+
+/// A run with an alteration may do so many times as much as the one without it, and so much more, before it is given up: some of
+/// them would go on for ever.
+const TIMES: u64 = 10;
+const MORE: u64 = 200_000;
+
+/// A scenario that passes when nothing is wrong, and what its run shows then.
+#[derive(Debug)]
+pub struct Rehearsed {
+    prepared: Prepared,
+    steps: u64,
+    /// Observations of its run: what it costs.
+    cost: usize,
+    fired: BTreeSet<RuleId>,
+    shows: BTreeSet<Shown>,
+}
+
+/// Something that a run shows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    Rule(RuleId),
+    Event(String),
+    Status(HostStatus),
+    Step(String),
+    Operation(&'static str),
+    Validation(bool, String, Option<ValidationStatus>),
+}
+
+impl Rehearsed {
+    /// Name of the scenario.
+    pub fn name(&self) -> &str {
+        &self.prepared.scenario.name
+    }
+
+    /// Can the alteration change anything in its run? What never happens there cannot.
+    fn is_touched(&self, alteration: &Alteration) -> bool {
+        let shows = |shown: Shown| self.shows.contains(&shown);
+        // A validation that has that value anyway.
+        let always = |is_cluster, id: &str, status: ValidationStatus| {
+            let of_it = |s: &&Shown| matches!(s, Shown::Validation(c, i, _) if (*c, i.as_str()) == (is_cluster, id));
+            let mut values = self.shows.iter().filter(of_it).peekable();
+            // One that is not shown counts all the same.
+            values.peek().is_some() && values.all(|s| *s == Shown::Validation(is_cluster, id.to_owned(), Some(status)))
+        };
+        match alteration {
+            Alteration::Service(Service::Event(name, _)) => shows(Shown::Event((*name).to_owned())),
+            Alteration::Service(Service::Plan(_, status, _)) => shows(Shown::Status(*status)),
+            Alteration::Service(Service::Answer(operation, _)) => shows(Shown::Operation(operation)),
+            Alteration::Service(Service::HostValidation(id, status)) => !always(false, id.as_str(), *status),
+            Alteration::Service(Service::ClusterValidation(id, status)) => !always(true, id.as_str(), *status),
+            Alteration::Hosts(Hosts::Step(kind, _)) => shows(Shown::Step(STEPS[*kind].step_type.to_owned())),
+            _ => alteration.rule().is_none_or(|id| self.fired.contains(&id)),
+        }
+    }
+}
+
+/// The catalogue: first the scenarios that show most for what they cost.
+#[derive(Debug)]
+pub struct Bench {
+    /// The scenarios.
+    pub scenarios: Vec<Rehearsed>,
+    /// What fails although nothing is wrong: scenario and check. Such scenarios prove nothing and are left out.
+    pub wrong: Vec<(String, String)>,
+}
+
+/// Who noticed an alteration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noticed {
+    /// The check, by its kind and its name.
+    pub check: String,
+    /// All that failed in that run, so that it is known which checks notice anything.
+    pub all: Vec<String>,
+    /// The scenario.
+    pub scenario: String,
+}
+
+/// What came of an alteration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Who noticed it first; nobody did.
+    pub noticed: Option<Noticed>,
+    /// In how many scenarios it was tried.
+    pub scenarios: usize,
+}
+
+impl Bench {
+    /// Runs the catalogue, with nothing wrong, as far as it can be run in virtual time.
+    ///
+    /// # Errors
+    /// A scenario that cannot be read or prepared, with its name.
+    pub fn new(catalogue: &Catalogue) -> Result<Self, String> {
+        let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new() };
+        for prepared in prepare_catalogue(catalogue)? {
+            let Whole { result, history, fired, steps, asked } = run_whole(&prepared, u64::MAX);
+            let failed: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| c.name.clone()).collect();
+            if !failed.is_empty() {
+                let name = &prepared.scenario.name;
+                bench.wrong.extend(failed.into_iter().map(|check| (name.clone(), check)));
+                continue;
+            }
+            let mut shows = shown(&history);
+            shows.extend(fired.iter().copied().map(Shown::Rule));
+            shows.extend(asked.into_iter().map(Shown::Operation));
+            bench.scenarios.push(Rehearsed { prepared, steps, cost: history.len(), fired, shows });
+        }
+        bench.most_telling_first();
+        Ok(bench)
+    }
+
+    /// Puts those first that show most that is new for what they cost.
+    fn most_telling_first(&mut self) {
+        let mut left = std::mem::take(&mut self.scenarios);
+        left.sort_by(|a, b| (a.cost, a.name()).cmp(&(b.cost, b.name())));
+        let mut seen: BTreeSet<Shown> = BTreeSet::new();
+        while !left.is_empty() {
+            let worth = |s: &Rehearsed| s.shows.difference(&seen).count() as f64 / (s.cost as f64 + 100.0);
+            let best = (0..left.len()).rev().max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b]))).unwrap_or(0);
+            let next = left.remove(best);
+            seen.extend(next.shows.iter().cloned());
+            self.scenarios.push(next);
+        }
+    }
+
+    /// Tries an alteration in one scenario after the other, at most in so many, until a check notices it.
+    pub fn attempt(&self, alteration: Alteration, most: usize) -> Tried {
+        let touched = self.scenarios.iter().filter(|s| s.is_touched(&alteration)).take(most);
+        let mut scenarios = 0;
+        for scenario in touched {
+            scenarios += 1;
+            if let Some(noticed) = attempt(&scenario.prepared, scenario.steps, alteration) {
+                return Tried { noticed: Some(noticed), scenarios };
+            }
+        }
+        Tried { noticed: None, scenarios }
+    }
+}
+
+/// Tries an alteration in one scenario.
+pub fn try_in(prepared: &Prepared, alteration: Alteration) -> Option<Noticed> {
+    let Whole { steps, .. } = run_whole(prepared, u64::MAX);
+    attempt(prepared, steps, alteration)
+}
+
+fn shown(history: &[Observation]) -> BTreeSet<Shown> {
+    let mut shows = BTreeSet::new();
+    for observation in history {
+        shows.extend(match &observation.what {
+            What::Event { name, .. } => Some(Shown::Event(name.clone())),
+            What::HostStatus { to, .. } => Some(Shown::Status(*to)),
+            What::Step { step_type, .. } => Some(Shown::Step(step_type.clone())),
+            What::Validation { is_cluster, id, to, .. } => Some(Shown::Validation(*is_cluster, id.clone(), *to)),
+            _ => None,
+        });
+    }
+    shows
+}
+
+fn failed(check: &CheckResult) -> bool {
+    check.verdict == CheckVerdict::Failed && check.kind != CheckKind::Lab
+}
+
+/// Tries an alteration in a scenario that needs so many steps without it.
+fn attempt(prepared: &Prepared, steps: u64, alteration: Alteration) -> Option<Noticed> {
+    let scenario = prepared.scenario.name.clone();
+    let prepared = Prepared { alteration: Some(alteration), ..prepared.clone() };
+    let limit = steps.saturating_mul(TIMES).saturating_add(MORE);
+    let Whole { result, .. } = run_whole(&prepared, limit);
+    let mut all: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| kind_of(&prepared, c)).collect();
+    let check = all.first()?.clone();
+    all.sort();
+    all.dedup();
+    Some(Noticed { check, all, scenario })
+}
+
+/// A check by its kind: an invariant by its id, an expectation by its key in the language.
+fn kind_of(prepared: &Prepared, check: &CheckResult) -> String {
+    match check.kind {
+        CheckKind::Invariant => {
+            let id = check.name.split(':').next().unwrap_or_default();
+            format!("invariant {id}")
+        }
+        CheckKind::Expectation => {
+            match prepared.scenario.expect.iter().find(|expectation| expectation.name == check.name) {
+                Some(expectation) => format!("expectation `{}`: {}", key_of(&expectation.check), check.name),
+                None => format!("expectation: {}", check.name),
+            }
+        }
+        other => format!("{}: {}", other.as_str(), check.name),
+    }
+}
+
+fn key_of(check: &Criterion) -> &'static str {
+    match check {
+        Criterion::Eventually { .. } => "eventually",
+        Criterion::Never { .. } => "never",
+        Criterion::Order { .. } => "see",
+        Criterion::Sequence { .. } => "sequence",
+        Criterion::Validation { .. } => "validation",
+        Criterion::Event { .. } => "event",
+        _ => "other",
+    }
+}

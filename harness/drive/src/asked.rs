@@ -1,0 +1,107 @@
+//! What was asked over which connection until it is answered, and which answers nobody should get.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::actor::{Connection, Reply, Send};
+use vlab_api::http::TransportError;
+use vlab_model::history::What;
+
+/// In a fleet too large for every step to be recorded one bad answer of a kind is enough in this time: an outage of a second
+/// would otherwise be thousands of lines.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// Questions that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    open: BTreeMap<(Connection, u64), (Timestamp, String)>,
+    /// When an answer of that status was recorded last, to the user or to others.
+    last: BTreeMap<(bool, u16), Timestamp>,
+}
+
+impl Asked {
+    /// A question is sent.
+    pub(crate) fn sent(&mut self, now: Timestamp, send: &Send) {
+        let request = format!("{} {}", send.request.method.as_str(), send.request.split_path().0);
+        self.open.insert((send.connection, send.tag), (now, request));
+    }
+
+    /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
+    pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
+        let (at, request) = self.open.remove(&(reply.connection, reply.tag))?;
+        let status = match &reply.result {
+            Ok(response) if response.status >= 500 => response.status,
+            Err(TransportError::Connect(_)) => 0,
+            // A connection that ends in the middle, or an answer that is late, may be the doing of a busy computer.
+            Ok(_) | Err(_) => return None,
+        };
+        if !all {
+            let kind = (who.is_none(), status);
+            if self.last.get(&kind).is_some_and(|last| now.since(*last) < SAMPLE) {
+                return None;
+            }
+            self.last.insert(kind, now);
+        }
+        let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        Some(What::BadAnswer { host: who, request, status, took_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_api::http::{Method, Request, Response};
+
+    use super::*;
+
+    fn answer(status: u16) -> Result<Response, TransportError> {
+        Ok(Response::empty(status))
+    }
+
+    #[rstest]
+    #[case(answer(200), None)]
+    #[case(answer(409), None)]
+    #[case(answer(500), Some(500))]
+    #[case(answer(503), Some(503))]
+    #[case(Err(TransportError::Connect("refused".into())), Some(0))]
+    #[case(Err(TransportError::Lost("reset".into())), None)]
+    #[case(Err(TransportError::Timeout(Duration::from_secs(30))), None)]
+    fn errors_of_the_service_are_recorded(
+        #[case] result: Result<Response, TransportError>,
+        #[case] recorded: Option<u16>,
+    ) {
+        let mut asked = Asked::default();
+        let request = Request::new(Method::Get, "/v2/events?cluster_id=1");
+        let (connection, tag) = (3, 9);
+        let now = Timestamp::from_secs(100);
+        asked.sent(now, &Send { connection, tag, request });
+        let reply = Reply { connection, tag, result };
+        let later = now + Duration::from_millis(40);
+        let what = asked.answered(later, &reply, None, true);
+        let expected = recorded.map(|status| What::BadAnswer {
+            host: None,
+            request: "GET /v2/events".into(),
+            status,
+            took_ms: 40,
+        });
+        assert_eq!(what, expected);
+        assert_eq!(asked.answered(later, &reply, None, true), None, "it was answered");
+    }
+
+    #[test]
+    fn of_a_large_fleet_one_a_second_is_enough() {
+        let mut asked = Asked::default();
+        let mut count = |millis: i64, status: u16| {
+            let now = Timestamp::from_micros(1_000_000_000 + millis * 1000);
+            asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(Method::Get, "/x") });
+            let reply = Reply { connection: 3, tag: 1, result: answer(status) };
+            asked.answered(now, &reply, Some(Uuid::nil()), false).is_some()
+        };
+        assert_eq!(
+            [count(0, 500), count(10, 500), count(20, 503), count(990, 500), count(1000, 500)],
+            [true, false, true, false, true]
+        );
+    }
+}

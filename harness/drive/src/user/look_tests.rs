@@ -1,0 +1,137 @@
+//! Looks that fail, and the last one, which must see everything or say that it did not.
+
+use rstest::rstest;
+use vlab_api::http::{Response, TransportError};
+use vlab_scenario::{Catalogue, SourceFile};
+
+use super::*;
+
+const CLUSTER: Uuid = Uuid::from_u128(100);
+
+fn user() -> User {
+    let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: node}]\n";
+    let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+    let config = UserConfig {
+        pull_secret: String::new(),
+        look_every: Duration::from_secs(1),
+        clock_scale: 1.0,
+        ntp_source: None,
+        ssh_key: None,
+        events_tell_states: false,
+    };
+    let mut user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
+    user.todo.clear();
+    user.started = Some(now());
+    user.clusters[0].id = Some(CLUSTER);
+    user.cluster_index.insert(CLUSTER, 0);
+    user
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_secs(100)
+}
+
+/// The path of the question that is open.
+fn asked(user: &mut User) -> String {
+    let sends = user.take_sends();
+    assert_eq!(sends.len(), 1, "{sends:?}");
+    assert_eq!(sends[0].connection, LOOK);
+    sends[0].request.path.clone()
+}
+
+fn answer(user: &mut User, result: Result<Response, TransportError>) -> Vec<What> {
+    user.deliver(now(), Reply { connection: LOOK, tag: 0, result });
+    user.wake(now());
+    user.take_seen().into_iter().map(|seen| seen.what).collect()
+}
+
+fn json(text: &str) -> Result<Response, TransportError> {
+    Ok(Response { body: text.as_bytes().to_vec(), ..Response::empty(200) })
+}
+
+/// The events of this list from the offset that is asked for, of so many that were written.
+fn events(path: &str, written: usize) -> Result<Response, TransportError> {
+    let (_, offset) = path.split_once("offset=").unwrap_or_else(|| panic!("{path}"));
+    let of = |n: usize| Event {
+        message: format!("event {n}"),
+        event_time: now() + Duration::from_millis(n as u64),
+        cluster_id: Some(CLUSTER),
+        ..Event::default()
+    };
+    Ok(Response::json(200, &(offset.parse().unwrap()..written).map(of).collect::<Vec<_>>()))
+}
+
+#[test]
+fn the_last_look_reads_events_to_their_end() {
+    let mut user = user();
+    user.look_once_more(now());
+    assert!(asked(&mut user).ends_with(&CLUSTER.to_string()));
+    answer(&mut user, Ok(Response::empty(500)));
+    let mut read = 0;
+    for written in [5000, 10_000, 10_003] {
+        let path = asked(&mut user);
+        assert_eq!(answer(&mut user, events(&path, written)).len(), written - read);
+        assert!(!user.has_looked());
+        read = written;
+    }
+    let path = asked(&mut user);
+    assert_eq!(answer(&mut user, events(&path, read)), []);
+    assert!(user.has_looked());
+}
+
+#[test]
+fn a_service_that_always_has_one_more_is_given_up_and_that_is_told() {
+    let mut user = user();
+    user.look_once_more(now());
+    asked(&mut user);
+    answer(&mut user, Ok(Response::empty(500)));
+    let (mut told, mut written) = (Vec::new(), 0);
+    while !user.has_looked() {
+        written += 1;
+        let path = asked(&mut user);
+        told = answer(&mut user, events(&path, written));
+    }
+    assert!(told.iter().any(|what| matches!(what, What::Incomplete { part: HistoryPart::Events, .. })), "{told:?}");
+}
+
+#[rstest]
+#[case(Ok(Response::empty(500)), "500")]
+#[case(Err(TransportError::Connect("refused".into())), "refused")]
+#[case(Err(TransportError::Timeout(Duration::from_secs(30))), "no answer within 30s")]
+fn a_last_look_that_fails_is_told_and_others_are_not(
+    #[case] result: Result<Response, TransportError>,
+    #[case] why: &str,
+) {
+    let mut user = user();
+    user.next_look = Some(now());
+    user.wake(now());
+    asked(&mut user);
+    assert_eq!(answer(&mut user, result.clone()), [], "there will be another one");
+    let mut user = self::user();
+    user.look_once_more(now());
+    for part in [HistoryPart::LastLook, HistoryPart::Events] {
+        asked(&mut user);
+        let told = answer(&mut user, result.clone());
+        let [What::Incomplete { part: of, machine: None, why: told }] = &told[..] else { panic!("{told:?}") };
+        assert!(*of == part && told.contains(why), "{of}: {told}");
+    }
+    assert!(user.has_looked());
+}
+
+#[rstest]
+#[case("no JSON")]
+#[case(r#"{"id":"00000000-0000-0000-0000-000000000064","status":"flying"}"#)]
+fn an_answer_that_cannot_be_understood_is_told_once(#[case] body: &str) {
+    let mut user = user();
+    let mut told = Vec::new();
+    user.look_once_more(now());
+    asked(&mut user);
+    told.extend(answer(&mut user, json(body)));
+    let path = asked(&mut user);
+    told.extend(answer(&mut user, events(&path, 0)));
+    user.look_once_more(now());
+    asked(&mut user);
+    told.extend(answer(&mut user, json(body)));
+    let [What::Unreadable { subject: Some(CLUSTER), of, .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(of, "v2GetCluster");
+}
