@@ -201,8 +201,14 @@ fn a_database_that_cannot_be_read_any_more_is_inconclusive() {
 #[test]
 fn what_a_service_leaves_in_a_session_of_its_own_is_found_and_removed() {
     let bench = CliFixture::new();
-    let script = "#!/bin/sh\nsetsid sh -c 'sleep 987 & exec sleep 986' </dev/null >/dev/null 2>&1 &\nexit 7\n";
-    let program = bench.file("service", script);
+    // The service ends only when its child has left its session: before, the child would be ended with its group.
+    let there = bench.path("there");
+    let script = format!(
+        "#!/bin/sh\nsetsid sh -c 'sleep 987 & : >{0}; exec sleep 986' </dev/null >/dev/null 2>&1 &\n\
+         until [ -e {0} ]; do sleep 0.05; done\nexit 7\n",
+        there.display()
+    );
+    let program = bench.file("service", &script);
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let service = format!("process:{program}");
     bench.vlab(&["scenario", "sno", "--hosts", "sim", "--service", &service]).ends_with(3).says(&["exit status: 7"]);
