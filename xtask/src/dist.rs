@@ -79,7 +79,7 @@ fn statically(package: &str, name: &str, more: &[&str]) -> Result<PathBuf, Strin
     match interpreter(&bytes) {
         Some(false) => Ok(program),
         Some(true) => Err(format!("{} is not static: it wants a loader", program.display())),
-        None => Err(format!("{} is no program of 64 bits", program.display())),
+        None => Err(format!("{} is not a 64-bit program", program.display())),
     }
 }
 

@@ -674,7 +674,7 @@ mod tests {
         assert_eq!(tick(eight, at(3), Timestamp::UNSET), at(8));
         assert_eq!(tick(eight, at(8), at(8)), at(16));
         assert_eq!(tick(eight, at(0), at(17)), at(24));
-        // An interval that is no whole number of milliseconds: the tick is rounded up, and the next one is a later one.
+        // An interval that is not a whole number of milliseconds: the tick is rounded up, and the next one is a later one.
         let odd = Duration::from_micros(133_333);
         let zero = Timestamp::from_micros(0);
         let first = tick(odd, zero, Timestamp::UNSET);

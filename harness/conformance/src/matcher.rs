@@ -168,7 +168,7 @@ pub fn unknown_questions(expected: &Value, out: &mut Vec<String>) {
         Value::Object(map) => {
             for (name, value) in map {
                 if name.starts_with('$') && !KNOWN.contains(&name.as_str()) {
-                    out.push(format!("{name} is no question"));
+                    out.push(format!("{name} is not a question"));
                 }
                 if name == "$re"
                     && let Some(Err(error)) = value.as_str().map(Regex::new)

@@ -273,7 +273,7 @@ impl<'c> Script<'c> {
     fn request(&self, call: &RequestStep) -> Done<Request> {
         let line = self.filled_text(&call.call)?;
         let Some((method, path)) = line.split_once(' ') else {
-            return differs(format!("the check itself is wrong: {line:?} is no method and path"));
+            return differs(format!("the check itself is wrong: {line:?} is not a method and path"));
         };
         let path = match path.strip_prefix("root:") {
             Some(path) => path.to_owned(),

@@ -442,7 +442,7 @@ impl<'de> Deserialize<'de> for CheckStep {
             "no-event" => CheckStep::NoEvent(EventIs { event: value, count: None, query: None }),
             "reach" => CheckStep::Reach(read(value)?),
             "change" => CheckStep::Change(read(value)?),
-            other => return Err(D::Error::custom(format!("{other:?} is no verb of a step"))),
+            other => return Err(D::Error::custom(format!("{other:?} is not a verb of a step"))),
         })
     }
 }
@@ -685,7 +685,7 @@ checks:
     #[rstest]
     #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: []}]", "has no steps")]
     #[case("area: x\nchecks: [{id: a, purpose: p, steps: [{reach: ready}]}]", "names no source")]
-    #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: [{jump: high}]}]", "is no verb")]
+    #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: [{jump: high}]}]", "is not a verb")]
     #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, stepz: []}]", "unknown field `stepz`")]
     #[case(
         "area: x\nsource: s\nchecks: [{id: <b>, purpose: p, table: [{what: 1}], steps: [{reach: ready}]}]",
@@ -693,7 +693,7 @@ checks:
     )]
     #[case(
         "area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: [{call: GET /, expect: {$hass: 1}}]}]",
-        "$hass is no question"
+        "$hass is not a question"
     )]
     fn mistakes_are_found(#[case] text: &str, #[case] says: &str) {
         let error = read("t", text).unwrap_err().to_string();

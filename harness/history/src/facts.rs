@@ -172,7 +172,7 @@ fn unknown_words(subject: Uuid, of: &str, words: &[(&str, &String, &String, Know
         (!new.is_empty() && old != new && !known(new)).then(|| What::Unreadable {
             subject: Some(subject),
             of: of.to_owned(),
-            error: format!("its {member} is {new:?}, which is no word of the API"),
+            error: format!("its {member} is {new:?}, which is not a word of the API"),
         })
     };
     words.iter().filter_map(unknown).collect()
@@ -372,14 +372,14 @@ mod tests {
         let told = unreadable(diff_host(id, Some(&good), &odd));
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].starts_with("the row of a host: its validations_info: unknown variant"), "{told:?}");
-        assert_eq!(told[1], "the row of a host: its progress_current_stage is \"Flying\", which is no word of the API");
+        assert_eq!(told[1], "the row of a host: its progress_current_stage is \"Flying\", which is not a word of the API");
         let moved = HostFacts { status_info: "new".into(), ..odd.clone() };
         assert_eq!(unreadable(diff_host(id, Some(&odd), &moved)), [] as [&str; 0], "it was told before");
         let odd = ClusterFacts { progress_finalizing_stage: "Dreaming".into(), ..ClusterFacts::default() };
         let told = unreadable(diff_cluster(id, None, &odd));
         assert_eq!(
             told,
-            ["the row of a cluster: its progress_finalizing_stage is \"Dreaming\", which is no word of the API"]
+            ["the row of a cluster: its progress_finalizing_stage is \"Dreaming\", which is not a word of the API"]
         );
     }
 }

@@ -20,7 +20,7 @@ use vlab_api::types::{
 
 /// Text that is no Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no duration: {reason}; write for example 90s, 5m, 1h30m or 133ms")]
+#[error("{text:?} is not a duration: {reason}; write for example 90s, 5m, 1h30m or 133ms")]
 pub struct BadDuration {
     /// What was found.
     pub text: String,
@@ -202,7 +202,7 @@ impl Variable for i64 {
         *self = (*self as f64 * factor).round() as i64;
     }
     fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("{text:?} is no whole number"))
+        text.parse().map_err(|_| format!("{text:?} is not a whole number"))
     }
     fn write(&self) -> String {
         self.to_string()
@@ -231,7 +231,7 @@ impl Variable for Vec<String> {
 macro_rules! json_variable {
     ($($ty:ty),*) => { $(impl Variable for $ty {
         fn read(text: &str) -> Result<Self, String> {
-            serde_json::from_str(text).map_err(|e| format!("it is no such JSON: {e}"))
+            serde_json::from_str(text).map_err(|e| format!("it is not JSON of the expected form: {e}"))
         }
         fn write(&self) -> String {
             serde_json::to_string(self).unwrap_or_default()
@@ -242,7 +242,7 @@ json_variable!(Vec<ReleaseImage>);
 
 impl Variable for Vec<VersionedHostRequirements> {
     fn read(text: &str) -> Result<Self, String> {
-        let rows: Self = serde_json::from_str(text).map_err(|e| format!("it is no such JSON: {e}"))?;
+        let rows: Self = serde_json::from_str(text).map_err(|e| format!("it is not JSON of the expected form: {e}"))?;
         whole_requirements(&rows)?;
         Ok(rows)
     }
@@ -848,7 +848,7 @@ impl Settings {
     /// time as it passes under `real`, like every other one of a scenario; `10s wall` is time of the wall clock.
     ///
     /// # Errors
-    /// As [`Settings::apply_vars`]; a scale that is no number above zero counts as 1.
+    /// As [`Settings::apply_vars`]; a scale that is not a number above zero counts as 1.
     pub fn apply_in_profile(&mut self, name: &str, text: &str, clock_scale: f64) -> Result<(), SettingError> {
         let plain = plain_name(name);
         if !Self::is_time(plain) {
@@ -1095,7 +1095,7 @@ impl Variable for f64 {
     fn read(text: &str) -> Result<Self, String> {
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
-            _ => Err(format!("{text:?} is no number above zero")),
+            _ => Err(format!("{text:?} is not a number above zero")),
         }
     }
     fn write(&self) -> String {
@@ -1428,7 +1428,7 @@ fn checked_scale(name: &'static str, scale: f64) -> Result<f64, SettingError> {
     if scale.is_finite() && scale > 0.0 {
         Ok(scale)
     } else {
-        Err(SettingError::BadValue { name, reason: format!("{scale} is no number above zero") })
+        Err(SettingError::BadValue { name, reason: format!("{scale} is not a number above zero") })
     }
 }
 
@@ -1538,7 +1538,7 @@ mod tests {
     #[case("host_monitor_interval", "1s", "did you mean HOST_MONITOR_INTERVAL?")]
     #[case("XYZZY", "1s", "no setting XYZZY")]
     #[case("DB_HOST", "x", "simulated one has nothing")]
-    #[case("HOST_MONITOR_INTERVAL", "8", "HOST_MONITOR_INTERVAL: \"8\" is no duration")]
+    #[case("HOST_MONITOR_INTERVAL", "8", "HOST_MONITOR_INTERVAL: \"8\" is not a duration")]
     #[case("ENABLE_SOFT_TIMEOUTS", "yes", "neither true nor false")]
     #[case("RELEASE_IMAGES", "{", "no such JSON")]
     #[case("HW_VALIDATOR_REQUIREMENTS", "[", "no such JSON")]
@@ -1584,8 +1584,8 @@ mod tests {
     #[case("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "20m", 60.0, Ok("20s"))]
     #[case("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "", 60.0, Ok(""))]
     #[case("HOST_MONITOR_BATCH_SIZE", "120", 60.0, Ok("120"))]
-    #[case("HOST_MAX_DISCONNECTION_TIME", "5mwall", 60.0, Err("is no duration"))]
-    #[case("HOST_MONITOR_BATCH_SIZE", "5 wall", 60.0, Err("no whole number"))]
+    #[case("HOST_MAX_DISCONNECTION_TIME", "5mwall", 60.0, Err("is not a duration"))]
+    #[case("HOST_MONITOR_BATCH_SIZE", "5 wall", 60.0, Err("not a whole number"))]
     #[case("HOST_MAX_DISCONNECTION", "5m", 60.0, Err("did you mean HOST_MAX_DISCONNECTION_TIME?"))]
     fn times_of_a_scenario_pass_as_its_profile_says(
         #[case] name: &str,

@@ -54,7 +54,7 @@ impl Default for Span {
 /// The longest time that a scenario can name.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpan {
     /// Nothing there.

@@ -116,7 +116,7 @@ impl Place {
             .env("TMPDIR", self.path("tmp"))
             .env("VLAB_RUNS", self.path("runs"))
             .env("NO_COLOR", "1")
-            // What CI sets, too: whether this machine could run virtual ones is no question of the documentation.
+            // What CI sets, too: whether this machine could run virtual ones is not a question of the documentation.
             .env("VLAB_HOSTS", "sim")
             .env_remove("DATABASE_URL")
             .env_remove("VLAB_SCENARIOS")

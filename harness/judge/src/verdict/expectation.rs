@@ -131,7 +131,7 @@ impl Judge<'_> {
                 .get(name)
                 .copied()
                 .ok_or_else(|| Failure::new("the cluster was never created").of(name.clone())),
-            other => Err(Failure::new(format!("{} is no cluster", subject_words(other)))),
+            other => Err(Failure::new(format!("{} is not a cluster", subject_words(other)))),
         }
     }
 

@@ -243,7 +243,7 @@ impl Watcher {
 
 fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) -> Vec<What> {
     let Ok(id) = Uuid::parse_str(id) else {
-        let error = format!("{id:?} is no id");
+        let error = format!("{id:?} is not an id");
         return vec![What::Unreadable { subject: None, of: format!("the row of a {subject}"), error }];
     };
     let (before, after) = match subject {
