@@ -1540,8 +1540,8 @@ mod tests {
     #[case("DB_HOST", "x", "simulated one has nothing")]
     #[case("HOST_MONITOR_INTERVAL", "8", "HOST_MONITOR_INTERVAL: \"8\" is not a duration")]
     #[case("ENABLE_SOFT_TIMEOUTS", "yes", "neither true nor false")]
-    #[case("RELEASE_IMAGES", "{", "no such JSON")]
-    #[case("HW_VALIDATOR_REQUIREMENTS", "[", "no such JSON")]
+    #[case("RELEASE_IMAGES", "{", "not JSON of the expected form")]
+    #[case("HW_VALIDATOR_REQUIREMENTS", "[", "not JSON of the expected form")]
     #[case("HW_VALIDATOR_REQUIREMENTS", r#"[{"sno":{"cpu_cores":2}}]"#, "no `version`")]
     #[case(
         "HW_VALIDATOR_REQUIREMENTS",
