@@ -402,6 +402,7 @@ impl Conductor {
     /// One more look at everything before the history is closed.
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.closing = true;
+        self.observe(now, Source::Harness, None, What::LastLook {});
         // The history says of every fault when it ended.
         self.faults.finish(&self.directory);
         self.settle(now);

@@ -431,6 +431,7 @@ impl Prepared {
             vlab_version: VERSION.to_owned(),
             versions,
             settings: (self.target == Target::Simulated).then(|| Box::new(self.settings.clone())),
+            clock_scale: (self.target.state_source() == Source::Database).then_some(self.clock_scale),
             states_from: Some(self.target.state_source()).filter(|source| *source != Source::Database),
             expected_hosts: self
                 .scenario

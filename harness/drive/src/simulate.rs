@@ -15,7 +15,7 @@ use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
 use vlab_api::http::{Method, Response, TransportError};
 use vlab_history::Recorder;
-use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
+use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, diff_host, diff_operator};
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
@@ -94,6 +94,7 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         next_event: 0,
         hosts: BTreeMap::new(),
         clusters: BTreeMap::new(),
+        operators: BTreeMap::new(),
         requests: 0,
         running: Running::Up,
         held: Vec::new(),
@@ -202,6 +203,7 @@ struct World {
     next_event: u64,
     hosts: BTreeMap<Uuid, HostFacts>,
     clusters: BTreeMap<Uuid, ClusterFacts>,
+    operators: BTreeMap<(Uuid, String), OperatorFacts>,
     requests: u64,
     running: Running,
     /// Requests that wait for a service that stands still.
@@ -414,8 +416,13 @@ impl World {
             Write::PutCluster(row) => {
                 let cluster = &row.view.cluster;
                 let facts = ClusterFacts::from(cluster);
-                let changes = diff_cluster(cluster.id, self.clusters.get(&cluster.id), &facts);
+                let mut changes = diff_cluster(cluster.id, self.clusters.get(&cluster.id), &facts);
                 self.clusters.insert(cluster.id, facts);
+                for operator in cluster.monitored_operators.iter().flatten().map(OperatorFacts::from) {
+                    let key = (cluster.id, operator.name.clone());
+                    changes.extend(diff_operator(cluster.id, self.operators.get(&key), &operator));
+                    self.operators.insert(key, operator);
+                }
                 changes
             }
             _ => Vec::new(),

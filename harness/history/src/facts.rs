@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use uuid::Uuid;
-use vlab_api::types::{Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus, LogsState};
+use vlab_api::types::{
+    Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus, LogsState, MonitoredOperator,
+    OperatorStatus, OperatorType,
+};
 use vlab_model::history::What;
 use vlab_model::validation::ValidationStatus;
 
@@ -100,6 +103,45 @@ impl From<&Cluster> for ClusterFacts {
     }
 }
 
+/// The members of a monitored operator that a history follows. The names are those of the columns in the service's table.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct OperatorFacts {
+    /// Its name, which with the cluster's id makes it unique.
+    pub name: String,
+    /// `builtin` or `olm`.
+    pub operator_type: String,
+    /// As the controller reported it; empty when it did not yet.
+    pub status: String,
+}
+
+impl From<&MonitoredOperator> for OperatorFacts {
+    fn from(operator: &MonitoredOperator) -> Self {
+        Self {
+            name: operator.name.clone().unwrap_or_default(),
+            operator_type: operator.operator_type.map(|t| t.as_str().to_owned()).unwrap_or_default(),
+            status: operator.status.map(|s| s.as_str().to_owned()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What changed in a monitored operator. `old` is `None` for one that was not seen before.
+pub fn diff_operator(cluster: Uuid, old: Option<&OperatorFacts>, new: &OperatorFacts) -> Vec<What> {
+    if old == Some(new) {
+        return Vec::new();
+    }
+    let (name, status, kind) = (new.name.clone(), new.status.parse().ok(), new.operator_type.parse().ok());
+    let mut changes = vec![What::Operator { cluster, name, status, kind }];
+    let blank = OperatorFacts::default();
+    let before = old.unwrap_or(&blank);
+    let words = [
+        ("operator_type", &before.operator_type, &new.operator_type, is::<OperatorType> as Known),
+        ("status", &before.status, &new.status, is::<OperatorStatus>),
+    ];
+    changes.extend(unknown_words(cluster, OPERATOR, &words));
+    changes
+}
+
 /// What changed in a host. `old` is `None` for a host that was not seen before.
 pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<What> {
     let mut changes = Vec::new();
@@ -121,7 +163,10 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
     );
     let blank = HostFacts::default();
     let before = old.unwrap_or(&blank);
-    if (before.stage(), &before.progress_progress_info) != (new.stage(), &new.progress_progress_info) {
+    let progress = |facts: &HostFacts| {
+        (facts.stage(), facts.progress_progress_info.clone(), facts.progress_installation_percentage)
+    };
+    if progress(before) != progress(new) {
         changes.push(What::HostStage {
             host,
             from: before.stage(),
@@ -156,6 +201,8 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
 
 /// What a row of a host is called in [`What::Unreadable`].
 const HOST: &str = "the row of a host";
+/// The same of a monitored operator, told of its cluster.
+const OPERATOR: &str = "the row of a monitored operator";
 /// The same of a cluster.
 const CLUSTER: &str = "the row of a cluster";
 

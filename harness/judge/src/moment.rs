@@ -170,7 +170,7 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
             Seen::Event { name: wanted, severity: wanted_severity },
             What::Event { name, severity, cluster, host, .. },
         ) if name == wanted && wanted_severity.is_none_or(|s| s == *severity) => Some(host.or(*cluster)),
-        (Seen::Operator { name: wanted, status: wanted_status }, What::Operator { cluster, name, status })
+        (Seen::Operator { name: wanted, status: wanted_status }, What::Operator { cluster, name, status, .. })
             if name == wanted && *status == Some(*wanted_status) =>
         {
             Some(Some(*cluster))

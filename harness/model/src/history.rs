@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{
-    ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, Severity,
+    ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType, Severity,
 };
 
 use crate::settings::Settings;
@@ -216,6 +216,9 @@ pub enum What {
         name: String,
         /// Its status as the controller reports it; `None`: none yet.
         status: Option<OperatorStatus>,
+        /// Whether it comes with the product, where that is told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<OperatorType>,
     },
     /// An event of the service's events API.
     Event {
@@ -350,6 +353,9 @@ pub enum What {
         /// For example `failed` (its QEMU was killed), `shutdown`.
         detail: String,
     },
+    /// The run is over, and everything that is looked at is looked at once more: what happened some time before this must be in
+    /// the history. Where it is there more than once, the last one counts.
+    LastLook {},
     /// A line of text worth keeping, for example a service that was restarted.
     Note {
         /// What is to be said, for people.
@@ -386,6 +392,10 @@ pub struct RunInfo {
     /// All settings of the built-in service, as they were in the run; nothing of another one, which has more than these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Box<Settings>>,
+    /// How many times faster than the real service's own the intervals and timeouts of this one are; nothing where nobody told it
+    /// how fast to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_scale: Option<f64>,
     /// Roles, for readers without the scenario.
     pub expected_hosts: BTreeMap<String, HostRole>,
 }

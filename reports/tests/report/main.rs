@@ -202,7 +202,8 @@ fn hostile() -> (RunResult, Vec<Observation>) {
         What::Incomplete { part: HistoryPart::Other(text()), machine: Some(text()), why: text() },
         What::Machine { machine: text(), did: MachineMoment::Other(text()), detail: text() },
         What::Console { machine: text(), line: text(), finding: Some(text()) },
-        What::Operator { cluster, name: text(), status: None },
+        What::Operator { cluster, name: text(), status: None, kind: None },
+        What::LastLook {},
         What::Validation { subject: host, is_cluster: false, id: text(), from: None, to: None, message: text() },
         What::RunFinished { how: RunEnd::Other(text()) },
     ] {

@@ -262,7 +262,7 @@ fn inside_the_cluster(b: &mut Builder) {
     }
     for (ms, name) in [(7900.0, "console"), (8250.0, "cvo")] {
         let status = Some(OperatorStatus::Available);
-        b.add(ms, Source::Database, What::Operator { cluster: id(CLUSTER), name: name.into(), status });
+        b.add(ms, Source::Database, What::Operator { cluster: id(CLUSTER), name: name.into(), status, kind: None });
     }
 }
 

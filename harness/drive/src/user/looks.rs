@@ -197,7 +197,8 @@ impl User {
 
     fn saw_operator(&mut self, cluster: Uuid, operator: vlab_api::types::MonitoredOperator) {
         let name = operator.name.unwrap_or_default();
-        let what = What::Operator { cluster, name: name.clone(), status: operator.status };
+        let kind = operator.operator_type;
+        let what = What::Operator { cluster, name: name.clone(), status: operator.status, kind };
         // The state of operators is small: whether it is news is looked up in what was told before.
         if operator.status.is_some() && self.operators.insert((cluster, name), operator.status) != Some(operator.status)
         {

@@ -17,9 +17,10 @@ const WITH_BOOTSTRAP: &[ClusterStatus] = &[
 impl Reader<'_> {
     /// A host's role was told.
     pub(super) fn host_role(&mut self, host: usize, role: HostRole, bootstrap: bool, moment: Moment) {
+        self.role_told(host, role, bootstrap, moment);
         let line = &mut self.hosts[host];
         (line.role, line.bootstrap) = (Some(role), bootstrap);
-        if let (Some(cluster), true) = (line.cluster, bootstrap) {
+        if let Some(cluster) = line.cluster {
             self.one_bootstrap(cluster, moment);
         }
     }
@@ -39,20 +40,22 @@ impl Reader<'_> {
         }
     }
 
-    /// Counts the bootstrap hosts of a cluster whose installation is going on or has ended well.
+    /// Counts the bootstrap hosts of a cluster whose installation is going on or has ended well: whenever it, one of its hosts or a
+    /// role changes.
     pub(super) fn one_bootstrap(&mut self, cluster: usize, moment: Moment) {
         if !self.clusters[cluster].status.is_some_and(|s| WITH_BOOTSTRAP.contains(&s)) {
-            return;
+            return self.settle(Id::OneBootstrap, cluster, moment.at);
         }
-        let members = self.clusters[cluster].members.iter().map(|m| &self.hosts[*m]);
-        let known = members.clone().any(|h| h.role.is_some());
+        let members = self.present(cluster).map(|host| &self.hosts[host]);
+        let (known, bootstraps) = members.fold((false, 0), |(known, bootstraps), host| {
+            (known || host.role.is_some(), bootstraps + usize::from(host.bootstrap))
+        });
         if !known {
             return;
         }
-        let bootstraps = members.filter(|h| h.bootstrap && !h.deleted && h.cluster == Some(cluster)).count();
-        self.check(Id::OneBootstrap, moment.seq, bootstraps == 1, |c| {
-            format!("cluster {} has {bootstraps} bootstrap hosts", c.cluster_name(cluster))
-        });
+        let problem = (bootstraps != 1)
+            .then(|| format!("cluster {} has {bootstraps} bootstrap hosts", self.cluster_name(cluster)));
+        self.must(Id::OneBootstrap, cluster, moment, problem);
     }
 
     /// A worker reboots.

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use vlab_api::types::{ClusterStatus, HostStatus};
+use vlab_history::timeline::StateChange;
 use vlab_model::machine::Rule;
 use vlab_model::{cluster, host};
 
@@ -104,7 +105,7 @@ impl Reader<'_> {
             return;
         }
         let unbound = UNBOUND.contains(&to);
-        let exists = cluster.is_none_or(|c| self.clusters[c].held != 0 || self.clusters.iter().all(|c| c.held == 0));
+        let exists = cluster.is_none_or(|c| self.clusters[c].seen || self.clusters.iter().all(|c| !c.seen));
         self.check(Id::BoundOrNot, moment.seq, unbound == cluster.is_none() && exists, |c| match cluster {
             Some(cluster) if unbound => {
                 format!("{} is in {to} and belongs to cluster {}", c.host_name(host), c.cluster_name(cluster))
@@ -148,17 +149,34 @@ impl Reader<'_> {
 
     /// The API showed a host in that status while the database was watched.
     pub(super) fn host_shown(&mut self, host: usize, status: HostStatus, moment: Moment) {
-        let held = self.hosts[host].held & (1 << status as u32) != 0;
+        let line = self.timeline.hosts.get(&self.hosts[host].id);
+        let held = line.is_some_and(|line| self.held_lately(&line.statuses, status, moment));
         self.check(Id::ApiAgrees, moment.seq, held, |c| {
-            format!("the API showed {} in {status}, which the database never held", c.host_name(host))
+            format!("the API showed {} in {status}, which the database did not hold then", c.host_name(host))
         });
     }
 
     /// The same for a cluster.
     pub(super) fn cluster_shown(&mut self, cluster: usize, status: ClusterStatus, moment: Moment) {
-        let held = self.clusters[cluster].held & (1 << status as u32) != 0;
+        let line = self.timeline.clusters.get(&self.clusters[cluster].id);
+        let held = line.is_some_and(|line| self.held_lately(&line.statuses, status, moment));
         self.check(Id::ApiAgrees, moment.seq, held, |c| {
-            format!("the API showed cluster {} in {status}, which the database never held", c.cluster_name(cluster))
+            format!(
+                "the API showed cluster {} in {status}, which the database did not hold then",
+                c.cluster_name(cluster)
+            )
         });
+    }
+
+    /// Was the status there when the question was on its way to the service and back?
+    fn held_lately<S: PartialEq>(&self, statuses: &[StateChange<S>], status: S, moment: Moment) -> bool {
+        if self.answers_are_late {
+            return statuses.iter().any(|change| change.to == status);
+        }
+        let (latest, answer) = (moment.at + self.limits.in_flight(), self.limits.answer());
+        statuses.iter().enumerate().any(|(n, change)| {
+            let left = statuses.get(n + 1).map(|next| next.at + answer);
+            change.to == status && change.at <= latest && left.is_none_or(|left| left >= moment.at)
+        })
     }
 }

@@ -2,12 +2,15 @@
 //! each family of them is judged in a file of its own.
 
 mod bootstrap;
+mod completion;
 mod edges;
 mod events;
 mod explained;
+mod limits;
 mod outcome;
 mod percentage;
 mod reader;
+mod roles;
 mod stages;
 mod steps;
 #[cfg(test)]
@@ -162,10 +165,40 @@ pub static INVARIANTS: &[Invariant] = &[
         needs: "changes of hosts' statuses",
     },
     explained::EXPLAINED,
+    Invariant {
+        id: "operators-first",
+        number: "I17",
+        title: "a cluster is installed only when each of its built-in operators is available",
+        needs: "the database's rows of monitored operators, and a cluster that became installed",
+    },
+    Invariant {
+        id: "hosts-first",
+        number: "I18",
+        title: "a cluster is finalizing only when all its masters, an arbiter and two workers are installed, where it has them",
+        needs: "the database's changes, and a cluster that became finalizing",
+    },
+    Invariant {
+        id: "percentages",
+        number: "I19",
+        title: "a stage is worth what its role says, a cluster what its hosts and operators are, and 100 exactly when it is installed",
+        needs: "the database's changes of progress",
+    },
+    Invariant {
+        id: "roles-stay",
+        number: "I20",
+        title: "roles and the bootstrap stay as they are while hosts are installed",
+        needs: "the database's changes of hosts that were installing",
+    },
+    Invariant {
+        id: "end-complete",
+        number: "I21",
+        title: "the end of an installation has its event, and logs of hosts that failed are asked for or given up",
+        needs: "a cluster that became installed, failed or was cancelled, with its events, or hosts that did, watched for long enough",
+    },
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Id {
     StatusEdges,
     StagesForward,
@@ -183,6 +216,12 @@ enum Id {
     ApiAgrees,
     OneServiceDecides,
     BoundOrNot,
+    ExplainedByRules,
+    OperatorsFirst,
+    HostsFirst,
+    Percentages,
+    RolesStay,
+    EndComplete,
 }
 
 /// Checks all invariants over a history, in the order of [`INVARIANTS`]. What a history cannot show is not applicable, with
@@ -198,6 +237,6 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    results.push(explained::explained_by_rules(timeline));
+    results[Id::ExplainedByRules as usize] = explained::explained_by_rules(timeline);
     results
 }

@@ -1,21 +1,22 @@
 //! What all invariants ask of a history while it is read: hosts and clusters as they are at that place.
 
 use std::collections::HashMap;
-use std::time::Duration;
-
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus};
+use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType};
 use vlab_history::Timeline;
 use vlab_model::history::{Observation, Source, What};
 
+use super::completion::Ends;
+use super::events::{self, Ledger};
+use super::limits::Limits;
 use super::{INVARIANTS, Id, InvariantResult, InvariantVerdict};
 
 /// A violation's text is kept for so many of them; the rest is counted.
 pub(super) const KEPT_DETAILS: usize = 20;
 
-/// Two things that were on their way at the same time may be seen in any order within this.
-pub(super) const IN_FLIGHT: Duration = Duration::from_millis(500);
+/// How many invariants there are.
+const COUNT: usize = INVARIANTS.len();
 
 /// What is found about one invariant while a history is read.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +42,11 @@ impl Moment {
     }
 }
 
-/// Changes of a status and the events about them.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
-    /// Changes that must have an event.
-    pub(super) changes: usize,
-    /// Changes that may have one.
-    pub(super) spare: usize,
-    pub(super) events: usize,
+/// Something that must not be so, and may yet have been on its way to be made good.
+pub(super) struct Suspect {
+    id: Id,
+    since: Moment,
+    text: String,
 }
 
 #[derive(Default)]
@@ -64,10 +62,11 @@ pub(super) struct HostLine {
     pub(super) deleted: bool,
     /// When it got to the stages that the pivot is about, in the present installation.
     pub(super) reached: Vec<(HostStage, Moment)>,
-    /// Bits of the statuses that the database held.
-    pub(super) held: u32,
-    pub(super) counts: Counts,
-    pub(super) last_seq: u64,
+    pub(super) ledger: Ledger,
+    /// What the service knows about its logs.
+    pub(super) logs: Option<LogsState>,
+    /// Since when it has failed or is cancelled.
+    pub(super) ended: Option<Moment>,
 }
 
 #[derive(Default)]
@@ -82,9 +81,17 @@ pub(super) struct ClusterLine {
     pub(super) inside: Vec<(Inside, Option<usize>, Moment)>,
     /// Since when it has too few hosts.
     pub(super) too_few_since: Option<Moment>,
-    pub(super) held: u32,
-    pub(super) counts: Counts,
-    pub(super) last_seq: u64,
+    /// The database held a status of it.
+    pub(super) seen: bool,
+    pub(super) ledger: Ledger,
+    pub(super) suspects: Vec<Suspect>,
+    /// Its monitored operators, as the database has them.
+    pub(super) operators: Vec<(String, Option<OperatorType>, Option<OperatorStatus>)>,
+    /// When something changed last that its percentage is made of.
+    pub(super) moved: Option<Moment>,
+    /// How many installations of it have begun.
+    pub(super) installations: usize,
+    pub(super) ends: Ends,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +104,17 @@ pub(super) enum Inside {
 
 /// Reads a history. Hosts and clusters have numbers, because a fleet has thousands.
 pub(super) struct Reader<'h> {
-    timeline: &'h Timeline<'h>,
-    tallies: [Tally; 16],
-    /// Instant of the last event that was read; `None` when there is none in the whole history.
-    pub(super) last_event: Option<Timestamp>,
+    pub(super) timeline: &'h Timeline<'h>,
+    tallies: [Tally; COUNT],
+    pub(super) limits: Limits,
+    /// Until when events are known; `None` when there is none in the whole history.
+    pub(super) events_until: Option<Timestamp>,
+    /// The service was stopped, or its database, at some time.
+    pub(super) service_was_away: bool,
+    /// Answers were made to come late.
+    pub(super) answers_are_late: bool,
+    /// When the history ends.
+    end: Timestamp,
     pub(super) hosts: Vec<HostLine>,
     host_index: HashMap<Uuid, usize>,
     pub(super) clusters: Vec<ClusterLine>,
@@ -110,14 +124,19 @@ pub(super) struct Reader<'h> {
 
 impl<'h> Reader<'h> {
     /// One that knows who is who, and what held at any time. Who is in which cluster must be known before the first stage is
-    /// judged: a single node has stages of its own. What the database held must be known before a poll is judged: the two are
-    /// recorded one after the other.
+    /// judged: a single node has stages of its own. What clusters there are must be known before a host is in one.
     pub(super) fn new(timeline: &'h Timeline<'h>) -> Self {
-        let events = timeline.observations.iter().filter(|o| matches!(o.what, What::Event { .. }));
+        let history = timeline.observations;
         let mut reader = Self {
             timeline,
-            tallies: Default::default(),
-            last_event: events.map(Observation::at).max(),
+            tallies: std::array::from_fn(|_| Tally::default()),
+            limits: Limits::new(timeline.run),
+            events_until: events::known_until(history),
+            service_was_away: history.iter().any(|o| is_outage(&o.what)),
+            answers_are_late: history
+                .iter()
+                .any(|o| matches!(&o.what, What::Fault { inject, .. } if inject == "slow-answer")),
+            end: history.last().map(Observation::at).unwrap_or_default(),
             hosts: Vec::new(),
             host_index: HashMap::new(),
             clusters: Vec::new(),
@@ -126,9 +145,8 @@ impl<'h> Reader<'h> {
         };
         for change in &timeline.changes {
             match &change.observation.what {
-                What::HostStatus { host, cluster, to, .. } => {
+                What::HostStatus { host, cluster, .. } => {
                     let host = reader.host(*host);
-                    reader.hosts[host].held |= 1 << *to as u32;
                     if let Some(cluster) = cluster {
                         let cluster = reader.cluster(*cluster);
                         // Most changes leave a host in its cluster: no need to look for it among thousands.
@@ -140,9 +158,9 @@ impl<'h> Reader<'h> {
                         }
                     }
                 }
-                What::ClusterStatus { cluster, to, .. } => {
+                What::ClusterStatus { cluster, .. } => {
                     let cluster = reader.cluster(*cluster);
-                    reader.clusters[cluster].held |= 1 << *to as u32;
+                    reader.clusters[cluster].seen = true;
                 }
                 _ => {}
             }
@@ -193,6 +211,39 @@ impl<'h> Reader<'h> {
         tally.first_seq = Some(tally.first_seq.map_or(seq, |first| first.min(seq)));
     }
 
+    /// The hosts that are in a cluster now. Where states were polled, what tells of a host may come after what tells of its
+    /// stage: there everyone counts who is ever in it.
+    pub(super) fn present(&self, cluster: usize) -> impl Iterator<Item = usize> + '_ {
+        let polled = !self.is_complete();
+        let is_in = move |host: &usize| {
+            let line = &self.hosts[*host];
+            !line.deleted && (polled || line.cluster == Some(cluster))
+        };
+        self.clusters[cluster].members.iter().copied().filter(is_in)
+    }
+
+    /// Something must be so; `problem` says why it is not. What was on its way at the same time may yet make it good.
+    pub(super) fn must(&mut self, id: Id, cluster: usize, moment: Moment, problem: Option<String>) {
+        let suspected = self.clusters[cluster].suspects.iter().any(|suspect| suspect.id == id);
+        match problem {
+            Some(text) if !suspected => {
+                self.clusters[cluster].suspects.push(Suspect { id, since: moment, text });
+            }
+            Some(_) => {}
+            None if suspected => self.settle(id, cluster, moment.at),
+            None => self.check(id, moment.seq, true, |_| String::new()),
+        }
+    }
+
+    /// What had to be so need not be any more, or is: was it made good in time?
+    pub(super) fn settle(&mut self, id: Id, cluster: usize, now: Timestamp) {
+        let suspects = &mut self.clusters[cluster].suspects;
+        let Some(at) = suspects.iter().position(|suspect| suspect.id == id) else { return };
+        let Suspect { since, text, .. } = suspects.remove(at);
+        let in_time = now.since(since.at) <= self.limits.in_flight();
+        self.check(id, since.seq, in_time, |_| text);
+    }
+
     /// Reads an observation; `is_change`: it is a change of a state, and not only what another source saw of one.
     pub(super) fn see(&mut self, observation: &Observation, is_change: bool) {
         let moment = Moment { at: observation.at(), seq: observation.seq };
@@ -228,13 +279,17 @@ impl<'h> Reader<'h> {
                 let host = self.host(*host);
                 self.asked(host, step_type, moment);
             }
-            What::Event { name, host: Some(host), .. } if name == "host_status_updated" => {
+            What::Event { name, message, host: Some(host), .. } if name == "host_status_updated" => {
                 let host = self.host(*host);
-                self.hosts[host].counts.events += 1;
+                self.host_status_told(host, message, moment);
             }
-            What::Event { name, cluster: Some(cluster), .. } if name == "cluster_status_updated" => {
+            What::Event { name, message, cluster: Some(cluster), .. } if name == "cluster_status_updated" => {
                 let cluster = self.cluster(*cluster);
-                self.clusters[cluster].counts.events += 1;
+                self.cluster_status_told(cluster, message, moment);
+            }
+            What::Event { name, cluster: Some(cluster), host: None, .. } => {
+                let cluster = self.cluster(*cluster);
+                self.clusters[cluster].ends.told(name);
             }
             _ => {}
         }
@@ -253,9 +308,12 @@ impl<'h> Reader<'h> {
                 self.cluster_edge(cluster, *from, *to, moment);
                 self.cluster_status(cluster, (*from, *to), moment);
             }
-            What::HostStage { host, from, to, .. } => {
+            What::HostStage { host, from, to, percentage, .. } => {
                 let host = self.host(*host);
                 self.host_stage(host, *from, *to, moment);
+                if let Some(stage) = to {
+                    self.host_worth(host, *stage, *percentage, moment);
+                }
             }
             What::HostRole { host, role, bootstrap } => {
                 let host = self.host(*host);
@@ -263,11 +321,26 @@ impl<'h> Reader<'h> {
             }
             What::HostDeleted { host } => {
                 let host = self.host(*host);
+                if let Some(cluster) = self.hosts[host].cluster {
+                    self.cluster_worth(cluster, moment, true);
+                }
                 let line = &mut self.hosts[host];
-                (line.deleted, line.bootstrap, line.stage) = (true, false, None);
+                (line.deleted, line.bootstrap, line.stage, line.ended) = (true, false, None, None);
+                if let Some(cluster) = line.cluster {
+                    self.one_bootstrap(cluster, moment);
+                }
+            }
+            What::HostLogs { host, state } => {
+                let host = self.host(*host);
+                self.hosts[host].logs = Some(*state);
+            }
+            What::Operator { cluster, name, status, kind } if self.is_complete() => {
+                let cluster = self.cluster(*cluster);
+                self.operator(cluster, name, (*kind, *status), moment);
             }
             What::ClusterProgress { cluster, total } => {
                 let cluster = self.cluster(*cluster);
+                self.cluster_worth(cluster, moment, false);
                 self.percentage(cluster, *total, moment);
             }
             _ => {}
@@ -281,10 +354,18 @@ impl<'h> Reader<'h> {
         (from, to): (Option<HostStatus>, HostStatus),
         moment: Moment,
     ) {
-        let counts = self.count_change(self.hosts[host].counts, from.is_none(), moment);
+        let owed = self.is_complete() && self.has_event(moment);
+        self.logs_of_end(host, moment);
+        let before = self.hosts[host].cluster;
+        let moved = before != cluster || self.hosts[host].deleted;
+        for cluster in [before, cluster].into_iter().flatten().filter(|_| moved) {
+            self.cluster_worth(cluster, moment, true);
+        }
         let line = &mut self.hosts[host];
-        line.counts = counts;
-        line.last_seq = moment.seq;
+        match from {
+            Some(from) => line.ledger.changed(Some(from as u32), to as u32, owed, moment.seq),
+            None => line.ledger.began(to as u32, moment.seq),
+        }
         line.status = Some(to);
         line.cluster = cluster;
         line.deleted = false;
@@ -292,20 +373,32 @@ impl<'h> Reader<'h> {
         if matches!(to, HostStatus::Discovering | HostStatus::ResettingPendingUserAction | HostStatus::Known) {
             // Registered again, reset, or taken back before its installation: the next installation begins anew.
             line.reached.clear();
+            line.logs = None;
         }
+        line.ended = matches!(to, HostStatus::Error | HostStatus::Cancelled).then_some(moment);
         self.last_state = Some(moment);
+        self.role_kept(host, moment);
+        for cluster in [before, cluster].into_iter().flatten().filter(|_| moved) {
+            self.one_bootstrap(cluster, moment);
+        }
         if let Some(cluster) = cluster {
             self.too_few(cluster, moment);
+            if self.clusters[cluster].suspects.iter().any(|suspect| suspect.id == Id::HostsFirst) {
+                self.hosts_first(cluster, moment);
+            }
         }
     }
 
     fn cluster_status(&mut self, cluster: usize, (from, to): (Option<ClusterStatus>, ClusterStatus), moment: Moment) {
-        // A cluster that takes more hosts is told by its kind, not by an event.
-        if to != ClusterStatus::AddingHosts {
-            self.clusters[cluster].counts = self.count_change(self.clusters[cluster].counts, from.is_none(), moment);
-        }
+        let owed = self.is_complete() && self.has_event(moment);
+        self.cluster_worth(cluster, moment, true);
         let line = &mut self.clusters[cluster];
-        line.last_seq = moment.seq;
+        match from {
+            // A cluster that takes more hosts is told by its kind, not by an event.
+            _ if to == ClusterStatus::AddingHosts => {}
+            Some(_) => line.ledger.changed(None, to as u32, owed, moment.seq),
+            None => line.ledger.began(to as u32, moment.seq),
+        }
         line.status = Some(to);
         self.last_state = Some(moment);
         match to {
@@ -313,25 +406,53 @@ impl<'h> Reader<'h> {
                 // A new installation: what happened in the last one says nothing about it.
                 self.pivot(cluster);
                 self.clusters[cluster].total = 0;
+                self.clusters[cluster].installations += 1;
                 self.clusters[cluster].inside.clear();
                 for member in self.clusters[cluster].members.clone() {
                     self.hosts[member].reached.clear();
                 }
             }
             ClusterStatus::Insufficient | ClusterStatus::Ready => self.clusters[cluster].total = 0,
-            ClusterStatus::Installed => self.all_installed(cluster, moment),
+            ClusterStatus::Finalizing => self.hosts_first(cluster, moment),
+            ClusterStatus::Installed => {
+                self.all_installed(cluster, moment);
+                self.operators_first(cluster, moment);
+            }
             _ => {}
         }
+        if to != ClusterStatus::Finalizing {
+            self.settle(Id::HostsFirst, cluster, moment.at);
+        }
+        if to != ClusterStatus::Installed {
+            self.settle(Id::OperatorsFirst, cluster, moment.at);
+        }
+        if from.is_some() {
+            self.ended(cluster, to, moment);
+        }
+        self.hundred_when_installed(cluster, moment);
         self.one_bootstrap(cluster, moment);
         self.too_few(cluster, moment);
     }
 
     /// Judges what only the end shows, and gives the results in the order of [`INVARIANTS`].
     pub(super) fn finish(mut self) -> Vec<InvariantResult> {
+        let end = Moment { at: self.end, seq: u64::MAX };
         for cluster in 0..self.clusters.len() {
             self.pivot(cluster);
             self.percentage_went_back(cluster);
             self.too_few_to_the_end(cluster);
+            self.ends_told(cluster);
+            self.cluster_worth(cluster, end, false);
+            // What began just before the end may have been about to be made good.
+            let in_flight = self.limits.in_flight();
+            for Suspect { id, since, text } in std::mem::take(&mut self.clusters[cluster].suspects) {
+                if end.at.since(since.at) > in_flight {
+                    self.check(id, since.seq, false, |_| text);
+                }
+            }
+        }
+        for host in 0..self.hosts.len() {
+            self.logs_of_end(host, end);
         }
         self.one_event_each();
         let reasons = self.reasons();
@@ -355,8 +476,8 @@ impl<'h> Reader<'h> {
     }
 
     /// Why each invariant is not applicable, if it is not.
-    fn reasons(&self) -> [String; 16] {
-        let mut reasons: [String; 16] =
+    fn reasons(&self) -> [String; COUNT] {
+        let mut reasons: [String; COUNT] =
             std::array::from_fn(|i| format!("the history does not show {}", INVARIANTS[i].needs));
         if !self.is_complete() {
             reasons[Id::OneEventEach as usize] = "states were polled, so changes may have been missed".to_owned();
@@ -365,8 +486,13 @@ impl<'h> Reader<'h> {
             "a history does not say when hosts asked for instructions".to_owned();
         reasons[Id::ValidationsAgree as usize] =
             "a history does not hold the inventories that the service accepted".to_owned();
-        reasons[Id::OneServiceDecides as usize] =
-            "a history does not say which of several services made a change".to_owned();
+        reasons[Id::OneServiceDecides as usize] = "a run has one service at a time".to_owned();
         reasons
     }
+}
+
+/// Is the service, or what it cannot do without, stopped by that?
+fn is_outage(what: &What) -> bool {
+    const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
+    matches!(what, What::Fault { inject, .. } if OF_SERVICE.iter().any(|of| inject.starts_with(of)))
 }

@@ -8,13 +8,14 @@ use super::reader::{Moment, Reader};
 
 impl Reader<'_> {
     /// Which list of stages that host has; `None` while its role is not known.
-    fn stage_role(&self, host: usize) -> Option<StageRole> {
+    pub(super) fn stage_role(&self, host: usize) -> Option<StageRole> {
         let line = &self.hosts[host];
-        let cluster = &self.clusters[line.cluster?];
+        let number = line.cluster?;
+        let cluster = &self.clusters[number];
         if cluster.status == Some(ClusterStatus::AddingHosts) {
             return Some(StageRole::Worker);
         }
-        if cluster.members.len() == 1 {
+        if cluster.members.len() == 1 || self.present(number).nth(1).is_none() {
             return Some(StageRole::SingleNode);
         }
         Some(stages::role_of_kind(line.role?, line.bootstrap))
@@ -28,10 +29,13 @@ impl Reader<'_> {
             return;
         };
         let before = self.hosts[host].stage.or(from);
-        self.hosts[host].stage = Some(stage);
         if before == Some(stage) {
             return;
         }
+        if let Some(cluster) = self.hosts[host].cluster {
+            self.cluster_worth(cluster, moment, true);
+        }
+        self.hosts[host].stage = Some(stage);
         let role = self.stage_role(host);
         // The service takes any first stage, see `stages::judge`.
         if let (Some(role), Some(before)) = (role, before) {

@@ -4,7 +4,8 @@ use vlab_api::types::StepType;
 use vlab_model::history::HostMoment;
 
 use super::Id;
-use super::reader::{IN_FLIGHT, Moment, Reader};
+use super::limits::IN_FLIGHT;
+use super::reader::{Moment, Reader};
 
 /// Does no installer run on the host after that? It was stopped, or the machine went down.
 fn ends_installer(what: &HostMoment) -> bool {

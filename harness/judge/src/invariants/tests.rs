@@ -1,8 +1,11 @@
 use rstest::rstest;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, Severity, StepType};
-use vlab_model::history::{ClusterMoment, HISTORY_VERSION, HostMoment, Observation, Source, What};
+use vlab_api::types::{
+    ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType, Severity, StepType,
+};
+use vlab_model::history::{ClusterMoment, HISTORY_VERSION, HostMoment, Observation, RunInfo, Source, What};
+use vlab_model::stages::{self, StageRole};
 
 use super::reader::KEPT_DETAILS;
 use super::*;
@@ -28,33 +31,54 @@ impl Story {
         let seq = self.lines.len() as u64;
         self.lines.push(Observation { v: HISTORY_VERSION, seq, source, service_time: None, harness_time: at, what });
     }
+    /// At the same time as what was said last.
+    fn say_too(&mut self, source: Source, what: What) {
+        self.say(source, what);
+        let n = self.lines.len();
+        self.lines[n - 1].harness_time = self.lines[n - 2].harness_time;
+    }
     fn event(&mut self, name: &str, cluster: Option<Uuid>, host: Option<Uuid>) {
-        let message = String::new();
-        self.say(
-            Source::Events,
-            What::Event { name: name.to_owned(), severity: Severity::Info, message, cluster, host },
-        );
+        self.event_says(name, cluster, host, String::new());
+    }
+    fn event_says(&mut self, name: &str, cluster: Option<Uuid>, host: Option<Uuid>, message: String) {
+        let name = name.to_owned();
+        self.say(Source::Events, What::Event { name, severity: Severity::Info, message, cluster, host });
+    }
+    fn wait(&mut self, seconds: usize) {
+        for _ in 0..seconds {
+            self.say(Source::Harness, What::Note { text: String::new() });
+        }
     }
     fn host(&mut self, host: usize, to: HostStatus) {
         let from = self.hosts[host].replace(to);
         let status = What::HostStatus { host: id(host), cluster: Some(C), from, to, info: String::new() };
         self.say(Source::Database, status.clone());
         self.say(Source::Poll, status);
-        self.event("host_status_updated", Some(C), Some(id(host)));
+        let message = format!("Host {host}: updated status from {} to {to} (why)", from.unwrap_or(to));
+        // The first status has no event.
+        if from.is_some() {
+            self.event_says("host_status_updated", Some(C), Some(id(host)), message);
+        }
     }
     fn cluster(&mut self, to: ClusterStatus) {
         let from = self.cluster.replace(to);
         let status = What::ClusterStatus { cluster: C, from, to, info: String::new() };
         self.say(Source::Database, status.clone());
+        if to == ClusterStatus::Installed {
+            self.say_too(Source::Database, What::ClusterProgress { cluster: C, total: 100 });
+        }
         self.say(Source::Poll, status);
         if to != ClusterStatus::AddingHosts {
-            self.event("cluster_status_updated", Some(C), None);
+            let message = format!("Updated status of the cluster to {to} (why)");
+            self.event_says("cluster_status_updated", Some(C), None, message);
         }
     }
     fn stage(&mut self, host: usize, to: HostStage) {
         let from = self.stages[host].replace(to);
-        let what = What::HostStage { host: id(host), from, to: Some(to), info: String::new(), percentage: 1 };
-        self.say(Source::Database, what);
+        let role =
+            [StageRole::Master, StageRole::Master, StageRole::Bootstrap, StageRole::Worker, StageRole::Worker][host];
+        let (info, percentage) = (String::new(), stages::percentage(role, to));
+        self.say(Source::Database, What::HostStage { host: id(host), from, to: Some(to), info, percentage });
     }
     fn inside(&mut self, what: ClusterMoment, host: Option<usize>) {
         self.say(Source::Hosts, What::InCluster { cluster: C, host: host.map(id), what });
@@ -68,6 +92,10 @@ impl Story {
     fn role(&mut self, host: usize, role: HostRole, bootstrap: bool) {
         self.say(Source::Database, What::HostRole { host: id(host), role, bootstrap });
     }
+    fn console(&mut self, status: Option<OperatorStatus>) {
+        let (name, kind) = ("console".to_owned(), Some(OperatorType::Builtin));
+        self.say(Source::Database, What::Operator { cluster: C, name, status, kind });
+    }
     fn step(&mut self, host: usize, step: StepType) {
         let (step_type, step_id) = (step.as_str().to_owned(), String::new());
         self.say(Source::Hosts, What::Step { host: id(host), step_type, step_id, answered: None, cached: false });
@@ -78,6 +106,7 @@ impl Story {
 fn until_installing() -> Story {
     let mut s = Story::default();
     s.cluster(ClusterStatus::Insufficient);
+    s.console(None);
     for host in 0..5 {
         s.host(host, HostStatus::Discovering);
         s.host(host, HostStatus::Known);
@@ -129,8 +158,9 @@ fn until_installed(s: &mut Story) {
     }
     s.total(80);
     s.cluster(ClusterStatus::Finalizing);
+    s.console(Some(OperatorStatus::Available));
+    s.total(95);
     s.cluster(ClusterStatus::Installed);
-    s.total(100);
     s.event("cluster_installation_completed", Some(C), None);
 }
 
@@ -159,6 +189,13 @@ fn assert_only(story: &Story, id: &str, says: &str) {
     assert_eq!(found.iter().map(|v| v.0).collect::<Vec<_>>(), [id], "{found:?}");
     assert!(found[0].1[0].contains(says), "{found:?}");
     assert!(found[0].2 < story.lines.len() as u64);
+}
+
+/// The story ends here with that violation, and maybe others.
+fn assert_violated(story: &Story, id: &str, says: &str) {
+    let found = violations(story);
+    let details = found.iter().find(|v| v.0 == id).map(|v| v.1[0].clone()).unwrap_or_default();
+    assert!(details.contains(says), "{found:?}");
 }
 
 #[test]
@@ -239,7 +276,21 @@ fn stages_forward_lets_a_host_begin_anew_after_a_reset() {
 fn one_bootstrap_wants_one_bootstrap() {
     let mut s = until_installing();
     s.role(1, HostRole::Master, true);
-    assert_only(&s, "one-bootstrap", "2 bootstrap hosts");
+    let mut made_good = Story { lines: s.lines.clone(), ..Story::default() };
+    let role = What::HostRole { host: id(1), role: HostRole::Master, bootstrap: false };
+    made_good.say_too(Source::Database, role);
+    made_good.wait(2);
+    assert_eq!(verdict(&made_good, "one-bootstrap"), InvariantVerdict::Held);
+    s.wait(2);
+    assert_violated(&s, "one-bootstrap", "2 bootstrap hosts");
+}
+
+#[test]
+fn one_bootstrap_is_counted_when_a_host_goes() {
+    let mut s = until_installing();
+    s.say(Source::Database, What::HostDeleted { host: id(2) });
+    s.wait(2);
+    assert_only(&s, "one-bootstrap", "0 bootstrap hosts");
 }
 
 #[test]
@@ -380,9 +431,7 @@ fn percentage_forward_lets_hosts_of_day_2_begin_at_nothing() {
 fn too_few_hosts_fail_wants_a_cluster_with_too_few_hosts_to_fail(#[case] failed: usize) {
     let mut s = until_installing();
     s.host(failed, HostStatus::Error);
-    for _ in 0..70 {
-        s.say(Source::Harness, What::Note { text: String::new() });
-    }
+    s.wait(90);
     let mut never = Story { lines: s.lines.clone(), ..Story::default() };
     never.hosts = s.hosts;
     never.host(1, HostStatus::InstallingPendingUserAction);
@@ -404,7 +453,7 @@ fn api_agrees_wants_the_api_to_show_what_the_database_held() {
     let mut s = until_installing();
     let (from, to) = (Some(HostStatus::InstallingInProgress), HostStatus::Resetting);
     s.say(Source::Poll, What::HostStatus { host: id(0), cluster: Some(C), from, to, info: String::new() });
-    assert_only(&s, "api-agrees", "which the database never held");
+    assert_only(&s, "api-agrees", "which the database did not hold then");
 }
 
 #[rstest]
@@ -427,4 +476,193 @@ fn many_violations_are_counted_and_the_first_ones_told() {
     let InvariantVerdict::Violated { details, .. } = verdict(&s, "percentage-forward") else { panic!("it holds") };
     assert_eq!(details.len(), KEPT_DETAILS + 1);
     assert_eq!(details[KEPT_DETAILS], "and 10 more");
+}
+
+/// Six rounds of the cluster monitor, and some time for a busy computer, are not what they are on a clock that runs faster.
+#[test]
+fn too_few_hosts_fail_follows_the_clock_of_the_run() {
+    let mut s = until_installing();
+    let info = RunInfo { clock_scale: Some(60.0), ..RunInfo::default() };
+    s.lines.insert(0, Observation { what: What::RunStarted(info), ..s.lines[0].clone() });
+    s.host(0, HostStatus::Error);
+    s.wait(15);
+    s.cluster(ClusterStatus::Error);
+    assert_only(&s, "too-few-hosts-fail", "had too few hosts for");
+}
+
+#[test]
+fn too_few_hosts_fail_knows_one_way_out() {
+    let mut s = until_installing();
+    s.host(0, HostStatus::Error);
+    s.cluster(ClusterStatus::Finalizing);
+    s.wait(2);
+    assert_violated(&s, "too-few-hosts-fail", "had too few hosts and went to finalizing");
+    let mut s = until_installing();
+    s.host(0, HostStatus::Error);
+    s.cluster(ClusterStatus::Cancelled);
+    assert_eq!(verdict(&s, "too-few-hosts-fail"), InvariantVerdict::Held);
+}
+
+#[test]
+fn api_agrees_wants_what_the_database_held_then() {
+    let mut s = until_installing();
+    s.wait(15);
+    let (from, to) = (Some(HostStatus::InstallingInProgress), HostStatus::Known);
+    s.say(Source::Poll, What::HostStatus { host: id(0), cluster: Some(C), from, to, info: String::new() });
+    assert_only(&s, "api-agrees", "did not hold then");
+}
+
+#[test]
+fn one_event_each_compares_which_status_is_told() {
+    let mut s = good();
+    let told = s.lines.iter_mut().find_map(|o| match &mut o.what {
+        What::Event { message, host: Some(h), .. } if *h == id(1) && message.contains(" to known") => Some(message),
+        _ => None,
+    });
+    *told.unwrap() = "Host 1: updated status from discovering to insufficient (why)".to_owned();
+    let InvariantVerdict::Violated { details, .. } = verdict(&s, "one-event-each") else { panic!("it holds") };
+    assert_eq!(details.len(), 2, "{details:?}");
+    assert!(details.iter().any(|d| d.contains("has 0 status events for 1 changes from discovering to known")));
+}
+
+#[test]
+fn one_event_each_notices_a_service_that_stops_writing_events() {
+    let silent = |look: bool| {
+        let mut s = until_installing();
+        let n = s.lines.len();
+        until_bootstrap_reboots(&mut s);
+        until_installed(&mut s);
+        let told: Vec<Observation> = s.lines.split_off(n);
+        s.lines.extend(told.into_iter().filter(|o| o.source != Source::Events));
+        for (seq, line) in s.lines.iter_mut().enumerate() {
+            line.seq = seq as u64;
+        }
+        if look {
+            s.wait(400);
+            s.say(Source::Harness, What::LastLook {});
+        }
+        s
+    };
+    assert_violated(&silent(true), "one-event-each", "has 0 status events for 1 changes");
+    // Nobody looked at the end: the events may be there.
+    assert_eq!(verdict(&silent(false), "one-event-each"), InvariantVerdict::Held);
+}
+
+#[rstest]
+#[case::none_yet(None)]
+#[case::progressing(Some(OperatorStatus::Progressing))]
+#[case::failed(Some(OperatorStatus::Failed))]
+fn operators_first_wants_built_in_operators_before_the_end(#[case] status: Option<OperatorStatus>) {
+    let mut s = good();
+    for line in &mut s.lines {
+        if let What::Operator { status: found, .. } = &mut line.what {
+            *found = status;
+        }
+    }
+    assert_violated(&s, "operators-first", "its operators console are not available");
+}
+
+#[test]
+fn operators_first_takes_what_was_written_together() {
+    let mut s = good();
+    let at = s.lines.iter().position(|o| matches!(o.what, What::Operator { status: Some(_), .. })).unwrap();
+    let report = s.lines.remove(at);
+    let installed = s.lines.iter().position(|o| matches!(o.what, What::ClusterProgress { total: 100, .. })).unwrap();
+    let time = s.lines[installed].harness_time;
+    s.lines.insert(installed, Observation { harness_time: time, ..report });
+    for (seq, line) in s.lines.iter_mut().enumerate() {
+        line.seq = seq as u64;
+    }
+    assert_eq!(verdict(&s, "operators-first"), InvariantVerdict::Held);
+}
+
+#[rstest]
+#[case::a_master(0, "2 masters of 3 that it needs are installed")]
+#[case::one_of_two_workers(4, "1 workers of 2 that it needs are installed")]
+fn hosts_first_wants_the_hosts_that_count(#[case] missing: usize, #[case] says: &str) {
+    let mut s = until_installing();
+    for host in (0..5).filter(|host| *host != missing) {
+        s.host(host, HostStatus::Installed);
+    }
+    s.cluster(ClusterStatus::Finalizing);
+    s.wait(2);
+    assert_only(&s, "hosts-first", says);
+}
+
+#[test]
+fn percentages_knows_what_a_stage_is_worth() {
+    let mut s = until_installing();
+    let (from, to) = (Some(HostStage::WritingImageToDisk), Some(HostStage::Rebooting));
+    s.say(Source::Database, What::HostStage { host: id(0), from, to, info: String::new(), percentage: 61 });
+    assert_only(&s, "percentages", "in stage Rebooting and at 61 %, not 62 %");
+}
+
+#[test]
+fn percentages_wants_a_hundred_exactly_at_the_end() {
+    let mut s = good();
+    s.lines.retain(|o| !matches!(o.what, What::ClusterProgress { total: 100, .. }));
+    assert_only(&s, "percentages", "is installed and at 95 %");
+    let mut s = until_installing();
+    s.total(100);
+    s.wait(2);
+    assert_violated(&s, "percentages", "is installing and at 100 %");
+}
+
+#[test]
+fn percentages_follow_what_hosts_have_reached() {
+    let mut s = until_installing();
+    s.total(35);
+    s.wait(10);
+    assert_only(&s, "percentages", "is at 35 %, and its hosts and operators are worth 33 %");
+}
+
+#[rstest]
+#[case(HostRole::Master, true, "is master and bootstrap and was master")]
+#[case(HostRole::Worker, false, "is worker and was master")]
+fn roles_stay_while_hosts_are_installed(#[case] role: HostRole, #[case] bootstrap: bool, #[case] says: &str) {
+    let mut s = until_installing();
+    s.role(0, role, bootstrap);
+    assert_violated(&s, "roles-stay", says);
+    let mut s = until_installing();
+    s.host(0, HostStatus::Cancelled);
+    s.role(0, role, bootstrap);
+    assert_eq!(verdict(&s, "roles-stay"), InvariantVerdict::Held);
+}
+
+#[test]
+fn end_complete_wants_the_event_of_each_end() {
+    let mut s = good();
+    let event = s.lines.pop().unwrap();
+    s.wait(5);
+    s.event("after", None, None);
+    assert_only(&s, "end-complete", "came to installed 1 times and has 0 events cluster_installation_completed");
+    s.lines.push(Observation { seq: s.lines.len() as u64, ..event });
+    assert_eq!(verdict(&s, "end-complete"), InvariantVerdict::Held);
+}
+
+/// Settings are those of the built-in service: two minutes.
+#[rstest]
+#[case::nothing(None, 200, Some("nothing is known of its logs"))]
+#[case::not_yet(None, 100, None)]
+#[case::on_their_way(Some(LogsState::Collecting), 200, None)]
+#[case::there(Some(LogsState::Completed), 900, None)]
+#[case::given_up(Some(LogsState::Timeout), 900, None)]
+fn end_complete_wants_logs_or_their_end(
+    #[case] logs: Option<LogsState>,
+    #[case] wait: usize,
+    #[case] says: Option<&str>,
+) {
+    let mut s = until_installing();
+    let info = RunInfo { settings: Some(Box::default()), ..RunInfo::default() };
+    s.lines.insert(0, Observation { what: What::RunStarted(info), ..s.lines[0].clone() });
+    s.host(4, HostStatus::Error);
+    s.host(4, HostStatus::Cancelled);
+    if let Some(state) = logs {
+        s.say(Source::Database, What::HostLogs { host: id(4), state });
+    }
+    s.wait(wait);
+    match says {
+        Some(says) => assert_violated(&s, "end-complete", says),
+        None => assert!(!matches!(verdict(&s, "end-complete"), InvariantVerdict::Violated { .. })),
+    }
 }

@@ -71,7 +71,7 @@ impl Judge<'_> {
                 let expected = format!("operator {name} of {cluster} is {status} at the end");
                 let id = self.directory().clusters.get(cluster);
                 let last = self.history.iter().rev().find_map(|o| match &o.what {
-                    What::Operator { cluster: c, name: n, status } if Some(c) == id && n == name => {
+                    What::Operator { cluster: c, name: n, status, .. } if Some(c) == id && n == name => {
                         Some((*status, At { time: o.at(), seq: o.seq }))
                     }
                     _ => None,

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, NoTls, Statement};
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
+use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, diff_host, diff_operator};
 use vlab_model::history::What;
 
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
@@ -56,6 +56,8 @@ pub enum WatchError {
 struct Watched {
     table: &'static str,
     subject: &'static str,
+    /// The column that says whose row it is.
+    id: &'static str,
     required: &'static [&'static str],
     columns: &'static [&'static str],
 }
@@ -65,6 +67,7 @@ const WATCHED: &[Watched] = &[
     Watched {
         table: "hosts",
         subject: "host",
+        id: "id",
         required: &["id", "status"],
         columns: &[
             "status",
@@ -85,6 +88,7 @@ const WATCHED: &[Watched] = &[
     Watched {
         table: "clusters",
         subject: "cluster",
+        id: "id",
         required: &["id", "status"],
         columns: &[
             "status",
@@ -94,6 +98,13 @@ const WATCHED: &[Watched] = &[
             "logs_info",
             "validations_info",
         ],
+    },
+    Watched {
+        table: "monitored_operators",
+        subject: "operator",
+        id: "cluster_id",
+        required: &["cluster_id", "name", "status"],
+        columns: &["name", "operator_type", "status"],
     },
 ];
 
@@ -153,7 +164,7 @@ pub async fn install(client: &Client) -> Result<(), WatchError> {
 /// The trigger of one table. `WHEN` keeps the frequent writes that change nothing of interest (heartbeats) out of the
 /// procedural language altogether.
 fn trigger_sql(watched: &Watched, columns: &[&str]) -> String {
-    let Watched { table, subject, .. } = watched;
+    let Watched { table, subject, id, .. } = watched;
     let object = |row: &str| {
         let members: Vec<String> = columns.iter().map(|c| format!("'{c}', {row}.{c}")).collect();
         format!("json_strip_nulls(json_build_object({}))::text", members.join(", "))
@@ -164,11 +175,11 @@ fn trigger_sql(watched: &Watched, columns: &[&str]) -> String {
         "CREATE OR REPLACE FUNCTION vlab_history.note_{subject}() RETURNS trigger LANGUAGE plpgsql AS $$
          BEGIN
              IF TG_OP = 'INSERT' THEN
-                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', NEW.id::text, NULL, {new});
+                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', NEW.{id}::text, NULL, {new});
              ELSIF TG_OP = 'DELETE' THEN
-                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', OLD.id::text, {old}, NULL);
+                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', OLD.{id}::text, {old}, NULL);
              ELSE
-                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', NEW.id::text, {old}, {new});
+                 INSERT INTO vlab_history.change (subject, id, before, after) VALUES ('{subject}', NEW.{id}::text, {old}, {new});
              END IF;
              RETURN NULL;
          END $$;
@@ -259,6 +270,11 @@ fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) ->
         ("host", None) => vec![What::HostDeleted { host: id }],
         ("cluster", Some(after)) => match facts::<ClusterFacts>(subject, id, after) {
             Ok(new) => diff_cluster(id, before_of(before).as_ref(), &new),
+            Err(unreadable) => vec![*unreadable],
+        },
+        // One that is not monitored any more is waited for no more: its cluster goes with it, or the user does not want it.
+        ("operator", Some(after)) => match facts::<OperatorFacts>(subject, id, after) {
+            Ok(new) => diff_operator(id, before_of(before).as_ref(), &new),
             Err(unreadable) => vec![*unreadable],
         },
         _ => Vec::new(),
@@ -396,7 +412,7 @@ fn is_refusal(error: &tokio_postgres::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use vlab_api::types::{ClusterStatus, HostStatus};
+    use vlab_api::types::{ClusterStatus, HostStatus, OperatorStatus, OperatorType};
 
     use super::*;
 
@@ -414,6 +430,15 @@ mod tests {
             "{found:?}"
         );
         assert!(matches!(decode("host", &id, Some("{}"), None)[..], [What::HostDeleted { .. }]));
+        let (before, after) =
+            (r#"{"name":"console","operator_type":"builtin"}"#, r#"{"name":"console","status":"available"}"#);
+        let found = decode("operator", &id, None, Some(before));
+        assert!(
+            matches!(found[..], [What::Operator { status: None, kind: Some(OperatorType::Builtin), .. }]),
+            "{found:?}"
+        );
+        let found = decode("operator", &id, Some(before), Some(after));
+        assert!(matches!(found[..], [What::Operator { status: Some(OperatorStatus::Available), .. }]), "{found:?}");
     }
 
     #[test]

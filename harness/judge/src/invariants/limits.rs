@@ -1,0 +1,81 @@
+//! How long things may take in a run: what the service's settings say, as far as they are told, and what a computer may add to it.
+
+use std::time::Duration;
+
+use vlab_model::history::RunInfo;
+use vlab_model::settings::Settings;
+
+/// Two things that were on their way at the same time may be seen in any order within this. It is no span of the service's, so
+/// that no time profile makes it shorter.
+pub(super) const IN_FLIGHT: Duration = Duration::from_millis(500);
+
+/// What a busy computer may add to something that the service is to do in time.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// The real service writes the event of a change after the change: 0.2 to 0.9 s later where ten processes share a processor
+/// (measured). A younger change may be without its event when a history ends.
+const EVENT_FOLLOWS: Duration = Duration::from_secs(2);
+
+/// The real service writes what hosts have reported and what that is worth one after the other.
+const SETTLES: Duration = Duration::from_secs(5);
+
+/// An answer may be so old when it is seen, on a busy computer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The same in virtual time, where it is on its way for a millisecond.
+const VIRTUAL_ANSWER: Duration = Duration::from_millis(10);
+
+/// The limits of one run.
+pub(super) struct Limits {
+    /// The service's; the real one's own where nobody told it others.
+    pub(super) settings: Settings,
+    /// It is the built-in service: the settings are its own, and it is as quick as they say.
+    pub(super) built_in: bool,
+    /// Time is virtual: nothing is late, and what happens together has one time.
+    virtual_time: bool,
+}
+
+impl Limits {
+    pub(super) fn new(run: Option<&RunInfo>) -> Self {
+        let told = run.and_then(|run| run.settings.as_deref());
+        let scale = run.and_then(|run| run.clock_scale).filter(|scale| scale.is_finite() && *scale > 0.0);
+        Self {
+            settings: told.cloned().unwrap_or_else(|| Settings::default().scaled(scale.unwrap_or(1.0))),
+            built_in: told.is_some(),
+            virtual_time: run.is_some_and(|run| run.virtual_time),
+        }
+    }
+
+    fn unless_virtual(&self, span: Duration) -> Duration {
+        if self.virtual_time { Duration::ZERO } else { span }
+    }
+
+    /// What is made good within this was on its way.
+    pub(super) fn in_flight(&self) -> Duration {
+        self.unless_virtual(IN_FLIGHT)
+    }
+
+    /// The event of a change is there after this.
+    pub(super) fn event_follows(&self) -> Duration {
+        self.unless_virtual(EVENT_FOLLOWS)
+    }
+
+    /// What follows from a report is written after this.
+    pub(super) fn settles(&self) -> Duration {
+        self.unless_virtual(SETTLES)
+    }
+
+    /// An answer of the service shows something that was so at most this long ago.
+    pub(super) fn answer(&self) -> Duration {
+        if self.virtual_time { VIRTUAL_ANSWER } else { ANSWER }
+    }
+
+    /// So many rounds of the cluster monitor take at most this.
+    pub(super) fn cluster_rounds(&self, rounds: u32) -> Duration {
+        self.settings.cluster_monitor_interval * rounds + self.unless_virtual(BUSY)
+    }
+
+    /// So many rounds of the host monitor take at most this.
+    pub(super) fn host_rounds(&self, rounds: u32) -> Duration {
+        self.settings.host_monitor_interval * rounds + self.unless_virtual(BUSY)
+    }
+}
