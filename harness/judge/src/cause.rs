@@ -240,7 +240,7 @@ impl Case<'_> {
 
     /// Is the check about what went wrong, or about what depends on it?
     fn is_related(&self, failed: &Failed, cause: &Candidate) -> bool {
-        let cluster_of = |host: &Uuid| self.timeline.directory.cluster_of.get(host).copied();
+        let cluster_of = |host: &Uuid| self.cluster_of(*host);
         let (host, cluster) = match cause.whom {
             Whom::Host(host) => (Some(host), cluster_of(&host)),
             Whom::Cluster(cluster) => (None, Some(cluster)),
@@ -267,6 +267,17 @@ impl Case<'_> {
         let line = cluster.and_then(|cluster| self.timeline.clusters.get(&cluster));
         let down = |status: ClusterStatus| matches!(status, ClusterStatus::Error | ClusterStatus::Cancelled);
         line.is_some_and(|line| line.statuses.iter().any(|s| down(s.to) && (from..=to).contains(&s.seq)))
+    }
+
+    /// The cluster of a host; of one that was never there, the scenario says it.
+    fn cluster_of(&self, host: Uuid) -> Option<Uuid> {
+        let directory = &self.timeline.directory;
+        let declared = || {
+            let name = directory.host_names.get(&host)?;
+            let of = self.scenario.hosts.iter().find(|h| h.name == *name)?.cluster.as_ref()?;
+            directory.clusters.get(of).copied()
+        };
+        directory.cluster_of.get(&host).copied().or_else(declared)
     }
 
     fn name(&self, whom: Whom) -> Option<String> {

@@ -104,18 +104,22 @@ impl Reader<'_> {
             What::HostDid { host, what } => self.did(*host, what),
             What::InCluster { cluster, host, what } => {
                 let on = host.map(|host| format!(" on {}", self.timeline.host_name(host))).unwrap_or_default();
-                let text = match what {
-                    ClusterMoment::BootkubeFailed => format!("has a bootkube that failed{on}"),
-                    ClusterMoment::EtcdQuorumLost => format!("lost the quorum of its etcd{on}"),
+                let name = self.timeline.cluster_name(*cluster);
+                let title = match what {
+                    ClusterMoment::BootkubeFailed => format!("bootkube of cluster {name} failed{on}"),
+                    ClusterMoment::EtcdQuorumLost => format!("etcd of cluster {name} lost its quorum{on}"),
                     _ => return None,
                 };
-                Some(self.cluster(CauseKind::ControlPlane, *cluster, &text, ""))
+                let (kind, whom) = (CauseKind::ControlPlane, Whom::Cluster(*cluster));
+                Some(Fact { kind, whom, title, words: String::new() })
             }
             What::Step { host, step_type, answered: Some(code), .. } if *code != 0 => {
                 let text = format!("answered the step {step_type} with exit code {code}");
                 Some(self.host(CauseKind::StepFailed, *host, &text, ""))
             }
-            What::Event { name, severity: Severity::Error | Severity::Critical, message, cluster, host } => {
+            What::Event { name, severity, message, cluster, host }
+                if matches!(severity, Severity::Error | Severity::Critical) || name.ends_with("_failed") =>
+            {
                 match (host, cluster) {
                     (Some(host), _) => {
                         Some(self.host(CauseKind::HostError, *host, &format!("has the event {name}"), message))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 use vlab_api::types::{ClusterStatus, ClusterValidationId, HostStatus};
 use vlab_history::timeline::StateChange;
-use vlab_model::history::What;
+use vlab_model::history::{Observation, What};
 use vlab_model::validation::ValidationStatus;
 
 use super::failed::observation;
@@ -47,10 +47,24 @@ impl Case<'_> {
         if !self.failed.iter().any(|failed| failed.candidate.rank == Rank::Missing) {
             return Vec::new();
         }
-        let mut found = self.validations();
+        let mut found = self.unregistered();
+        found.extend(self.validations());
         found.extend(self.unanswered());
         found.extend(self.stuck());
         found
+    }
+
+    /// Hosts that were never there, though the scenario has nothing that keeps them away.
+    fn unregistered(&self) -> Vec<Candidate> {
+        let told = |o: &Observation| {
+            let What::HostNamed { host, name, .. } = &o.what else { return None };
+            let away = !self.timeline.hosts.contains_key(host) && !self.is_hit(*host);
+            let title = format!("{name} never registered");
+            let (rank, kind, whom) = (Rank::Validation, CauseKind::Stuck, Whom::Host(*host));
+            let (seq, at) = (o.seq, Some(o.at()));
+            away.then(|| Candidate { rank, kind, whom, seq, at, title, words: String::new(), check: None })
+        };
+        self.timeline.observations.iter().filter_map(told).collect()
     }
 
     fn last_status(&self, host: Uuid) -> Option<StateChange<HostStatus>> {
