@@ -15,7 +15,7 @@ const MOST: usize = 10;
 /// Characters of a message.
 const MESSAGE: usize = 1000;
 
-/// One line for each check that did not hold, the one that decided first: an error where the product is wrong, a warning where
+/// What went wrong first, then one line for each check that did not hold and does not follow from it: an error where the product is wrong, a warning where
 /// nothing is known about it. `file`: the scenario, relative to the repository; `line_of`: the line of a check in it.
 pub fn annotations(result: &RunResult, file: &str, line_of: impl Fn(&CheckResult) -> Option<usize>) -> String {
     let mut text = String::new();
@@ -24,21 +24,34 @@ pub fn annotations(result: &RunResult, file: &str, line_of: impl Fn(&CheckResult
     }
     let command = if result.verdict == Verdict::Failed { "error" } else { "warning" };
     let scenario = &result.run.scenario;
-    let decisive = result.decisive();
+    if let Some(cause) = &result.cause {
+        let of_it = || result.checks.iter().filter(|check| check.follows);
+        let shows = of_it().find(|check| cause.check.as_ref() == Some(&check.name));
+        let line_of_it = shows.into_iter().chain(of_it()).find_map(&line_of);
+        let message = match result.followers().len() {
+            0 => cause.line(),
+            1 => format!("{}\nand 1 check that follows from it", cause.line()),
+            n => format!("{}\nand {n} checks that follow from it", cause.line()),
+        };
+        let title = format!("{scenario}: what went wrong first");
+        line(&mut text, (command, file, line_of_it), &title, &message);
+    }
+    let told = usize::from(result.cause.is_some());
+    let decisive = result.decisive().filter(|check| !check.follows);
     let others = result.by_urgency().into_iter().filter(|check| !decisive.is_some_and(|d| std::ptr::eq(*check, d)));
-    let bad = others.filter(|check| match check.verdict {
+    let bad = others.filter(|check| !check.follows).filter(|check| match check.verdict {
         CheckVerdict::Failed => true,
         CheckVerdict::Inconclusive { .. } => result.verdict == Verdict::Inconclusive,
         CheckVerdict::Passed | CheckVerdict::Skipped { .. } => false,
     });
-    for check in decisive.into_iter().chain(bad).take(MOST) {
+    for check in decisive.into_iter().chain(bad).take(MOST - told) {
         let said = check.verdict.reason().unwrap_or(&check.message);
         let on = check.subject.as_ref().map(|subject| format!("{subject}: ")).unwrap_or_default();
         let message = if said.is_empty() { format!("{on}{}", check.name) } else { format!("{on}{said}") };
         let title = format!("{scenario}: {}", check.name);
         line(&mut text, (command, file, line_of(check)), &title, &message);
     }
-    if decisive.is_none() {
+    if decisive.is_none() && result.cause.is_none() {
         let message = result.reason.as_deref().unwrap_or("no reason was given");
         line(&mut text, (command, file, None), scenario, message);
     }
@@ -105,6 +118,7 @@ pub(crate) fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vlab_judge::cause::Cause;
     use vlab_judge::result::CheckKind;
 
     use super::*;
@@ -134,6 +148,22 @@ mod tests {
             text,
             "::error file=scenarios/sno.yaml,line=42,title=sno%3A first::first\n\
              ::error file=scenarios/sno.yaml,line=1,title=sno%3A b%3A second%2C really::node-0: 50%25 of%0Athem\n"
+        );
+    }
+
+    #[test]
+    fn what_follows_from_the_cause_has_no_annotation_of_its_own() {
+        let mut checks = vec![failed("first", "late"), failed("other", "of another host"), failed("third", "")];
+        (checks[0].follows, checks[2].follows) = (true, true);
+        let (title, words) = ("the installer on m-1 gave up".to_owned(), "write: input/output error".to_owned());
+        let cause = Some(Cause { title, words, ..Cause::default() });
+        let result = RunResult { cause, ..result(checks) };
+        let text = annotations(&result, "x.yaml", |check| (check.name == "third").then_some(9));
+        assert_eq!(
+            text,
+            "::error file=x.yaml,line=9,title=sno%3A what went wrong first::the installer on m-1 gave up: \
+             write: input/output error%0Aand 2 checks that follow from it\n\
+             ::error file=x.yaml,line=1,title=sno%3A other::of another host\n"
         );
     }
 

@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::text::human_ms;
+use vlab_api::Timestamp;
+use vlab_judge::cause::Cause;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// How the terminal is.
@@ -41,11 +43,24 @@ const KINDS: [(CheckKind, &str); 6] = [
     (CheckKind::Lab, "lab"),
 ];
 
-/// The verdict in a few lines, ending in a newline.
+/// The verdict in a few lines, ending in a newline: what went wrong first, what else did, and how many checks follow from it.
 pub fn render(result: &RunResult, style: Style) -> String {
+    verdict(result, style, false)
+}
+
+/// The same, with each check that follows from what went wrong first.
+pub fn render_all(result: &RunResult, style: Style) -> String {
+    verdict(result, style, true)
+}
+
+fn verdict(result: &RunResult, style: Style, every: bool) -> String {
     let mut out = Out { text: String::new(), width: style.width.max(40), color: style.color };
     let checks = result.by_urgency();
-    let bad: Vec<&CheckResult> = checks.iter().copied().filter(|c| c.verdict.urgency() < 2).collect();
+    let own = |c: &&CheckResult| c.verdict.urgency() < 2 && !(c.follows && result.cause.is_some());
+    let bad: Vec<&CheckResult> = checks.iter().copied().filter(own).collect();
+    if let Some(cause) = &result.cause {
+        out.cause(result, cause, every);
+    }
     for check in bad.iter().take(TOLD) {
         out.check(result, check);
     }
@@ -81,6 +96,11 @@ pub fn closing_line(result: &RunResult, style: Style) -> String {
     let mut out = Out { text: String::new(), width: style.width.max(40), color: style.color };
     out.verdict(result);
     out.text
+}
+
+/// How long after the start of the run.
+fn since(result: &RunResult, at: Timestamp) -> String {
+    human_ms(at.since(result.started_at).as_secs_f64() * 1000.0)
 }
 
 struct Out {
@@ -127,16 +147,40 @@ impl Out {
         }
     }
 
+    /// What went wrong first, what happened around it, and how much follows from it.
+    fn cause(&mut self, result: &RunResult, cause: &Cause, every: bool) {
+        let after = cause.at.map(|at| format!(" ({} after the start)", since(result, at))).unwrap_or_default();
+        self.line(0, "1;31", &format!("✗ {}{after}", cause.line()));
+        if !cause.expected.is_empty() {
+            self.line(4, "", &format!("expected: {}", cause.expected));
+        }
+        let on = cause.subject.as_deref().unwrap_or("the run");
+        for (title, lines) in [("around it:".to_owned(), &cause.around), (format!("console of {on}:"), &cause.console)]
+        {
+            if !lines.is_empty() {
+                self.line(4, "2", &title);
+                lines.iter().for_each(|line| self.line(6, "", line));
+            }
+        }
+        let followers = result.followers();
+        let hint = if every { "" } else { " (`vlab check RUN --all` shows them)" };
+        match followers.len() {
+            0 => {}
+            1 => self.line(2, "33", &format!("and 1 check that follows from it{hint}")),
+            n => self.line(2, "33", &format!("and {n} checks that follow from it{hint}")),
+        }
+        if every {
+            followers.into_iter().for_each(|check| self.check(result, check));
+        }
+    }
+
     fn check(&mut self, result: &RunResult, check: &CheckResult) {
         let (sign, color) = match check.verdict {
             CheckVerdict::Failed => ("✗", "1;31"),
             _ => ("?", "1;33"),
         };
         let subject = check.subject.as_deref().map(|s| format!(" on {s}")).unwrap_or_default();
-        let at = check
-            .at
-            .map(|at| format!(", {} after the start", human_ms(at.since(result.started_at).as_secs_f64() * 1000.0)))
-            .unwrap_or_default();
+        let at = check.at.map(|at| format!(", {} after the start", since(result, at))).unwrap_or_default();
         self.line(0, color, &format!("{sign} {} {}{subject}{at}", check.kind.as_str(), check.name));
         for text in [check.message.as_str(), check.verdict.reason().unwrap_or_default()] {
             if !text.is_empty() && text != check.seen {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
+use vlab_judge::cause::Cause;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 
 /// Name of the file: `junit_<scenario>.xml`, with only letters, digits, `-`, `_` and `.` of the scenario's name.
@@ -50,6 +51,10 @@ pub fn render(result: &RunResult) -> String {
     if !result.how_to_repeat.is_empty() {
         property("repeat", &result.how_to_repeat);
     }
+    if let Some(cause) = &result.cause {
+        suite.add_property(("cause", cause.line().as_str()));
+        suite.set_system_out(cause_told(cause));
+    }
     let mut report = Report::new("vlab");
     report.set_time(took);
     report.add_test_suite(suite);
@@ -71,9 +76,13 @@ fn case(result: &RunResult, check: &CheckResult) -> TestCase {
     match &check.verdict {
         CheckVerdict::Passed => {}
         CheckVerdict::Failed => {
-            status.set_message(if check.message.is_empty() { &check.name } else { &check.message });
+            let message = if check.message.is_empty() { &check.name } else { &check.message };
+            let cause = result.cause.as_ref().filter(|_| check.follows);
+            // Who opens one failure of many reads first what all of them come from.
+            let first = cause.map(|cause| format!("what went wrong first: {}", cause.line()));
+            status.set_message(first.as_ref().map_or_else(|| message.clone(), |first| format!("{message} ({first})")));
             status.set_type(check.kind.as_str());
-            status.set_description(told(check));
+            status.set_description([first.into_iter().collect(), told(check)].concat().join("\n"));
         }
         CheckVerdict::Skipped { reason } => {
             status.set_message(reason);
@@ -104,8 +113,22 @@ fn case(result: &RunResult, check: &CheckResult) -> TestCase {
     case
 }
 
+/// What went wrong first, in lines.
+fn cause_told(cause: &Cause) -> String {
+    let mut lines = vec![format!("what went wrong first: {}", cause.line())];
+    lines.extend(cause.at.map(|at| format!("at: {at}")));
+    lines.extend(cause.seq.map(|seq| format!("observation: {seq}")));
+    for (title, of_it) in [("around it:", &cause.around), ("console:", &cause.console)] {
+        if !of_it.is_empty() {
+            lines.push(title.to_owned());
+            lines.extend(of_it.iter().map(|line| format!("  {line}")));
+        }
+    }
+    lines.join("\n")
+}
+
 /// A failure in lines.
-fn told(check: &CheckResult) -> String {
+fn told(check: &CheckResult) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: &str| {
         if !text.is_empty() {
@@ -121,5 +144,5 @@ fn told(check: &CheckResult) -> String {
         lines.push("the last things it did:".to_owned());
         lines.extend(check.last_things.iter().map(|thing| format!("  {thing}")));
     }
-    lines.join("\n")
+    lines
 }

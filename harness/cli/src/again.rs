@@ -35,6 +35,9 @@ pub(crate) struct CheckArgs {
     /// Folder of the runs.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
+    /// Show the checks that follow from what went wrong first, too.
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) fn show(result: &RunResult, dir: Option<&Path>) {
@@ -83,6 +86,9 @@ pub(crate) fn check(args: &CheckArgs) -> ExitResult {
     }
     let old = open(&args.run, &args.output_dir)?;
     let result = old.judged_again();
-    show(&result, None);
+    match args.all {
+        true => print(&console::render_all(&result, session::style())),
+        false => show(&result, None),
+    }
     Ok(result.exit_code)
 }

@@ -323,7 +323,7 @@ impl<'h> Timeline<'h> {
 }
 
 /// In words, what an observation says about a host; `None` when it is about something else.
-fn host_thing(what: &What, wanted: Uuid) -> Option<String> {
+pub fn host_thing(what: &What, wanted: Uuid) -> Option<String> {
     let (host, text) = match what {
         What::HostStatus { host, from, to, info, .. } => (
             host,

@@ -5,8 +5,10 @@
 //!   in every history.
 //! * [`lives`] is what a history says about the faults of its run.
 //! * [`coverage`] is what of a list of things runs have reached.
+//! * [`cause`] is what went wrong first, and what follows from it.
 //! * [`result`] is the verdict of a run in full; it is `result.json`.
 
+pub mod cause;
 pub mod coverage;
 pub mod invariants;
 pub mod lives;

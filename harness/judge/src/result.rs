@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 use vlab_model::history::RunInfo;
 
+use crate::cause::Cause;
+
 /// Version of `result.json`. Raised when the meaning of a member changes; new optional members do not raise it.
 pub const RESULT_VERSION: u32 = 1;
 
@@ -200,6 +202,9 @@ pub struct CheckResult {
     /// Observation with which it went wrong (`seq` in `history.jsonl`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
+    /// It failed because of what went wrong first in the run ([`RunResult::cause`]), or shows that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows: bool,
 }
 
 impl CheckResult {
@@ -216,6 +221,7 @@ impl CheckResult {
             last_things: Vec::new(),
             at: None,
             seq: None,
+            follows: false,
         }
     }
 }
@@ -416,6 +422,9 @@ pub struct RunResult {
     /// One sentence: why not passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What went wrong first, where the product did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// When it began, by the harness's clock.
     pub started_at: Timestamp,
     /// When it ended, by the harness's clock.
@@ -457,8 +466,14 @@ impl RunResult {
         let (verdict, exit_code) = decide(&self.checks);
         self.verdict = verdict;
         self.exit_code = exit_code;
+        if verdict != Verdict::Failed {
+            self.forget_cause();
+        }
         if self.reason.is_none() && verdict != Verdict::Passed {
-            self.reason = Some(reason(&self.checks));
+            self.reason = Some(match &self.cause {
+                Some(cause) => caused(cause, &self.checks),
+                None => reason(&self.checks),
+            });
         }
     }
 
@@ -467,6 +482,25 @@ impl RunResult {
         self.verdict = Verdict::Inconclusive;
         self.exit_code = exit_code;
         self.reason = Some(reason.into());
+        self.forget_cause();
+    }
+
+    /// Nothing is known about the product: no check of it follows from anything.
+    fn forget_cause(&mut self) {
+        self.cause = None;
+        self.checks.iter_mut().for_each(|check| check.follows = false);
+    }
+
+    /// The failed checks that follow from the cause, without the one that shows it.
+    pub fn followers(&self) -> Vec<&CheckResult> {
+        let shows = self.cause.as_ref().and_then(|cause| cause.check.as_deref());
+        let mut shown = false;
+        let others = self.checks.iter().filter(|check| check.follows).filter(|check| {
+            let is_it = !shown && shows == Some(check.name.as_str());
+            shown |= is_it;
+            !is_it
+        });
+        others.collect()
     }
 
     /// The check that decided that the run has not passed. `None`: it has, or no check was decided.
@@ -519,6 +553,16 @@ fn decisive(checks: &[CheckResult]) -> Option<&CheckResult> {
     let lab = |c: &&CheckResult| c.kind == CheckKind::Lab && c.verdict.urgency() < 2;
     let open = |c: &&CheckResult| matches!(c.verdict, CheckVerdict::Inconclusive { .. });
     checks.iter().find(lab).or_else(|| failed(checks).next()).or_else(|| checks.iter().find(open))
+}
+
+/// One sentence for what went wrong first, and how much follows from it or is another matter.
+fn caused(cause: &Cause, checks: &[CheckResult]) -> String {
+    let others = failed(checks).filter(|check| !check.follows).count();
+    match others {
+        0 => cause.line(),
+        1 => format!("{} (and one more check failed)", cause.line()),
+        n => format!("{} (and {n} more checks failed)", cause.line()),
+    }
 }
 
 /// One sentence for a set of checks that is no pass: the one that decided, and how many more there are.

@@ -1,6 +1,7 @@
 //! What was checked: failures in full, then everything in a table, and durations against their budgets.
 
 use maud::{Markup, html};
+use vlab_judge::cause::Cause;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
 
 use super::Page;
@@ -11,17 +12,56 @@ const CARDS: usize = 50;
 const BARS: usize = 200;
 
 impl Page<'_> {
-    /// What went wrong, in full, before anything else.
+    /// What went wrong, in full, before anything else: what was first, what follows from it folded, and what else there is.
     pub(super) fn failures(&self) -> Markup {
-        let bad: Vec<&CheckResult> = self.result.by_urgency().into_iter().filter(|c| c.verdict.urgency() < 2).collect();
-        let told = bad.len().min(self.limits.checks).min(CARDS);
+        let follow = self.result.followers();
+        let stands = |c: &&CheckResult| c.verdict.urgency() < 2 && !(c.follows && self.result.cause.is_some());
+        let own: Vec<&CheckResult> = self.result.by_urgency().into_iter().filter(stands).collect();
         html! {
-            @if !bad.is_empty() {
+            @if !own.is_empty() || self.result.cause.is_some() {
                 section #failures {
                     h2 { "What went wrong" }
-                    @for check in &bad[..told] { (self.card(check)) }
-                    @if told < bad.len() {
-                        p.note { (bad.len() - told) " more are in " code { "result.json" } "." }
+                    @if let Some(cause) = &self.result.cause { (self.cause(cause)) }
+                    @if !follow.is_empty() {
+                        details #follow {
+                            summary {
+                                @if follow.len() == 1 { "1 check that follows from it" }
+                                @else { (follow.len()) " checks that follow from it" }
+                            }
+                            (self.cards(&follow))
+                        }
+                    }
+                    (self.cards(&own))
+                }
+            }
+        }
+    }
+
+    fn cards(&self, checks: &[&CheckResult]) -> Markup {
+        let told = checks.len().min(self.limits.checks).min(CARDS);
+        html! {
+            @for check in &checks[..told] { (self.card(check)) }
+            @if told < checks.len() {
+                p.note { (checks.len() - told) " more are in " code { "result.json" } "." }
+            }
+        }
+    }
+
+    /// What went wrong first, and the lines around it.
+    fn cause(&self, cause: &Cause) -> Markup {
+        let at = cause.at.map(|at| html! { "at " (human(self.timeline.offset(at))) });
+        let seq = cause.seq.map(|seq| html! { "observation " (seq) });
+        let subject = cause.subject.as_ref().map(|subject| html! { b { (self.text(subject)) } });
+        html! {
+            article #cause .card.failed {
+                h3 { span.tag.failed { "first" } " " (self.text(&cause.title)) }
+                (places([subject, at, seq]))
+                @if !cause.words.is_empty() { pre.words { (self.text(&cause.words)) } }
+                @if !cause.expected.is_empty() { p { "Expected: " (self.text(&cause.expected)) } }
+                @for (title, lines) in [("Around it", &cause.around), ("Its console", &cause.console)] {
+                    @if !lines.is_empty() {
+                        h4 { (title) }
+                        ol.last.around { @for line in lines { li { (self.text(line)) } } }
                     }
                 }
             }
@@ -59,14 +99,7 @@ impl Page<'_> {
         let subject = check.subject.as_ref().map(|subject| html! { b { (self.text(subject)) } });
         let at = check.at.map(|at| html! { "at " (human(self.timeline.offset(at))) });
         let seq = check.seq.map(|seq| html! { "observation " (seq) });
-        let parts: Vec<Markup> = [subject, at, seq].into_iter().flatten().collect();
-        html! {
-            @if !parts.is_empty() {
-                p.place {
-                    @for (i, part) in parts.iter().enumerate() { @if i > 0 { " · " } (part) }
-                }
-            }
-        }
+        places([subject, at, seq])
     }
 
     pub(super) fn durations(&self) -> Markup {
@@ -165,6 +198,18 @@ impl Page<'_> {
         html! {
             (self.text(name))
             @if let Some(subject) = subject { i { (self.text(subject)) } }
+        }
+    }
+}
+
+/// Who, when and where, as far as it is known.
+fn places(parts: [Option<Markup>; 3]) -> Markup {
+    let parts: Vec<Markup> = parts.into_iter().flatten().collect();
+    html! {
+        @if !parts.is_empty() {
+            p.place {
+                @for (i, part) in parts.iter().enumerate() { @if i > 0 { " · " } (part) }
+            }
         }
     }
 }

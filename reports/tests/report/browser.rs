@@ -105,3 +105,21 @@ fn a_picture_of_the_page_is_not_blank() {
     // A picture of one colour compresses to almost nothing.
     assert!(sizes[0] > 60_000 && sizes[0] > sizes[1] * 10, "{sizes:?}");
 }
+
+#[test]
+fn what_went_wrong_first_stands_on_top_and_the_rest_is_folded() {
+    let Some(browser) = browser() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("report.html");
+    let (result, history) = sample::sno_failed();
+    fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
+    let dom = open(&browser, dir.path(), &page, &["--window-size=1400,1200", "--dump-dom"]);
+    let place = |text: &str| dom.find(text).unwrap_or_else(|| panic!("no {text}"));
+    let (cause, follow) = (place("<article id=\"cause\""), place("<details id=\"follow\">"));
+    assert!(place("id=\"failures\"") < cause && cause < follow && follow < place("id=\"timeline\""));
+    assert!(dom[cause..follow].contains("the installer on master-0 gave up"), "the cause has its title");
+    assert!(dom[cause..follow].contains("write /dev/sda: input/output error"), "and the program's own words");
+    let folded = &dom[follow..follow + dom[follow..].find("</details>").unwrap()];
+    assert!(folded.contains("2 checks that follow from it"), "{folded}");
+    assert_eq!(folded.matches("<article").count(), 2);
+}

@@ -99,7 +99,7 @@ fn console_report(#[case] result: RunResult, #[case] width: usize) {
 #[test]
 fn console_has_colours_only_when_asked() {
     let text = console::render(&sample::sno_failed().0, Style { width: 80, color: true });
-    assert!(text.contains("\u{1b}[1;31m✗ expectation host installs"), "{text}");
+    assert!(text.contains("\u{1b}[1;31m✗ the installer on master-0 gave up"), "{text}");
     assert!(!Style::of(Some("1"), None, true, Some(120)).color);
     assert!(Style::of(Some(""), None, true, None).color);
     assert_eq!(Style::of(None, None, true, Some(120)), Style { width: 120, color: true });

@@ -2,6 +2,7 @@
 
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, OperatorStatus, Severity};
+use vlab_judge::cause::{Cause, CauseKind};
 use vlab_judge::result::*;
 use vlab_model::history::{
     ClusterMoment, FaultPhase, HostMoment, HostsKind, Observation, RunEnd, RunInfo, Source, TargetKind, UserVerb, What,
@@ -307,6 +308,24 @@ fn ha_result(info: RunInfo) -> RunResult {
     result
 }
 
+fn disk_cause() -> Cause {
+    Cause {
+        kind: CauseKind::InstallerFailed,
+        subject: Some("master-0".into()),
+        at: Some(at(3700.0)),
+        seq: Some(30),
+        title: "the installer on master-0 gave up in the stage Writing image to disk".into(),
+        words: "failed after 3 attempts: write /dev/sda: input/output error".into(),
+        around: vec![
+            "+3.300s stage Writing image to disk: 35%".into(),
+            "+3.700s stage Failed: failed after 3 attempts: write /dev/sda: input/output error".into(),
+            "+3.710s status installing-in-progress → error (Failed - write /dev/sda: input/output error)".into(),
+        ],
+        console: vec!["[   41.2] I/O error, dev sda, sector 2048".into()],
+        ..Cause::default()
+    }
+}
+
 /// A single node whose disk cannot be written: the verdict is failed.
 pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
     use HostStage::*;
@@ -366,6 +385,7 @@ pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
     check.seen = "… → installing-in-progress → error (Failed - write /dev/sda: input/output error)".into();
     check.at = Some(at(3710.0));
     check.seq = Some(31);
+    check.follows = true;
     check.last_things = vec![
         "12:50:01.810 status installing".into(),
         "12:50:01.900 status installing-in-progress".into(),
@@ -385,7 +405,9 @@ pub(crate) fn sno_failed() -> (RunResult, Vec<Observation>) {
     result.checks.push(CheckResult::new(CheckKind::Leak, "nothing is left behind", CheckVerdict::Passed));
     let mut budget = CheckResult::new(CheckKind::Budget, "install to installed", CheckVerdict::Failed);
     budget.message = "never happened; 9 s are allowed".into();
+    budget.follows = true;
     result.checks.push(budget);
+    result.cause = Some(disk_cause());
     result.durations = vec![DurationResult {
         name: "install to installed".into(),
         took_ms: None,

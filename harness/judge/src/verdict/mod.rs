@@ -17,17 +17,20 @@ use vlab_scenario::{
     When, follow,
 };
 
+use crate::cause;
 use crate::invariants::{self, InvariantVerdict};
 use crate::lives;
 use crate::moment::{At, Tracker, hosts_of};
 use crate::pivot;
-use crate::result::{CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult, Quantiles, RunResult};
+use crate::result::{
+    CheckKind, CheckResult, CheckVerdict, DurationResult, PivotResult, Quantiles, RunResult, Verdict, decide,
+};
 
 mod expectation;
 mod unasked;
 mod words;
 
-pub use unasked::killed_check;
+pub use unasked::{REFUSED, SERVER_ERRORS, killed_check};
 
 /// Name of the check that fails when the service under test ends by itself.
 pub const STAYS_UP: &str = "the service stays up";
@@ -51,7 +54,19 @@ pub fn put_together(result: &mut RunResult, scenario: &Scenario, clock_scale: f6
     result.pivots = judgement.pivots;
     result.checks = in_order(judgement.checks, std::mem::take(&mut result.checks));
     result.detection_latency_ms = Quantiles::of(&detection_latencies(history));
+    name_cause(result, scenario, history);
     result.conclude();
+}
+
+/// What went wrong first, and which of the failed checks follow from it.
+fn name_cause(result: &mut RunResult, scenario: &Scenario, history: &[Observation]) {
+    let has_failed = decide(&result.checks).0 == Verdict::Failed;
+    let found = has_failed.then(|| cause::find(&Timeline::new(history), scenario, &result.checks)).flatten();
+    let follows = found.as_ref().map(|found| &found.follows);
+    for (place, check) in result.checks.iter_mut().enumerate() {
+        check.follows = follows.is_some_and(|follows| follows.contains(&place));
+    }
+    result.cause = found.map(|found| found.cause);
 }
 
 /// What follows from the history and what was found while running, in the order in which it is told: why a run was cut

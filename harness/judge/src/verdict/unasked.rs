@@ -265,9 +265,9 @@ impl Judge<'_> {
 }
 
 /// Name of the check that fails when the service answers with 5xx.
-const SERVER_ERRORS: &str = "the service has no errors of its own";
+pub const SERVER_ERRORS: &str = "the service has no errors of its own";
 /// Name of the check that fails when nobody listens where the service should.
-const REFUSED: &str = "the service can be reached";
+pub const REFUSED: &str = "the service can be reached";
 
 /// The check that fails when a program under test had to be killed.
 pub fn killed_check(program: &str, detail: &str) -> CheckResult {
