@@ -68,13 +68,18 @@
     for (i = 0; i < names.length; i++) begins[i + 1] += begins[i];
     var fill = begins.slice();
     for (i = 0; i < size; i++) items[fill[who[i]]++] = i;
-    var tracks = {}, statuses = [];
+    // Of these only the statuses, in the same way: all hosts are counted at every move.
+    var ends = new Uint32Array(names.length + 1), statuses = new Uint32Array(size), filled = 0;
+    for (i = 0; i < names.length; i++) {
+      for (var j = begins[i]; j < begins[i + 1]; j++) {
+        var is = facts[what[items[j]] * 4];
+        if (is === kind.status || is === kind.deleted) statuses[filled++] = items[j];
+      }
+      ends[i + 1] = filled;
+    }
+    var tracks = {}, lower = null;
 
     function of(w) { return items.subarray(begins[w], begins[w + 1]); }
-    function statusesOf(w) {
-      if (!statuses[w]) statuses[w] = of(w).filter(function (n) { var k = facts[what[n] * 4]; return k === kind.status || k === kind.deleted; });
-      return statuses[w];
-    }
     // The tracks of one: for each kind, and each key of it, the items that say it.
     function tracksOf(w) {
       if (tracks[w]) return tracks[w];
@@ -148,12 +153,14 @@
 
     function matches() {
       var words = input.value.toLowerCase().split(/\s+/).filter(Boolean), found = [];
-      for (var w = 1; w < names.length; w++) {
-        var name = names[w].toLowerCase();
-        if (words.every(function (word) { return name.indexOf(word) >= 0; })) found.push(w);
-      }
+      if (words.length && !lower) lower = names.map(function (name) { return name.toLowerCase(); });
       // Who is asked for comes first; clusters stand before hosts anyway.
-      return found.sort(function (a, b) { return (names[b] === wanted) - (names[a] === wanted) || a - b; });
+      for (var w = 1; w < names.length; w++) {
+        var n = w;
+        if (words.length && !words.every(function (word) { return lower[n].indexOf(word) >= 0; })) continue;
+        if (wanted && names[w] === wanted) found.unshift(w); else found.push(w);
+      }
+      return found;
     }
     function observation(n, t) {
       var o = told(n), li = make("li", o.at > t ? "later" : ""), go = make("button", "go", human(o.at + shift - origin));
@@ -193,8 +200,13 @@
       var e = root.querySelector(".counts"), found = new Map();
       for (var w = 1; w < names.length; w++) {
         if (data.sorts[w] !== "h") continue;
-        var list = statusesOf(w), n = until(times, t, list), f = n ? what[list[n - 1]] * 4 : 0;
-        var value = n ? facts[f] === kind.deleted ? "removed" : strings[facts[f + 2]] : "not there yet";
+        var low = ends[w], high = ends[w + 1];
+        while (low < high) {
+          var mid = (low + high) >> 1;
+          if (times[statuses[mid]] <= t) low = mid + 1; else high = mid;
+        }
+        var f = low > ends[w] ? what[statuses[low - 1]] * 4 : -1;
+        var value = f < 0 ? "not there yet" : facts[f] === kind.deleted ? "removed" : strings[facts[f + 2]];
         found.set(value, (found.get(value) || 0) + 1);
       }
       e.textContent = "";

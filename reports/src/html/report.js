@@ -93,20 +93,21 @@
     if (!view) return;
     var section = $(id), input = section.querySelector("input"), count = section.querySelector(".filter span");
     var body = view.tBodies[0], most = 300, more = document.createElement("button");
-    var rows = data[id].map(function (r) { return r.map(function (n) { return data.strings[n]; }); });
-    var lower = rows.map(function (r) { return r.join(" ").toLowerCase(); });
+    var rows = data[id], lower = null;
+    function words(row) { return row.map(function (n) { return data.strings[n]; }); }
     more.className = "more";
     more.type = "button";
     section.appendChild(more);
     function show() {
-      var words = input.value.toLowerCase().split(/\s+/).filter(Boolean), found = [];
-      for (var i = 0; i < rows.length; i++) {
-        if (words.every(function (w) { return lower[i].indexOf(w) >= 0; })) found.push(rows[i]);
+      var wanted = input.value.toLowerCase().split(/\s+/).filter(Boolean), found = rows;
+      if (wanted.length) {
+        lower = lower || rows.map(function (r) { return words(r).join(" ").toLowerCase(); });
+        found = rows.filter(function (r, i) { return wanted.every(function (w) { return lower[i].indexOf(w) >= 0; }); });
       }
       var piece = document.createDocumentFragment();
       found.slice(0, most).forEach(function (row) {
         var tr = document.createElement("tr");
-        row.forEach(function (cell, n) {
+        words(row).forEach(function (cell, n) {
           var td = document.createElement("td");
           if (id === "transitions" && (n === 3 || n === 4) && colour[cell]) {
             var dot = document.createElement("span");
@@ -120,7 +121,7 @@
       });
       body.textContent = "";
       body.appendChild(piece);
-      count.textContent = words.length ? found.length + " of " + rows.length + " rows" : "";
+      count.textContent = wanted.length ? found.length + " of " + rows.length + " rows" : "";
       more.hidden = found.length <= most;
       more.textContent = "Show more (" + (found.length - most) + ")";
     }
