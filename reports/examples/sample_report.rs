@@ -10,7 +10,7 @@ fn main() -> std::io::Result<()> {
         .nth(1)
         .map(PathBuf::from)
         .ok_or_else(|| std::io::Error::other("usage: sample_report DIR"))?;
-    for (result, history) in [sample::ha(), sample::sno_failed(), sample::fleet(2000, 2)] {
+    for (result, history) in [sample::ha(), sample::sno_failed(), sample::fleet(2000, 2), sample::fleet(10_000, 26)] {
         let dir = dir.join(&result.run.scenario);
         std::fs::create_dir_all(&dir)?;
         vlab_reports::write_all(&dir, &result, &history, &vlab_reports::Redactor::default())?;

@@ -5,6 +5,8 @@
 //!
 //! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
 //!   lines, [`junit`] lists the checks for CI.
+//! * [`moments`] is the same history as columns, from which the page makes the state at any moment.
+//! * [`export`] writes a run for other programs: Perfetto, and what reads OTLP.
 //! * [`spread`] puts what several runs took side by side.
 //! * [`session`] is what several runs gave together: table, JUnit, `session.json`.
 //! * [`record`] is what all runs of a folder came to, one line each; [`matrix`] is one session as a table of what was varied.
@@ -15,9 +17,11 @@
 pub mod ci;
 pub mod console;
 pub mod coverage;
+pub mod export;
 pub mod html;
 pub mod junit;
 pub mod matrix;
+pub mod moments;
 pub mod record;
 pub mod redact;
 pub mod session;

@@ -166,6 +166,16 @@ impl<'a> Timeline<'a> {
         name_of(&self.names, id)
     }
 
+    /// When the installation started: the first moment at which a cluster, or a host where there is none, began to prepare it.
+    pub fn installation(&self) -> Option<i64> {
+        let begins = |lane: &Lane<'_>| {
+            let is_begin = |s: &&Span<'_>| matches!(s.value, "preparing-for-installation" | "installing");
+            lane.statuses.iter().find(is_begin).map(|span| span.from)
+        };
+        let first = |lanes: &[Lane<'_>]| lanes.iter().filter_map(begins).min();
+        first(&self.clusters).or_else(|| first(&self.hosts))
+    }
+
     /// Microseconds from the start to `at`.
     pub fn offset(&self, at: Timestamp) -> i64 {
         at.as_micros().saturating_sub(self.start.as_micros())
@@ -180,7 +190,7 @@ fn name_of<'a>(names: &BTreeMap<Uuid, &'a str>, id: Uuid) -> Cow<'a, str> {
 }
 
 /// When it happened. A service time that is not set, or a day away from the harness's, says nothing.
-fn when(observation: &Observation) -> Timestamp {
+pub(crate) fn when(observation: &Observation) -> Timestamp {
     const DAY: i64 = 86_400_000_000;
     let harness = observation.harness_time;
     match observation.service_time {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vlab_judge::result::{RunResult, exit};
 use vlab_reports::console;
+use vlab_reports::html::{self, beside::Run};
 use vlab_reports::session::Session;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::again::OldRun;
@@ -22,6 +23,10 @@ pub(crate) struct ReportArgs {
     /// A run: its folder, its id, or `latest`; or a session: `sessions/latest`, `sessions/<id>`.
     #[arg(default_value = rundir::LATEST)]
     run: String,
+    /// Write only a page with this run and another one over one axis of time, aligned where their installations start:
+    /// `beside-<other run>.html` in the folder of the first.
+    #[arg(long, value_name = "RUN")]
+    beside: Option<String>,
     /// Folder of the runs.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
@@ -60,7 +65,31 @@ fn report_session(session: &Session, folder: &Path) -> ExitResult {
     Ok(exit::PASSED)
 }
 
+/// What a run came to: what was written then, else what its history says.
+fn result_of(old: &OldRun) -> RunResult {
+    // The verdict of the run stays what it was; `check` judges anew.
+    old.result.clone().unwrap_or_else(|| old.judged_again())
+}
+
+/// The page of two runs.
+fn beside(args: &ReportArgs, other: &str) -> ExitResult {
+    let old = [open(&args.run, &args.output_dir)?, open(other, &args.output_dir)?];
+    let results = [result_of(&old[0]), result_of(&old[1])];
+    let redactors = [0, 1].map(|n| Redactor::new(old[n].prepared.secrets()));
+    let runs = [0, 1].map(|n| Run { result: &results[n], history: &old[n].history, redactor: &redactors[n] });
+    let name: String =
+        results[1].run.run_id.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).collect();
+    let file = old[0].dir.file(&format!("beside-{name}.html"));
+    std::fs::write(&file, html::beside::render(runs))
+        .map_err(|e| CliError::inconclusive(format!("cannot write {}: {e}", file.display())))?;
+    print(&format!("{}\n", file.display()));
+    Ok(exit::PASSED)
+}
+
 pub(crate) fn report(args: &ReportArgs) -> ExitResult {
+    if let Some(other) = &args.beside {
+        return beside(args, other);
+    }
     let runs = args.output_dir.clone().unwrap_or_else(runs_folder);
     if let Ok(session) = Session::read(&find_run(&runs, &args.run)) {
         return report_session(&session, &find_run(&runs, &args.run));
@@ -69,8 +98,7 @@ pub(crate) fn report(args: &ReportArgs) -> ExitResult {
         return Err(CliError::usage("that is a run of the conformance suite: its reports are in its folder"));
     }
     let old = open(&args.run, &args.output_dir)?;
-    // The verdict of the run stays what it was; `check` judges anew.
-    let result = old.result.clone().unwrap_or_else(|| old.judged_again());
+    let result = result_of(&old);
     let redactor = Redactor::new(old.prepared.secrets());
     let written = write_all(old.dir.path(), &result, &old.history, &redactor).or_inconclusive()?;
     print(&format!("{}\n{}\n{}\n", written.html.display(), written.junit.display(), written.result.display()));

@@ -9,6 +9,7 @@ mod conformance;
 mod coverage;
 mod diff;
 mod error;
+mod export;
 mod flakes;
 mod images;
 mod installer;
@@ -84,6 +85,8 @@ enum Verb {
     Check(again::CheckArgs),
     /// Show which rules of the service's state machines, stages, steps, validations, events and faults runs have exercised.
     Coverage(coverage::CoverageArgs),
+    /// Write a run for other programs: Perfetto, or what reads OTLP.
+    Export(export::ExportArgs),
     /// Compare two runs and show where their histories diverge.
     Diff(diff::DiffArgs),
     /// Run scenarios on the simulated service and on another one, and compare the histories.
@@ -171,6 +174,7 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Report(args) => again::report(&args),
             Verb::Check(args) => again::check(&args),
             Verb::Coverage(args) => coverage::coverage(&args),
+            Verb::Export(args) => export::export(&args),
             Verb::Diff(args) => diff::diff(&args),
             Verb::Differential(args) => diff::differential(args).await,
             Verb::Spawn(args) => machines::spawn(args).await,

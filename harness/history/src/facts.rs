@@ -419,7 +419,10 @@ mod tests {
         let told = unreadable(diff_host(id, Some(&good), &odd));
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].starts_with("the row of a host: its validations_info: unknown variant"), "{told:?}");
-        assert_eq!(told[1], "the row of a host: its progress_current_stage is \"Flying\", which is not a word of the API");
+        assert_eq!(
+            told[1],
+            "the row of a host: its progress_current_stage is \"Flying\", which is not a word of the API"
+        );
         let moved = HostFacts { status_info: "new".into(), ..odd.clone() };
         assert_eq!(unreadable(diff_host(id, Some(&odd), &moved)), [] as [&str; 0], "it was told before");
         let odd = ClusterFacts { progress_finalizing_stage: "Dreaming".into(), ..ClusterFacts::default() };

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use vlab_judge::cause::Cause;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, DurationResult};
 
-use super::Page;
+use super::{NAME, Page};
 use crate::text::{human, human_ms};
 
 /// Failures told in full, and durations, at most.
@@ -53,7 +53,8 @@ impl Page<'_> {
         let seq = cause.seq.map(|seq| html! { "observation " (seq) });
         let subject = cause.subject.as_ref().map(|subject| html! { b { (self.text(subject)) } });
         html! {
-            article #cause .card.failed {
+            article #cause .card.failed data-at=[cause.at.map(|at| self.timeline.offset(at).max(0))]
+                data-of=[cause.subject.as_ref().map(|subject| self.short(subject, NAME))] {
                 h3 { span.tag.failed { "first" } " " (self.text(&cause.title)) }
                 (places([subject, at, seq]))
                 @if !cause.words.is_empty() { pre.words { (self.text(&cause.words)) } }
@@ -73,7 +74,7 @@ impl Page<'_> {
         let said = [check.message.as_str(), check.verdict.reason().unwrap_or_default()];
         let last_things = &check.last_things[check.last_things.len().saturating_sub(10)..];
         html! {
-            article.card.(class) {
+            article.card.(class) data-at=[self.went_wrong(check)] data-of=[check.subject.as_ref().map(|subject| self.short(subject, NAME))] {
                 h3 {
                     span.tag.(class) { (class) } " " (self.text(&check.name)) " "
                     span.kind { (check.kind.as_str()) }
@@ -92,6 +93,11 @@ impl Page<'_> {
                 }
             }
         }
+    }
+
+    /// When a check went wrong, in microseconds: the time machine goes there.
+    fn went_wrong(&self, check: &CheckResult) -> Option<i64> {
+        check.at.map(|at| self.timeline.offset(at).max(0))
     }
 
     /// On what a check went wrong, and when.
@@ -181,7 +187,7 @@ impl Page<'_> {
         let more = [("expected", &check.expected), ("seen", &check.seen)];
         let more = more.into_iter().filter(|(_, text)| !text.is_empty() && check.verdict != CheckVerdict::Passed);
         html! {
-            tr class=(class) {
+            tr class=(class) data-at=[self.went_wrong(check).filter(|_| check.verdict.urgency() < 2)] data-of=[check.subject.as_ref().map(|subject| self.short(subject, NAME))] {
                 td.sign title=(class) { (sign) }
                 td.kind { (kind) }
                 th scope="row" { (self.named(&check.name, check.subject.as_deref())) }

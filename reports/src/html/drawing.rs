@@ -68,7 +68,18 @@ impl Row {
 }
 
 impl Page<'_> {
-    pub(super) fn drawing(&self) -> Markup {
+    /// The section with the drawing of this run alone.
+    pub(super) fn timeline(&self) -> Markup {
+        html! {
+            section #timeline {
+                (heading("Timeline"))
+                (self.drawing("Time starts with the first observation."))
+            }
+        }
+    }
+
+    /// The lanes over their axis, and what their colours mean. `zero` says what the times count from.
+    pub(super) fn drawing(&self, zero: &str) -> Markup {
         let mut d = Drawing { rows: Vec::new(), y: AXIS, legend: Legend::default() };
         self.user_lane(&mut d);
         for fault in self.faults() {
@@ -80,40 +91,30 @@ impl Page<'_> {
         let note = self.host_lanes(&mut d);
         let height = d.y + 4;
         html! {
-            section #timeline {
-                h2 {
-                    "Timeline"
-                    span.tools hidden {
-                        button #zo type="button" aria-label="zoom out" { "−" }
-                        button #zf type="button" { "fit" }
-                        button #zi type="button" aria-label="zoom in" { "+" }
-                    }
-                }
-                p.note {
-                    (note)
-                    " Time starts with the first observation. Upper bars are statuses, lower bars are installation stages. "
-                    "Hover over anything for its times and the service’s message."
-                }
-                div.tl data-lanes=(d.rows.len()) data-length=(self.timeline.length) {
-                    div.labels {
-                        div.l.axis style={ "height:" (AXIS) "px" } {}
-                        @for row in &d.rows { (row.label()) }
-                    }
-                    div.scroll tabindex="0" aria-label="timeline" {
-                        div.wide {
-                            svg #svg width="100%" height=(height) role="img" aria-label="timeline of the run" {
-                                (hatch())
-                                @for row in &d.rows { (row.picture()) }
-                                (self.axis(height))
-                                @for fault in self.faults() { (self.band(fault, height)) }
-                                (self.first_failure(height))
-                            }
-                            div #hair hidden { span {} }
-                        }
-                    }
-                }
-                (d.legend.render(self))
+            p.note {
+                (note)
+                " " (zero) " Upper bars are statuses, lower bars are installation stages. "
+                "Hover over anything for its times and the service’s message."
             }
+            div.tl data-lanes=(d.rows.len()) data-length=(self.axis.length) data-origin=(self.axis.origin) {
+                div.labels {
+                    div.l.axis style={ "height:" (AXIS) "px" } {}
+                    @for row in &d.rows { (row.label()) }
+                }
+                div.scroll tabindex="0" aria-label="timeline" {
+                    div.wide {
+                        svg.lanes width="100%" height=(height) role="img" aria-label="timeline of the run" {
+                            (hatch())
+                            @for row in &d.rows { (row.picture()) }
+                            (self.axis(height))
+                            @for fault in self.faults() { (self.band(fault, height)) }
+                            (self.first_failure(height))
+                        }
+                        div.hair hidden { span {} }
+                    }
+                }
+            }
+            (d.legend.render(self))
         }
     }
 
@@ -264,8 +265,8 @@ impl Page<'_> {
 
     fn axis(&self, height: u32) -> Markup {
         html! {
-            @for (at, label) in ticks(self.timeline.length) {
-                @let x = percent(self.x(at));
+            @for (at, label) in ticks(self.axis.length, self.axis.origin) {
+                @let x = percent(self.x(at - self.axis.shift));
                 line.grid x1=(x) x2=(x) y1="20" y2=(height) {}
                 text.tick x=(x) dx="3" y="15" { (label) }
             }
@@ -299,8 +300,23 @@ fn hatch() -> Markup {
     }
 }
 
-/// Where the axis has its ticks, in microseconds, and what they say: at most a dozen, at round times.
-fn ticks(length: i64) -> Vec<(i64, String)> {
+/// The heading of drawings, with what zooms them.
+pub(super) fn heading(title: &str) -> Markup {
+    html! {
+        h2 {
+            (title)
+            span.tools hidden {
+                button #zo type="button" aria-label="zoom out" { "−" }
+                button #zf type="button" { "fit" }
+                button #zi type="button" aria-label="zoom in" { "+" }
+            }
+        }
+    }
+}
+
+/// Where the axis has its ticks, in microseconds, and what they say: at most a dozen, at round times before and after
+/// `origin`.
+fn ticks(length: i64, origin: i64) -> Vec<(i64, String)> {
     const STEPS_MS: [i64; 27] = [
         1,
         2,
@@ -339,7 +355,9 @@ fn ticks(length: i64) -> Vec<(i64, String)> {
         (_, ..3_600_000_000) => format!("{}:{:02}", at / 60_000_000, at / 1_000_000 % 60),
         _ => format!("{}:{:02}:{:02}", at / 3_600_000_000, at / 60_000_000 % 60, at / 1_000_000 % 60),
     };
-    (0..).map(|n| n * step).take_while(|at| *at <= length).map(|at| (at, label(at))).collect()
+    let before = (1..=origin / step).rev().map(|n| (origin - n * step, format!("−{}", label(n * step))));
+    let after = (0..).map(|n| n * step).take_while(|at| *at <= length - origin);
+    before.chain(after.map(|at| (origin + at, label(at)))).collect()
 }
 
 #[cfg(test)]
@@ -348,12 +366,16 @@ mod tests {
 
     #[test]
     fn ticks_are_few_and_round() {
-        let labels = |length: i64| ticks(length).into_iter().map(|(_, label)| label).collect::<Vec<_>>().join(" ");
+        let labels = |length: i64| ticks(length, 0).into_iter().map(|(_, label)| label).collect::<Vec<_>>().join(" ");
         assert_eq!(labels(1), "0");
         assert_eq!(labels(450_000), "0 50 ms 100 ms 150 ms 200 ms 250 ms 300 ms 350 ms 400 ms 450 ms");
         assert_eq!(labels(4_000_000), "0 0.5 s 1.0 s 1.5 s 2.0 s 2.5 s 3.0 s 3.5 s 4.0 s");
         assert_eq!(labels(700_000_000), "0 1:00 2:00 3:00 4:00 5:00 6:00 7:00 8:00 9:00 10:00 11:00");
         assert_eq!(labels(8_000_000_000), "0 15:00 30:00 45:00 1:00:00 1:15:00 1:30:00 1:45:00 2:00:00");
-        assert_eq!(ticks(i64::MAX / 1000).len(), 2, "longer than any step");
+        let around: Vec<(i64, String)> = ticks(4_000_000, 1_200_000);
+        assert_eq!(around[0], (200_000, "−1.0 s".to_owned()));
+        assert_eq!(around[2], (1_200_000, "0".to_owned()));
+        assert_eq!(around.last(), Some(&(3_700_000, "2.5 s".to_owned())));
+        assert_eq!(ticks(i64::MAX / 1000, 0).len(), 2, "longer than any step");
     }
 }

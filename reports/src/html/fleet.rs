@@ -68,9 +68,9 @@ impl Page<'_> {
 
     /// For each value, by how much the number of hosts that have it changes in each column.
     fn changes<'h>(&self, hosts: &[&Lane<'h>], bar: Bar) -> BTreeMap<&'h str, Vec<i64>> {
-        let step = self.timeline.length as f64 * 1.012 / COLUMNS as f64;
+        let step = self.axis.length as f64 * 1.012 / COLUMNS as f64;
         // Where a moment falls among the middles of the columns.
-        let column = |at: i64| ((at as f64 / step - 0.5).ceil().max(0.0) as usize).min(COLUMNS);
+        let column = |at: i64| (((at + self.axis.shift) as f64 / step - 0.5).ceil().max(0.0) as usize).min(COLUMNS);
         let mut changes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
         for span in hosts.iter().flat_map(|host| bar.of(host)) {
             let of_value = changes.entry(span.value).or_insert_with(|| vec![0; COLUMNS + 1]);

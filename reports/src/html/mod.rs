@@ -4,6 +4,7 @@
 //! can be read and printed without its script; the script adds zoom, labels that fit and tables that can be filtered. Nothing
 //! is fetched: a policy in the page forbids it.
 
+pub mod beside;
 mod checks;
 mod colours;
 pub mod coverage;
@@ -11,6 +12,7 @@ mod drawing;
 mod fleet;
 mod header;
 mod measured;
+mod moments;
 mod pivot;
 mod tables;
 
@@ -18,6 +20,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use vlab_judge::result::RunResult;
 use vlab_model::history::Observation;
 
+use crate::moments::Moments;
 use crate::redact::Redactor;
 use crate::text::{shorten, thousands};
 use crate::timeline::Timeline;
@@ -40,10 +43,12 @@ struct Limits {
     checks: usize,
     /// Characters of a text that the run's user or service wrote.
     text: usize,
+    /// Bytes of what the time machine reads.
+    moments: usize,
 }
 
 impl Limits {
-    const MOST: Self = Self { lanes: 48, spans: 300, rows: 6000, checks: 1000, text: 1200 };
+    const MOST: Self = Self { lanes: 48, spans: 300, rows: 6000, checks: 1000, text: 1200, moments: 2_600_000 };
 
     /// Half of everything, but not so little that the page says nothing.
     fn halved(self) -> Self {
@@ -53,6 +58,7 @@ impl Limits {
             rows: self.rows / 2,
             checks: self.checks / 2,
             text: (self.text / 2).max(60),
+            moments: if self.moments > 8192 { self.moments / 2 } else { 0 },
         }
     }
 }
@@ -60,9 +66,13 @@ impl Limits {
 /// The page, without secrets. Never longer than [`LARGEST_PAGE`].
 pub fn render(result: &RunResult, history: &[Observation], redactor: &Redactor) -> String {
     let timeline = Timeline::read(history);
+    let moments = Moments::read(history, &timeline);
     let mut limits = Limits::MOST;
+    let axis = Axis::of(&timeline);
     loop {
-        let page = Page { result, timeline: &timeline, limits, observations: history.len(), redactor }.render();
+        let observations = history.len();
+        let page =
+            Page { result, timeline: &timeline, moments: &moments, axis, limits, observations, redactor }.render();
         let fewer = limits.halved();
         if page.len() <= LARGEST_PAGE || fewer == limits {
             return page;
@@ -83,10 +93,29 @@ fn finished(page: Markup) -> String {
     if text.contains(forbidden) { text.replace(forbidden, "\u{fffd}") } else { text }
 }
 
+/// The axis of time that a drawing stands on, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Axis {
+    /// Where the first observation of the run stands.
+    shift: i64,
+    /// What is called zero.
+    origin: i64,
+    length: i64,
+}
+
+impl Axis {
+    /// That of one run.
+    fn of(timeline: &Timeline<'_>) -> Self {
+        Self { shift: 0, origin: 0, length: timeline.length }
+    }
+}
+
 /// What the templates of `report.html` read.
 struct Page<'a> {
     result: &'a RunResult,
     timeline: &'a Timeline<'a>,
+    moments: &'a Moments<'a>,
+    axis: Axis,
     limits: Limits,
     observations: usize,
     redactor: &'a Redactor,
@@ -98,20 +127,13 @@ impl Page<'_> {
         let page = html! {
             (DOCTYPE)
             html lang="en" class={ "v-" (verdict) } {
-                head {
-                    meta charset="utf-8";
-                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    link rel="icon" href="data:,";
-                    title { (self.text(&self.result.run.scenario)) " · " (verdict) }
-                    style { (PreEscaped(include_str!("report.css"))) }
-                }
+                (head(&format!("{} · {verdict}", self.text(&self.result.run.scenario))))
                 body {
                     (self.header())
                     main {
                         (self.failures())
-                        (self.drawing())
+                        (self.timeline())
+                        (self.moments())
                         (self.pivots())
                         (self.durations())
                         (self.checks())
@@ -119,7 +141,7 @@ impl Page<'_> {
                         (self.tables())
                         (self.about())
                     }
-                    script { (PreEscaped(include_str!("report.js"))) }
+                    (scripts())
                 }
             }
             "\n"
@@ -139,7 +161,7 @@ impl Page<'_> {
 
     /// Per cent of the width at which a moment stands. A little room is left at the right for what happens last.
     fn x(&self, at: i64) -> f64 {
-        (at.max(0) as f64 / (self.timeline.length as f64 * 1.012) * 100.0).min(100.0)
+        ((at + self.axis.shift).max(0) as f64 / (self.axis.length as f64 * 1.012) * 100.0).min(100.0)
     }
 
     fn about(&self) -> Markup {
@@ -176,6 +198,29 @@ impl Page<'_> {
     }
 }
 
+/// The head of a page. Its policy lets it fetch nothing.
+fn head(title: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            link rel="icon" href="data:,";
+            title { (title) }
+            style { (PreEscaped(include_str!("report.css"))) (PreEscaped(include_str!("moments.css"))) }
+        }
+    }
+}
+
+/// The scripts of a page, at its end.
+fn scripts() -> Markup {
+    html! {
+        script { (PreEscaped(include_str!("report.js"))) }
+        script { (PreEscaped(include_str!("moments.js"))) }
+    }
+}
+
 /// A number with its name.
 fn tile(value: impl maud::Render, name: &str, class: Option<&str>) -> Markup {
     html! {
@@ -200,7 +245,16 @@ mod tests {
         let result = RunResult { checks: (0..40).map(|_| failed()).collect(), ..RunResult::default() };
         let (timeline, redactor) = (Timeline::default(), Redactor::default());
         let limits = Limits { checks: 25, ..Limits::MOST };
-        let page = Page { result: &result, timeline: &timeline, limits, observations: 0, redactor: &redactor };
+        let (moments, axis) = (Moments::default(), Axis::of(&timeline));
+        let page = Page {
+            result: &result,
+            timeline: &timeline,
+            moments: &moments,
+            axis,
+            limits,
+            observations: 0,
+            redactor: &redactor,
+        };
         assert!(page.render().contains("15 more are in <code>result.json</code>."));
     }
 
@@ -209,8 +263,8 @@ mod tests {
         let all: Vec<Limits> =
             std::iter::successors(Some(Limits::MOST), |limits| Some(limits.halved()).filter(|fewer| fewer != limits))
                 .collect();
-        assert!(all.len() < 20, "{all:?}");
-        assert_eq!(all.last(), Some(&Limits { lanes: 0, spans: 8, rows: 0, checks: 0, text: 60 }));
+        assert!(all.len() < 30, "{all:?}");
+        assert_eq!(all.last(), Some(&Limits { lanes: 0, spans: 8, rows: 0, checks: 0, text: 60, moments: 0 }));
     }
 
     #[test]

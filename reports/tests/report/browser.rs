@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use vlab_reports::{Redactor, html};
 
 use crate::sample;
@@ -20,12 +21,17 @@ fn browser() -> Option<PathBuf> {
 
 /// Runs the browser on `page` with `args`; what it prints. It gets 60 s.
 fn open(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> String {
+    open_at(browser, dir, &format!("file://{}", page.display()), args)
+}
+
+/// The same with an address, which may have a fragment.
+fn open_at(browser: &Path, dir: &Path, address: &str, args: &[&str]) -> String {
     let out = fs::File::create(dir.join("out")).unwrap();
     let mut child = Command::new(browser)
         .args(vlab_setup::BROWSER_ARGS)
         .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .args(args)
-        .arg(format!("file://{}", page.display()))
+        .arg(address)
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(Stdio::null())
@@ -122,4 +128,184 @@ fn what_went_wrong_first_stands_on_top_and_the_rest_is_folded() {
     let folded = &dom[follow..follow + dom[follow..].find("</details>").unwrap()];
     assert!(folded.contains("2 checks that follow from it"), "{folded}");
     assert_eq!(folded.matches("<article").count(), 2);
+}
+
+/// A browser, a folder, and a page in it.
+struct Opened {
+    browser: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Opened {
+    /// `None`: there is no browser, and the test is skipped.
+    fn new(text: &str) -> Option<Self> {
+        let browser = browser()?;
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("report.html"), text).unwrap();
+        Some(Self { browser, dir })
+    }
+
+    /// The body at that fragment, after what `script` does to the page. In headless browsers there is no hand at the keyboard;
+    /// the script sends what a hand would cause.
+    fn body(&self, fragment: &str, script: &str) -> String {
+        let page = self.dir.path().join("report.html");
+        if !script.is_empty() {
+            let text = fs::read_to_string(&page).unwrap();
+            let with = format!("<script>{script}</script></body>");
+            fs::write(&page, text.replace("</body>", &with)).unwrap();
+        }
+        let address = format!("file://{}{fragment}", page.display());
+        let dom = open_at(&self.browser, self.dir.path(), &address, &["--window-size=1400,1200", "--dump-dom"]);
+        dom[dom.find("<body").unwrap()..].to_owned()
+    }
+}
+
+/// What the card of a host or cluster says, tags left out.
+fn card(body: &str, name: &str) -> String {
+    let card = body.split("<article class=\"state").find(|part| part.contains(&format!("<h5>{name}<")));
+    let card = card.unwrap_or_else(|| panic!("no card of {name} in {body}"));
+    let card = card.split("</article>").next().unwrap();
+    let mut text = String::new();
+    for piece in card.split('<').skip(1) {
+        let after = piece.split_once('>').map_or("", |(_, after)| after);
+        text.push_str(after);
+        if piece.starts_with("/p>") || piece.starts_with("/h5>") {
+            text.push_str(" | ");
+        }
+    }
+    text
+}
+
+#[rstest]
+#[case::before_it_is_there("#t=100", "not there yet")]
+#[case::to_the_millisecond("#t=1809", "preparing-successful for 0.109 s")]
+#[case::a_millisecond_later("#t=1810", "installing for 0.000 s")]
+#[case::stage_and_text("#t=3310", "Writing image to disk: 35%")]
+#[case::role("#t=3310", "master, bootstrap")]
+#[case::status("#t=3310", "installing-in-progress for 1.410 s")]
+#[case::words("#t=3310", "Starting installation")]
+#[case::at_the_end("#t=99999999", "error for")]
+fn a_link_with_a_time_shows_the_run_at_that_moment(#[case] fragment: &str, #[case] expected: &str) {
+    let (result, history) = sample::sno_failed();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = opened.body(fragment, "");
+    let card = card(&body, "master-0");
+    assert!(card.contains(expected), "{card}");
+}
+
+#[test]
+fn a_failed_check_leads_to_its_moment() {
+    let (result, history) = sample::sno_failed();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = opened.body("#t=0", "document.querySelector('.card .show').click()");
+    assert_eq!(attribute(&body, "data-moment"), Some("3710"));
+    assert!(body.contains("class=\"state k-err named\""), "the host of the check is not marked");
+    let around = body.split("<ol class=\"around\">").nth(1).unwrap().split("</ol>").next().unwrap();
+    let now = around.find("<li class=\"now\">").unwrap();
+    let failed = around.find("failed after 3 attempts").unwrap();
+    let later = around.find("cluster has hosts in error").unwrap();
+    assert!(failed < now && now < later, "{around}");
+}
+
+#[rstest]
+#[case::right("ArrowRight", false, 1008)]
+#[case::a_millisecond("ArrowRight", true, 1001)]
+#[case::left("ArrowLeft", false, 992)]
+#[case::page("PageDown", false, 920)]
+#[case::home("Home", false, 0)]
+#[case::end("End", false, 4020)]
+fn keys_move_the_time(#[case] key: &str, #[case] shift: bool, #[case] expected: i64) {
+    let (result, history) = sample::sno_failed();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let press = format!(
+        "document.getElementById('mr').dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', shiftKey: {shift}}}))"
+    );
+    let body = opened.body("#t=1000", &press);
+    assert_eq!(attribute(&body, "data-moment"), Some(expected.to_string().as_str()));
+}
+
+#[test]
+fn a_click_in_the_drawing_and_the_next_observation_move_the_time() {
+    let (result, history) = sample::sno_failed();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = opened.body(
+        "",
+        "const w = document.querySelector('.wide'), b = w.getBoundingClientRect(); \
+         w.dispatchEvent(new MouseEvent('click', {clientX: b.left + b.width / 2, bubbles: true})); \
+         document.body.dataset.clicked = document.body.dataset.moment; \
+         document.getElementById('mf').click()",
+    );
+    let clicked: i64 = attribute(&body, "data-clicked").unwrap().parse().unwrap();
+    assert!((2030..2040).contains(&clicked), "{clicked}");
+    assert_eq!(attribute(&body, "data-moment"), Some("2040"), "the role is told then");
+}
+
+#[test]
+fn hosts_are_filtered_by_their_names() {
+    let (result, history) = sample::ha();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = opened.body("#t=3000&of=master-1", "");
+    let states = body.split("class=\"states\">").nth(1).unwrap().split("</div>").next().unwrap();
+    assert_eq!(states.matches("<article").count(), 1, "{states}");
+    let around = body.split("<ol class=\"around\">").nth(1).unwrap().split("</ol>").next().unwrap();
+    assert!(around.contains("<b>master-1</b>") && !around.contains("<b>master-0</b>"), "{around}");
+}
+
+#[test]
+fn a_large_history_opens_and_is_counted_at_any_moment() {
+    let (result, history) = sample::fleet(10_000, 26);
+    let text = html::render(&result, &history, &Redactor::default());
+    let Some(opened) = Opened::new(&text) else { return };
+    let body = opened.body("#t=5000", "");
+    // How long it took is in docs/measurements.md; here only that it came to its end.
+    eprintln!("{} bytes, {} ms", text.len(), attribute(&body, "data-took").unwrap());
+    let counts = body.split("<p class=\"counts\">").nth(1).unwrap().split("</p>").next().unwrap();
+    let numbers = counts.split("<b>").skip(1).map(|part| part.split('<').next().unwrap().replace(',', ""));
+    assert_eq!(numbers.map(|n| n.parse::<u32>().unwrap()).sum::<u32>(), 10_000, "{counts}");
+}
+
+#[test]
+fn two_runs_stand_on_one_axis() {
+    let ((a, of_a), (b, of_b)) = (sample::ha(), sample::sno_failed());
+    let redactor = &Redactor::default();
+    let runs = [
+        html::beside::Run { result: &a, history: &of_a, redactor },
+        html::beside::Run { result: &b, history: &of_b, redactor },
+    ];
+    let Some(opened) = Opened::new(&html::beside::render(runs)) else { return };
+    let body = opened.body("#t=0", "");
+    assert_eq!((attribute(&body, "data-ready"), attribute(&body, "data-moment")), (Some("1"), Some("0")));
+    // Both begin to prepare their installation at the same place of the axis.
+    let place = |drawing: &str| {
+        let span = drawing.split("<title>preparing-for-installation").next().unwrap();
+        span.rsplit(" x=\"").next().unwrap().split('%').next().unwrap().to_owned()
+    };
+    let drawings: Vec<&str> = body.split("<div class=\"tl\"").skip(1).collect();
+    assert_eq!(drawings.len(), 2);
+    assert_eq!(place(drawings[0]), place(drawings[1]));
+    let sides: Vec<&str> = body.split("<div class=\"side\"").skip(1).collect();
+    for side in sides {
+        let cluster = side.split("<article").nth(1).unwrap();
+        assert!(cluster.contains("<b>preparing-for-installation</b><i> for 0.000 s</i>"), "{cluster}");
+    }
+}
+
+/// Nothing of the page is wider than the window, however narrow it is.
+#[rstest]
+#[case::narrow(360)]
+#[case::wide(1400)]
+fn the_page_fits_into_its_window(#[case] width: u32) {
+    let (result, history) = sample::ha();
+    let text = html::render(&result, &history, &Redactor::default());
+    let Some(opened) = Opened::new(&text) else { return };
+    // A headless window is never narrower than 500 pixels; a frame can be.
+    let frame = opened.dir.path().join("frame.html");
+    let page = format!(
+        "<!doctype html><iframe id=f width={width} height=900 src=report.html></iframe><script>f.onload = () => {{ \
+         const d = f.contentDocument; document.body.dataset.over = d.documentElement.scrollWidth - {width}; }}</script>"
+    );
+    fs::write(&frame, page).unwrap();
+    let dom = open(&opened.browser, opened.dir.path(), &frame, &["--allow-file-access-from-files", "--dump-dom"]);
+    let over: i64 = attribute(&dom, "data-over").unwrap().parse().unwrap();
+    assert!(over <= 4, "{over} pixels too wide");
 }

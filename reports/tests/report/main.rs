@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
 mod browser;
+mod export;
 mod sample;
 
 use std::fs;
@@ -406,6 +407,8 @@ proptest! {
                 prop_assert!(spans.windows(2).all(|w| w[0].to <= w[1].from), "{spans:?}");
             }
         }
+        let wrong = export::wrong(&history);
+        prop_assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         let page = html::render(&RunResult::default(), &history, &Redactor::default());
         prop_assert!(page.ends_with("</html>\n"));
         let lanes = format!("data-lanes=\"{}\"", page.matches("<rect class=\"lane ").count());
