@@ -30,6 +30,7 @@ async fn database(server: &PgCluster, hosts: u32) -> (String, Client) {
         .batch_execute(&format!(
             "CREATE TABLE hosts (id uuid PRIMARY KEY, status text);
              CREATE TABLE clusters (id uuid PRIMARY KEY, status text);
+             CREATE TABLE monitored_operators (cluster_id uuid, name text, status text, PRIMARY KEY (cluster_id, name));
              INSERT INTO hosts SELECT lpad(g::text, 32, '0')::uuid, 'known' FROM generate_series(1, {hosts}) g"
         ))
         .await

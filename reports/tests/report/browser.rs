@@ -121,7 +121,7 @@ fn what_went_wrong_first_stands_on_top_and_the_rest_is_folded() {
     fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
     let dom = open(&browser, dir.path(), &page, &["--window-size=1400,1200", "--dump-dom"]);
     let place = |text: &str| dom.find(text).unwrap_or_else(|| panic!("no {text}"));
-    let (cause, follow) = (place("<article id=\"cause\""), place("<details id=\"follow\">"));
+    let (cause, follow) = (place("id=\"cause\""), place("<details id=\"follow\">"));
     assert!(place("id=\"failures\"") < cause && cause < follow && follow < place("id=\"timeline\""));
     assert!(dom[cause..follow].contains("the installer on master-0 gave up"), "the cause has its title");
     assert!(dom[cause..follow].contains("write /dev/sda: input/output error"), "and the program's own words");
@@ -197,7 +197,7 @@ fn a_link_with_a_time_shows_the_run_at_that_moment(#[case] fragment: &str, #[cas
 fn a_failed_check_leads_to_its_moment() {
     let (result, history) = sample::sno_failed();
     let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let body = opened.body("#t=0", "document.querySelector('.card .show').click()");
+    let body = opened.body("#t=0", "document.querySelector('#follow .card .show').click()");
     assert_eq!(attribute(&body, "data-moment"), Some("3710"));
     assert!(body.contains("class=\"state k-err named\""), "the host of the check is not marked");
     let around = body.split("<ol class=\"around\">").nth(1).unwrap().split("</ol>").next().unwrap();

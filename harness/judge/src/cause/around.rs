@@ -85,7 +85,7 @@ fn of_cluster(timeline: &Timeline<'_>, what: &What, wanted: Uuid) -> Option<Stri
             Some(format!("finalizing stage {stage}"))
         }
         What::ClusterProgress { cluster, total } if *cluster == wanted => Some(format!("installed by {total}%")),
-        What::Operator { cluster, name, status: Some(status) } if *cluster == wanted => {
+        What::Operator { cluster, name, status: Some(status), .. } if *cluster == wanted => {
             Some(format!("operator {name} {status}"))
         }
         What::InCluster { cluster, what, .. } if *cluster == wanted => Some(format!("in the cluster: {what}")),

@@ -88,7 +88,7 @@ impl Reader<'_> {
                 let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
                 Some(self.cluster(CauseKind::ClusterError, *cluster, &format!("went{from} to error"), info))
             }
-            What::Operator { cluster, name, status: Some(OperatorStatus::Failed) } => Some(self.cluster(
+            What::Operator { cluster, name, status: Some(OperatorStatus::Failed), .. } => Some(self.cluster(
                 CauseKind::ControlPlane,
                 *cluster,
                 &format!("reports that its operator {name} failed"),
@@ -118,7 +118,9 @@ impl Reader<'_> {
                 Some(self.host(CauseKind::StepFailed, *host, &text, ""))
             }
             What::Event { name, severity, message, cluster, host }
-                if matches!(severity, Severity::Error | Severity::Critical) || name.ends_with("_failed") =>
+                // A validation that fails for a while is no news: one that holds everything up at the end is told by itself.
+                if !name.contains("validation")
+                    && (matches!(severity, Severity::Error | Severity::Critical) || name.ends_with("_failed")) =>
             {
                 match (host, cluster) {
                     (Some(host), _) => {

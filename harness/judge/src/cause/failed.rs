@@ -98,7 +98,9 @@ fn rank(scenario: &Scenario, check: &CheckResult, at_seq: Option<&Observation>) 
         Some(Criterion::Operator { .. }) => true,
         Some(_) => false,
         // A cluster that is to end installed: what it ended in says whether something happened.
-        None => check.name.ends_with(" ends installed") && !ended(at_seq),
+        None if check.name.ends_with(" ends installed") => !ended(at_seq),
+        // A moment of the pivot.
+        None => check.message.contains(" was never seen"),
     };
     if waits { Rank::Missing } else { Rank::Event }
 }
