@@ -12,6 +12,7 @@ mod stages;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use vlab_history::Timeline;
 use vlab_model::history::Observation;
@@ -162,6 +163,7 @@ pub static INVARIANTS: &[Invariant] = &[
         needs: "changes of hosts' statuses",
     },
     explained::EXPLAINED,
+    told::TOLD,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -199,5 +201,6 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
     }
     let mut results = reader.finish();
     results.push(explained::explained_by_rules(timeline));
+    results.push(told::events_tell(timeline));
     results
 }
