@@ -97,12 +97,7 @@ impl Teller {
         match &o.what {
             What::HostStatus { host, from, to, info, .. } => self.host(*host, (*from, *to), info, o),
             What::HostStage { host, to: Some(_), .. } => self.add("host_install_progress_updated", *host, o),
-            What::HostRole { host, role: HostRole::Master, bootstrap: true } => {
-                // The only node is the bootstrap from the beginning, and nothing is told of it.
-                if self.bootstraps.insert(*host) && self.statuses.get(host) == Some(&HostStatus::Known) {
-                    self.add("host_bootstrap_set", *host, o);
-                }
-            }
+            What::HostRole { host, role: HostRole::Master, bootstrap: true } => self.bootstrap(*host, o),
             What::HostRole { host, bootstrap: false, .. } => _ = self.bootstraps.remove(host),
             What::HostLogs { host, state: LogsState::Collecting } => self.add("host_logs_uploaded", *host, o),
             What::ClusterLogs { cluster, state: LogsState::Collecting } => {
@@ -123,6 +118,13 @@ impl Teller {
                 self.add(event, *subject, o);
             }
             _ => {}
+        }
+    }
+
+    /// The only node is the bootstrap from the beginning, and nothing is told of it.
+    fn bootstrap(&mut self, id: Uuid, o: &Observation) {
+        if self.bootstraps.insert(id) && self.statuses.get(&id) == Some(&HostStatus::Known) {
+            self.add("host_bootstrap_set", id, o);
         }
     }
 
