@@ -272,15 +272,21 @@ pub fn alterations() -> Vec<Alteration> {
     all.extend(conditions.into_iter().flat_map(|c| both.map(|b| Alteration::Clusters(Wrong::Believes(c, b)))));
     let always = [ValidationStatus::Success, ValidationStatus::Failure];
     let emitted = validation::HOST.iter().filter(|spec| spec.never.is_none());
-    all.extend(emitted.flat_map(|spec| always.map(|status| Alteration::HostValidation(spec.id, status))));
+    let both = emitted.flat_map(|spec| always.map(|status| (spec.id, status)));
+    let both = both.filter(|(id, status)| !is_always(id.as_str(), *status));
+    all.extend(both.map(|(id, status)| Alteration::HostValidation(id, status)));
     let emitted = validation::CLUSTER.iter().filter(|spec| spec.never.is_none());
-    all.extend(emitted.flat_map(|spec| always.map(|status| Alteration::ClusterValidation(spec.id, status))));
+    let both = emitted.flat_map(|spec| always.map(|status| (spec.id, status)));
+    let both = both.filter(|(id, status)| !is_always(id.as_str(), *status));
+    all.extend(both.map(|(id, status)| Alteration::ClusterValidation(id, status)));
     let amounts = Settings::NAMES.iter().filter(|name| Settings::is_amount(name));
     let amounts = amounts.chain(Constants::NAMES.iter().filter(|name| Constants::is_amount(name)));
     let amounts = amounts.filter(|name| !NOT_READ.contains(name));
     all.extend(amounts.flat_map(|name| FACTORS.iter().map(|(_, factor)| Alteration::Amount(name, *factor))));
     for column in COLUMNS {
-        for asked in ASKED {
+        // One host alone has no way to others.
+        let alone = *column == Column::SingleNode;
+        for asked in ASKED.iter().filter(|asked| !(alone && matches!(asked, Asked::Latency | Asked::Loss))) {
             all.extend([0.5, 2.0].map(|factor| Alteration::Requirement(*column, *asked, factor)));
         }
     }
@@ -292,15 +298,18 @@ pub fn alterations() -> Vec<Alteration> {
     let writes = [WrongWrite::Never, WrongWrite::Late];
     all.extend(members::<Host>().flat_map(|name| writes.map(|how| Alteration::HostMember(name, how))));
     all.extend(members::<Cluster>().flat_map(|name| writes.map(|how| Alteration::ClusterMember(name, how))));
-    for route in ROUTES {
+    for route in ROUTES.iter().filter(|route| !NEVER_DONE.contains(&route.operation)) {
         use WrongAnswer::*;
-        all.extend([Code, Failure, Stale].map(|how| Alteration::Answer(route.operation, how)));
+        let constant = SAME_ANSWER.contains(&route.operation);
+        let wrong = [Code, Failure, Stale].into_iter().filter(|how| !(constant && *how == Stale));
+        all.extend(wrong.map(|how| Alteration::Answer(route.operation, how)));
     }
     all.extend(Conduct::ALL.iter().map(|conduct| Alteration::Conduct(*conduct)));
     all
 }
 
-/// Amounts that only the real service reads, or only the program around this core. What nobody reads cannot be wrong.
+/// Amounts that only the real service reads, or only the program around this core, or that are nothing. What nobody reads cannot be
+/// wrong.
 const NOT_READ: &[&str] = &[
     "MONITOR_ACTIVE_WINDOW",
     "MONITOR_QUIET_WINDOW",
@@ -322,7 +331,53 @@ const NOT_READ: &[&str] = &[
     "MAX_GC_INFRAENVS_PER_INTERVAL",
     "DB_MAX_OPEN_CONNECTIONS",
     "IMAGE_EXPIRATION_TIME",
+    // Nothing, where nobody says otherwise: many times nothing is nothing.
+    "AGENT_INVENTORY_MAX_SIZE",
+    "AGENT_INVENTORY_DISK_MIN_SIZE",
 ];
+
+/// Operations that the simulated service always refuses: they are about operators beside those that come with the product.
+const NEVER_DONE: &[&str] = &["GetDetailedSupportedFeatures", "V2GetBundle", "V2ListOperatorProperties"];
+
+/// Operations whose answer has no body, or to the same request always the same: none is older than another.
+const SAME_ANSWER: &[&str] = &[
+    "DeregisterInfraEnv",
+    "GetSupportedArchitectures",
+    "GetSupportedFeatures",
+    "V2DeleteClusterManifest",
+    "V2GetClusterDefaultConfig",
+    "V2ListBundles",
+    "V2ListManagedDomains",
+    "V2ListSupportedOperators",
+    "V2UploadLogs",
+    "v2CompleteInstallation",
+    "v2DeregisterCluster",
+    "v2DeregisterHost",
+    "v2ListComponentVersions",
+    "v2ListReleaseSources",
+    "v2ListSupportedOpenshiftVersions",
+    "v2PostStepReply",
+    "v2ReportMonitoredOperatorStatus",
+    "v2TriggerEvent",
+    "v2UpdateClusterFinalizingProgress",
+    "v2UpdateClusterInstallConfig",
+    "v2UpdateClusterLogsProgress",
+    "v2UpdateHostInstallProgress",
+    "v2UpdateHostLogsProgress",
+    "v2UploadClusterIngressCert",
+];
+
+/// Does the simulated service say that of it anyway? No operator can be asked for beside those that come with the product, so what
+/// the others require holds always, and what one of them requires of graphics cards is never shown.
+fn is_always(id: &str, status: ValidationStatus) -> bool {
+    const NO_OPERATORS: &[&str] = &[
+        "disk-encryption-requirements-satisfied",
+        "custom-manifests-requirements-satisfied",
+        "platform-requirements-satisfied",
+    ];
+    let of_operator = id.ends_with("-requirements-satisfied") && !NO_OPERATORS.contains(&id);
+    of_operator && (status == ValidationStatus::Success || id == "openshift-ai-gpu-requirements-satisfied")
+}
 
 /// What an amount is multiplied by, and the word for it.
 const FACTORS: &[(&str, f64)] = &[("quarter", 0.25), ("double", 2.0), ("endless", 1000.0)];
@@ -365,7 +420,15 @@ fn of_cluster_rule(rule: &'static ClusterRule) -> Vec<ClusterWrong> {
 
 fn of_plans() -> Vec<Alteration> {
     let mut all = Vec::new();
-    for (day2, status, asked) in steps::plans() {
+    let reached = |(day2, status, _): &(bool, HostStatus, &[StepType])| match status {
+        // No rule leads there; hosts are reclaimed by the service's controllers in Kubernetes alone.
+        HostStatus::Disabled | HostStatus::DisabledUnbound | HostStatus::Resetting => false,
+        HostStatus::Reclaiming | HostStatus::ReclaimingRebooting => false,
+        // A host of day 2 is not prepared.
+        HostStatus::PreparingForInstallation => !day2,
+        _ => true,
+    };
+    for (day2, status, asked) in steps::plans().filter(reached) {
         let of = |how| Alteration::Plan(day2, status, how);
         all.extend(asked.iter().map(|step| of(WrongPlan::Lacks(*step))));
         if !asked.contains(&StepType::Install) {
@@ -396,6 +459,22 @@ fn members<T: WireObject>() -> impl Iterator<Item = &'static str> {
         "checked_in_at",
         "timestamp",
         "free_addresses",
+        // Written when the object is made and never again, by the simulated service: the first value is the only one.
+        "ams_subscription_id",
+        "cluster_network_cidr",
+        "cluster_network_host_prefix",
+        "cpu_architecture",
+        "email_domain",
+        "image_info",
+        "imported",
+        "machine_network_cidr",
+        "ocp_release_image",
+        "openshift_version",
+        "operator_bundles",
+        "org_id",
+        "org_soft_timeouts_enabled",
+        "service_network_cidr",
+        "user_name",
     ];
     let all = T::SPEC.fields.iter().filter(|f| !NOT_STORED.contains(&f.name)).flat_map(|field| match field.kind {
         FieldKind::Object(inner) if field.name == "progress" => inner.fields.iter().map(|f| f.name).collect::<Vec<_>>(),

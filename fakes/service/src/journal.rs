@@ -69,17 +69,6 @@ pub(crate) const EVENTS: &[&str] = &[
     "validations_ignored",
 ];
 
-/// Severity of `host_status_updated` for the new status.
-fn status_severity(status: HostStatus) -> Severity {
-    match status {
-        HostStatus::Disconnected | HostStatus::Insufficient | HostStatus::InstallingPendingUserAction => {
-            Severity::Warning
-        }
-        HostStatus::Error => Severity::Error,
-        _ => Severity::Info,
-    }
-}
-
 impl Core {
     /// Writes an event about a cluster.
     pub(crate) fn cluster_event(&mut self, now: Timestamp, id: Uuid, name: &str, severity: Severity, message: String) {
@@ -117,7 +106,7 @@ impl Core {
     pub(crate) fn host_status_event(&mut self, now: Timestamp, key: HostKey, from: HostStatus, to: &Host) {
         let message =
             format!("Host {}: updated status from {from} to {} ({})", self.host_name(key), to.status, to.status_info);
-        let severity = status_severity(to.status);
+        let severity = vlab_model::event::of_status(to.status);
         self.host_event(now, key, "host_status_updated", severity, message);
     }
 

@@ -390,6 +390,8 @@ impl ServiceState {
     pub(crate) fn edit_cluster(&mut self, id: Uuid, now: Timestamp, edit: impl FnOnce(&mut ClusterRow)) -> bool {
         let Some(old) = self.clusters.get(&id).cloned() else { return false };
         let mut new = self.altered.clusters.get(&id).unwrap_or(&old).clone();
+        // What is noted without an edit is not altered.
+        new.view.cluster.updated_at = old.view.cluster.updated_at;
         edit(&mut new);
         if let Some(alteration) = self.altered.alteration
             && let Some(wrong) = alteration.cluster_row(&old, self.altered.clusters.get(&id), &new)
@@ -414,6 +416,7 @@ impl ServiceState {
         if let Some(old) = self.clusters.get(&id).cloned() {
             self.undo.push(Undo::Cluster(id, Some(old)));
             self.set_cluster(id, None);
+            self.altered.clusters.remove(&id);
             self.touch(Touched::Cluster(id));
         }
     }
@@ -470,6 +473,10 @@ impl ServiceState {
     pub(crate) fn edit_host(&mut self, key: HostKey, now: Timestamp, edit: impl FnOnce(&mut HostRow)) -> bool {
         let Some(old) = self.hosts.get(&key).cloned() else { return false };
         let mut new = self.altered.hosts.get(&key).unwrap_or(&old).clone();
+        // What is noted without an edit is not altered.
+        let (noted, host) = (&old.view.host, &mut new.view.host);
+        (host.updated_at, host.checked_in_at, host.timestamp) =
+            (noted.updated_at, noted.checked_in_at, noted.timestamp);
         edit(&mut new);
         if let Some(alteration) = self.altered.alteration
             && let Some(wrong) = alteration.host_row(&old, self.altered.hosts.get(&key), &new)
@@ -500,6 +507,7 @@ impl ServiceState {
             let cluster = old.host().cluster_id;
             self.undo.push(Undo::Host(key, Some(old)));
             self.set_host(key, None);
+            self.altered.hosts.remove(&key);
             self.touch(Touched::Host(key));
             if let Some(cluster) = cluster {
                 self.cluster_agenda.schedule(cluster, self.clock);

@@ -452,7 +452,10 @@ impl<'c> Script<'c> {
             let (found, all) = self.events(wanted).await?;
             let enough = wanted.count.map_or(!found.is_empty(), |count| found.len() == count);
             if enough {
-                return Ok(());
+                return match told_twice(&found) {
+                    None => Ok(()),
+                    Some(event) => differs(format!("an event is told twice: {}", shown(Some(event)))),
+                };
             }
             if self.wire.now().since(begun) >= self.target.patience {
                 let wanted_count = wanted.count.map_or("an".to_owned(), |n| format!("exactly {n}"));
@@ -477,6 +480,14 @@ impl<'c> Script<'c> {
             Some(event) => differs(format!("expected no such event, found {}", shown(Some(event)))),
         }
     }
+}
+
+/// An event that is there a second time, with the same time and text.
+fn told_twice(events: &[Value]) -> Option<&Value> {
+    let same = |one: &Value, other: &Value| {
+        ["name", "event_time", "message", "host_id", "props"].iter().all(|member| one.get(member) == other.get(member))
+    };
+    events.iter().enumerate().find(|(place, event)| events[..*place].iter().any(|e| same(e, event))).map(|(_, e)| e)
 }
 
 fn in_front(text: &str, trouble: Trouble) -> Trouble {

@@ -9,7 +9,7 @@ pub mod unnoticed;
 use std::collections::BTreeSet;
 
 use vlab_history::rules::{Machine, RuleId};
-use vlab_model::machine::{Rule, Wrong};
+use vlab_model::machine::{Guard, Rule, Wrong};
 use vlab_model::{cluster, host};
 
 use crate::coverage::{RULES, UNREACHABLE};
@@ -62,13 +62,14 @@ impl Alteration {
         match self {
             Alteration::Service(Hosts(Wrong::Without(rule))) => {
                 let table = if host::RULES.contains(rule) { host::RULES } else { host::POOL_RULES };
-                let stays = |r: &host::HostRule| {
-                    r.event == host::HostEvent::RefreshHost
-                        && r.words == host::HostWords::Keep
-                        && r.effects.is_empty()
-                        && r.from == [r.to]
+                let keeps = |r: &host::HostRule| {
+                    r.words == host::HostWords::Keep
+                        || table.iter().all(|other| other.to != r.to || said_alike(&r.words, &other.words))
                 };
-                nothing_instead(table, rule, stays)
+                let stays = |r: &host::HostRule| {
+                    r.event == host::HostEvent::RefreshHost && keeps(r) && r.effects.is_empty() && r.from == [r.to]
+                };
+                nothing_instead(table, rule, stays, ONE_OF_HOSTS)
             }
             Alteration::Service(Clusters(Wrong::Without(rule))) => {
                 let stays = |r: &cluster::ClusterRule| {
@@ -77,12 +78,33 @@ impl Alteration {
                         && r.effects.is_empty()
                         && r.from == [r.to]
                 };
-                nothing_instead(cluster::RULES, rule, stays)
+                nothing_instead(cluster::RULES, rule, stays, &[])
             }
             _ => false,
         }
     }
 }
+
+/// Does the status say the same whichever of the two rows led to it?
+fn said_alike(one: &host::HostWords, other: &host::HostWords) -> bool {
+    use host::HostWords::{Keep, Say};
+    match (one, other) {
+        (_, Keep) => true,
+        (Say(one), Say(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Of each of these groups of conditions at most one holds: they ask for values of the same thing.
+const ONE_OF_HOSTS: &[&[host::HostCond]] = {
+    use host::HostCond::*;
+    &[
+        &[ClusterPreparing, ClusterInstalling, ClusterInError, ClusterPendingUserAction, ClusterInstalledOrAddingHosts],
+        &[StageIsWritingImage, StageIsCopyingRegistryData, StageIsRebooting, StageIsDone],
+        &[DiskSpeedChecked, DiskSpeedFailed, DiskSpeedUnknown],
+        &[ImagesAvailable, ImagesFailed, ImagesUnknown],
+    ]
+};
 
 fn row<E, S, C, W, F>(wrong: &Wrong<E, S, C, W, F>) -> Option<&'static Rule<E, S, C, W, F>> {
     match wrong {
@@ -92,14 +114,38 @@ fn row<E, S, C, W, F>(wrong: &Wrong<E, S, C, W, F>) -> Option<&'static Rule<E, S
 }
 
 /// Does the row leave everything as it is, and so does each that could fire in its place?
-fn nothing_instead<E: PartialEq, S: PartialEq, C, W, F>(
+fn nothing_instead<E: PartialEq, S: PartialEq, C: Copy + PartialEq, W, F>(
     table: &'static [Rule<E, S, C, W, F>],
     rule: &'static Rule<E, S, C, W, F>,
     stays: impl Fn(&Rule<E, S, C, W, F>) -> bool,
+    one_of: &[&[C]],
 ) -> bool {
     let behind = table.iter().skip_while(|r| *r != rule).skip(1);
     let instead = |r: &&Rule<E, S, C, W, F>| r.event == rule.event && r.from.iter().any(|s| rule.from.contains(s));
-    stays(rule) && behind.filter(instead).all(stays)
+    stays(rule) && behind.filter(instead).all(|r| stays(r) || never_both(&rule.guard, &r.guard, one_of))
+}
+
+/// Guards of more conditions are not compared: every combination is tried.
+const MOST_CONDITIONS: usize = 16;
+
+/// Can the two guards not hold at the same time, whatever their conditions are?
+fn never_both<C: Copy + PartialEq>(one: &Guard<C>, other: &Guard<C>, one_of: &[&[C]]) -> bool {
+    let mut conditions: Vec<C> = Vec::new();
+    let mut add = |c: C| {
+        if !conditions.contains(&c) {
+            conditions.push(c);
+        }
+    };
+    one.each(&mut add);
+    other.each(&mut add);
+    if conditions.len() > MOST_CONDITIONS {
+        return false;
+    }
+    let holds = |bits: u32, c: C| conditions.iter().position(|known| *known == c).is_some_and(|at| bits >> at & 1 == 1);
+    let possible = |bits: u32| one_of.iter().all(|group| group.iter().filter(|c| holds(bits, **c)).count() <= 1);
+    (0..1_u32 << conditions.len())
+        .filter(|bits| possible(*bits))
+        .all(|bits| !(one.holds(&|c| holds(bits, c)) && other.holds(&|c| holds(bits, c))))
 }
 
 /// Each row that can be reached, wrong in each way.

@@ -19,7 +19,7 @@ use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, 
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{Observation, RunEnd, Source, What};
+use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
@@ -161,26 +161,53 @@ pub struct Whole {
 
 /// A whole run in virtual time, given up after so many things that happened.
 pub fn run_whole(prepared: &Prepared, most: u64) -> Whole {
-    let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
-    let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
-    let info = prepared.info(&run_id, true, versions);
-    let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
-    let core = prepared.core_config("http://127.0.0.1:8090");
-    let Simulated { ending, conductor, now, fired, steps, asked, .. } =
-        simulate_at_most(score, core, Recorder::new(None), most);
-    let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-    let history = conductor.finish(now, how);
-    let mut result = RunResult {
-        version: RESULT_VERSION,
-        run: info,
-        started_at: BEGINNING,
-        finished_at: now,
-        how_to_repeat: prepared.how_to_repeat("simulate"),
-        ..RunResult::default()
-    };
-    ending_check(&mut result, &ending);
-    verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-    Whole { result, history, fired, steps, asked }
+    Played::new(prepared, most).judged(prepared)
+}
+
+/// The same, and nothing is judged where the history is known already: its verdict is, too.
+pub(crate) fn run_unless(prepared: &Prepared, most: u64, known: impl Fn(&[Observation]) -> bool) -> Option<Whole> {
+    let played = Played::new(prepared, most);
+    (!known(&played.history)).then(|| played.judged(prepared))
+}
+
+/// A run that is over and not judged yet.
+struct Played {
+    info: RunInfo,
+    history: Vec<Observation>,
+    ending: Ending,
+    now: Timestamp,
+    fired: BTreeSet<RuleId>,
+    steps: u64,
+    asked: BTreeSet<&'static str>,
+}
+
+impl Played {
+    fn new(prepared: &Prepared, most: u64) -> Self {
+        let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
+        let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
+        let info = prepared.info(&run_id, true, versions);
+        let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        let core = prepared.core_config("http://127.0.0.1:8090");
+        let Simulated { ending, conductor, now, fired, steps, asked, .. } =
+            simulate_at_most(score, core, Recorder::new(None), most);
+        let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
+        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked }
+    }
+
+    fn judged(self, prepared: &Prepared) -> Whole {
+        let Self { info, history, ending, now, fired, steps, asked } = self;
+        let mut result = RunResult {
+            version: RESULT_VERSION,
+            run: info,
+            started_at: BEGINNING,
+            finished_at: now,
+            how_to_repeat: prepared.how_to_repeat("simulate"),
+            ..RunResult::default()
+        };
+        ending_check(&mut result, &ending);
+        verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
+        Whole { result, history, fired, steps, asked }
+    }
 }
 
 /// A whole run in virtual time, without a folder: how it ended, its history, and the rules that fired.

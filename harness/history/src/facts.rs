@@ -36,8 +36,22 @@ pub struct HostFacts {
     pub bootstrap: bool,
     /// State of its logs; empty when there are none.
     pub logs_info: String,
+    /// It was noted that it does not answer any more.
+    pub connection_timed_out: Option<bool>,
+    /// Which of the things that hosts tell are there, where the row is not read from a table: they are long texts.
+    #[serde(skip)]
+    pub held: Option<[bool; HELD.len()]>,
     /// Validations as JSON text. `None`: not looked at this time.
     pub validations_info: Option<String>,
+}
+
+/// Members of a host of which a history follows only whether they are there.
+const HELD: [&str; 4] = ["inventory", "ntp_sources", "images_status", "logs_collected_at"];
+
+fn held(host: &Host) -> [bool; HELD.len()] {
+    let is = |text: &Option<String>| text.as_deref().is_some_and(|t| !["", "null", "{}", "[]"].contains(&t));
+    let logs = host.logs_collected_at.is_some_and(|t| t.is_set());
+    [is(&host.inventory), is(&host.ntp_sources), is(&host.images_status), logs]
 }
 
 impl HostFacts {
@@ -66,6 +80,8 @@ impl From<&Host> for HostFacts {
             suggested_role: host.suggested_role.map(|r| r.as_str().to_owned()).unwrap_or_default(),
             bootstrap: host.bootstrap.unwrap_or_default(),
             logs_info: host.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
+            connection_timed_out: host.connection_timed_out,
+            held: Some(held(host)),
             validations_info: host.validations_info.clone(),
         }
     }
@@ -85,6 +101,15 @@ pub struct ClusterFacts {
     pub progress_finalizing_stage: String,
     /// State of its controller's logs; empty when there are none.
     pub logs_info: String,
+    /// When its installation began.
+    pub install_started_at: Option<String>,
+    /// When it came to its end.
+    pub install_completed_at: Option<String>,
+    /// Since when it is in its finalizing stage.
+    pub progress_finalizing_stage_started_at: Option<String>,
+    /// What came of its last preparation, where the row is not read from a table.
+    #[serde(skip)]
+    pub last_preparation: Option<String>,
     /// Validations as JSON text. `None`: not looked at this time.
     pub validations_info: Option<String>,
 }
@@ -98,6 +123,10 @@ impl From<&Cluster> for ClusterFacts {
             progress_total_percentage: progress.total_percentage.unwrap_or_default(),
             progress_finalizing_stage: progress.finalizing_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
             logs_info: cluster.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
+            install_started_at: cluster.install_started_at.map(|t| t.to_string()),
+            install_completed_at: cluster.install_completed_at.map(|t| t.to_string()),
+            progress_finalizing_stage_started_at: progress.finalizing_stage_started_at.map(|t| t.to_string()),
+            last_preparation: cluster.last_installation_preparation.as_ref().and_then(|p| p.status.clone()),
             validations_info: cluster.validations_info.clone(),
         }
     }
@@ -183,6 +212,15 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
     {
         changes.push(What::HostLogs { host, state });
     }
+    let silent = |facts: &HostFacts| facts.connection_timed_out.filter(|noted| *noted).map(|noted| noted.to_string());
+    changes.extend(member((host, false), "connection_timed_out", silent(before), silent(new)));
+    if let Some(now) = new.held {
+        let was = before.held.unwrap_or_default();
+        for ((name, old), new) in HELD.iter().zip(was).zip(now) {
+            let there = |is: bool| is.then(|| "there".to_owned());
+            changes.extend(member((host, false), name, there(old), there(new)));
+        }
+    }
     diff_validations(host, false, &before.validations_info, &new.validations_info, &mut changes);
     let words = [
         (
@@ -197,6 +235,17 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
     ];
     changes.extend(unknown_words(host, HOST, &words));
     changes
+}
+
+/// A member that has no observation of its own, where it changed.
+fn member((subject, is_cluster): (Uuid, bool), name: &str, old: Option<String>, new: Option<String>) -> Option<What> {
+    let value = new.clone().unwrap_or_default();
+    (old != new).then(|| What::Member { subject, is_cluster, name: name.to_owned(), value })
+}
+
+/// A time that was set: the service writes the beginning of the year 1, or of 2000, for one that was not.
+fn time(text: &Option<String>) -> Option<String> {
+    text.clone().filter(|text| !text.is_empty() && !["0001-", "2000-"].iter().any(|never| text.starts_with(never)))
 }
 
 /// What a row of a host is called in [`What::Unreadable`].
@@ -258,6 +307,19 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
     {
         changes.push(What::ClusterLogs { cluster, state });
     }
+    for (name, old, new) in [
+        ("install_started_at", &before.install_started_at, &new.install_started_at),
+        ("install_completed_at", &before.install_completed_at, &new.install_completed_at),
+        (
+            "finalizing_stage_started_at",
+            &before.progress_finalizing_stage_started_at,
+            &new.progress_finalizing_stage_started_at,
+        ),
+    ] {
+        changes.extend(member((cluster, true), name, time(old), time(new)));
+    }
+    let preparations = (before.last_preparation.clone(), new.last_preparation.clone());
+    changes.extend(member((cluster, true), "last-installation-preparation", preparations.0, preparations.1));
     diff_validations(cluster, true, &before.validations_info, &new.validations_info, &mut changes);
     let (stage, logs) = (&new.progress_finalizing_stage, &new.logs_info);
     let words = [

@@ -84,8 +84,12 @@ impl Subject {
             | What::ClusterFinalizingStage { cluster, .. }
             | What::Operator { cluster, .. }
             | What::ClusterLogs { cluster, .. } => Some(Subject::Cluster(*cluster)),
-            What::StatusInfo { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
-            What::StatusInfo { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
+            What::StatusInfo { subject, is_cluster: true, .. } | What::Member { subject, is_cluster: true, .. } => {
+                Some(Subject::Cluster(*subject))
+            }
+            What::StatusInfo { subject, is_cluster: false, .. } | What::Member { subject, is_cluster: false, .. } => {
+                Some(Subject::Host(*subject))
+            }
             What::Validation { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
             What::Validation { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
             _ => None,

@@ -208,6 +208,17 @@ pub enum What {
         /// The service's words.
         message: String,
     },
+    /// A member of a row changed that rules write beside all that has an observation of its own.
+    Member {
+        /// Host, or cluster when `is_cluster`.
+        subject: Uuid,
+        /// Of a cluster?
+        is_cluster: bool,
+        /// Its name in the API.
+        name: String,
+        /// What it is now; empty when there is nothing.
+        value: String,
+    },
     /// A monitored operator changed.
     Operator {
         /// The cluster's id in the service.

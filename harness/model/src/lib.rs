@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod console;
 pub mod disks;
 pub mod disturbance;
+pub mod event;
 pub mod history;
 pub mod host;
 pub mod mac;

@@ -129,7 +129,7 @@ $ cargo xtask mutation --filter host-rule/12
 tries some of them, `cargo xtask mutation` all (it takes hours on two cores; it can be stopped and goes on where it was), and
 `--page docs/mutations.md` writes this page. In the tables, *after* is the number of scenarios that were run: up to the one that
 noticed, or all that were tried where none did; scenarios in which the altered row is never used are not run. The last column is the first check of the
-[conformance suite](conformance.md) that fails on the altered service, in memory.
+[conformance suite](conformance.md) that fails on the altered service, in memory; the suite is asked where no scenario notices.
 ";
 
 /// The page.

@@ -1,6 +1,7 @@
 //! Tries alterations on the catalogue: which check notices each, in which scenario, after how many.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use vlab_agents::Alteration as Hosts;
 use vlab_agents::steps::STEPS;
@@ -15,20 +16,20 @@ use vlab_service::alteration::Alteration as Service;
 use super::Alteration;
 use crate::coverage::prepare_catalogue;
 use crate::prepare::Prepared;
-use crate::simulate::{Whole, run_whole};
+use crate::simulate::{Whole, run_unless, run_whole};
 
 /// A run with an alteration may do so many times as much as the one without it, and so much more, before it is given up: some of
 /// them would go on for ever.
-const TIMES: u64 = 10;
-const MORE: u64 = 200_000;
+const TIMES: u64 = 8;
+const MORE: u64 = 20_000;
 
 /// A scenario that passes when nothing is wrong, and what its run shows then.
 #[derive(Debug)]
 pub struct Rehearsed {
     prepared: Prepared,
     steps: u64,
-    /// Observations of its run: what it costs.
-    cost: usize,
+    /// What was observed: a run in which the same is observed was not touched.
+    history: Vec<Observation>,
     fired: BTreeSet<RuleId>,
     shows: BTreeSet<Shown>,
 }
@@ -48,6 +49,11 @@ impl Rehearsed {
     /// Name of the scenario.
     pub fn name(&self) -> &str {
         &self.prepared.scenario.name
+    }
+
+    /// Observations of its run: what it costs.
+    fn cost(&self) -> usize {
+        self.history.len()
     }
 
     /// Can the alteration change anything in its run? What never happens there cannot.
@@ -79,6 +85,8 @@ pub struct Bench {
     pub scenarios: Vec<Rehearsed>,
     /// What fails although nothing is wrong: scenario and check. Such scenarios prove nothing and are left out.
     pub wrong: Vec<(String, String)>,
+    /// How often each scenario noticed an alteration of a kind.
+    hits: Mutex<BTreeMap<(String, usize), usize>>,
 }
 
 /// Who noticed an alteration.
@@ -107,7 +115,7 @@ impl Bench {
     /// # Errors
     /// A scenario that cannot be read or prepared, with its name.
     pub fn new(catalogue: &Catalogue) -> Result<Self, String> {
-        let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new() };
+        let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new(), hits: Mutex::default() };
         for prepared in prepare_catalogue(catalogue)? {
             let Whole { result, history, fired, steps, asked } = run_whole(&prepared, u64::MAX);
             let failed: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| c.name.clone()).collect();
@@ -119,7 +127,7 @@ impl Bench {
             let mut shows = shown(&history);
             shows.extend(fired.iter().copied().map(Shown::Rule));
             shows.extend(asked.into_iter().map(Shown::Operation));
-            bench.scenarios.push(Rehearsed { prepared, steps, cost: history.len(), fired, shows });
+            bench.scenarios.push(Rehearsed { prepared, steps, history, fired, shows });
         }
         bench.most_telling_first();
         Ok(bench)
@@ -128,10 +136,10 @@ impl Bench {
     /// Puts those first that show most that is new for what they cost.
     fn most_telling_first(&mut self) {
         let mut left = std::mem::take(&mut self.scenarios);
-        left.sort_by(|a, b| (a.cost, a.name()).cmp(&(b.cost, b.name())));
+        left.sort_by(|a, b| (a.cost(), a.name()).cmp(&(b.cost(), b.name())));
         let mut seen: BTreeSet<Shown> = BTreeSet::new();
         while !left.is_empty() {
-            let worth = |s: &Rehearsed| s.shows.difference(&seen).count() as f64 / (s.cost as f64 + 100.0);
+            let worth = |s: &Rehearsed| s.shows.difference(&seen).count() as f64 / (s.cost() as f64 + 100.0);
             let best = (0..left.len()).rev().max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b]))).unwrap_or(0);
             let next = left.remove(best);
             seen.extend(next.shows.iter().cloned());
@@ -139,13 +147,24 @@ impl Bench {
         }
     }
 
-    /// Tries an alteration in one scenario after the other, at most in so many, until a check notices it.
+    /// Tries an alteration in one scenario after the other, at most in so many, until a check notices it: first in those that noticed
+    /// what is most like it.
     pub fn attempt(&self, alteration: Alteration, most: usize) -> Tried {
-        let touched = self.scenarios.iter().filter(|s| s.is_touched(&alteration)).take(most);
+        let kinds = kinds(&alteration.name());
+        let hits = || self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order: Vec<(usize, &Rehearsed)> = self.scenarios.iter().enumerate().collect();
+        order.retain(|(_, s)| s.is_touched(&alteration));
+        {
+            let hits = hits();
+            let of = |place: usize| kinds.clone().map(|kind| hits.get(&(kind, place)).copied().unwrap_or_default());
+            order.sort_by_key(|(place, _)| std::cmp::Reverse(of(*place)));
+        }
         let mut scenarios = 0;
-        for scenario in touched {
+        for (place, scenario) in order.into_iter().take(most) {
             scenarios += 1;
-            if let Some(noticed) = attempt(&scenario.prepared, scenario.steps, alteration) {
+            if let Some(noticed) = attempt(&scenario.prepared, scenario.steps, alteration, &scenario.history) {
+                let mut hits = hits();
+                kinds.into_iter().for_each(|kind| *hits.entry((kind, place)).or_default() += 1);
                 return Tried { noticed: Some(noticed), scenarios };
             }
         }
@@ -153,10 +172,17 @@ impl Bench {
     }
 }
 
+/// What an alteration has in common with others, the closest first: the row, and the family with what is wrong.
+fn kinds(name: &str) -> [String; 2] {
+    let (row, how) = name.rsplit_once('/').unwrap_or((name, ""));
+    let family = row.split('/').next().unwrap_or_default();
+    [row.to_owned(), format!("{family}/*/{how}")]
+}
+
 /// Tries an alteration in one scenario.
 pub fn try_in(prepared: &Prepared, alteration: Alteration) -> Option<Noticed> {
-    let Whole { steps, .. } = run_whole(prepared, u64::MAX);
-    attempt(prepared, steps, alteration)
+    let Whole { steps, history, .. } = run_whole(prepared, u64::MAX);
+    attempt(prepared, steps, alteration, &history)
 }
 
 fn shown(history: &[Observation]) -> BTreeSet<Shown> {
@@ -177,12 +203,12 @@ fn failed(check: &CheckResult) -> bool {
     check.verdict == CheckVerdict::Failed && check.kind != CheckKind::Lab
 }
 
-/// Tries an alteration in a scenario that needs so many steps without it.
-fn attempt(prepared: &Prepared, steps: u64, alteration: Alteration) -> Option<Noticed> {
+/// Tries an alteration in a scenario that needs so many steps without it, and shows that.
+fn attempt(prepared: &Prepared, steps: u64, alteration: Alteration, untouched: &[Observation]) -> Option<Noticed> {
     let scenario = prepared.scenario.name.clone();
     let prepared = Prepared { alteration: Some(alteration), ..prepared.clone() };
     let limit = steps.saturating_mul(TIMES).saturating_add(MORE);
-    let Whole { result, .. } = run_whole(&prepared, limit);
+    let Whole { result, .. } = run_unless(&prepared, limit, |history| history == untouched)?;
     let mut all: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| kind_of(&prepared, c)).collect();
     let check = all.first()?.clone();
     all.sort();

@@ -76,7 +76,11 @@ impl Reader<'_> {
             }
             HostCond::StageTimedOut => {
                 let single = now.cluster.is_some_and(|c| self.hosts_of(c).count() <= 1);
-                stage.map_or(Some(false), |s| over(before.stage_since, self.settings.stage_timeout(s, single)))
+                // What a host waits for does not count while its cluster waits for the user.
+                let paused = stage.is_some_and(|s| host::MAY_WAIT_FOR_USER.contains(&s));
+                let resumed = cluster.filter(|_| paused).and_then(|c| c.resumed).unwrap_or(before.stage_since);
+                let since = before.stage_since.max(resumed);
+                stage.map_or(Some(false), |s| over(since, self.settings.stage_timeout(s, single)))
             }
             HostCond::SoftTimeouts => Some(self.soft()),
             HostCond::ConnectionTimeoutNoted => Some(before.silence_noted),

@@ -39,23 +39,12 @@ pub fn explained(history: &[Observation], settings: &Settings) -> Explained {
 }
 
 impl Reader<'_> {
-    /// A host went from one status to another: `found` are the rules that may have fired.
-    pub(super) fn host_explained(
-        &mut self,
-        change: (Uuid, u64),
-        (from, to): (HostState, HostStatus),
-        found: &[usize],
-        unbound: bool,
-    ) {
+    /// A host went from one status to another: may a rule have fired?
+    pub(super) fn host_explained(&mut self, change: (Uuid, u64), (from, to): (HostState, HostStatus), fired: bool) {
         let (id, seq) = change;
         let Some(explained) = &mut self.explained else { return };
-        let (_, table) = machine_of(unbound);
         let outside = host::OUTSIDE_THE_MACHINE.iter().any(|(f, t, _)| HostState::At(*f) == from && *t == to);
-        // What was asked for need not be in the history where its answer was lost.
-        let asked = table
-            .iter()
-            .any(|r| r.event != HostEvent::RefreshHost && r.from.contains(&from) && r.to == HostState::At(to));
-        explained.check(seq, id, !found.is_empty() || outside || asked, || {
+        explained.check(seq, id, fired || outside, || {
             format!("it went from {} to {to}, and no rule that leads there could fire", from.as_str())
         });
     }

@@ -9,6 +9,7 @@
 //! while nothing that the rules ask about changes, was looked at.
 
 mod conditions;
+mod effects;
 mod evidence;
 mod explained;
 #[cfg(test)]
@@ -22,9 +23,9 @@ use vlab_api::Timestamp;
 use vlab_api::types::{
     ClusterStatus, ClusterValidationId, FinalizingStage, HostRole, HostStage, HostStatus, HostValidationId, LogsState,
 };
-use vlab_model::cluster::{self, ClusterCond, ClusterEvent, ClusterRule, ClusterWords};
-use vlab_model::history::{ActionKind, FaultPhase, HostMoment, Observation, UserVerb, What};
-use vlab_model::host::{self, HostCond, HostEvent, HostRule, HostState, HostWords};
+use vlab_model::cluster::{self, ClusterCond, ClusterEffect, ClusterEvent, ClusterRule, ClusterWords};
+use vlab_model::history::{ActionKind, HostMoment, Observation, Source, UserVerb, What};
+use vlab_model::host::{self, HostCond, HostEffect, HostEvent, HostRule, HostState, HostWords};
 use vlab_model::machine::{Guard, Rule};
 use vlab_model::settings::Settings;
 use vlab_model::validation::{ClusterGate, HostGate, ValidationStatus, cluster_spec, host_spec};
@@ -32,6 +33,7 @@ use vlab_model::view::ClusterView;
 
 use crate::timeline::{Change, Subject, Timeline};
 
+use self::effects::{Traces, stopped};
 use self::evidence::{Clue, Evidence};
 pub use self::explained::{Explained, explained};
 
@@ -211,6 +213,9 @@ struct HostNow {
     validations: BTreeMap<String, ValidationStatus>,
     /// It was noted that it does not answer (soft timeouts only).
     silence_noted: bool,
+    /// State of its logs, and since when.
+    logs: Option<LogsState>,
+    logs_since: Timestamp,
     /// Nothing that its rules ask about changed since.
     quiet_since: Timestamp,
     /// It was looked at since.
@@ -241,6 +246,8 @@ impl HostNow {
             day2: self.day2,
             validations: self.validations.clone(),
             silence_noted: self.silence_noted,
+            logs: self.logs,
+            logs_since: self.logs_since,
             quiet_since: at,
             looked: false,
             past: Vec::new(),
@@ -333,6 +340,9 @@ impl<'h> Told<'h> {
             }
         }
         now.role = self.role.or(now.role);
+        if let Some(logs) = self.logs {
+            (now.logs, now.logs_since) = (Some(logs), at);
+        }
         for (id, to) in &self.validations {
             match to {
                 Some(to) => now.validations.insert((*id).to_owned(), *to),
@@ -349,6 +359,11 @@ struct ClusterNow {
     finalizing: Option<FinalizingStage>,
     finalizing_since: Timestamp,
     install_started: Option<Timestamp>,
+    /// When it last went on after it had waited for its user.
+    resumed: Option<Timestamp>,
+    /// State of its controller's logs, and since when.
+    logs: Option<LogsState>,
+    logs_since: Timestamp,
     validations: BTreeMap<String, ValidationStatus>,
     quiet_since: Timestamp,
     looked: bool,
@@ -360,6 +375,7 @@ struct Reader<'a> {
     hosts: BTreeMap<Uuid, HostNow>,
     clusters: BTreeMap<Uuid, ClusterNow>,
     evidence: Evidence,
+    traces: Traces,
     /// Clusters whose VIPs are leased by DHCP.
     vip_dhcp: BTreeSet<Uuid>,
     /// When a fault kept the service, or its database, from working: its monitors looked at nothing.
@@ -370,30 +386,12 @@ struct Reader<'a> {
     explained: Option<Explained>,
 }
 
-/// The times between begin and end of the faults that keep the service from working.
-fn stopped(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
-    let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
-    let mut stopped = Vec::new();
-    for o in history {
-        let What::Fault { name, phase, inject, .. } = &o.what else { continue };
-        match phase {
-            FaultPhase::Begin if ["service-", "postgres-"].iter().any(|kind| inject.starts_with(kind)) => {
-                begun.insert(name, o.at());
-            }
-            FaultPhase::End => stopped.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at()))),
-            _ => {}
-        }
-    }
-    let end = history.last().map(Observation::at).unwrap_or_default();
-    stopped.extend(begun.into_values().map(|begin| (begin, end)));
-    stopped
-}
-
 impl<'a> Reader<'a> {
     fn read(&mut self, timeline: &Timeline<'_>, history: &[Observation]) {
-        // Percentages and operators are nothing that rules ask about, but for the time at which something happened.
-        let asked =
-            |c: &&Change<'_>| !matches!(c.observation.what, What::ClusterProgress { .. } | What::Operator { .. });
+        // Percentages, operators and members are nothing that rules ask about, but for the time at which something happened.
+        let asked = |c: &&Change<'_>| {
+            !matches!(c.observation.what, What::ClusterProgress { .. } | What::Operator { .. } | What::Member { .. })
+        };
         let changes: Vec<&Change<'_>> = timeline.changes.iter().filter(asked).collect();
         for batch in changes.chunk_by(|a, b| a.subject == b.subject && a.observation.at() == b.observation.at()) {
             self.take(batch);
@@ -434,6 +432,7 @@ impl<'a> Reader<'a> {
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             evidence,
+            traces: Traces::of(timeline.observations),
             vip_dhcp: timeline.clusters.iter().filter(|(_, line)| line.vip_dhcp).map(|(id, _)| *id).collect(),
             stopped: stopped(timeline.observations),
             certain: BTreeMap::new(),
@@ -532,6 +531,9 @@ impl<'a> Reader<'a> {
             _ if now.cluster.is_none() => now.day2 = false,
             _ => {}
         }
+        if let (Some(info), Some(status)) = (told.said, now.status) {
+            self.host_words(id, status, info, place.seq);
+        }
         let change = HostChange { id, before: &before, now: &now, place };
         if let Some((from, to)) = told.moved {
             self.host_moved(&change, from, to, told.reported);
@@ -545,9 +547,6 @@ impl<'a> Reader<'a> {
             self.hosts.insert(id, now);
             self.refreshed_host(id, place);
             return;
-        }
-        if let (Some(info), Some(status)) = (told.said, now.status) {
-            self.host_words(id, status, info, place.seq);
         }
         if told.logs == Some(LogsState::Timeout)
             && let Some(status) = now.status
@@ -601,7 +600,14 @@ impl<'a> Reader<'a> {
             found.extend(candidates(table, HostEvent::RefreshHost, source, HostState::At(to), &condition));
         }
         let all: Vec<usize> = found.iter().copied().collect();
-        self.host_explained((id, seq), (source, to), &all, unbound);
+        let asked = from.is_none()
+            || table.iter().any(|r| {
+                r.from.contains(&source) && r.to == HostState::At(to) && self.may_be_asked(r.event, change, reported)
+            });
+        self.host_explained((id, seq), (source, to), !all.is_empty() || asked);
+        if let [only] = all.as_slice() {
+            self.host_effects(change, &table[*only]);
+        }
         if found.is_empty() {
             // What was done is not in the history, or its answer came late: whatever leads there.
             let leads = |r: &&'static HostRule| {
@@ -636,6 +642,7 @@ impl<'a> Reader<'a> {
     /// A host that nothing has happened to for two rounds of its monitor was looked at.
     fn look_at_host(&mut self, id: Uuid, place: Place) {
         self.host_may_stay(id, place);
+        self.logs_may_wait(id, place);
         let Some(h) = self.hosts.get(&id) else { return };
         if h.looked || self.quiet(h.quiet_since, place.at) < self.settings.host_monitor_interval * 2 {
             return;
@@ -653,6 +660,7 @@ impl<'a> Reader<'a> {
         let connected = self.host_condition(HostCond::Connected, &change);
         let soft = self.soft();
         self.note(machine, &found, place.seq);
+        self.silence_is_noted(id, status, connected, place);
         if let Some(h) = self.hosts.get_mut(&id) {
             h.looked = true;
             let installing = matches!(status, HostStatus::Installing | HostStatus::InstallingInProgress);
@@ -686,6 +694,10 @@ impl<'a> Reader<'a> {
                     said = Some((*to, info.as_str()));
                     moved = Some((*from, *to));
                     (now.status, now.since) = (Some(*to), at);
+                    if *from == Some(ClusterStatus::InstallingPendingUserAction) {
+                        // The stage of finalizing has its whole time again, too.
+                        (now.resumed, now.finalizing_since) = (Some(at), at);
+                    }
                     if *to == ClusterStatus::PreparingForInstallation {
                         now.install_started = Some(at);
                     }
@@ -700,7 +712,10 @@ impl<'a> Reader<'a> {
                         None => now.validations.remove(id),
                     };
                 }
-                What::ClusterLogs { state, .. } => logs = Some(*state),
+                What::ClusterLogs { state, .. } => {
+                    logs = Some(*state);
+                    (now.logs, now.logs_since) = (logs, at);
+                }
                 _ => {}
             }
         }
@@ -713,6 +728,9 @@ impl<'a> Reader<'a> {
         };
         if let Some((Some(from), to)) = moved {
             self.cluster_explained((id, seq), (from, to), &found);
+            if let [only] = found.as_slice() {
+                self.cluster_effects(id, &now, &cluster::RULES[*only], place);
+            }
         }
         if let (Some((status, info)), true) = (said, self.explained.is_some()) {
             self.cluster_words(id, status, info, seq);
@@ -745,6 +763,7 @@ impl<'a> Reader<'a> {
         }
         [ClusterEvent::PrepareForInstallation, ClusterEvent::CancelInstallation, ClusterEvent::ResetCluster]
             .into_iter()
+            .filter(|event| self.explained.is_none() || self.cluster_may_be_asked(*event, id, at))
             .flat_map(of)
             .collect()
     }
@@ -752,6 +771,7 @@ impl<'a> Reader<'a> {
     fn look_at_cluster(&mut self, id: Uuid, place: Place) {
         let Place { at, seq } = place;
         self.cluster_may_stay(id, place);
+        self.logs_may_wait(id, place);
         let Some(c) = self.clusters.get(&id) else { return };
         let left_alone = self.real && c.status.is_some_and(|status| LEFT_ALONE.contains(&status));
         let quiet = self.quiet(c.quiet_since, at) >= self.settings.cluster_monitor_interval * 2;

@@ -165,7 +165,8 @@ fn a_check_about_another_host_stands_for_itself() {
 #[test]
 fn where_nothing_comes_it_is_who_stays_behind() {
     let done = |n| status(n, Some(HostStatus::Installing), HostStatus::InstallingInProgress, "");
-    let begun = What::ClusterStatus { cluster: CLUSTER, from: None, to: ClusterStatus::Installing, info: String::new() };
+    let begun =
+        What::ClusterStatus { cluster: CLUSTER, from: None, to: ClusterStatus::Installing, info: String::new() };
     let result = judged("expect: [{eventually: {cluster: c, status: installed}}]", vec![begun, done(0), done(2)]);
     let cause = result.cause.unwrap();
     assert_eq!((cause.kind, cause.subject.as_deref()), (CauseKind::Stuck, Some("m-1")));

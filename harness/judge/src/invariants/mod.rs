@@ -15,6 +15,7 @@ mod stages;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use vlab_history::Timeline;
 use vlab_model::history::Observation;
@@ -195,6 +196,7 @@ pub static INVARIANTS: &[Invariant] = &[
         title: "the end of an installation has its event, and logs of hosts that failed are asked for or given up",
         needs: "a cluster that became installed, failed or was cancelled, with its events, or hosts that did, watched for long enough",
     },
+    told::TOLD,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -222,6 +224,7 @@ enum Id {
     Percentages,
     RolesStay,
     EndComplete,
+    EventsTell,
 }
 
 /// Checks all invariants over a history, in the order of [`INVARIANTS`]. What a history cannot show is not applicable, with
@@ -238,5 +241,6 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
     }
     let mut results = reader.finish();
     results[Id::ExplainedByRules as usize] = explained::explained_by_rules(timeline);
+    results[Id::EventsTell as usize] = told::events_tell(timeline);
     results
 }

@@ -130,6 +130,8 @@ const OUTCOMES: [[&str; 2]; 2] = [
         "The cluster is installed but degraded: an operator failed and some workers did not join",
     ],
 ];
+/// The words of a cluster whose preparation took too long.
+pub const WORDS_OF_LATE_PREPARATION: &str = "Preparing the cluster took too long";
 /// The words of a cluster that takes more hosts.
 pub const WORDS_OF_ADDING_HOSTS: &str = "The cluster takes more hosts";
 /// The words of a cluster that is known without being managed.

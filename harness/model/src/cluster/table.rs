@@ -3,7 +3,7 @@
 use vlab_api::types::ClusterStatus::*;
 
 use super::ClusterCond::*;
-use super::{ClusterEffect, ClusterEvent, ClusterRule, ClusterWords};
+use super::{ClusterEffect, ClusterEvent, ClusterRule, ClusterWords, WORDS_OF_LATE_PREPARATION};
 use crate::machine::Guard::{All, Always, Any, Is, Not};
 use crate::machine::Rule;
 
@@ -87,7 +87,7 @@ pub static RULES: &[ClusterRule] = &[
         from: &[PreparingForInstallation],
         guard: All(&[Is(PreparationTimedOut), Not(&Is(SomeHostPreparingFailed))]),
         to: Ready,
-        words: ClusterWords::Say("Preparing the cluster took too long"),
+        words: ClusterWords::Say(WORDS_OF_LATE_PREPARATION),
         effects: &[ClusterEffect::NotePreparationTimeout],
     },
     Rule {

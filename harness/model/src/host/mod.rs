@@ -258,6 +258,9 @@ pub const OUTSIDE_THE_MACHINE: &[(HostStatus, HostStatus, &str)] = &[
     (InstallingPendingUserAction, Error, "stage Failed was reported"),
 ];
 
+/// The words of a host that cannot read the medium that it booted from.
+pub const WORDS_OF_LOST_MEDIUM: &str =
+    "The host cannot read its boot medium; check that it is still connected and boot again";
 /// How the words of a host begin that reported the stage `Failed`.
 pub const STAGE_FAILED: &str = "Failed - ";
 

@@ -4,7 +4,7 @@ use vlab_api::types::HostStatus::*;
 
 use super::HostCond::*;
 use super::HostState::{At, Initial};
-use super::{HostEffect, HostEvent, HostRule, HostWords};
+use super::{HostEffect, HostEvent, HostRule, HostWords, WORDS_OF_LOST_MEDIUM};
 use crate::machine::Guard::{All, Always, Any, Is, Not};
 use crate::machine::Rule;
 
@@ -124,7 +124,7 @@ pub static RULES: &[HostRule] = &[
         from: &[At(Discovering), At(Insufficient), At(Known), At(PendingForInput), At(Disconnected), At(Binding)],
         guard: Always,
         to: At(Disconnected),
-        words: HostWords::Say("The host cannot read its boot medium; check that it is still connected and boot again"),
+        words: HostWords::Say(WORDS_OF_LOST_MEDIUM),
         effects: &[HostEffect::MediaGone],
     },
     Rule {
@@ -140,7 +140,7 @@ pub static RULES: &[HostRule] = &[
         ],
         guard: Always,
         to: At(Error),
-        words: HostWords::Say("The host cannot read its boot medium; check that it is still connected and boot again"),
+        words: HostWords::Say(WORDS_OF_LOST_MEDIUM),
         effects: &[HostEffect::MediaGone],
     },
     Rule {
@@ -917,7 +917,7 @@ pub static POOL_RULES: &[HostRule] = &[
         ],
         guard: Always,
         to: At(DisconnectedUnbound),
-        words: HostWords::Say("The host cannot read its boot medium; check that it is still connected and boot again"),
+        words: HostWords::Say(WORDS_OF_LOST_MEDIUM),
         effects: &[HostEffect::MediaGone],
     },
     Rule {

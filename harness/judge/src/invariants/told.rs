@@ -1,0 +1,328 @@
+//! The events API tells what happened, when it happened, once, and as seriously as the service's list of events takes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::{ClusterStatus, HostRole, HostStatus, LogsState, Severity};
+use vlab_history::Timeline;
+use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb, What};
+use vlab_model::validation::ValidationStatus;
+use vlab_model::{cluster, event, host};
+
+use super::reader::KEPT_DETAILS;
+use super::{Invariant, InvariantResult, InvariantVerdict};
+
+/// The invariant.
+pub(super) const TOLD: Invariant = Invariant {
+    id: "events-tell",
+    number: "I22",
+    title: "what happens has its event at that time, once, and of the severity that the service's list of events has",
+    needs: "events; more than their severity is judged with the built-in service in virtual time, and up to 100 hosts",
+};
+
+/// With more hosts a history says nothing new about events.
+const UP_TO_HOSTS: usize = 100;
+
+/// An event and what it is about have the same time, but for that of a request on its way.
+const NEAR: Duration = Duration::from_secs(2);
+
+/// An answer may be kept from who asked by a fault of the way for so long.
+const ANSWERED: Duration = Duration::from_secs(20);
+
+/// What happened and what event tells of it.
+struct Cause {
+    event: &'static str,
+    /// Host or cluster of the event.
+    subject: Uuid,
+    at: Timestamp,
+    /// When it was seen.
+    seen: Timestamp,
+    seq: u64,
+    /// So long before it the event may have been: it is known only from an answer.
+    late: Duration,
+}
+
+/// What happens while the service is asked for the last events may be told too late for that.
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// Events that are told of nothing but what a history shows as a change of a state: none is without one.
+const NEVER_ALONE: &[&str] = &[
+    "host_status_updated",
+    "cluster_status_updated",
+    "cluster_finalizing_stage_updated",
+    "cluster_installation_completed",
+    "cluster_installation_failed",
+    "host_install_progress_updated",
+    "host_validation_failed",
+    "host_validation_fixed",
+    "cluster_validation_failed",
+    "cluster_validation_fixed",
+    "host_bootstrap_set",
+];
+
+#[derive(Default)]
+struct Teller {
+    /// What hosts are, as far as it matters which event follows.
+    statuses: BTreeMap<Uuid, HostStatus>,
+    bootstraps: BTreeSet<Uuid>,
+    /// Told once per host or cluster and no more.
+    once: BTreeSet<(&'static str, Uuid)>,
+    causes: Vec<Cause>,
+}
+
+impl Teller {
+    fn add(&mut self, event: &'static str, subject: Uuid, o: &Observation) {
+        self.cause(event, subject, o, Duration::ZERO);
+    }
+
+    fn add_answered(&mut self, event: &'static str, subject: Uuid, o: &Observation) {
+        self.cause(event, subject, o, ANSWERED);
+    }
+
+    fn cause(&mut self, event: &'static str, subject: Uuid, o: &Observation, late: Duration) {
+        self.causes.push(Cause { event, subject, at: o.at(), seen: o.harness_time, seq: o.seq, late });
+    }
+
+    /// The first of its kind.
+    fn add_once(&mut self, event: &'static str, subject: Uuid, o: &Observation) {
+        if self.once.insert((event, subject)) {
+            self.add(event, subject, o);
+        }
+    }
+
+    /// A change of a state.
+    fn changed(&mut self, o: &Observation) {
+        match &o.what {
+            What::HostStatus { host, from, to, info, .. } => self.host(*host, (*from, *to), info, o),
+            What::HostStage { host, to: Some(_), .. } => self.add("host_install_progress_updated", *host, o),
+            What::HostRole { host, role: HostRole::Master, bootstrap: true } => self.bootstrap(*host, o),
+            What::HostRole { host, bootstrap: false, .. } => _ = self.bootstraps.remove(host),
+            What::HostLogs { host, state: LogsState::Collecting } => self.add("host_logs_uploaded", *host, o),
+            What::ClusterLogs { cluster, state: LogsState::Collecting } => {
+                self.add_once("cluster_logs_uploaded", *cluster, o);
+            }
+            What::ClusterStatus { cluster, from, to, info } => self.cluster(*cluster, (*from, *to), info, o),
+            What::ClusterFinalizingStage { cluster, .. } => self.add("cluster_finalizing_stage_updated", *cluster, o),
+            What::Validation { subject, is_cluster, from: Some(from), to: Some(to), .. } => {
+                use ValidationStatus::{Failure, Success};
+                let event = match (from, to, is_cluster) {
+                    (Failure, Success, true) => "cluster_validation_fixed",
+                    (Failure, Success, false) => "host_validation_fixed",
+                    (Failure, ..) => return,
+                    (_, Failure, true) => "cluster_validation_failed",
+                    (_, Failure, false) => "host_validation_failed",
+                    _ => return,
+                };
+                self.add(event, *subject, o);
+            }
+            _ => {}
+        }
+    }
+
+    /// The only node is the bootstrap from the beginning, and nothing is told of it.
+    fn bootstrap(&mut self, id: Uuid, o: &Observation) {
+        if self.bootstraps.insert(id) && self.statuses.get(&id) == Some(&HostStatus::Known) {
+            self.add("host_bootstrap_set", id, o);
+        }
+    }
+
+    fn host(&mut self, id: Uuid, (from, to): (Option<HostStatus>, HostStatus), info: &str, o: &Observation) {
+        self.statuses.insert(id, to);
+        let Some(from) = from else { return self.add("host_registration_succeeded", id, o) };
+        self.add("host_status_updated", id, o);
+        if info == host::WORDS_OF_LOST_MEDIUM {
+            self.add("host_media_disconnected", id, o);
+        }
+        let event = match to {
+            HostStatus::Cancelled => "host_installation_cancelled",
+            HostStatus::ResettingPendingUserAction => "host_installation_reset",
+            HostStatus::Binding => "host_bind_succeeded",
+            HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction => "host_unbind_succeeded",
+            HostStatus::Installing if from == HostStatus::Known => "host_installation_started",
+            _ => return,
+        };
+        self.add(event, id, o);
+    }
+
+    fn cluster(&mut self, id: Uuid, (from, to): (Option<ClusterStatus>, ClusterStatus), info: &str, o: &Observation) {
+        let Some(from) = from else { return self.add("cluster_registration_succeeded", id, o) };
+        // A cluster that takes more hosts is told by its kind, not by an event.
+        if to == ClusterStatus::AddingHosts {
+            return;
+        }
+        self.add("cluster_status_updated", id, o);
+        let event = match (from, to) {
+            (_, ClusterStatus::Cancelled) => "cluster_installation_canceled",
+            (_, ClusterStatus::Error) => "cluster_installation_failed",
+            (_, ClusterStatus::Installed) => "cluster_installation_completed",
+            (ClusterStatus::PreparingForInstallation, ClusterStatus::Installing) => {
+                // Told when what is prepared beside the hosts is there: some time between.
+                let begun = self.causes.iter().rfind(|c| c.event == "cluster_status_updated" && c.subject == id);
+                let late = begun.map_or(ANSWERED, |_| Duration::from_secs(86_400));
+                return self.cause("cluster_prepare_installation_started", id, o, late);
+            }
+            (ClusterStatus::PreparingForInstallation, ClusterStatus::Ready)
+                if info == cluster::WORDS_OF_LATE_PREPARATION =>
+            {
+                "installation_preparing_timed_out"
+            }
+            _ => return,
+        };
+        self.add(event, id, o);
+    }
+
+    /// Something else that was seen.
+    fn seen(&mut self, o: &Observation) {
+        match &o.what {
+            What::Operator { cluster, status: Some(_), .. } => self.add("cluster_operator_status", *cluster, o),
+            What::UserAction {
+                action: UserVerb::Action(ActionKind::Reset),
+                subject: Some(cluster),
+                status: 200..300,
+                ..
+            } => {
+                self.add_answered("cluster_installation_reset", *cluster, o);
+            }
+            What::Step { host, step_type, answered: Some(0), cached: false, .. }
+                if step_type == "container-image-availability" =>
+            {
+                self.add_once("image_status_updated", *host, o);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    checked: usize,
+    problems: Vec<(u64, String)>,
+}
+
+impl Found {
+    fn check(&mut self, seq: u64, holds: bool, text: impl FnOnce() -> String) {
+        self.checked += 1;
+        if !holds {
+            self.problems.push((seq, text()));
+        }
+    }
+}
+
+/// Judges it.
+pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
+    let mut found = Found::default();
+    let mut events: BTreeMap<(&str, Uuid), Vec<&Observation>> = BTreeMap::new();
+    for o in timeline.observations {
+        let What::Event { name, cluster, host, severity, .. } = &o.what else { continue };
+        events.entry((name, host.or(*cluster).unwrap_or_default())).or_default().push(o);
+        if let Some(expected) = event::severity(name) {
+            found.check(o.seq, *severity == expected, || wrong_severity(name, *severity, expected));
+        }
+    }
+    let told = timeline.run.is_some_and(|run| run.virtual_time && run.settings.is_some());
+    if told && timeline.truth == Source::Database && timeline.hosts.len() <= UP_TO_HOSTS && !events.is_empty() {
+        compare(timeline, &events, &mut found);
+    }
+    let result = |verdict, checked| InvariantResult { id: TOLD.id, title: TOLD.title, verdict, checked };
+    if found.checked == 0 {
+        let reason = format!("the history does not show {}", TOLD.needs);
+        return result(InvariantVerdict::NotApplicable { reason }, 0);
+    }
+    let Some(first_seq) = found.problems.iter().map(|(seq, _)| *seq).min() else {
+        return result(InvariantVerdict::Held, found.checked);
+    };
+    let mut details: Vec<String> = found.problems.iter().take(KEPT_DETAILS).map(|(_, text)| text.clone()).collect();
+    if found.problems.len() > details.len() {
+        details.push(format!("and {} more", found.problems.len() - details.len()));
+    }
+    result(InvariantVerdict::Violated { details, first_seq }, found.checked)
+}
+
+fn wrong_severity(name: &str, severity: Severity, expected: Severity) -> String {
+    format!("an event {name} has severity {severity} and not {expected}")
+}
+
+/// Compares what happened with the events, where times are exact.
+fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observation>>, found: &mut Found) {
+    let mut teller = Teller::default();
+    for (o, change) in timeline.walk() {
+        match change {
+            Some(_) => teller.changed(o),
+            None => teller.seen(o),
+        }
+        // What an operator says is a state, too.
+        if matches!(o.what, What::Operator { .. }) && change.is_some() {
+            teller.seen(o);
+        }
+    }
+    let name = |id: Uuid| match timeline.hosts.contains_key(&id) {
+        true => format!("host {}", timeline.host_name(id)),
+        false => format!("cluster {}", timeline.cluster_name(id)),
+    };
+    let end = timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
+    // Several clusters are asked about one after the other.
+    let last_look = if timeline.clusters.len() > 1 { NEAR } else { LAST_LOOK };
+    let near = |a: Timestamp, b: Timestamp| if a < b { b.since(a) <= NEAR } else { a.since(b) <= NEAR };
+    let mut explained: BTreeMap<(&str, Uuid), Vec<Timestamp>> = BTreeMap::new();
+    let hindered = hindered(timeline.observations);
+    for cause in &teller.causes {
+        let Cause { event, subject, at, seen, seq, late } = *cause;
+        explained.entry((event, subject)).or_default().push(at);
+        // What happened at the very end may be told after it; a service that is killed may not come to tell it.
+        if end.since(seen) < last_look || hindered.iter().any(|(from, to)| *from <= at && at <= *to) {
+            continue;
+        }
+        let of = events.get(&(event, subject)).into_iter().flatten();
+        let mut times = of.map(|o| o.at());
+        let holds = times.any(|t| near(t, at) || (t < at && at.since(t) <= late));
+        found.check(seq, holds, || format!("{}: there is no event {event} of that time", name(subject)));
+    }
+    for ((event, subject), all) in events {
+        let known = explained.get(&(*event, *subject));
+        for (place, o) in all.iter().enumerate() {
+            let What::Event { message, severity, .. } = &o.what else { continue };
+            if NEVER_ALONE.contains(event) {
+                let holds = known.is_some_and(|times| times.iter().any(|t| near(*t, o.at())));
+                found.check(o.seq, holds, || {
+                    format!("{}: nothing of that time explains an event {event}", name(*subject))
+                });
+            }
+            let twice = all[..place].iter().any(|other| {
+                other.at() == o.at() && matches!(&other.what, What::Event { message: text, .. } if text == message)
+            });
+            found.check(o.seq, !twice, || format!("{}: an event {event} is told twice", name(*subject)));
+            if *event == "host_status_updated"
+                && let Some(to) = status_at(timeline, *subject, o.at())
+            {
+                let expected = event::of_status(to);
+                found.check(o.seq, *severity == expected, || wrong_severity(event, *severity, expected));
+            }
+        }
+    }
+}
+
+/// The status that a host went into at that time, where it is only one.
+fn status_at(timeline: &Timeline<'_>, host: Uuid, at: Timestamp) -> Option<HostStatus> {
+    let mut then = timeline.hosts.get(&host)?.statuses.iter().filter(|s| s.at == at);
+    let status = then.next()?.to;
+    then.next().is_none().then_some(status)
+}
+
+/// The times of faults of the service.
+fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
+    let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
+    let mut times = Vec::new();
+    let end = history.last().map(Observation::at).unwrap_or_default();
+    for o in history {
+        let What::Fault { name, phase, inject, .. } = &o.what else { continue };
+        match phase {
+            FaultPhase::Begin if inject.starts_with("service-") => _ = begun.insert(name, o.at()),
+            FaultPhase::End => times.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at() + NEAR))),
+            _ => {}
+        }
+    }
+    times.extend(begun.into_values().map(|begin| (begin, end)));
+    times
+}
