@@ -14,6 +14,7 @@ use vlab_api::types::{
     VersionedClusterHostRequirementsDetails,
 };
 use vlab_model::cluster::{self, ClusterRule, ClusterWrong};
+use vlab_model::event;
 use vlab_model::host::{self, HostRule, HostState, HostWrong};
 use vlab_model::machine::Wrong;
 use vlab_model::settings::{Constants, Settings};
@@ -21,7 +22,6 @@ use vlab_model::validation::{self, Validation, ValidationStatus};
 use vlab_model::view::{ClusterView, HostView};
 
 use crate::commands::steps;
-use crate::journal::EVENTS;
 use crate::rest::routes::ROUTES;
 use crate::rows::{ClusterRow, HostRow};
 
@@ -291,7 +291,7 @@ pub fn alterations() -> Vec<Alteration> {
         }
     }
     all.extend(of_plans());
-    for name in EVENTS {
+    for name in event::written() {
         use WrongEvent::*;
         all.extend([Missing, Twice, Late, OtherSeverity].map(|how| Alteration::Event(name, how)));
     }

@@ -161,6 +161,7 @@ async fn ask(
         host_monitor: settings.host_monitor_interval,
         cluster_monitor: settings.cluster_monitor_interval,
         disconnection: settings.host_max_disconnection_time,
+        scaled: prepared.clock_scale > 1.0,
     };
     let version = args.openshift_version.clone().or_else(|| {
         let releases = settings.release_images.iter();

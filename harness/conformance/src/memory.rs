@@ -90,8 +90,8 @@ pub fn settings(host_monitor: &str) -> Result<Settings, SettingError> {
 /// See [`Target::probe`].
 pub async fn target(settings: &Settings) -> Result<Target, ProbeError> {
     let second = Duration::from_secs(1);
-    let pace =
-        Pace { host_monitor: second, cluster_monitor: second, disconnection: settings.host_max_disconnection_time };
+    let disconnection = settings.host_max_disconnection_time;
+    let pace = Pace { host_monitor: second, cluster_monitor: second, disconnection, scaled: false };
     let secret = r#"{"auths":{"quay.io":{"auth":"dXNlcjpwYXNz"}}}"#;
     Target::probe(&mut CoreWire::new(settings.clone(), None), pace, true, Some("4.20"), secret, 7).await
 }

@@ -108,7 +108,8 @@ impl CheckOutcome {
     }
 }
 
-/// Performs a check, again where it has met a known defect of the service, each time with ids of its own.
+/// Performs a check, again where it has met a known defect of the service or may have come too late, each time with ids of its
+/// own.
 async fn perform_until_known(
     check: &ConformanceCheck,
     target: &Target,
@@ -118,10 +119,12 @@ async fn perform_until_known(
     for attempt in 1..=TRIES {
         let again = Target { run: target.run.wrapping_add((attempt - 1) << 32), ..target.clone() };
         let performed = perform(check, &again, wire).await;
-        let known = performed.known;
+        let differs = matches!(performed.trouble, Some(Trouble::Differs(_)));
+        let late = || check.races.as_ref().filter(|_| differs).map(|what| format!("it must come before {what}"));
+        let again = performed.known.map(str::to_owned).or_else(late);
         outcome.note(performed);
-        match known {
-            Some(known) if attempt < TRIES => outcome.tried_again.push(known.to_owned()),
+        match again {
+            Some(why) if attempt < TRIES => outcome.tried_again.push(why),
             _ => return,
         }
     }

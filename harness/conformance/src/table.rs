@@ -55,6 +55,8 @@ pub enum Need {
     ShortDisconnection,
     /// The settings that the suite gives to a service of its own ([`crate::SETTINGS`]).
     OwnSettings,
+    /// Times that are those of the real service, and not made shorter by a time profile.
+    RealTimes,
     /// An image service behind the service.
     ImageService,
     /// No image service behind the service.
@@ -71,6 +73,7 @@ impl Need {
                 "monitors that run every second or more often (HOST_MONITOR_INTERVAL, CLUSTER_MONITOR_INTERVAL)"
             }
             Need::ShortDisconnection => "HOST_MAX_DISCONNECTION_TIME of fifteen seconds or less",
+            Need::RealTimes => "times as the real service has them (--time-profile real)",
             Need::OwnSettings => "settings that the suite makes itself, which it can only for a service that it starts",
             Need::ImageService => "an image service behind the service (ENABLE_IMAGE_SERVICE=true)",
             Need::NoImageService => "a service without an image service (ENABLE_IMAGE_SERVICE=false)",
@@ -93,6 +96,10 @@ pub struct ConformanceCheck {
     /// What the service must offer.
     #[serde(default)]
     pub needs: Vec<Need>,
+    /// What the service does by itself and its steps must come before: where it differs it may have been too late, and is tried
+    /// again.
+    #[serde(default)]
+    pub races: Option<String>,
     /// What is there before the first step.
     #[serde(default)]
     pub world: World,

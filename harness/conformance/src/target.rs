@@ -27,6 +27,8 @@ pub struct Pace {
     pub cluster_monitor: Duration,
     /// Silence after which a host counts as disconnected.
     pub disconnection: Duration,
+    /// Its times are not the real service's, but so many times shorter.
+    pub scaled: bool,
 }
 
 /// The service under test.
@@ -117,6 +119,9 @@ impl Target {
         if monitor > QUICK || pace.disconnection > SHORT_SILENCE {
             let why = format!("a host counts as disconnected after {} s", pace.disconnection.as_secs_f64());
             lacks(Need::ShortDisconnection, why);
+        }
+        if pace.scaled {
+            lacks(Need::RealTimes, "its time profile makes them shorter".to_owned());
         }
         if !own_settings {
             lacks(Need::OwnSettings, "the service is not started by the suite".to_owned());

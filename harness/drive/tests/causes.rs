@@ -343,6 +343,10 @@ fn run(row: &Row) -> RunResult {
 fn put_in(history: &mut Vec<Observation>, (source, mut what): (Source, What)) {
     let mut node = None;
     for o in history.iter_mut() {
+        // What is cut off lacks the events of its last changes: without settings nobody asks for them.
+        if let What::RunStarted(info) = &mut o.what {
+            info.settings = None;
+        }
         if let What::HostNamed { host, kind, .. } = &mut o.what {
             node = Some(*host);
             *kind = HostsKind::Vm;

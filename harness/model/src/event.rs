@@ -64,9 +64,21 @@ pub const SEVERITIES: &[(&str, Severity)] = {
         ("upgrade_agent_started", Info),
         ("user_required_complete_installation_reset", Info),
         ("validations_ignored", Info),
-        ("reboots_for_node", Info),
+        (OF_OTHERS, Info),
     ]
 };
+
+/// The event of a host's new status.
+const HOST_STATUS: &str = "host_status_updated";
+
+/// An event that the controller sends and the service only keeps.
+const OF_OTHERS: &str = "reboots_for_node";
+
+/// Names of the events that the service writes by itself.
+pub fn written() -> impl Iterator<Item = &'static str> {
+    let names = SEVERITIES.iter().map(|(name, _)| *name).filter(|name| *name != OF_OTHERS);
+    names.chain([HOST_STATUS])
+}
 
 /// Severity of an event of that name; `None` for one that the list does not have.
 pub fn severity(name: &str) -> Option<Severity> {

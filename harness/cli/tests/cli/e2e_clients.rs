@@ -16,6 +16,8 @@ struct Row {
     run: String,
     #[serde(default)]
     code: i32,
+    #[serde(default)]
+    patiently: bool,
     says: Vec<serde_json::Value>,
 }
 
@@ -85,6 +87,13 @@ fn e2e_aicli_is_content_with_the_simulated_service() {
         let says: Vec<String> =
             row.says.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned)).collect();
         let says: Vec<&str> = says.iter().map(String::as_str).collect();
+        if row.patiently {
+            let says_it = || {
+                let said = aicli(&python, &url, &work, &row.run);
+                says.iter().all(|word| said.out.contains(word))
+            };
+            until(&row.run, RUN, says_it);
+        }
         aicli(&python, &url, &work, &row.run).ends_with(row.code).says(&says);
     }
 }

@@ -146,7 +146,7 @@ fn a_service_that_dies_has_failed() {
     assert!(!check.last_things.is_empty(), "the last lines of its log are missing: {check:#?}");
     bench.nothing_is_left();
     // Judged again, the service has still died.
-    bench.vlab(&["check", "latest"]).ends_with(1).says(&["the service stays up"]);
+    bench.vlab(&["check", "latest"]).ends_with(1).says(&["the service ended by itself"]);
 }
 
 /// The lab's fault, not the product's: it proves nothing, and soon.

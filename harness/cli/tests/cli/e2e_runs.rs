@@ -113,12 +113,12 @@ fn a_broken_expectation_fails_and_says_where_and_what_was_seen() {
     let path = bench.file("broken.yaml", broken);
     let said = bench.vlab(&["scenario", &path]).ends_with(1).says(&[
         "failed",
-        "nobody ever reboots",
-        "the host goes through the stages of a single node",
-        "node-0",
-        "step 6 is Joined, not Done",
-        "Rebooting",
+        "the check “nobody ever reboots” failed (node-0)",
+        "stage Rebooting was seen",
+        "and 1 check that follows from it",
     ]);
+    let follows = ["the host goes through the stages of a single node", "node-0", "step 6 is Joined, not Done"];
+    bench.vlab(&["check", "latest", "--all"]).ends_with(1).says(&follows);
     let result = bench.result();
     assert_eq!((result.verdict, result.exit_code), (Verdict::Failed, 1));
     let failed: Vec<_> = result.checks.iter().filter(|c| c.verdict == CheckVerdict::Failed).collect();

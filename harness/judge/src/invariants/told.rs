@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, HostRole, HostStatus, LogsState, Severity};
+use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, Severity};
 use vlab_history::Timeline;
 use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
@@ -136,6 +136,8 @@ impl Teller {
             self.add("host_media_disconnected", id, o);
         }
         let event = match to {
+            // An installer that gave up reported that as a stage, which the row does not keep.
+            HostStatus::Error if info.starts_with(HostStage::Failed.as_str()) => "host_install_progress_updated",
             HostStatus::Cancelled => "host_installation_cancelled",
             HostStatus::ResettingPendingUserAction => "host_installation_reset",
             HostStatus::Binding => "host_bind_succeeded",
@@ -310,15 +312,15 @@ fn status_at(timeline: &Timeline<'_>, host: Uuid, at: Timestamp) -> Option<HostS
     then.next().is_none().then_some(status)
 }
 
-/// The times of faults of the service.
+/// The times of faults of the service, its database and the way to them: then things are told late, or never.
 fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
     let mut times = Vec::new();
     let end = history.last().map(Observation::at).unwrap_or_default();
     for o in history {
-        let What::Fault { name, phase, inject, .. } = &o.what else { continue };
+        let What::Fault { name, phase, host, cluster, .. } = &o.what else { continue };
         match phase {
-            FaultPhase::Begin if inject.starts_with("service-") => _ = begun.insert(name, o.at()),
+            FaultPhase::Begin if host.is_none() && cluster.is_none() => _ = begun.insert(name, o.at()),
             FaultPhase::End => times.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at() + NEAR))),
             _ => {}
         }
