@@ -16,6 +16,9 @@ use crate::wire::Wire;
 /// How often a check is performed that meets a known defect of the service each time.
 const TRIES: u64 = 3;
 
+/// How often a check is performed that must come before something that the service does by itself, and may have been too late.
+const RACES: u64 = 10;
+
 /// A check that takes longer than so many times the target's patience hangs.
 const HANGS: u32 = 6;
 
@@ -116,15 +119,18 @@ async fn perform_until_known(
     wire: &mut dyn Wire,
     outcome: &mut CheckOutcome,
 ) {
-    for attempt in 1..=TRIES {
+    for attempt in 1..=RACES {
         let again = Target { run: target.run.wrapping_add((attempt - 1) << 32), ..target.clone() };
         let performed = perform(check, &again, wire).await;
         let differs = matches!(performed.trouble, Some(Trouble::Differs(_)));
-        let late = || check.races.as_ref().filter(|_| differs).map(|what| format!("it must come before {what}"));
-        let again = performed.known.map(str::to_owned).or_else(late);
+        let late = check.races.as_ref().filter(|_| differs);
+        let (again, most) = match (performed.known, late) {
+            (Some(known), _) => (Some(known.to_owned()), TRIES),
+            (None, late) => (late.map(|what| format!("it must come before {what}")), RACES),
+        };
         outcome.note(performed);
         match again {
-            Some(why) if attempt < TRIES => outcome.tried_again.push(why),
+            Some(why) if attempt < most => outcome.tried_again.push(why),
             _ => return,
         }
     }
