@@ -142,6 +142,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("report"),
     },
     Verb {
+        name: "ui",
+        usage: "ui [options of `vlab ui`]",
+        what: "show the runs in the browser, and follow those that go on",
+        doer: vlab("ui"),
+    },
+    Verb {
         name: "coverage",
         usage: "coverage [run|folder|session]... [options of `vlab coverage`]",
         what: "show which rules of the service's state machines runs have exercised",

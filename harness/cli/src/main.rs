@@ -27,6 +27,7 @@ mod service;
 mod session;
 mod simulate;
 mod tools;
+mod ui;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -81,6 +82,8 @@ enum Verb {
     Schema,
     /// Rewrite the reports of a run from its history.
     Report(again::ReportArgs),
+    /// Show the runs of a folder in the browser, and follow those that go on.
+    Ui(ui::UiArgs),
     /// Judge a run again from its history.
     Check(again::CheckArgs),
     /// Show which rules of the service's state machines, stages, steps, validations, events and faults runs have exercised.
@@ -172,6 +175,7 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Validate(args) => tools::validate(&args),
             Verb::Schema => tools::schema(),
             Verb::Report(args) => again::report(&args),
+            Verb::Ui(args) => ui::ui(args).await,
             Verb::Check(args) => again::check(&args),
             Verb::Coverage(args) => coverage::coverage(&args),
             Verb::Export(args) => export::export(&args),

@@ -4,7 +4,7 @@
 //! * [`service`] is the service that it runs against, behind one interface; [`hosts`] are those that it makes, behind another.
 //! * [`traffic`] carries what the user and simulated hosts say.
 //! * [`session`] is several runs, [`again`] one that is over, read back from its folder.
-//! * [`rundir`] is the folder of a run, [`live`] what people see while it goes on.
+//! * [`rundir`] is the folder of a run, [`live`] what people see while it goes on, [`ui`] the folder of runs in a browser.
 
 pub mod again;
 pub mod error;
@@ -17,3 +17,4 @@ pub mod rundir;
 pub mod service;
 pub mod session;
 pub mod traffic;
+pub mod ui;

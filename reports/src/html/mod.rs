@@ -2,12 +2,13 @@
 //!
 //! Pages are templates of `maud`, which escapes every text that it puts into them. The drawing is SVG made here, so the page
 //! can be read and printed without its script; the script adds zoom, labels that fit and tables that can be filtered. Nothing
-//! is fetched: a policy in the page forbids it.
+//! is fetched: a policy in the page forbids it. Only the pages of `vlab ui` ([`live`]) ask the server that sent them.
 
 pub mod beside;
 mod checks;
 mod colours;
 pub mod coverage;
+pub mod live;
 mod drawing;
 mod fleet;
 mod header;

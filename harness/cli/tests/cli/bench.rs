@@ -124,6 +124,13 @@ impl CliFixture {
         Running { child: Some(child) }
     }
 
+    /// Starts it with its output in that file, for programs that go on after they have said something.
+    pub(crate) fn start_into(&self, file: &str, args: &[&str]) -> Running {
+        let out = fs::File::create(self.path(file)).unwrap();
+        let child = self.command(args).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+        Running { child: Some(child) }
+    }
+
     /// The folder of the newest run.
     pub(crate) fn latest(&self) -> PathBuf {
         self.path("runs/latest")

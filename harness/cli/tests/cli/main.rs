@@ -18,6 +18,7 @@ mod e2e_machines;
 mod e2e_places;
 mod e2e_runs;
 mod e2e_sessions;
+mod e2e_ui;
 mod ssh;
 mod verbs;
 mod vm_installs;

@@ -1,0 +1,81 @@
+//! `vlab ui` in a real browser: the list, a run that goes on, and its report once it has ended.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use vlab_run::rundir::Started;
+
+use crate::bench::{CliFixture, RUN, until};
+
+/// The page at that address, after its script has looked at least once.
+fn page(bench: &CliFixture, browser: &Path, address: &str) -> String {
+    let out = bench.path("page.html");
+    let mut child = Command::new(browser)
+        .args(vlab_setup::BROWSER_ARGS)
+        .arg(format!("--user-data-dir={}", bench.path("profile").display()))
+        // The page asks again after a second.
+        .args(["--virtual-time-budget=3000", "--window-size=1300,1000", "--dump-dom", address])
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&out).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the browser ends", RUN, || child.try_wait().unwrap().is_some());
+    fs::read_to_string(out).unwrap()
+}
+
+/// A run that goes on, as its folder looks: the marker of a living process (this one), and the first half of a history.
+fn begin_again(bench: &CliFixture) -> (std::path::PathBuf, String) {
+    let done = fs::canonicalize(bench.latest()).unwrap();
+    let mut started: Started = serde_json::from_slice(&fs::read(done.join("started.json")).unwrap()).unwrap();
+    (started.run_id, started.pid) = ("99990101000000-sno-1".to_owned(), std::process::id());
+    started.at = vlab_api::Timestamp::now();
+    let folder = bench.path("runs").join(&started.run_id);
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("started.json"), serde_json::to_vec(&started).unwrap()).unwrap();
+    fs::copy(done.join("scenario.yaml"), folder.join("scenario.yaml")).unwrap();
+    let history = fs::read_to_string(done.join("history.jsonl")).unwrap();
+    let lines = history.lines().count();
+    let half: String = history.lines().take(lines / 2).map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("history.jsonl"), &half).unwrap();
+    (folder, history)
+}
+
+#[test]
+fn runs_are_shown_followed_and_reported() {
+    let Some(browser) = vlab_setup::browser() else {
+        vlab_skip::skip!("no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
+        return;
+    };
+    let bench = CliFixture::new();
+    bench.vlab(&["scenario", "sno"]).ends_with(0);
+    let (folder, history) = begin_again(&bench);
+    let ui = bench.start_into("address", &["ui", "--listen", "127.0.0.1:0"]);
+    let address = || fs::read_to_string(bench.path("address")).unwrap_or_default();
+    until("the address", RUN, || address().ends_with("/\n"));
+    let address = address().trim_end().to_owned();
+
+    let list = page(&bench, &browser, &address);
+    assert!(list.contains("data-ready=\"1\"") && list.contains("1 running") && list.contains(">passed<"), "{list}");
+
+    let running = format!("{address}runs/99990101000000-sno-1/");
+    let live = page(&bench, &browser, &running);
+    assert!(live.contains("data-looks=\""), "the script asked: {live}");
+    for part in ["id=\"standing\"", "id=\"timeline\"", "What happened last", "node-0"] {
+        assert!(live.contains(part), "{part}: {live}");
+    }
+
+    // The run ends: its report takes the place of the page.
+    fs::write(folder.join("history.jsonl"), history).unwrap();
+    let done = fs::canonicalize(bench.latest()).unwrap();
+    for file in ["report.html", "result.json"] {
+        fs::copy(done.join(file), folder.join(file)).unwrap();
+    }
+    let report = page(&bench, &browser, &running);
+    assert!(report.contains("id=\"checks\"") && !report.contains("data-looks"), "{report}");
+
+    ui.signal("TERM");
+    ui.end(RUN).ends_with(0);
+    bench.vlab(&["ui", "--listen", "0.0.0.0:0"]).ends_with(2).says(&["use an address of the loopback interface"]);
+}
