@@ -214,10 +214,15 @@ pub fn find(timeline: &Timeline<'_>, scenario: &Scenario, checks: &[CheckResult]
     }
     let failed = failed::failed(timeline, scenario, checks);
     let case = Case { timeline, scenario, checks, failed, hit: declared::hit(timeline) };
-    let facts = case.undeclared(facts::facts(timeline));
-    let mut candidates = facts.clone();
-    candidates.extend(case.waiting());
-    candidates.retain(|candidate| case.failed.iter().any(|failed| case.follows(failed, candidate)));
+    let all = facts::facts(timeline);
+    let mut facts = case.undeclared(all.clone());
+    let explains = |candidate: &Candidate| case.failed.iter().any(|failed| case.follows(failed, candidate));
+    let mut candidates: Vec<Candidate> = facts.iter().cloned().chain(case.waiting()).filter(explains).collect();
+    // What was expected did not come, and nothing but the scenario's own faults is in the way: then it is one of these.
+    if candidates.is_empty() && case.failed.iter().all(|failed| failed.candidate.rank > Rank::Event) {
+        candidates.extend(all.iter().filter(|candidate| explains(candidate)).cloned());
+        facts = all;
+    }
     candidates.extend(case.failed.iter().map(|failed| failed.candidate.clone()));
     let first = candidates.iter().min_by_key(|c| (c.rank, c.seq, c.kind, c.check))?;
     let follows = case.failed.iter().filter(|failed| case.follows(failed, first)).map(|failed| failed.place).collect();

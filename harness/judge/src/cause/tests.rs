@@ -137,6 +137,34 @@ fn what_the_scenario_brings_about_is_no_cause() {
     assert_eq!(cause.line(), "m-1 went from installing to error: nobody knows why");
 }
 
+/// A fault of the scenario that an expectation does not survive: its effect is the cause, and not who else was left where it was.
+#[test]
+fn where_only_the_scenarios_own_fault_is_in_the_way_it_is_the_cause() {
+    let fault = What::Fault {
+        name: "f".into(),
+        phase: FaultPhase::Begin,
+        inject: "disk-fails".into(),
+        host: Some(host(1)),
+        cluster: None,
+        detail: String::new(),
+    };
+    let result = judged(
+        "faults: [{name: f, at: 1s, target: m-1, inject: disk-fails}]\n\
+         expect:\n  - eventually: {cluster: c, status: installed}\n  - eventually: {hosts: all, status: installed}",
+        vec![
+            fault,
+            status(1, Some(HostStatus::Installing), HostStatus::InstallingInProgress, ""),
+            stage(1, HostStage::WritingImageToDisk, ""),
+            stage(1, HostStage::Failed, "Input/output error"),
+            error(1, "Input/output error"),
+            cluster_error(),
+        ],
+    );
+    let cause = result.cause.clone().unwrap();
+    assert_eq!(cause.line(), "the installer on m-1 gave up in the stage Writing image to disk: Input/output error");
+    assert!(separate(&result).is_empty(), "{:?}", separate(&result));
+}
+
 #[test]
 fn what_is_asked_for_is_no_cause_and_its_consequence_is() {
     let result = judged(

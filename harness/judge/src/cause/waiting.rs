@@ -151,7 +151,12 @@ impl Case<'_> {
     /// The hosts that have come least far, where others, or their cluster, have come further; else the cluster.
     fn stuck(&self) -> Vec<Candidate> {
         let mut found = Vec::new();
-        let clusters: Vec<Uuid> = self.timeline.clusters.keys().copied().collect();
+        // Where the cluster has ended, nobody is stuck: its hosts are left where they were.
+        let ended = |cluster: &Uuid| {
+            let last = self.timeline.clusters.get(cluster).and_then(|line| line.statuses.last());
+            last.is_some_and(|s| matches!(s.to, ClusterStatus::Error | ClusterStatus::Cancelled))
+        };
+        let clusters: Vec<Uuid> = self.timeline.clusters.keys().copied().filter(|cluster| !ended(cluster)).collect();
         for cluster in clusters {
             let hosts =
                 self.timeline.directory.cluster_of.iter().filter(|(_, c)| **c == cluster).map(|(host, _)| *host);
