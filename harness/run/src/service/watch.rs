@@ -29,7 +29,7 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A change as the database saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct TableChange {
     /// The database's clock.
     pub at: Timestamp,
     /// What changed.
@@ -239,12 +239,16 @@ impl Watcher {
     ///
     /// # Errors
     /// The database's answer; the next call goes on where the last one that succeeded stopped.
-    pub async fn poll(&mut self, client: &Client) -> Result<Vec<Change>, tokio_postgres::Error> {
+    pub async fn poll(&mut self, client: &Client) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let statement = client.prepare(READ).await?;
         self.read(client, &statement).await
     }
 
-    async fn read(&mut self, client: &Client, statement: &Statement) -> Result<Vec<Change>, tokio_postgres::Error> {
+    async fn read(
+        &mut self,
+        client: &Client,
+        statement: &Statement,
+    ) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let rows = client.query(statement, &[&self.seen]).await?;
         if let Some(row) = rows.first() {
             self.seen = row.get(0);
@@ -264,7 +268,7 @@ impl Watcher {
                 if let Some(by) = &writer {
                     self.writer.clone_from(by);
                 }
-                changes.push(Change { at, what, writer });
+                changes.push(TableChange { at, what, writer });
             }
         }
         Ok(changes)
@@ -335,9 +339,9 @@ fn is_deleted(row: &str) -> bool {
 
 /// What is told while it is watched.
 #[derive(Debug)]
-pub enum News {
+pub enum TableNews {
     /// Changes, and when they were read.
-    Changes(Timestamp, Vec<Change>),
+    Changes(Timestamp, Vec<TableChange>),
     /// The database refuses to be read, and not because it is going down or coming up: waiting will not help.
     Refused(String),
 }
@@ -350,7 +354,7 @@ pub enum News {
 /// The database could not be read to its end, and why: the last error.
 pub async fn watch(
     conninfo: String,
-    tell: mpsc::UnboundedSender<News>,
+    tell: mpsc::UnboundedSender<TableNews>,
     mut over: oneshot::Receiver<Instant>,
 ) -> Result<(), String> {
     let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false };
@@ -364,13 +368,13 @@ pub async fn watch(
             read = async { interval.tick().await; line.read().await } => match read {
                 Ok(found) => {
                     line.refused = false;
-                    if !found.is_empty() && tell.send(News::Changes(Timestamp::now(), found)).is_err() {
+                    if !found.is_empty() && tell.send(TableNews::Changes(Timestamp::now(), found)).is_err() {
                         return Ok(());
                     }
                 }
                 Err(error) => {
                     if is_refusal(&error) && !std::mem::replace(&mut line.refused, true) {
-                        let _ = tell.send(News::Refused(vlab_lab::postgres::explain(&error)));
+                        let _ = tell.send(TableNews::Refused(vlab_lab::postgres::explain(&error)));
                     }
                 }
             },
@@ -389,7 +393,7 @@ struct Line {
 }
 
 impl Line {
-    async fn read(&mut self) -> Result<Vec<Change>, tokio_postgres::Error> {
+    async fn read(&mut self) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
         let read = self.watcher.read(&client, &statement).await;
         if read.is_ok() {
@@ -408,7 +412,7 @@ impl Line {
     }
 
     /// Reads until nothing is left and nobody has still something to commit.
-    async fn drain(&mut self, deadline: Instant, tell: &mpsc::UnboundedSender<News>) -> Result<(), String> {
+    async fn drain(&mut self, deadline: Instant, tell: &mpsc::UnboundedSender<TableNews>) -> Result<(), String> {
         loop {
             // At least once, however late it is.
             let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
@@ -426,13 +430,13 @@ impl Line {
     }
 
     /// Reads what is there; how many transactions may still bring more. They are counted before: who was over then is read.
-    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<News>) -> Result<i64, tokio_postgres::Error> {
+    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<TableNews>) -> Result<i64, tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
         let writers: i64 = client.query_one(WRITERS, &[]).await?.get(0);
         let found = self.watcher.read(&client, &statement).await?;
         self.open = Some((client, statement));
         if !found.is_empty() {
-            let _ = tell.send(News::Changes(Timestamp::now(), found));
+            let _ = tell.send(TableNews::Changes(Timestamp::now(), found));
         }
         Ok(writers)
     }
