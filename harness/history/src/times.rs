@@ -66,9 +66,9 @@ pub fn odd_times_of_host(id: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> 
     let words = stage || old.progress_progress_info != new.progress_progress_info;
     let started = (old.progress_stage_started_at, new.progress_stage_started_at);
     odd.see("progress.stage_started_at", started, if cleared { Timed::Either } else { Timed::changed(stage) });
-    // What a host waits for beside its stages begins anew with its status.
+    // The same may be told again, and what a host waits for beside its stages begins anew while the user is needed.
     let updated = (old.progress_stage_updated_at, new.progress_stage_updated_at);
-    let timed = if cleared || (status && !words) { Timed::Either } else { Timed::changed(words) };
+    let timed = if words && !cleared { Timed::Changed } else { Timed::Either };
     odd.see("progress.stage_updated_at", updated, timed);
     odd.found
 }
@@ -125,7 +125,7 @@ mod tests {
         Some(("progress.stage_started_at", false))
     )]
     #[case::words_alone(|h: &mut HostFacts| h.progress_progress_info = "5%".into(), Some(("progress.stage_updated_at", false)))]
-    #[case::touched(|h: &mut HostFacts| h.progress_stage_updated_at = at(2), Some(("progress.stage_updated_at", true)))]
+    #[case::told_again(|h: &mut HostFacts| h.progress_stage_updated_at = at(2), None)]
     #[case::cleared(
         |h: &mut HostFacts| { h.progress_current_stage = String::new(); h.progress_stage_started_at = None; },
         None

@@ -121,7 +121,8 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
             continue;
         }
         let Some((key, value)) = item(&o.what) else { continue };
-        let at = o.at();
+        // The service's own time of an operator is not when it was shown.
+        let at = o.harness_time;
         shown.insert(key, (at, o));
         let was_asked = asked.filter(|asked| asked.harness_time == o.harness_time).and_then(|asked| match asked.what {
             What::Asked { at } => Some(at),
