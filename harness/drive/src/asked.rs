@@ -9,28 +9,59 @@ use vlab_api::actor::{Connection, Reply, Send};
 use vlab_api::http::TransportError;
 use vlab_model::history::What;
 
+use crate::contacts::{Contact, Contacts};
+
 /// In a fleet too large for every step to be recorded one bad answer of a kind is enough in this time: an outage of a second
 /// would otherwise be thousands of lines.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Questions that are open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Asked {
-    open: BTreeMap<(Connection, u64), (Timestamp, String)>,
+    open: BTreeMap<(Connection, u64), Question>,
+    /// What hosts told.
+    contacts: Contacts,
     /// When an answer of that status was recorded last, to the user or to others.
     last: BTreeMap<(bool, u16), Timestamp>,
 }
 
+#[derive(Debug)]
+struct Question {
+    sent: Timestamp,
+    request: String,
+    contact: Option<Contact>,
+}
+
 impl Asked {
+    /// Nothing is asked yet. `silence`: as in [`Contacts::new`].
+    pub(crate) fn new(silence: Duration) -> Self {
+        Self { open: BTreeMap::new(), contacts: Contacts::new(silence), last: BTreeMap::new() }
+    }
+
     /// A question is sent.
     pub(crate) fn sent(&mut self, now: Timestamp, send: &Send) {
         let request = format!("{} {}", send.request.method.as_str(), send.request.split_path().0);
-        self.open.insert((send.connection, send.tag), (now, request));
+        let contact = Contact::of(&send.request);
+        self.open.insert((send.connection, send.tag), Question { sent: now, request, contact });
+    }
+
+    /// When an open question was sent.
+    pub(crate) fn when(&self, reply: &Reply) -> Option<Timestamp> {
+        self.open.get(&(reply.connection, reply.tag)).map(|question| question.sent)
+    }
+
+    /// What hosts told, for the history.
+    pub(crate) fn contacts(&mut self) -> &mut Contacts {
+        &mut self.contacts
     }
 
     /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
     pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
-        let (at, request) = self.open.remove(&(reply.connection, reply.tag))?;
+        let Question { sent: at, request, contact } = self.open.remove(&(reply.connection, reply.tag))?;
+        if let Some(contact) = contact {
+            let well = matches!(&reply.result, Ok(response) if response.is_success());
+            self.contacts.ended((at, now), contact, well);
+        }
         let status = match &reply.result {
             Ok(response) if response.status >= 500 => response.status,
             Err(TransportError::Connect(_)) => 0,
@@ -72,7 +103,7 @@ mod tests {
         #[case] result: Result<Response, TransportError>,
         #[case] recorded: Option<u16>,
     ) {
-        let mut asked = Asked::default();
+        let mut asked = Asked::new(Duration::from_secs(150));
         let request = Request::new(Method::Get, "/v2/events?cluster_id=1");
         let (connection, tag) = (3, 9);
         let now = Timestamp::from_secs(100);
@@ -92,7 +123,7 @@ mod tests {
 
     #[test]
     fn of_a_large_fleet_one_a_second_is_enough() {
-        let mut asked = Asked::default();
+        let mut asked = Asked::new(Duration::from_secs(150));
         let mut count = |millis: i64, status: u16| {
             let now = Timestamp::from_micros(1_000_000_000 + millis * 1000);
             asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(Method::Get, "/x") });

@@ -189,7 +189,8 @@ impl Conductor {
             directory: Directory::new(config.state_source),
             until: config.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
             fleet: Fleet::new(fleet, Vec::new(), Vec::new()),
-            asked: Asked::default(),
+            // Longer than hosts wait for in any status, shorter than the service waits for them.
+            asked: Asked::new(config.timing.next_instruction(150)),
             faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
@@ -256,12 +257,20 @@ impl Conductor {
     /// An answer arrived.
     pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
         let who = reply.connection.checked_sub(USER_CONNECTIONS).and_then(|connection| self.fleet.who(connection));
+        let sent = self.asked.when(&reply);
         if let Some(bad) = self.asked.answered(now, &reply, who, self.config.record_steps) {
             let source = if who.is_some() { Source::Hosts } else { Source::Harness };
             self.note(now, source, None, bad);
         }
+        for what in self.asked.contacts().take() {
+            self.note(now, Source::Hosts, None, what);
+        }
         if reply.connection < USER_CONNECTIONS {
             self.user.deliver(now, reply);
+            // When that was asked, before what it shows.
+            if let Some(at) = sent.filter(|_| !self.config.info.virtual_time && self.user.has_looked_up()) {
+                self.note(now, Source::Poll, None, What::Asked { at });
+            }
         } else {
             reply.connection -= USER_CONNECTIONS;
             self.fleet.deliver(now, reply);
@@ -417,6 +426,9 @@ impl Conductor {
 
     /// Writes the last line, which says how the run ended, and gives the history away.
     pub fn finish(mut self, now: Timestamp, how: RunEnd) -> Vec<Observation> {
+        for what in self.asked.contacts().finish() {
+            self.recorder.record(Source::Hosts, None, now, what);
+        }
         self.recorder.record(Source::Harness, None, now, What::RunFinished { how });
         self.recorder.into_observations()
     }

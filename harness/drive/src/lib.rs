@@ -13,6 +13,7 @@ pub mod addresses;
 pub mod alterations;
 mod asked;
 pub mod conductor;
+mod contacts;
 pub mod coverage;
 pub mod fault;
 pub mod prepare;

@@ -432,6 +432,8 @@ impl Prepared {
             versions,
             settings: (self.target == Target::Simulated).then(|| Box::new(self.settings.clone())),
             clock_scale: (self.target.state_source() == Source::Database).then_some(self.clock_scale),
+            // Both kinds of tables have them.
+            times_followed: self.target.state_source() == Source::Database,
             states_from: Some(self.target.state_source()).filter(|source| *source != Source::Database),
             expected_hosts: self
                 .scenario

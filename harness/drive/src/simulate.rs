@@ -17,6 +17,7 @@ use vlab_api::http::{Method, Response, TransportError};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, diff_host, diff_operator};
 use vlab_history::rules::RuleId;
+use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_operator};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
@@ -432,7 +433,9 @@ impl World {
             Write::PutHost(row) => {
                 let host = row.host();
                 let facts = HostFacts::from(host);
-                let changes = diff_host(host.id, self.hosts.get(&host.id), &facts);
+                let old = self.hosts.get(&host.id);
+                let mut changes = diff_host(host.id, old, &facts);
+                changes.extend(odd_times_of_host(host.id, old, &facts));
                 self.hosts.insert(host.id, facts);
                 changes
             }
@@ -443,11 +446,15 @@ impl World {
             Write::PutCluster(row) => {
                 let cluster = &row.view.cluster;
                 let facts = ClusterFacts::from(cluster);
-                let mut changes = diff_cluster(cluster.id, self.clusters.get(&cluster.id), &facts);
+                let old = self.clusters.get(&cluster.id);
+                let mut changes = diff_cluster(cluster.id, old, &facts);
+                changes.extend(odd_times_of_cluster(cluster.id, old, &facts));
                 self.clusters.insert(cluster.id, facts);
                 for operator in cluster.monitored_operators.iter().flatten().map(OperatorFacts::from) {
                     let key = (cluster.id, operator.name.clone());
-                    changes.extend(diff_operator(cluster.id, self.operators.get(&key), &operator));
+                    let old = self.operators.get(&key);
+                    changes.extend(diff_operator(cluster.id, old, &operator));
+                    changes.extend(odd_times_of_operator(cluster.id, old, &operator));
                     self.operators.insert(key, operator);
                 }
                 changes

@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use uuid::Uuid;
+use vlab_api::Timestamp;
 use vlab_api::types::{
     Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus, LogsState, MonitoredOperator,
     OperatorStatus, OperatorType,
 };
 use vlab_model::history::What;
 use vlab_model::validation::ValidationStatus;
+
+use crate::times;
 
 /// The members of a host that a history follows. The names are those of the columns in the service's table.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -38,6 +41,15 @@ pub struct HostFacts {
     pub logs_info: String,
     /// It was noted that it does not answer any more.
     pub connection_timed_out: Option<bool>,
+    /// When its status changed.
+    #[serde(deserialize_with = "times::time")]
+    pub status_updated_at: Option<Timestamp>,
+    /// When its stage began.
+    #[serde(deserialize_with = "times::time")]
+    pub progress_stage_started_at: Option<Timestamp>,
+    /// When it told something of its stage.
+    #[serde(deserialize_with = "times::time")]
+    pub progress_stage_updated_at: Option<Timestamp>,
     /// Which of the things that hosts tell are there, where the row is not read from a table: they are long texts.
     #[serde(skip)]
     pub held: Option<[bool; HELD.len()]>,
@@ -81,6 +93,9 @@ impl From<&Host> for HostFacts {
             bootstrap: host.bootstrap.unwrap_or_default(),
             logs_info: host.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
             connection_timed_out: host.connection_timed_out,
+            status_updated_at: host.status_updated_at,
+            progress_stage_started_at: progress.stage_started_at,
+            progress_stage_updated_at: progress.stage_updated_at,
             held: Some(held(host)),
             validations_info: host.validations_info.clone(),
         }
@@ -101,6 +116,9 @@ pub struct ClusterFacts {
     pub progress_finalizing_stage: String,
     /// State of its controller's logs; empty when there are none.
     pub logs_info: String,
+    /// When its status changed.
+    #[serde(deserialize_with = "times::time")]
+    pub status_updated_at: Option<Timestamp>,
     /// When its installation began.
     pub install_started_at: Option<String>,
     /// When it came to its end.
@@ -123,6 +141,7 @@ impl From<&Cluster> for ClusterFacts {
             progress_total_percentage: progress.total_percentage.unwrap_or_default(),
             progress_finalizing_stage: progress.finalizing_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
             logs_info: cluster.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
+            status_updated_at: cluster.status_updated_at,
             install_started_at: cluster.install_started_at.map(|t| t.to_string()),
             install_completed_at: cluster.install_completed_at.map(|t| t.to_string()),
             progress_finalizing_stage_started_at: progress.finalizing_stage_started_at.map(|t| t.to_string()),
@@ -142,6 +161,9 @@ pub struct OperatorFacts {
     pub operator_type: String,
     /// As the controller reported it; empty when it did not yet.
     pub status: String,
+    /// When it changed.
+    #[serde(deserialize_with = "times::time")]
+    pub status_updated_at: Option<Timestamp>,
 }
 
 impl From<&MonitoredOperator> for OperatorFacts {
@@ -150,13 +172,15 @@ impl From<&MonitoredOperator> for OperatorFacts {
             name: operator.name.clone().unwrap_or_default(),
             operator_type: operator.operator_type.map(|t| t.as_str().to_owned()).unwrap_or_default(),
             status: operator.status.map(|s| s.as_str().to_owned()).unwrap_or_default(),
+            status_updated_at: operator.status_updated_at,
         }
     }
 }
 
 /// What changed in a monitored operator. `old` is `None` for one that was not seen before.
 pub fn diff_operator(cluster: Uuid, old: Option<&OperatorFacts>, new: &OperatorFacts) -> Vec<What> {
-    if old == Some(new) {
+    let said = |facts: &OperatorFacts| (facts.operator_type.clone(), facts.status.clone());
+    if old.is_some_and(|old| said(old) == said(new)) {
         return Vec::new();
     }
     let (name, status, kind) = (new.name.clone(), new.status.parse().ok(), new.operator_type.parse().ok());

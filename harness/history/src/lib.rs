@@ -8,6 +8,7 @@
 //! * [`compare`] finds where two histories part.
 //! * [`directory`] knows who is who, as far as a history has been read.
 //! * [`rules`] reads out of a history which rules of the state machines fired.
+//! * [`times`] tells which times of a row did not move with what they time.
 //! * [`timeline`] answers questions about a history; verdicts and budgets are made of it.
 
 pub mod compare;
@@ -17,6 +18,7 @@ pub mod merge;
 pub mod recorder;
 pub mod rules;
 pub mod timeline;
+pub mod times;
 
 pub use directory::Directory;
 pub use recorder::{HistoryError, Recorder, read};

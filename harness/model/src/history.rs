@@ -287,6 +287,68 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         planned: Option<usize>,
     },
+    /// A host asked for instructions again and again, and was answered each time: one line for all the times between two silences.
+    /// To register counts, too.
+    Polls {
+        /// The host's id in the service.
+        host: Uuid,
+        /// When the first question was sent.
+        from: Timestamp,
+        /// When the last question was sent that was answered well.
+        to: Timestamp,
+        /// How many were.
+        count: u64,
+        /// The longest time between two of them, in milliseconds, rounded up.
+        longest_ms: u64,
+        /// When the last attempt came to its end, answered or in vain: after this the host was silent.
+        tried: Timestamp,
+    },
+    /// The service took a host's inventory: it answered the report with a success. Of an inventory here is what validations
+    /// count; the same one again is not told.
+    Inventory {
+        /// The host's id in the service.
+        host: Uuid,
+        /// When it was sent.
+        sent: Timestamp,
+        /// Cores.
+        cores: i64,
+        /// Memory, in bytes.
+        memory: i64,
+        /// The kernel's figure, which leaves out what it keeps for itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        meminfo: bool,
+        /// The largest disk that can be installed to if it is large enough, in bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        disk: Option<i64>,
+        /// The host's own name.
+        name: String,
+    },
+    /// A time of a row did not follow what it times. The times of all other changes do, and are not told.
+    OddTime {
+        /// Host, or cluster when `is_cluster`.
+        subject: Uuid,
+        /// Of a cluster?
+        is_cluster: bool,
+        /// Its name in the API.
+        name: String,
+        /// It moved, and what it times did not change; else it is the other way round.
+        moved: bool,
+        /// What it is now; nothing: it was never set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<Timestamp>,
+    },
+    /// What the API shows at this moment was asked for then; the service has looked at its rows in between. Not told in virtual
+    /// time, where both are a millisecond apart.
+    Asked {
+        /// When the question was sent.
+        at: Timestamp,
+    },
+    /// The database's changes that follow were written by this service, until another one is told. Where a run has one service,
+    /// it is told once.
+    Writer {
+        /// As it is called at the database.
+        name: String,
+    },
     /// The service answered with 5xx, or there was nobody to connect to.
     BadAnswer {
         /// Host that had asked, or the cluster whose controller had; `None`: the user.
@@ -407,6 +469,9 @@ pub struct RunInfo {
     /// how fast to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_scale: Option<f64>,
+    /// The times of rows are followed: one that is odd is told ([`What::OddTime`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub times_followed: bool,
     /// Roles, for readers without the scenario.
     pub expected_hosts: BTreeMap<String, HostRole>,
 }

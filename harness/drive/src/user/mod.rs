@@ -257,6 +257,11 @@ impl User {
         std::mem::take(&mut self.seen)
     }
 
+    /// Did the last answer show something of the service's state that was not known?
+    pub(crate) fn has_looked_up(&self) -> bool {
+        self.seen.iter().any(|seen| seen.source == Source::Poll)
+    }
+
     /// Infra-envs that hosts can boot, since the last call.
     pub fn take_ready(&mut self) -> Vec<Ready> {
         std::mem::take(&mut self.ready)

@@ -1,6 +1,6 @@
 //! How an installation is completed: what must have come before `finalizing` and before `installed`, and what belongs to an end.
 
-use vlab_api::types::{ClusterStatus, HostRole, HostStatus, OperatorStatus, OperatorType};
+use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, OperatorStatus, OperatorType};
 
 use super::Id;
 use super::reader::{HostLine, Moment, Reader};
@@ -134,6 +134,22 @@ impl Reader<'_> {
             let (name, took) = (c.host_name(host), took.as_secs_f64());
             format!("{name} came to its end and {took:.0} s later nothing is known of its logs")
         });
+    }
+
+    /// A host that is installed was done, at that time: both are written together.
+    pub(super) fn done_when_installed(&mut self, host: usize) {
+        if !self.is_complete() {
+            return;
+        }
+        let Some(line) = self.timeline.hosts.get(&self.hosts[host].id) else { return };
+        for status in line.statuses.iter().filter(|s| s.to == HostStatus::Installed) {
+            let latest = status.at + self.limits.in_flight();
+            let stage = line.stages.iter().rfind(|s| s.at <= latest).map(|s| s.to);
+            self.check(Id::EndComplete, status.seq, stage == Some(HostStage::Done), |c| {
+                let stage = stage.map_or("no stage", HostStage::as_str);
+                format!("{} is installed and in stage {stage}", c.host_name(host))
+            });
+        }
     }
 
     /// Judges at the end of the history whether each end was told.

@@ -4,7 +4,6 @@
 use std::sync::LazyLock;
 
 use vlab_api::types::{ClusterStatus, HostStatus};
-use vlab_history::timeline::StateChange;
 use vlab_model::machine::Rule;
 use vlab_model::{cluster, host};
 
@@ -145,38 +144,5 @@ impl Reader<'_> {
             }
             None => {}
         }
-    }
-
-    /// The API showed a host in that status while the database was watched.
-    pub(super) fn host_shown(&mut self, host: usize, status: HostStatus, moment: Moment) {
-        let line = self.timeline.hosts.get(&self.hosts[host].id);
-        let held = line.is_some_and(|line| self.held_lately(&line.statuses, status, moment));
-        self.check(Id::ApiAgrees, moment.seq, held, |c| {
-            format!("the API showed {} in {status}, which the database did not hold then", c.host_name(host))
-        });
-    }
-
-    /// The same for a cluster.
-    pub(super) fn cluster_shown(&mut self, cluster: usize, status: ClusterStatus, moment: Moment) {
-        let line = self.timeline.clusters.get(&self.clusters[cluster].id);
-        let held = line.is_some_and(|line| self.held_lately(&line.statuses, status, moment));
-        self.check(Id::ApiAgrees, moment.seq, held, |c| {
-            format!(
-                "the API showed cluster {} in {status}, which the database did not hold then",
-                c.cluster_name(cluster)
-            )
-        });
-    }
-
-    /// Was the status there when the question was on its way to the service and back?
-    fn held_lately<S: PartialEq>(&self, statuses: &[StateChange<S>], status: S, moment: Moment) -> bool {
-        if self.answers_are_late {
-            return statuses.iter().any(|change| change.to == status);
-        }
-        let (latest, answer) = (moment.at + self.limits.in_flight(), self.limits.answer());
-        statuses.iter().enumerate().any(|(n, change)| {
-            let left = statuses.get(n + 1).map(|next| next.at + answer);
-            change.to == status && change.at <= latest && left.is_none_or(|left| left >= moment.at)
-        })
     }
 }

@@ -6,16 +6,23 @@ mod completion;
 mod edges;
 mod events;
 mod explained;
+mod found;
+mod inventory;
 mod limits;
 mod outcome;
 mod percentage;
 mod reader;
+mod replicas;
+mod rest;
 mod roles;
+mod silence;
 mod stages;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod times;
 mod told;
+mod views;
 
 use vlab_history::Timeline;
 use vlab_model::history::Observation;
@@ -144,13 +151,13 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "validations-agree",
         number: "I12",
-        title: "a validation that succeeds agrees with the last inventory",
-        needs: "the inventories that the service accepted",
+        title: "what a validation says of a host's hardware agrees with the last inventory that the service took",
+        needs: "the inventories that the service took",
     },
     Invariant {
         id: "api-agrees",
         number: "I13",
-        title: "the API shows no status that the database did not hold",
+        title: "the API shows what the database holds, of everything that both tell",
         needs: "the database's changes and polls of the API",
     },
     Invariant {
@@ -193,10 +200,12 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "end-complete",
         number: "I21",
-        title: "the end of an installation has its event, and logs of hosts that failed are asked for or given up",
+        title: "the end of an installation has its event and its progress, and logs of hosts that failed are asked for or given up",
         needs: "a cluster that became installed, failed or was cancelled, with its events, or hosts that did, watched for long enough",
     },
     told::TOLD,
+    times::TIMES,
+    rest::REST,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -225,6 +234,27 @@ enum Id {
     RolesStay,
     EndComplete,
     EventsTell,
+    TimesFollow,
+    AtRest,
+}
+
+/// An invariant in its results.
+#[derive(Clone, Copy)]
+struct Named {
+    id: &'static str,
+    title: &'static str,
+}
+
+impl From<&Invariant> for Named {
+    fn from(Invariant { id, title, .. }: &Invariant) -> Self {
+        Self { id, title }
+    }
+}
+
+impl Id {
+    fn named(self) -> Named {
+        (&INVARIANTS[self as usize]).into()
+    }
 }
 
 /// Checks all invariants over a history, in the order of [`INVARIANTS`]. What a history cannot show is not applicable, with
@@ -240,7 +270,18 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    results[Id::ExplainedByRules as usize] = explained::explained_by_rules(timeline);
-    results[Id::EventsTell as usize] = told::events_tell(timeline);
+    let whole: [(Id, fn(&Timeline<'_>) -> InvariantResult); 8] = [
+        (Id::ExplainedByRules, explained::explained_by_rules),
+        (Id::EventsTell, told::events_tell),
+        (Id::SilenceDisconnects, silence::silence_disconnects),
+        (Id::ValidationsAgree, inventory::validations_agree),
+        (Id::ApiAgrees, views::api_agrees),
+        (Id::OneServiceDecides, replicas::one_service_decides),
+        (Id::TimesFollow, times::times_follow),
+        (Id::AtRest, rest::at_rest),
+    ];
+    for (id, judge) in whole {
+        results[id as usize] = judge(timeline);
+    }
     results
 }

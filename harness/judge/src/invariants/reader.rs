@@ -111,8 +111,6 @@ pub(super) struct Reader<'h> {
     pub(super) events_until: Option<Timestamp>,
     /// The service was stopped, or its database, at some time.
     pub(super) service_was_away: bool,
-    /// Answers were made to come late.
-    pub(super) answers_are_late: bool,
     /// When the history ends.
     end: Timestamp,
     pub(super) hosts: Vec<HostLine>,
@@ -133,9 +131,6 @@ impl<'h> Reader<'h> {
             limits: Limits::new(timeline.run),
             events_until: events::known_until(history),
             service_was_away: history.iter().any(|o| is_outage(&o.what)),
-            answers_are_late: history
-                .iter()
-                .any(|o| matches!(&o.what, What::Fault { inject, .. } if inject == "slow-answer")),
             end: history.last().map(Observation::at).unwrap_or_default(),
             hosts: Vec::new(),
             host_index: HashMap::new(),
@@ -250,16 +245,7 @@ impl<'h> Reader<'h> {
         if is_change {
             return self.see_change(&observation.what, moment);
         }
-        let shown = self.is_complete() && observation.source == Source::Poll;
         match &observation.what {
-            What::HostStatus { host, to, .. } if shown => {
-                let host = self.host(*host);
-                self.host_shown(host, *to, moment);
-            }
-            What::ClusterStatus { cluster, to, .. } if shown => {
-                let cluster = self.cluster(*cluster);
-                self.cluster_shown(cluster, *to, moment);
-            }
             // A row or an answer that nobody can understand is no state that a rule leads to.
             What::Unreadable { subject, of, error } => {
                 let whose = subject.map(|id| format!(" ({})", self.timeline.directory.name(id))).unwrap_or_default();
@@ -453,6 +439,7 @@ impl<'h> Reader<'h> {
         }
         for host in 0..self.hosts.len() {
             self.logs_of_end(host, end);
+            self.done_when_installed(host);
         }
         self.one_event_each();
         let reasons = self.reasons();
@@ -482,17 +469,12 @@ impl<'h> Reader<'h> {
         if !self.is_complete() {
             reasons[Id::OneEventEach as usize] = "states were polled, so changes may have been missed".to_owned();
         }
-        reasons[Id::SilenceDisconnects as usize] =
-            "a history does not say when hosts asked for instructions".to_owned();
-        reasons[Id::ValidationsAgree as usize] =
-            "a history does not hold the inventories that the service accepted".to_owned();
-        reasons[Id::OneServiceDecides as usize] = "a run has one service at a time".to_owned();
         reasons
     }
 }
 
 /// Is the service, or what it cannot do without, stopped by that?
-fn is_outage(what: &What) -> bool {
+pub(super) fn is_outage(what: &What) -> bool {
     const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
     matches!(what, What::Fault { inject, .. } if OF_SERVICE.iter().any(|of| inject.starts_with(of)))
 }

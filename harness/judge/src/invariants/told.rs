@@ -11,8 +11,8 @@ use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb,
 use vlab_model::validation::ValidationStatus;
 use vlab_model::{cluster, event, host};
 
-use super::reader::KEPT_DETAILS;
-use super::{Invariant, InvariantResult, InvariantVerdict};
+use super::found::Found;
+use super::{Invariant, InvariantResult};
 
 /// The invariant.
 pub(super) const TOLD: Invariant = Invariant {
@@ -197,21 +197,6 @@ impl Teller {
     }
 }
 
-#[derive(Default)]
-struct Found {
-    checked: usize,
-    problems: Vec<(u64, String)>,
-}
-
-impl Found {
-    fn check(&mut self, seq: u64, holds: bool, text: impl FnOnce() -> String) {
-        self.checked += 1;
-        if !holds {
-            self.problems.push((seq, text()));
-        }
-    }
-}
-
 /// Judges it.
 pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
     let mut found = Found::default();
@@ -227,19 +212,7 @@ pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
     if told && timeline.truth == Source::Database && timeline.hosts.len() <= UP_TO_HOSTS && !events.is_empty() {
         compare(timeline, &events, &mut found);
     }
-    let result = |verdict, checked| InvariantResult { id: TOLD.id, title: TOLD.title, verdict, checked };
-    if found.checked == 0 {
-        let reason = format!("the history does not show {}", TOLD.needs);
-        return result(InvariantVerdict::NotApplicable { reason }, 0);
-    }
-    let Some(first_seq) = found.problems.iter().map(|(seq, _)| *seq).min() else {
-        return result(InvariantVerdict::Held, found.checked);
-    };
-    let mut details: Vec<String> = found.problems.iter().take(KEPT_DETAILS).map(|(_, text)| text.clone()).collect();
-    if found.problems.len() > details.len() {
-        details.push(format!("and {} more", found.problems.len() - details.len()));
-    }
-    result(InvariantVerdict::Violated { details, first_seq }, found.checked)
+    found.result((&TOLD).into(), || format!("the history does not show {}", TOLD.needs))
 }
 
 fn wrong_severity(name: &str, severity: Severity, expected: Severity) -> String {

@@ -225,7 +225,7 @@ impl Judge<'_> {
             let expected = self.scenario.expect.iter().any(|e| matches!(e.check, Criterion::Event { .. }));
             let invariant = |c: &CheckResult| {
                 c.kind == CheckKind::Invariant
-                    && c.name.starts_with("one-event-each")
+                    && ["one-event-each", "events-tell", "end-complete"].iter().any(|id| c.name.starts_with(id))
                     && !matches!(c.verdict, CheckVerdict::Skipped { .. })
             };
             expected || judged.iter().any(invariant)

@@ -190,6 +190,9 @@ pub(super) fn observe(conductor: &mut Conductor, news: watch::TableNews) -> Opti
     match news {
         watch::TableNews::Changes(at, changes) => {
             for change in changes {
+                if let Some(name) = change.writer {
+                    conductor.observe(at, Source::Database, Some(change.at), What::Writer { name });
+                }
                 conductor.observe(at, Source::Database, Some(change.at), change.what);
             }
             None

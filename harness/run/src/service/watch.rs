@@ -18,6 +18,7 @@ use tokio_postgres::{Client, NoTls, Statement};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, diff_host, diff_operator};
+use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_operator};
 use vlab_model::history::What;
 
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
@@ -33,6 +34,9 @@ pub struct TableChange {
     pub at: Timestamp,
     /// What changed.
     pub what: What,
+    /// Who wrote it, where that is another one than before: the name that its connection has at the database, else the address
+    /// from which it came.
+    pub writer: Option<String>,
 }
 
 /// Why the tables cannot be watched.
@@ -83,6 +87,9 @@ const WATCHED: &[Watched] = &[
             "validations_info",
             // The real service keeps the rows of hosts that were deleted, with this time in them.
             "deleted_at",
+            "status_updated_at",
+            "progress_stage_started_at",
+            "progress_stage_updated_at",
         ],
     },
     Watched {
@@ -97,6 +104,7 @@ const WATCHED: &[Watched] = &[
             "progress_finalizing_stage",
             "logs_info",
             "validations_info",
+            "status_updated_at",
         ],
     },
     Watched {
@@ -104,7 +112,7 @@ const WATCHED: &[Watched] = &[
         subject: "operator",
         id: "cluster_id",
         required: &["cluster_id", "name", "status"],
-        columns: &["name", "operator_type", "status"],
+        columns: &["name", "operator_type", "status", "status_updated_at"],
     },
 ];
 
@@ -137,6 +145,8 @@ pub async fn install(client: &Client) -> Result<(), WatchError> {
                  xact bigint NOT NULL DEFAULT txid_current(),
                  at timestamptz NOT NULL DEFAULT clock_timestamp(),
                  subject text NOT NULL, id text NOT NULL, before text, after text);
+             ALTER TABLE vlab_history.change ADD COLUMN IF NOT EXISTS writer text NOT NULL DEFAULT
+                 coalesce(nullif(current_setting('application_name'), ''), inet_client_addr()::text, 'unnamed');
              CREATE INDEX IF NOT EXISTS change_xact ON vlab_history.change (xact)",
         )
         .await?;
@@ -195,7 +205,7 @@ fn trigger_sql(watched: &Watched, columns: &[&str]) -> String {
 /// What was committed since the snapshot `$1`, and the snapshot of now. The names of these functions are those that every
 /// PostgreSQL knows; since 13 there are `pg_current_xact_id`, `pg_current_snapshot` and `pg_visible_in_snapshot` beside them.
 const READ: &str = "
-    SELECT now.snapshot::text, c.seq, (extract(epoch FROM c.at) * 1000000)::bigint, c.subject, c.id, c.before, c.after
+    SELECT now.snapshot::text, c.seq, (extract(epoch FROM c.at) * 1000000)::bigint, c.subject, c.id, c.before, c.after, c.writer
     FROM (SELECT txid_current_snapshot() AS snapshot) now
     LEFT JOIN vlab_history.change c
         ON c.xact >= txid_snapshot_xmin($1::text::txid_snapshot)
@@ -213,12 +223,14 @@ const WRITERS: &str = "
 pub struct Watcher {
     /// Which transactions were over when it was read last, as PostgreSQL writes it: what these have noted is read.
     seen: String,
+    /// Who wrote last.
+    writer: String,
 }
 
 impl Default for Watcher {
     fn default() -> Self {
         // No transaction at all.
-        Self { seen: "1:1:".to_owned() }
+        Self { seen: "1:1:".to_owned(), writer: String::new() }
     }
 }
 
@@ -250,7 +262,14 @@ impl Watcher {
             let at = Timestamp::from_micros(row.get(2));
             let (subject, id): (&str, &str) = (row.get(3), row.get(4));
             let (before, after): (Option<&str>, Option<&str>) = (row.get(5), row.get(6));
-            changes.extend(decode(subject, id, before, after).into_iter().map(|what| TableChange { at, what }));
+            let by: &str = row.get(7);
+            for what in decode(subject, id, before, after) {
+                let writer = (by != self.writer).then(|| by.to_owned());
+                if let Some(by) = &writer {
+                    self.writer.clone_from(by);
+                }
+                changes.push(TableChange { at, what, writer });
+            }
         }
         Ok(changes)
     }
@@ -268,17 +287,32 @@ fn decode(subject: &str, id: &str, before: Option<&str>, after: Option<&str>) ->
     match (subject, after) {
         ("host", None) if before.is_none() => Vec::new(),
         ("host", Some(after)) => match facts::<HostFacts>(subject, id, after) {
-            Ok(new) => diff_host(id, before_of(before).as_ref(), &new),
+            Ok(new) => {
+                let old = before_of(before);
+                let mut changes = diff_host(id, old.as_ref(), &new);
+                changes.extend(odd_times_of_host(id, old.as_ref(), &new));
+                changes
+            }
             Err(unreadable) => vec![*unreadable],
         },
         ("host", None) => vec![What::HostDeleted { host: id }],
         ("cluster", Some(after)) => match facts::<ClusterFacts>(subject, id, after) {
-            Ok(new) => diff_cluster(id, before_of(before).as_ref(), &new),
+            Ok(new) => {
+                let old = before_of(before);
+                let mut changes = diff_cluster(id, old.as_ref(), &new);
+                changes.extend(odd_times_of_cluster(id, old.as_ref(), &new));
+                changes
+            }
             Err(unreadable) => vec![*unreadable],
         },
         // One that is not monitored any more is waited for no more: its cluster goes with it, or the user does not want it.
         ("operator", Some(after)) => match facts::<OperatorFacts>(subject, id, after) {
-            Ok(new) => diff_operator(id, before_of(before).as_ref(), &new),
+            Ok(new) => {
+                let old = before_of(before);
+                let mut changes = diff_operator(id, old.as_ref(), &new);
+                changes.extend(odd_times_of_operator(id, old.as_ref(), &new));
+                changes
+            }
             Err(unreadable) => vec![*unreadable],
         },
         _ => Vec::new(),

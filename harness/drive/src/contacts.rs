@@ -1,0 +1,215 @@
+//! What the service was told by hosts and answered well, in a form that does not grow with the time of a run: when they asked for
+//! instructions, as one line for all the times between two silences, and the inventories that were taken.
+//!
+//! It is seen where hosts send and get answers, and is therefore known without the service, whatever the service is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request};
+use vlab_api::types::{HostCreateParams, Inventory, StepReply};
+use vlab_model::disks::{Need, is_eligible};
+use vlab_model::history::What;
+use vlab_model::roles::{cpu_count, memory_bytes};
+
+/// What a request means for the service's picture of a host.
+#[derive(Debug)]
+pub(crate) enum Contact {
+    /// It asks for instructions, or registers.
+    Poll(Uuid),
+    /// It tells its inventory.
+    Inventory(Uuid, Box<Inventory>),
+}
+
+impl Contact {
+    /// `None`: something else.
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        let path = request.split_path().0;
+        match (request.method, path.strip_suffix("/instructions")) {
+            (Method::Get, Some(host)) => Some(Self::Poll(last_id(host)?)),
+            (Method::Post, Some(host)) => {
+                let is_inventory = |reply: &StepReply| {
+                    reply.step_type.as_deref() == Some("inventory") && reply.exit_code.unwrap_or(0) == 0
+                };
+                let reply: StepReply = serde_json::from_slice(&request.body).ok().filter(is_inventory)?;
+                let inventory = serde_json::from_str(reply.output.as_deref()?).ok()?;
+                Some(Self::Inventory(last_id(host)?, Box::new(inventory)))
+            }
+            (Method::Post, None) if path.ends_with("/hosts") => {
+                let params: HostCreateParams = serde_json::from_slice(&request.body).ok()?;
+                Some(Self::Poll(params.host_id))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn last_id(path: &str) -> Option<Uuid> {
+    path.rsplit('/').next()?.parse().ok()
+}
+
+/// The times at which a host asked, since its last silence.
+#[derive(Debug)]
+struct Stretch {
+    from: Timestamp,
+    to: Timestamp,
+    count: u64,
+    longest: Duration,
+    tried: Timestamp,
+}
+
+/// What was seen of hosts so far.
+#[derive(Debug)]
+pub(crate) struct Contacts {
+    /// After this it was silent.
+    silence: Duration,
+    hosts: BTreeMap<Uuid, Stretch>,
+    inventories: BTreeMap<Uuid, What>,
+    news: Vec<What>,
+}
+
+impl Contacts {
+    /// Of hosts that are silent when they have not asked for so long.
+    pub(crate) fn new(silence: Duration) -> Self {
+        Self { silence, hosts: BTreeMap::new(), inventories: BTreeMap::new(), news: Vec::new() }
+    }
+
+    /// A question that was sent at `sent` has come to its end; `well`: the service answered that it is done.
+    pub(crate) fn ended(&mut self, (sent, now): (Timestamp, Timestamp), contact: Contact, well: bool) {
+        match contact {
+            Contact::Poll(host) => self.polled(host, (sent, now), well),
+            Contact::Inventory(host, inventory) if well => self.took(host, sent, &inventory),
+            Contact::Inventory(..) => {}
+        }
+    }
+
+    fn polled(&mut self, host: Uuid, (sent, now): (Timestamp, Timestamp), well: bool) {
+        let new = || Stretch { from: sent, to: sent, count: 1, longest: Duration::ZERO, tried: now };
+        match self.hosts.get_mut(&host) {
+            // Who was never answered is not known to the service.
+            None if !well => {}
+            None => _ = self.hosts.insert(host, new()),
+            Some(stretch) if !well => stretch.tried = stretch.tried.max(now),
+            Some(stretch) => {
+                let gap = sent.since(stretch.to);
+                if gap > self.silence {
+                    let past = std::mem::replace(stretch, new());
+                    self.news.push(told(host, &past));
+                } else {
+                    (stretch.to, stretch.tried) = (stretch.to.max(sent), stretch.tried.max(now));
+                    stretch.count += 1;
+                    stretch.longest = stretch.longest.max(gap);
+                }
+            }
+        }
+    }
+
+    fn took(&mut self, host: Uuid, sent: Timestamp, inventory: &Inventory) {
+        let memory = inventory.memory.as_ref();
+        let all = inventory.disks.as_deref().unwrap_or_default();
+        // Of any version: the newest takes most kinds of disks.
+        let need = Need::new(0, "", inventory);
+        let sizes = all.iter().filter(|disk| is_eligible(disk, all, &need)).map(|disk| disk.size_bytes.unwrap_or(0));
+        let summary = |sent| What::Inventory {
+            host,
+            sent,
+            cores: cpu_count(inventory),
+            memory: memory_bytes(inventory),
+            meminfo: memory.and_then(|m| m.physical_bytes_method.as_deref()) == Some("meminfo"),
+            disk: sizes.clone().max(),
+            name: inventory.hostname.clone().unwrap_or_default(),
+        };
+        let content = summary(Timestamp::UNSET);
+        if self.inventories.get(&host) != Some(&content) {
+            self.inventories.insert(host, content);
+            self.news.push(summary(sent));
+        }
+    }
+
+    /// What is to be written down, since the last call.
+    pub(crate) fn take(&mut self) -> Vec<What> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The run is over: what is not written down yet.
+    pub(crate) fn finish(&mut self) -> Vec<What> {
+        let mut all = self.take();
+        all.extend(std::mem::take(&mut self.hosts).iter().map(|(host, stretch)| told(*host, stretch)));
+        all
+    }
+}
+
+fn told(host: Uuid, stretch: &Stretch) -> What {
+    let Stretch { from, to, count, longest, tried } = *stretch;
+    let longest_ms = u64::try_from(longest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+    What::Polls { host, from, to, count, longest_ms, tried }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlab_api::ops;
+    use vlab_api::types::{Cpu, Memory};
+
+    use super::*;
+
+    const HOST: Uuid = Uuid::from_u128(7);
+    const ENV: Uuid = Uuid::from_u128(8);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_secs(seconds)
+    }
+
+    fn poll() -> Contact {
+        Contact::of(&ops::get_next_steps(ENV, HOST, 0).request).unwrap()
+    }
+
+    #[test]
+    fn many_polls_are_one_line_for_each_time_between_two_silences() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        for n in 0..1000 {
+            contacts.ended((at(n * 60), at(n * 60 + 1)), poll(), true);
+        }
+        // In vain: it is not silent yet, and was not answered.
+        contacts.ended((at(60_000), at(60_030)), poll(), false);
+        assert_eq!(contacts.take(), []);
+        contacts.ended((at(61_000), at(61_001)), poll(), true);
+        let (from, to, tried) = (at(0), at(59_940), at(60_030));
+        assert_eq!(contacts.take(), [What::Polls { host: HOST, from, to, count: 1000, longest_ms: 60_000, tried }]);
+        let end = contacts.finish();
+        assert!(matches!(end[..], [What::Polls { count: 1, from, .. }] if from == at(61_000)), "{end:?}");
+    }
+
+    #[test]
+    fn to_register_is_to_be_there_and_other_requests_are_not() {
+        let params = HostCreateParams { host_id: HOST, discovery_agent_version: None };
+        let registers = Contact::of(&ops::register_host(ENV, &params).request);
+        assert!(matches!(registers, Some(Contact::Poll(HOST))), "{registers:?}");
+        assert!(Contact::of(&ops::get_cluster(ENV).request).is_none());
+        let reply = StepReply { step_type: Some("ntp-synchronizer".into()), ..StepReply::default() };
+        assert!(Contact::of(&ops::post_step_reply(ENV, HOST, &reply).request).is_none());
+    }
+
+    #[test]
+    fn an_inventory_is_told_when_it_is_taken_and_is_another() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        let mut tell = |seconds: i64, cores: i64, well: bool| {
+            let inventory = Inventory {
+                cpu: Some(Cpu { count: Some(cores), ..Cpu::default() }),
+                memory: Some(Memory { physical_bytes: Some(1 << 34), ..Memory::default() }),
+                hostname: Some("n".into()),
+                ..Inventory::default()
+            };
+            let reply = StepReply {
+                step_type: Some("inventory".into()),
+                output: serde_json::to_string(&inventory).ok(),
+                ..StepReply::default()
+            };
+            let contact = Contact::of(&ops::post_step_reply(ENV, HOST, &reply).request).unwrap();
+            contacts.ended((at(seconds), at(seconds + 1)), contact, well);
+            contacts.take().len()
+        };
+        assert_eq!([tell(1, 4, false), tell(2, 4, true), tell(3, 4, true), tell(4, 8, true)], [0, 1, 0, 1]);
+    }
+}

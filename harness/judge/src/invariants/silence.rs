@@ -1,0 +1,164 @@
+//! Silence: who does not ask for instructions for too long is disconnected, and nobody else is.
+//!
+//! When hosts asked is known from where they ask, and not from the service ([`What::Polls`]). The service has noted a question
+//! some time between its being sent and its being answered; what it may have noted of one that was not answered counts for the
+//! host where it must be disconnected, and not where it must not.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::types::HostStatus;
+use vlab_history::Timeline;
+use vlab_history::timeline::{HostLine, StateChange};
+use vlab_model::history::{HostsKind, Source, What};
+use vlab_model::host::{self, HostEvent, HostRule, HostState};
+use vlab_model::validation::ValidationStatus;
+
+use super::found::Found;
+use super::limits::Limits;
+use super::reader::is_outage;
+use super::{Id, InvariantResult};
+
+/// A host that must be disconnected is within so many rounds of the monitor: the one that sees it may be late.
+const ROUNDS: u32 = 3;
+
+/// Times between two silences.
+struct Stretch {
+    from: Timestamp,
+    to: Timestamp,
+    longest: Duration,
+    tried: Timestamp,
+}
+
+/// In these a host that is silent becomes disconnected, by the rules of the machines.
+static WAITED_FOR: LazyLock<Vec<HostStatus>> = LazyLock::new(|| {
+    let leads = |rule: &&HostRule| {
+        let gone = [HostStatus::Disconnected, HostStatus::DisconnectedUnbound];
+        rule.event == HostEvent::RefreshHost && matches!(rule.to, HostState::At(to) if gone.contains(&to))
+    };
+    let from = host::RULES.iter().chain(host::POOL_RULES).filter(leads).flat_map(|rule| rule.from);
+    from.filter_map(|state| match state {
+        HostState::At(status) if !is_gone(*status) => Some(*status),
+        _ => None,
+    })
+    .collect()
+});
+
+fn is_gone(status: HostStatus) -> bool {
+    matches!(status, HostStatus::Disconnected | HostStatus::DisconnectedUnbound)
+}
+
+struct Judge<'h> {
+    timeline: &'h Timeline<'h>,
+    limits: Limits,
+    /// The service or its database was away: it may not have seen in time who is silent.
+    was_away: bool,
+    end: Timestamp,
+    deleted: BTreeMap<Uuid, Vec<Timestamp>>,
+    found: Found,
+}
+
+/// Judges it.
+pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
+    let of = Id::SilenceDisconnects.named();
+    if timeline.truth != Source::Database {
+        return Found::default()
+            .result(of, || "not checked: states were polled, so that nobody knows when they changed".to_owned());
+    }
+    let mut asked: BTreeMap<Uuid, Vec<Stretch>> = BTreeMap::new();
+    let mut deleted: BTreeMap<Uuid, Vec<Timestamp>> = BTreeMap::new();
+    for o in timeline.observations {
+        match o.what {
+            What::Polls { host, from, to, longest_ms, tried, .. } => {
+                let longest = Duration::from_millis(longest_ms);
+                asked.entry(host).or_default().push(Stretch { from, to, longest, tried });
+            }
+            What::HostDeleted { host } if o.source == Source::Database => deleted.entry(host).or_default().push(o.at()),
+            _ => {}
+        }
+    }
+    let look = timeline.observations.iter().rev().find(|o| matches!(o.what, What::LastLook {}));
+    let mut judge = Judge {
+        timeline,
+        limits: Limits::new(timeline.run),
+        was_away: timeline.observations.iter().any(|o| is_outage(&o.what)),
+        end: look.or(timeline.observations.last()).map(|o| o.harness_time).unwrap_or_default(),
+        deleted,
+        found: Found::default(),
+    };
+    for (host, stretches) in &asked {
+        if let Some(line) = timeline.hosts.get(host) {
+            judge.not_sooner(*host, line, stretches);
+            judge.in_time(*host, line, stretches);
+        }
+    }
+    judge.found.result(of, || match timeline.run.map(|run| &run.hosts) {
+        Some(HostsKind::Vm) => {
+            "not checked: machines ask for instructions where the harness does not hear it".to_owned()
+        }
+        _ if asked.is_empty() => "not checked: the history does not say when hosts asked for instructions".to_owned(),
+        _ => "no host was silent".to_owned(),
+    })
+}
+
+impl Judge<'_> {
+    /// Nobody is disconnected who has asked lately.
+    fn not_sooner(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
+        let statuses = line.statuses.iter().filter(|s| is_gone(s.to)).map(|s| (s.at, s.seq));
+        let failed = |s: &&StateChange<Option<ValidationStatus>>| s.to == Some(ValidationStatus::Failure);
+        let values = |id: &str| line.validations.get(id).into_iter().flatten();
+        let connections = values("connected").filter(failed).map(|s| (s.at, s.seq));
+        let mut called_gone: Vec<(Timestamp, u64)> = statuses.chain(connections).collect();
+        called_gone.sort_unstable();
+        let least = self.limits.settings.max_disconnection(false);
+        for (at, seq) in called_gone {
+            // It may be its medium that is gone.
+            let medium = values("media-connected").rfind(|s| s.at <= at).is_some_and(|s| failed(&s));
+            let Some(last) = stretches.iter().rfind(|s| s.from < at).filter(|_| !medium) else { continue };
+            let inside = at <= last.to;
+            if inside && last.longest >= least {
+                // It was silent so long at some time: nobody knows whether at this.
+                continue;
+            }
+            let silent = at.since(last.to) + self.limits.in_flight() + Duration::from_millis(1);
+            let holds = !inside && silent >= least;
+            let name = || self.timeline.host_name(host);
+            self.found.check(seq, holds, || {
+                let (after, least) = (at.since(last.to).as_secs_f64(), least.as_secs_f64());
+                match inside {
+                    true => format!("{} is disconnected, and asks for instructions all the time", name()),
+                    false => format!("{} is disconnected {after:.0} s after it asked, and not {least:.0} s", name()),
+                }
+            });
+        }
+    }
+
+    /// Who is silent is disconnected in time, where the service waits for it.
+    fn in_time(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
+        let most = self.limits.settings.max_disconnection(true);
+        let rounds = self.limits.host_rounds(ROUNDS);
+        let none = Vec::new();
+        let deleted = self.deleted.get(&host).unwrap_or(&none);
+        for (n, stretch) in stretches.iter().enumerate().filter(|_| !self.was_away) {
+            let back = stretches.get(n + 1).map_or(self.end, |next| next.from);
+            let gone = stretch.tried + most;
+            for (i, state) in line.statuses.iter().enumerate().filter(|(_, s)| WAITED_FOR.contains(&s.to)) {
+                let next = line.statuses.get(i + 1);
+                let removed = deleted.iter().copied().find(|at| *at >= state.at);
+                let left = [next.map(|s| s.at), removed, Some(back)].into_iter().flatten().min().unwrap_or(back);
+                let since = state.at.max(gone);
+                if left <= since {
+                    continue;
+                }
+                let late = left > since + rounds;
+                let (name, silent) = (self.timeline.host_name(host), left.since(stretch.tried).as_secs_f64());
+                self.found.check(state.seq, !late, || {
+                    format!("{name} has been silent for {silent:.0} s and is still {}", state.to)
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Invariants over what is heard beside the states: each holds over a good story, and notices an altered one.
+
+use vlab_model::validation::ValidationStatus::{self, Failure, Success};
+
+use super::*;
+
+fn ready() -> Story {
+    let mut s = Story::default();
+    s.cluster(ClusterStatus::Insufficient);
+    s.host(0, HostStatus::Discovering);
+    s.host(0, HostStatus::Known);
+    s
+}
+
+impl Story {
+    fn polls(&mut self, from: i64, to: i64) {
+        let at = Timestamp::from_secs;
+        let what = What::Polls { host: id(0), from: at(from), to: at(to), count: 9, longest_ms: 60_000, tried: at(to) };
+        self.say(Source::Hosts, what);
+    }
+    fn validation(&mut self, source: Source, name: &str, to: ValidationStatus) {
+        let (subject, id, message) = (id(0), name.to_owned(), String::new());
+        self.say(source, What::Validation { subject, is_cluster: false, id, from: None, to: Some(to), message });
+    }
+    fn run(&mut self, info: RunInfo) {
+        let first = Observation { what: What::RunStarted(info), ..self.lines[0].clone() };
+        self.lines.insert(0, first);
+        for (seq, line) in self.lines.iter_mut().enumerate() {
+            line.seq = seq as u64;
+        }
+    }
+}
+
+fn says(story: &Story, id: &str) -> String {
+    match verdict(story, id) {
+        InvariantVerdict::Held => "held".to_owned(),
+        InvariantVerdict::Violated { details, .. } => details.join("; "),
+        InvariantVerdict::NotApplicable { reason } => reason,
+    }
+}
+
+/// A host that asked from the beginning until so many seconds before it was disconnected, or is not.
+#[rstest]
+#[case::all_the_time(-60, true, "asks for instructions all the time")]
+#[case::too_soon(60, true, "is disconnected 60 s after it asked, and not 180 s")]
+#[case::in_time(200, true, "held")]
+#[case::silent_and_not_for_long(150, false, "no host was silent")]
+#[case::silent_for_long(900, false, "is still known")]
+fn silence_disconnects_those_who_are_silent(#[case] silent: i64, #[case] gone: bool, #[case] expected: &str) {
+    let mut s = ready();
+    s.skipped += 2000;
+    let now = s.now();
+    if gone {
+        s.host(0, HostStatus::Disconnected);
+    }
+    s.polls(1_000, now - silent);
+    assert!(says(&s, "silence-disconnects").contains(expected), "{}", says(&s, "silence-disconnects"));
+}
+
+#[test]
+fn silence_disconnects_hears_the_validation_too_and_says_what_it_cannot_hear() {
+    let mut s = ready();
+    s.skipped += 500;
+    s.validation(Source::Database, "connected", Failure);
+    let now = s.now();
+    s.polls(1_000, now);
+    assert!(says(&s, "silence-disconnects").contains("all the time"));
+    let mut s = ready();
+    s.run(RunInfo { hosts: vlab_model::history::HostsKind::Vm, ..RunInfo::default() });
+    assert!(says(&s, "silence-disconnects").starts_with("not checked: machines"));
+    let mut polled = Story::default();
+    let (to, info) = (HostStatus::Known, String::new());
+    polled.say(Source::Poll, What::HostStatus { host: id(0), cluster: Some(C), from: None, to, info });
+    for id in ["silence-disconnects", "validations-agree", "api-agrees", "times-follow", "at-rest"] {
+        assert!(says(&polled, id).starts_with("not checked: "), "{id}: {}", says(&polled, id));
+    }
+}
+
+/// Cores, memory in GiB, disk in GB.
+#[rstest]
+#[case::enough(Some((8, 16, 120)), "has-min-cpu-cores", Success, "held")]
+#[case::too_few_cores(Some((1, 16, 120)), "has-min-cpu-cores", Success, "succeeds with an inventory that says otherwise")]
+#[case::too_little_memory(Some((8, 4, 120)), "has-min-memory", Success, "succeeds with")]
+#[case::memory_is_there(Some((8, 64, 120)), "has-min-memory", Failure, "has-min-memory fails with")]
+#[case::too_small_a_disk(Some((8, 16, 20)), "has-min-valid-disks", Success, "succeeds with")]
+#[case::memory_for_no_role(Some((8, 2, 120)), "has-memory-for-role", Success, "succeeds with")]
+#[case::no_inventory(None, "has-inventory", Success, "the service has taken no inventory")]
+fn validations_agree_with_what_the_host_said(
+    #[case] said: Option<(i64, i64, i64)>,
+    #[case] validation: &str,
+    #[case] status: ValidationStatus,
+    #[case] expected: &str,
+) {
+    let mut s = ready();
+    s.role(0, HostRole::Worker, false);
+    let tell = |s: &mut Story, host: usize, (cores, memory, disk): (i64, i64, i64)| {
+        let (host, sent) = (id(host), Timestamp::from_secs(s.now()));
+        let (memory, disk, name) = (memory << 30, Some(disk * 1_000_000_000), "n".to_owned());
+        s.say(Source::Hosts, What::Inventory { host, sent, cores, memory, meminfo: false, disk, name });
+    };
+    // Somebody is heard.
+    tell(&mut s, 1, (8, 16, 120));
+    if let Some(said) = said {
+        tell(&mut s, 0, said);
+    }
+    s.validation(Source::Database, validation, status);
+    assert!(says(&s, "validations-agree").contains(expected), "{}", says(&s, "validations-agree"));
+}
+
+#[test]
+fn one_service_decides_each_transition() {
+    let writer = |name: &str| What::Writer { name: name.to_owned() };
+    let mut s = Story::default();
+    s.say(Source::Database, writer("a"));
+    s.cluster(ClusterStatus::Insufficient);
+    s.host(0, HostStatus::Discovering);
+    assert_eq!(says(&s, "one-service-decides"), "not checked: one service wrote all changes (a)");
+    s.say(Source::Database, writer("b"));
+    s.host(0, HostStatus::Known);
+    assert_eq!(says(&s, "one-service-decides"), "held");
+    s.say(Source::Database, writer("a"));
+    let (name, value) = ("status_updated_at".to_owned(), None);
+    s.say(Source::Database, What::OddTime { subject: id(0), is_cluster: false, name, moved: true, value });
+    assert!(says(&s, "one-service-decides").contains("a applied a change of the status again that b had made"));
+    assert!(says(&ready(), "one-service-decides").contains("does not say which service wrote"));
+}
+
+#[test]
+fn times_follow_what_they_time() {
+    let odd = |moved: Option<bool>, times_followed: bool| {
+        let mut s = ready();
+        let (subject, name) = (id(0), "status_updated_at".to_owned());
+        if let Some(moved) = moved {
+            s.say(Source::Database, What::OddTime { subject, is_cluster: false, name, moved, value: None });
+        }
+        s.run(RunInfo { times_followed, ..RunInfo::default() });
+        says(&s, "times-follow")
+    };
+    assert_eq!(odd(None, true), "held");
+    assert_eq!(odd(None, false), "not checked: the times of rows were not followed");
+    assert!(odd(Some(true), true).contains("status_updated_at moved to not set, and what it times did not change"));
+    assert!(odd(Some(false), true).contains("status_updated_at stayed at not set when what it times changed"));
+}
+
+#[rstest]
+#[case::at_rest(0, false, "held")]
+#[case::changes_and_is_changed_back(2, false, "held")]
+#[case::a_loop(6, false, "its validation ntp-synced goes back and forth")]
+#[case::told_each_time(6, true, "held")]
+fn at_rest_nothing_goes_back_and_forth(#[case] times: usize, #[case] told: bool, #[case] expected: &str) {
+    let mut s = ready();
+    s.step(0, StepType::Inventory);
+    s.skipped += 600;
+    for n in 0..times {
+        if told {
+            s.step(0, StepType::NtpSynchronizer);
+        }
+        s.validation(Source::Database, "ntp-synced", if n % 2 == 0 { Success } else { Failure });
+    }
+    s.skipped += 600;
+    s.wait(1);
+    assert!(says(&s, "at-rest").contains(expected), "{}", says(&s, "at-rest"));
+}
+
+#[test]
+fn api_agrees_in_all_that_both_tell() {
+    let mut s = until_installing();
+    s.validation(Source::Database, "ntp-synced", Success);
+    s.validation(Source::Poll, "ntp-synced", Success);
+    s.say(Source::Poll, What::HostRole { host: id(0), role: HostRole::Master, bootstrap: false });
+    assert_eq!(says(&s, "api-agrees"), "held");
+    let mut wrong = Story { lines: s.lines.clone(), ..Story::default() };
+    wrong.validation(Source::Poll, "ntp-synced", Failure);
+    assert!(says(&wrong, "api-agrees").contains("validation ntp-synced"), "{}", says(&wrong, "api-agrees"));
+    s.say(Source::Poll, What::HostRole { host: id(0), role: HostRole::Worker, bootstrap: false });
+    assert!(says(&s, "api-agrees").contains("with role: role worker, which the database did not hold then"));
+}
+
+#[test]
+fn api_agrees_shows_in_the_last_look_what_is_there() {
+    let mut s = until_installing();
+    let named = What::ClusterNamed { cluster: C, name: "c".into(), vip_dhcp: false };
+    s.say(Source::Harness, named);
+    s.validation(Source::Database, "ntp-synced", Success);
+    s.validation(Source::Poll, "ntp-synced", Success);
+    s.validation(Source::Database, "ntp-synced", Failure);
+    s.skipped += 60;
+    let looks = |mut s: Story, shown: bool| {
+        s.say(Source::Harness, What::LastLook {});
+        if shown {
+            s.validation(Source::Poll, "ntp-synced", Failure);
+        }
+        says(&s, "api-agrees")
+    };
+    let copy = |s: &Story| Story { lines: s.lines.clone(), skipped: s.skipped, ..Story::default() };
+    assert_eq!(looks(copy(&s), true), "held");
+    assert!(looks(s, false).contains("still at the end"));
+}

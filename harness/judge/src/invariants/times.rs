@@ -1,0 +1,51 @@
+//! The times of rows: each moves when what it times changes, and only then.
+
+use std::time::Duration;
+
+use vlab_history::Timeline;
+use vlab_model::history::{Source, What};
+
+use super::found::Found;
+use super::limits::Limits;
+use super::{Invariant, InvariantResult};
+
+/// The invariant.
+pub(super) const TIMES: Invariant = Invariant {
+    id: "times-follow",
+    number: "I23",
+    title: "the time of a status or a stage moves when that changes, and only then",
+    needs: "the database's rows with their times",
+};
+
+/// Judges it: a history tells only the times that are odd, where it says that it follows them.
+pub(super) fn times_follow(timeline: &Timeline<'_>) -> InvariantResult {
+    let mut found = Found::default();
+    let followed = timeline.run.is_some_and(|run| run.times_followed) && timeline.truth == Source::Database;
+    let one_moment = Limits::new(timeline.run).in_flight() + Duration::from_millis(1);
+    for o in timeline.observations.iter().filter(|o| followed && o.source == Source::Database) {
+        match &o.what {
+            What::HostStatus { .. } | What::ClusterStatus { .. } | What::HostStage { .. } => {
+                found.check(o.seq, true, String::new);
+            }
+            // Two changes of one moment have one time.
+            What::OddTime { moved: false, value: Some(value), .. } if o.at() <= *value + one_moment => {}
+            What::OddTime { subject, name, moved, value, .. } => found.check(o.seq, false, || {
+                let whose = timeline.directory.name(*subject);
+                let now = value.map_or("not set".to_owned(), |value| value.to_string());
+                match moved {
+                    true => format!("{whose}: {name} moved to {now}, and what it times did not change"),
+                    false => format!("{whose}: {name} stayed at {now} when what it times changed"),
+                }
+            }),
+            _ => {}
+        }
+    }
+    found.result((&TIMES).into(), || {
+        let why = if timeline.truth == Source::Database {
+            "the times of rows were not followed"
+        } else {
+            "states were polled"
+        };
+        format!("not checked: {why}")
+    })
+}
