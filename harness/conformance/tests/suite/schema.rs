@@ -8,10 +8,16 @@ use vlab_conformance::table::{self, CheckStep};
 
 /// Members that no check changes.
 const NOT_CHANGED: &[(&str, &[&str])] = &[
-    ("the old form of a member, which the service does not act by", &["cluster_network_cidr", "cluster_network_host_prefix", "service_network_cidr"]),
+    (
+        "the old form of a member, which the service does not act by",
+        &["cluster_network_cidr", "cluster_network_host_prefix", "service_network_cidr"],
+    ),
     ("about operators beside those that come with the product", &["olm_operators", "operator_bundles"]),
     ("no answer shows it", &["ignition_endpoint_http_headers", "rendezvous_ip"]),
-    ("it shows in files of the image alone", &["additional_trust_bundle", "network_discovery_delay_seconds", "openshift_version"]),
+    (
+        "it shows in files of the image alone",
+        &["additional_trust_bundle", "network_discovery_delay_seconds", "openshift_version"],
+    ),
 ];
 
 /// The members in the bodies of the requests that begin with that text and end there.
