@@ -115,7 +115,7 @@ pub enum WrongEvent {
 pub enum WrongWrite {
     /// It keeps the value that it had first.
     Never,
-    /// It is written with the next change of the row.
+    /// It is written with the next change of the row, in another unit of work.
     Late,
 }
 
@@ -263,11 +263,15 @@ pub fn alterations() -> Vec<Alteration> {
     let amounts = amounts.chain(Constants::NAMES.iter().filter(|name| Constants::is_amount(name)));
     let amounts = amounts.filter(|name| !NOT_READ.contains(name));
     all.extend(amounts.flat_map(|name| FACTORS.iter().map(|(_, factor)| Alteration::Amount(name, *factor))));
+    // Many times nothing is nothing, and half of it, too.
+    let default = Settings::default();
+    let changes = |alteration: &Alteration| alteration.settings(default.clone()) != default;
     for column in COLUMNS {
         // One host alone has no way to others.
         let alone = *column == Column::SingleNode;
         for asked in ASKED.iter().filter(|asked| !(alone && matches!(asked, Asked::Latency | Asked::Loss))) {
-            all.extend([0.5, 2.0].map(|factor| Alteration::Requirement(*column, *asked, factor)));
+            let both = [0.5, 2.0].map(|factor| Alteration::Requirement(*column, *asked, factor));
+            all.extend(both.into_iter().filter(changes));
         }
     }
     all.extend(of_plans());
@@ -316,14 +320,26 @@ const NOT_READ: &[&str] = &[
     "AGENT_INVENTORY_DISK_MIN_SIZE",
 ];
 
-/// Operations that the simulated service always refuses: they are about operators beside those that come with the product.
-const NEVER_DONE: &[&str] = &["GetDetailedSupportedFeatures", "V2GetBundle", "V2ListOperatorProperties"];
+/// Operations that the simulated service always refuses: they are about operators beside those that come with the product, or need a
+/// store for objects, which there is none of.
+const NEVER_DONE: &[&str] = &[
+    "GetDetailedSupportedFeatures",
+    "V2GetBundle",
+    "V2GetPresignedForClusterCredentials",
+    "V2GetPresignedForClusterFiles",
+    "V2ListOperatorProperties",
+];
 
-/// Operations whose answer has no body, or to the same request always the same: none is older than another.
+/// Operations whose answer has no body, or to the same request always the same, or that are done once for each cluster and no more:
+/// none is older than another.
 const SAME_ANSWER: &[&str] = &[
     "DeregisterInfraEnv",
+    "GetInfraEnvPresignedFileURL",
     "GetSupportedArchitectures",
     "GetSupportedFeatures",
+    "RegenerateInfraEnvSigningKey",
+    "TransformClusterToAddingHosts",
+    "TransformClusterToDay2",
     "V2DeleteClusterManifest",
     "V2GetClusterDefaultConfig",
     "V2ListBundles",
@@ -333,6 +349,7 @@ const SAME_ANSWER: &[&str] = &[
     "v2CompleteInstallation",
     "v2DeregisterCluster",
     "v2DeregisterHost",
+    "v2GetPreflightRequirements",
     "v2ListComponentVersions",
     "v2ListReleaseSources",
     "v2ListSupportedOpenshiftVersions",
@@ -342,6 +359,7 @@ const SAME_ANSWER: &[&str] = &[
     "v2UpdateClusterFinalizingProgress",
     "v2UpdateClusterInstallConfig",
     "v2UpdateClusterLogsProgress",
+    "v2UpdateHostIgnition",
     "v2UpdateHostInstallProgress",
     "v2UpdateHostLogsProgress",
     "v2UploadClusterIngressCert",
@@ -631,28 +649,23 @@ impl Alteration {
         }
     }
 
-    /// A host's row as it is written under it, after a row that was written and one that should have been.
-    pub(crate) fn host_row(&self, written: &HostRow, meant: Option<&HostRow>, new: &HostRow) -> Option<HostRow> {
+    /// A host's row as it is written under it, after a row that was written and one that should have been before this unit of work.
+    pub(crate) fn host_row(&self, written: &HostRow, meant: &HostRow, new: &HostRow) -> Option<HostRow> {
         let Alteration::HostMember(name, how) = self else { return None };
         let before = match how {
             WrongWrite::Never => written,
-            WrongWrite::Late => meant.unwrap_or(written),
+            WrongWrite::Late => meant,
         };
         let host = with_member(&new.view.host, &before.view.host, name)?;
         Some(HostRow { view: HostView::new(host), private: new.private.clone() })
     }
 
     /// The same for a cluster's row.
-    pub(crate) fn cluster_row(
-        &self,
-        written: &ClusterRow,
-        meant: Option<&ClusterRow>,
-        new: &ClusterRow,
-    ) -> Option<ClusterRow> {
+    pub(crate) fn cluster_row(&self, written: &ClusterRow, meant: &ClusterRow, new: &ClusterRow) -> Option<ClusterRow> {
         let Alteration::ClusterMember(name, how) = self else { return None };
         let before = match how {
             WrongWrite::Never => written,
-            WrongWrite::Late => meant.unwrap_or(written),
+            WrongWrite::Late => meant,
         };
         let cluster = with_member(&new.view.cluster, &before.view.cluster, name)?;
         let kubeconfig_uploaded = new.view.kubeconfig_uploaded;

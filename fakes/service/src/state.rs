@@ -133,6 +133,10 @@ struct Altered {
     /// Rows as they should be.
     hosts: BTreeMap<HostKey, HostRow>,
     clusters: BTreeMap<Uuid, ClusterRow>,
+    /// Rows as they should have been when the unit of work began, for what is written with the next one: within a unit a row is
+    /// written once, so what another edit of the same unit makes good was never wrong.
+    hosts_before: BTreeMap<HostKey, HostRow>,
+    clusters_before: BTreeMap<Uuid, ClusterRow>,
     /// Events that are late, and when they come.
     late: VecDeque<(Timestamp, Event)>,
 }
@@ -393,10 +397,12 @@ impl ServiceState {
         // What is noted without an edit is not altered.
         new.view.cluster.updated_at = old.view.cluster.updated_at;
         edit(&mut new);
-        if let Some(alteration) = self.altered.alteration
-            && let Some(wrong) = alteration.cluster_row(&old, self.altered.clusters.get(&id), &new)
-        {
-            self.altered.clusters.insert(id, std::mem::replace(&mut new, wrong));
+        if let Some(alteration @ Alteration::ClusterMember(..)) = self.altered.alteration {
+            let meant = self.altered.clusters.get(&id).unwrap_or(&old);
+            let before = self.altered.clusters_before.entry(id).or_insert_with(|| meant.clone());
+            if let Some(wrong) = alteration.cluster_row(&old, before, &new) {
+                self.altered.clusters.insert(id, std::mem::replace(&mut new, wrong));
+            }
         }
         if new == *old {
             return false;
@@ -417,6 +423,7 @@ impl ServiceState {
             self.undo.push(Undo::Cluster(id, Some(old)));
             self.set_cluster(id, None);
             self.altered.clusters.remove(&id);
+            self.altered.clusters_before.remove(&id);
             self.touch(Touched::Cluster(id));
         }
     }
@@ -478,10 +485,12 @@ impl ServiceState {
         (host.updated_at, host.checked_in_at, host.timestamp) =
             (noted.updated_at, noted.checked_in_at, noted.timestamp);
         edit(&mut new);
-        if let Some(alteration) = self.altered.alteration
-            && let Some(wrong) = alteration.host_row(&old, self.altered.hosts.get(&key), &new)
-        {
-            self.altered.hosts.insert(key, std::mem::replace(&mut new, wrong));
+        if let Some(alteration @ Alteration::HostMember(..)) = self.altered.alteration {
+            let meant = self.altered.hosts.get(&key).unwrap_or(&old);
+            let before = self.altered.hosts_before.entry(key).or_insert_with(|| meant.clone());
+            if let Some(wrong) = alteration.host_row(&old, before, &new) {
+                self.altered.hosts.insert(key, std::mem::replace(&mut new, wrong));
+            }
         }
         if new == *old {
             return false;
@@ -508,6 +517,7 @@ impl ServiceState {
             self.undo.push(Undo::Host(key, Some(old)));
             self.set_host(key, None);
             self.altered.hosts.remove(&key);
+            self.altered.hosts_before.remove(&key);
             self.touch(Touched::Host(key));
             if let Some(cluster) = cluster {
                 self.cluster_agenda.schedule(cluster, self.clock);
@@ -602,6 +612,8 @@ impl ServiceState {
     /// units every value is, so that a reader of the stored rows sees every transition.
     pub(crate) fn end_unit(&mut self) {
         self.request_id = None;
+        self.altered.hosts_before.clear();
+        self.altered.clusters_before.clear();
         self.touched_set.clear();
         let touched = std::mem::take(&mut self.touched);
         // A row that was put has its heartbeat in it.

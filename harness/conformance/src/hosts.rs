@@ -23,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) answers: BTreeMap<String, Value>,
     /// It asks for nothing.
     pub(crate) silent: bool,
+    /// Seconds by which its clock is ahead.
+    pub(crate) clock_ahead: i64,
     /// It has registered once at least.
     pub(crate) registered: bool,
     /// The last answer to each type of step: like the real agent, it does not repeat itself.
@@ -40,6 +42,7 @@ impl Host {
             patch: Value::Null,
             answers: BTreeMap::new(),
             silent: false,
+            clock_ahead: 0,
             registered: false,
             sent: BTreeMap::new(),
             told_to_install: false,

@@ -12,7 +12,7 @@ use vlab_service::{Core, CoreConfig, Snapshot};
 
 use crate::target::ProbeError;
 use crate::wire::{Later, Wire};
-use crate::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Pace, Target, suite};
+use crate::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Need, Pace, Target, suite};
 
 /// Not of the core: the HTTP shell answers them.
 pub const OF_THE_SHELL: &str = "!service/health/";
@@ -30,11 +30,20 @@ pub struct CoreWire {
 impl CoreWire {
     /// A new service; perhaps one that is wrong on purpose.
     pub fn new(settings: Settings, alteration: Option<Alteration>) -> Self {
+        Self::with(settings, alteration, "")
+    }
+
+    /// The same with an image service behind it, which nobody asks for anything.
+    pub fn with_images(settings: Settings, alteration: Option<Alteration>) -> Self {
+        Self::with(settings, alteration, "http://127.0.0.1:8888")
+    }
+
+    fn with(settings: Settings, alteration: Option<Alteration>, image_service_url: &str) -> Self {
         let config = CoreConfig {
             settings,
             seed: 1,
             base_url: "http://127.0.0.1:8090".into(),
-            image_service_url: String::new(),
+            image_service_url: image_service_url.to_owned(),
             alteration,
         };
         let mut wire = Self { core: Core::new(config, Snapshot::default()), now: BEGINNING };
@@ -84,33 +93,64 @@ pub fn settings(host_monitor: &str) -> Result<Settings, SettingError> {
     Settings::from_vars(own.chain(pace))
 }
 
+/// Where time jumps nothing is late because a computer is busy: an event is there when the next round of the monitors is over.
+const PATIENCE_FOR_EVENTS: Duration = Duration::from_secs(10);
+
 /// What the suite knows about such a service, which was asked when nothing was wrong with it.
 ///
 /// # Errors
 /// See [`Target::probe`].
 pub async fn target(settings: &Settings) -> Result<Target, ProbeError> {
+    probe(settings, &mut CoreWire::new(settings.clone(), None)).await
+}
+
+async fn probe(settings: &Settings, wire: &mut CoreWire) -> Result<Target, ProbeError> {
     let second = Duration::from_secs(1);
     let disconnection = settings.host_max_disconnection_time;
     let pace = Pace { host_monitor: second, cluster_monitor: second, disconnection, scaled: false };
     let secret = r#"{"auths":{"quay.io":{"auth":"dXNlcjpwYXNz"}}}"#;
-    Target::probe(&mut CoreWire::new(settings.clone(), None), pace, true, Some("4.20"), secret, 7).await
+    let target = Target::probe(wire, pace, true, Some("4.20"), secret, 7).await?;
+    Ok(Target { patience_for_events: PATIENCE_FOR_EVENTS, ..target })
 }
 
-/// Performs checks one after the other until one fails: that one, and how many were performed.
-pub async fn first_failure(
-    checks: &[ConformanceCheck],
-    target: &Arc<Target>,
-    settings: &Settings,
-    alteration: Alteration,
-) -> (Option<CheckOutcome>, usize) {
-    for (done, check) in checks.iter().enumerate() {
-        let wire = |_: &ConformanceCheck| Box::new(CoreWire::new(settings.clone(), Some(alteration))) as Box<dyn Wire>;
-        let one = vec![check.clone()];
-        let outcomes = suite::run(one, Arc::clone(target), 1, wire, CancellationToken::new(), |_| ()).await;
-        let failed = |outcome: &CheckOutcome| matches!(outcome.verdict, ConformanceVerdict::Failed { .. });
-        if let Some(outcome) = outcomes.into_iter().find(failed) {
-            return (Some(outcome), done + 1);
-        }
+/// Services in memory for all checks: with an image service for those that need one.
+#[derive(Debug)]
+pub struct Services {
+    settings: Settings,
+    plain: Arc<Target>,
+    with_images: Arc<Target>,
+}
+
+impl Services {
+    /// Asks what they are, with nothing wrong.
+    ///
+    /// # Errors
+    /// See [`Target::probe`].
+    pub async fn new(settings: Settings) -> Result<Self, ProbeError> {
+        let with_images = probe(&settings, &mut CoreWire::with_images(settings.clone(), None)).await?;
+        Ok(Self { plain: Arc::new(target(&settings).await?), with_images: Arc::new(with_images), settings })
     }
-    (None, checks.len())
+
+    /// Performs a check on a new service, perhaps one that is wrong on purpose; `None`: it was stopped.
+    pub async fn perform(&self, check: &ConformanceCheck, alteration: Option<Alteration>) -> Option<CheckOutcome> {
+        let images = check.needs.contains(&Need::ImageService);
+        let target = if images { &self.with_images } else { &self.plain };
+        let wire = |_: &ConformanceCheck| {
+            let settings = self.settings.clone();
+            let wire = if images {
+                CoreWire::with_images(settings, alteration)
+            } else {
+                CoreWire::new(settings, alteration)
+            };
+            Box::new(wire) as Box<dyn Wire>
+        };
+        let one = vec![check.clone()];
+        suite::run(one, Arc::clone(target), 1, wire, CancellationToken::new(), |_| ()).await.pop()
+    }
+
+    /// Does the check fail on a service with that alteration?
+    pub async fn fails(&self, check: &ConformanceCheck, alteration: Alteration) -> bool {
+        let outcome = self.perform(check, Some(alteration)).await;
+        outcome.is_some_and(|outcome| matches!(outcome.verdict, ConformanceVerdict::Failed { .. }))
+    }
 }

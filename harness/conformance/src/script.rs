@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vlab_api::BASE_PATH;
 use vlab_api::http::{Method, Request, Response, TransportError};
+use vlab_api::{BASE_PATH, Timestamp};
 
 use crate::hosts::{Host, PREPARATION};
 use crate::matcher::{self, differences, shortened, shown};
 use crate::table::{
     Change, CheckStep, ClusterKind, ConformanceCheck, EventIs, Many, Milestone, Poll, Refusal, Register, Reply, Report,
-    RequestStep, ValidationIs, fill_known, merged,
+    RequestStep, Took, ValidationIs, fill_known, merged,
 };
 use crate::target::Target;
 use crate::wire::Wire;
@@ -161,6 +161,7 @@ impl<'c> Script<'c> {
             CheckStep::NoEvent(event) => self.no_event(event).await,
             CheckStep::Reach(milestone) => self.reach(*milestone).await,
             CheckStep::Change(change) => self.change(change),
+            CheckStep::Took(took) => self.took(took).await,
         }
     }
 
@@ -457,7 +458,7 @@ impl<'c> Script<'c> {
                     Some(event) => differs(format!("an event is told twice: {}", shown(Some(event)))),
                 };
             }
-            if self.wire.now().since(begun) >= self.target.patience {
+            if self.wire.now().since(begun) >= self.target.patience_for_events {
                 let wanted_count = wanted.count.map_or("an".to_owned(), |n| format!("exactly {n}"));
                 return differs(format!(
                     "expected {wanted_count} event {}, found {} of {all}",
@@ -466,6 +467,47 @@ impl<'c> Script<'c> {
                 ));
             }
             self.work().await?;
+        }
+    }
+
+    async fn took(&mut self, wanted: &Took) -> Done {
+        let event = match &wanted.event {
+            Some(event) => Some(self.coming_event(event).await?),
+            None => None,
+        };
+        let shown = match &wanted.host {
+            Some(host) => self.shown_host(host).await?,
+            None => self.cluster().await?,
+        };
+        let time = |shown: &Value, path: &str| {
+            let found = matcher::at(shown, path);
+            match found.and_then(Value::as_str).map(str::parse::<Timestamp>) {
+                Some(Ok(time)) if time.is_set() => Ok(time),
+                _ => differs(format!("expected a time as {path}, found {}", matcher::shown(found))),
+            }
+        };
+        let (from, to) = (time(&shown, &wanted.from)?, time(event.as_ref().unwrap_or(&shown), &wanted.to)?);
+        let seconds = (to.as_micros() - from.as_micros()) as f64 / 1e6;
+        if (wanted.at_least..=wanted.at_most).contains(&seconds) {
+            return Ok(());
+        }
+        let (least, most) = (wanted.at_least, wanted.at_most);
+        differs(format!("expected {least} s to {most} s from {} to {}, found {seconds} s", wanted.from, wanted.to))
+    }
+
+    /// The first such event, as soon as it is there.
+    async fn coming_event(&mut self, event: &Value) -> Done<Value> {
+        let wanted = EventIs { event: event.clone(), count: None, query: None };
+        let begun = self.wire.now();
+        loop {
+            let (found, all) = self.events(&wanted).await?;
+            match found.into_iter().next() {
+                Some(event) => return Ok(event),
+                None if self.wire.now().since(begun) >= self.target.patience => {
+                    return differs(format!("expected an event {}, found none of {all}", shown(Some(event))));
+                }
+                None => self.work().await?,
+            }
         }
     }
 
@@ -514,6 +556,7 @@ fn title(step: &CheckStep) -> String {
         CheckStep::NoEvent(event) => format!("no event {}", shown(Some(&event.event))),
         CheckStep::Reach(milestone) => format!("go on to {milestone:?}"),
         CheckStep::Change(change) => format!("host {} changes", change.host),
+        CheckStep::Took(took) => format!("time from {} to {}", took.from, took.to),
     }
 }
 

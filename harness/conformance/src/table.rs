@@ -43,6 +43,9 @@ const FILES: &[(&str, &str)] = &[
     ("files.yaml", include_str!("../checks/files.yaml")),
     ("disconnection.yaml", include_str!("../checks/disconnection.yaml")),
     ("rules.yaml", include_str!("../checks/rules.yaml")),
+    ("answers.yaml", include_str!("../checks/answers.yaml")),
+    ("members.yaml", include_str!("../checks/members.yaml")),
+    ("timers.yaml", include_str!("../checks/timers.yaml")),
 ];
 
 /// What a check needs of the service under test. What is not met is a skip with the reason.
@@ -386,6 +389,29 @@ pub struct Change {
     /// It stops asking, or asks again.
     #[serde(default)]
     pub silent: Option<bool>,
+    /// Seconds by which its clock is ahead of the time; negative: behind it.
+    #[serde(default)]
+    pub clock_ahead: Option<i64>,
+}
+
+/// How much time lies between two times that the service shows of a host or the cluster, by its own clock.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Took {
+    /// Host; the cluster when there is none.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Path of the first time in what the service shows.
+    pub from: String,
+    /// Path of the second one; `event_time` of the event where one is named.
+    pub to: String,
+    /// Members of the event whose time is the second one; it is waited for.
+    #[serde(default)]
+    pub event: Option<Value>,
+    /// At least so many seconds.
+    pub at_least: f64,
+    /// At most so many: what is twice as long must be more.
+    pub at_most: f64,
 }
 
 /// One step of a check.
@@ -415,6 +441,8 @@ pub enum CheckStep {
     Reach(Milestone),
     /// A host changes.
     Change(Change),
+    /// Two times that the service shows lie so far from each other.
+    Took(Took),
 }
 
 impl<'de> Deserialize<'de> for CheckStep {
@@ -449,6 +477,7 @@ impl<'de> Deserialize<'de> for CheckStep {
             "no-event" => CheckStep::NoEvent(EventIs { event: value, count: None, query: None }),
             "reach" => CheckStep::Reach(read(value)?),
             "change" => CheckStep::Change(read(value)?),
+            "took" => CheckStep::Took(read(value)?),
             other => return Err(D::Error::custom(format!("{other:?} is not a verb of a step"))),
         })
     }

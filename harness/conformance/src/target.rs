@@ -46,6 +46,8 @@ pub struct Target {
     pub monitor: Duration,
     /// How long something may take to come.
     pub patience: Duration,
+    /// The same of an event of something that has happened.
+    pub patience_for_events: Duration,
     /// Number of the run: names and ids of two runs differ.
     pub run: u64,
     /// Needs that it does not meet, with the reason.
@@ -102,13 +104,15 @@ impl Target {
         let components = get(wire, "/component-versions").await?;
         let agent_version = components["versions"]["discovery-agent"].as_str().unwrap_or_default().to_owned();
         let monitor = pace.host_monitor.max(pace.cluster_monitor);
+        let patience = (monitor * 20).max(PATIENCE) + pace.disconnection.min(SHORT_SILENCE);
         let mut target = Self {
             version,
             agent_version,
             pull_secret: pull_secret.to_owned(),
             tick: pace.host_monitor.clamp(Duration::from_millis(100), Duration::from_secs(2)),
             monitor,
-            patience: (monitor * 20).max(PATIENCE) + pace.disconnection.min(SHORT_SILENCE),
+            patience,
+            patience_for_events: patience,
             run,
             unmet: BTreeMap::new(),
         };

@@ -9,15 +9,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use vlab_conformance::{ConformanceCheck, Target, memory, suite, table};
-use vlab_drive::alterations::bench::{Bench, Noticed, Tried};
+use vlab_conformance::memory::Services;
+use vlab_conformance::{ConformanceCheck, ConformanceVerdict, memory, suite, table};
+use vlab_drive::alterations::bench::{Bench, Noticed, Tried, kinds};
 use vlab_drive::alterations::{self, Alteration};
 use vlab_judge::result::exit;
-use vlab_model::settings::Settings;
 
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::say;
@@ -96,32 +96,71 @@ impl Record {
     }
 }
 
-/// The conformance suite, and a service that it knows.
+/// Families that the conformance suite is asked about before any scenario: it says in a second what the catalogue says in minutes.
+const SUITE_FIRST: &[&str] = &[
+    "host-validation",
+    "cluster-validation",
+    "requirement",
+    "steps",
+    "event",
+    "host-member",
+    "cluster-member",
+    "answer",
+    "amount",
+];
+
+/// The conformance suite in memory.
 struct Suite {
     checks: Vec<ConformanceCheck>,
-    target: Arc<Target>,
-    settings: Settings,
+    /// What each check says, in one text: whatever it is about is named there.
+    texts: Vec<String>,
+    services: Services,
+    /// How often each check noticed an alteration of a kind.
+    hits: Mutex<BTreeMap<(String, usize), usize>>,
 }
 
 impl Suite {
     async fn new() -> Result<Self, CliError> {
         let settings = memory::settings("1s").map_err(CliError::internal)?;
-        let target = memory::target(&settings).await.map_err(CliError::internal)?;
         let patterns = [memory::OF_THE_SHELL.to_owned()];
         let mut checks = table::built_in().map_err(CliError::internal)?;
         checks.retain(|check| suite::selected(&check.id, &patterns));
         // What is quick comes first.
         checks.sort_by_key(|check| (check.world.at, check.world.hosts, check.steps.len()));
-        Ok(Self { checks, target: Arc::new(target), settings })
+        let services = Services::new(settings).await.map_err(CliError::internal)?;
+        let mut passing = Vec::new();
+        for check in checks {
+            // One that fails with nothing wrong proves nothing.
+            match services.perform(&check, None).await.map(|outcome| outcome.verdict) {
+                Some(ConformanceVerdict::Passed) => passing.push(check),
+                other => say(&format!("conformance {} is left out: {other:?}", check.id)),
+            }
+        }
+        let texts = passing.iter().map(|check| format!("{check:?}")).collect();
+        Ok(Self { checks: passing, texts, services, hits: Mutex::default() })
     }
 
-    /// The first check that notices it.
-    fn attempt(&self, alteration: Alteration) -> Option<String> {
+    /// The first check that notices it: first the one that has noticed it before, then those that name what is altered, then those that
+    /// noticed what is most like it.
+    fn attempt(&self, alteration: Alteration, before: Option<&str>) -> Option<String> {
+        let name = alteration.name();
         let Alteration::Service(alteration) = alteration else { return None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
-        let (failed, _) =
-            runtime.block_on(memory::first_failure(&self.checks, &self.target, &self.settings, alteration));
-        failed.map(|outcome| outcome.id)
+        let kinds = kinds(&name);
+        let words: Vec<&str> = name.split('/').skip(1).filter(|word| word.len() > 4).collect();
+        let mut order: Vec<usize> = (0..self.checks.len()).collect();
+        {
+            let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+            let hit = |at: usize| kinds.clone().map(|kind| hits.get(&(kind, at)).copied().unwrap_or_default());
+            let named = |at: usize| words.iter().filter(|word| self.texts[at].contains(**word)).count();
+            let known = |at: usize| before == Some(self.checks[at].id.as_str());
+            order.sort_by_cached_key(|at| std::cmp::Reverse((known(*at), named(*at), hit(*at))));
+        }
+        let noticed = |at: &usize| runtime.block_on(self.services.fails(&self.checks[*at], alteration));
+        let at = order.into_iter().find(noticed)?;
+        let mut hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.into_iter().for_each(|kind| *hits.entry((kind, at)).or_default() += 1);
+        Some(self.checks[at].id.clone())
     }
 }
 
@@ -149,8 +188,9 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
     if !open.is_empty() {
         let suite = if args.no_conformance { None } else { Some(Suite::new().await?) };
         let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        records
-            .extend(tokio::task::block_in_place(|| attempt_all(&open, suite, (jobs, args.scenarios), &args.results))?);
+        let how = How { jobs, most: args.scenarios, results: &args.results, before: &records };
+        let found = tokio::task::block_in_place(|| attempt_all(&open, suite, how))?;
+        records.extend(found);
     }
     if let Some(path) = &args.page {
         std::fs::write(path, page::page(&all, &records)).or_inconclusive()?;
@@ -177,13 +217,21 @@ fn read(path: &Path) -> Result<BTreeMap<String, Record>, CliError> {
     Ok(records)
 }
 
+/// How alterations are tried.
+struct How<'a> {
+    /// So many at a time.
+    jobs: usize,
+    /// In at most so many scenarios.
+    most: usize,
+    /// Where what comes of them is written down.
+    results: &'a Path,
+    /// What came of them before: who noticed one then is asked first.
+    before: &'a BTreeMap<String, Record>,
+}
+
 /// Tries alterations, some at a time, and writes down what comes of each.
-fn attempt_all(
-    open: &[Alteration],
-    suite: Option<Suite>,
-    (jobs, most): (usize, usize),
-    path: &Path,
-) -> Result<Vec<(String, Record)>, CliError> {
+fn attempt_all(open: &[Alteration], suite: Option<Suite>, how: How<'_>) -> Result<Vec<(String, Record)>, CliError> {
+    let path = how.results;
     let begun = Instant::now();
     let bench = Bench::new(&catalogue()?).map_err(CliError::rendered)?;
     say(&format!("{} scenarios pass with nothing wrong ({:.0?})", bench.scenarios.len(), begun.elapsed()));
@@ -196,10 +244,10 @@ fn attempt_all(
     let file = Mutex::new(OpenOptions::new().create(true).append(true).open(path).or_inconclusive()?);
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
+        for _ in 0..how.jobs.max(1) {
             scope.spawn(|| {
                 while let Some(alteration) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let record = attempt(&bench, suite.as_ref(), *alteration, most);
+                    let record = attempt(&bench, suite.as_ref(), *alteration, &how);
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     tell(found.len() + 1, open.len(), &record);
                     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,13 +262,20 @@ fn attempt_all(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn attempt(bench: &Bench, suite: Option<&Suite>, alteration: Alteration, most: usize) -> Record {
+fn attempt(bench: &Bench, suite: Option<&Suite>, alteration: Alteration, how: &How<'_>) -> Record {
     let name = alteration.name();
+    let before = how.before.get(&name);
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let tried = bench.attempt(alteration, most);
+        let ask = |suite: &Suite| suite.attempt(alteration, before.and_then(|b| b.conformance.as_deref()));
+        let by_catalogue = before.is_some_and(|b| b.check.is_some());
+        let suite_first = SUITE_FIRST.contains(&alteration.family().as_str()) && !by_catalogue;
+        if let Some(id) = suite.filter(|_| suite_first).and_then(ask) {
+            return (Tried { noticed: None, scenarios: 0 }, Some(id));
+        }
+        let tried = bench.attempt(alteration, how.most, before.map(|b| b.scenario.as_str()));
         // The suite takes long to pass: it is asked where no scenario notices.
-        let suite = suite.filter(|_| tried.noticed.is_none());
-        (tried, suite.and_then(|suite| suite.attempt(alteration)))
+        let suite = suite.filter(|_| tried.noticed.is_none() && !suite_first);
+        (tried, suite.and_then(ask))
     }));
     let none = Record {
         name,

@@ -129,7 +129,9 @@ $ cargo xtask mutation --filter host-rule/12
 tries some of them, `cargo xtask mutation` all (it takes hours on two cores; it can be stopped and goes on where it was), and
 `--page docs/mutations.md` writes this page. In the tables, *after* is the number of scenarios that were run: up to the one that
 noticed, or all that were tried where none did; scenarios in which the altered row is never used are not run. The last column is the first check of the
-[conformance suite](conformance.md) that fails on the altered service, in memory; the suite is asked where no scenario notices.
+[conformance suite](conformance.md) that fails on the altered service, in memory. The suite is asked where no scenario notices; about
+validations, requirements, amounts, steps, events, members and answers it is asked first, and then no scenario is run (*after* 0). Who
+noticed an alteration before is asked first again.
 ";
 
 /// The page.

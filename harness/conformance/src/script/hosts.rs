@@ -40,7 +40,8 @@ impl Script<'_> {
 
     /// A host asks for instructions.
     pub(super) async fn instructions(&mut self, name: &str) -> Done<Response> {
-        let path = format!("{BASE_PATH}{}/instructions?timestamp={}", self.host_path(name)?, self.wire.now().as_secs());
+        let time = self.wire.now().as_secs() + self.host(name)?.clock_ahead;
+        let path = format!("{BASE_PATH}{}/instructions?timestamp={time}", self.host_path(name)?);
         let request =
             Request::new(Method::Get, path).header("discovery_agent_version", self.target.agent_version.clone());
         self.send(&request).await
@@ -187,6 +188,9 @@ impl Script<'_> {
         host.sent.clear();
         if let Some(silent) = change.silent {
             host.silent = silent;
+        }
+        if let Some(ahead) = change.clock_ahead {
+            host.clock_ahead = ahead;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot get is its failure")]
 
 mod mutations;
+mod schema;
 mod simulated;
 
 use std::sync::Arc;

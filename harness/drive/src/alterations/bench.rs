@@ -148,8 +148,8 @@ impl Bench {
     }
 
     /// Tries an alteration in one scenario after the other, at most in so many, until a check notices it: first in those that noticed
-    /// what is most like it.
-    pub fn attempt(&self, alteration: Alteration, most: usize) -> Tried {
+    /// what is most like it, and before them in the one that noticed it before.
+    pub fn attempt(&self, alteration: Alteration, most: usize, before: Option<&str>) -> Tried {
         let kinds = kinds(&alteration.name());
         let hits = || self.hits.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order: Vec<(usize, &Rehearsed)> = self.scenarios.iter().enumerate().collect();
@@ -157,7 +157,7 @@ impl Bench {
         {
             let hits = hits();
             let of = |place: usize| kinds.clone().map(|kind| hits.get(&(kind, place)).copied().unwrap_or_default());
-            order.sort_by_key(|(place, _)| std::cmp::Reverse(of(*place)));
+            order.sort_by_key(|(place, s)| std::cmp::Reverse((before == Some(s.name()), of(*place))));
         }
         let mut scenarios = 0;
         for (place, scenario) in order.into_iter().take(most) {
@@ -173,7 +173,7 @@ impl Bench {
 }
 
 /// What an alteration has in common with others, the closest first: the row, and the family with what is wrong.
-fn kinds(name: &str) -> [String; 2] {
+pub fn kinds(name: &str) -> [String; 2] {
     let (row, how) = name.rsplit_once('/').unwrap_or((name, ""));
     let family = row.split('/').next().unwrap_or_default();
     [row.to_owned(), format!("{family}/*/{how}")]

@@ -40,4 +40,46 @@ pub const UNNOTICED: &[Unnoticed] = &[
         ],
         reason: "a host of the pool has neither progress nor logs: both were forgotten when it left its cluster",
     },
+    Unnoticed {
+        names: &[
+            "steps/discovering/adds-install",
+            "steps/binding/adds-install",
+            "steps/unbinding/adds-install",
+            "steps/unbinding-pending-user-action/adds-install",
+            "steps/known-unbound/adds-install",
+            "steps/disconnected-unbound/adds-install",
+            "steps/insufficient-unbound/adds-install",
+            "steps/discovering-unbound/adds-install",
+            "steps/day2-discovering/adds-install",
+        ],
+        reason: "in this status a host has no cluster or no inventory, so it has no disk to install to, and a step without arguments is left out",
+    },
+    Unnoticed {
+        names: &[
+            "steps/day2-pending-for-input/lacks-inventory",
+            "steps/day2-pending-for-input/lacks-connectivity-check",
+            "steps/day2-pending-for-input/lacks-api-vip-connectivity-check",
+            "steps/day2-pending-for-input/lacks-tang-connectivity-check",
+            "steps/day2-pending-for-input/adds-install",
+            "steps/day2-pending-for-input/other-pace",
+            "steps/day2-pending-for-input/other-end",
+        ],
+        reason: "a host of day 2 is never pending-for-input: the one validation whose failure leads there always holds for it",
+    },
+    Unnoticed {
+        names: &["host-condition/StageIsWritingImage/false", "host-condition/StageIsCopyingRegistryData/false"],
+        reason: "the row for all other stages fires instead, and it leads to the same status with the same words and effects",
+    },
+    Unnoticed {
+        names: &["host-condition/DiskSpeedUnknown/true", "host-condition/ImagesUnknown/true"],
+        reason: "where neither is unknown a row that stands before has fired: both are good, or one has failed",
+    },
+    Unnoticed {
+        names: &["host-condition/RoleCanInstall/true"],
+        reason: "when a cluster begins to prepare, the roles of all its hosts are settled, and it takes in no other host",
+    },
+    Unnoticed {
+        names: &["amount/RECLAIM_TIMEOUT/quarter", "amount/RECLAIM_TIMEOUT/double", "amount/RECLAIM_TIMEOUT/endless"],
+        reason: "hosts are reclaimed by the service's controllers in Kubernetes alone; no host is ever in a status that this limits",
+    },
 ];
