@@ -37,7 +37,7 @@ pub enum Listen {
 pub struct Limits {
     /// Largest body of a request in bytes; a larger one is answered 413.
     pub body_bytes: usize,
-    /// The same of requests that bring files: logs, manifests.
+    /// The same of requests that bring files or what a host has found: logs, manifests, replies to steps.
     pub upload_bytes: usize,
     /// Bytes of bodies that are in memory at a time, of all connections; what does not fit is answered 503.
     pub buffered_bytes: usize,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vlab_drive::prepare::Choices;
+use vlab_drive::prepare::{Choices, Prepared};
 use vlab_drive::simulate::{self as virtual_time, as_lines};
 use vlab_drive::target::Target;
 use vlab_judge::result::exit;
@@ -62,6 +62,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Exi
             ..Choices::default()
         };
         let (prepared, _) = read(catalogue, &args.scenario, &choices)?;
+        can_be_virtual(&prepared)?;
         let (result, _) = virtual_time::run(&prepared);
         if result.exit_code != exit::PASSED {
             show(&result, None);
@@ -75,6 +76,20 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Exi
     shown.map(|()| exit::most_telling(&codes))
 }
 
+/// A scenario that needs real time is skipped (3), however often it was to be run.
+fn can_be_virtual(prepared: &Prepared) -> Result<(), CliError> {
+    if !prepared.scenario.needs.contains(&Need::RealTime) {
+        return Ok(());
+    }
+    let name = &prepared.scenario.name;
+    let reals = prepared.scenario.faults.iter().filter(|f| f.row().needs_real_time());
+    let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.word())).collect();
+    let why = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+    Err(CliError::inconclusive(format!(
+        "skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"
+    )))
+}
+
 fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> ExitResult {
     let choices = Choices {
         seed: args.seed,
@@ -84,15 +99,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> ExitResult {
         ..Choices::default()
     };
     let (prepared, text) = read(catalogue, &args.scenario, &choices)?;
-    if prepared.scenario.needs.contains(&Need::RealTime) {
-        let name = &prepared.scenario.name;
-        let reals = prepared.scenario.faults.iter().filter(|f| f.row().needs_real_time());
-        let kinds: Vec<String> = reals.map(|f| format!("{} ({})", f.name, f.word())).collect();
-        let why = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
-        return Err(CliError::inconclusive(format!(
-            "skipped: {name} needs real time, and this is virtual time{why}; run `vlab scenario {name}`"
-        )));
-    }
+    can_be_virtual(&prepared)?;
     let (mut result, history) = virtual_time::run(&prepared);
     let redactor = Redactor::new(prepared.secrets());
     if args.history {

@@ -875,12 +875,17 @@ impl Settings {
     }
 
     /// All intervals and timeouts divided by `divisor`. What is a number of seconds on the wire (`next_instruction_seconds`)
-    /// stays: the hosts divide it. Wall clocks are compared in minutes, which stay, too.
+    /// stays: the hosts divide it. Wall clocks are compared in minutes, which stay, too; and so does what the service's own
+    /// computing may take, because the computer is not faster than its clock.
     #[must_use]
     pub fn scaled(&self, divisor: f64) -> Settings {
         let mut scaled = self.clone();
         if divisor.is_finite() && divisor > 0.0 && divisor != 1.0 {
             scaled.divide(divisor);
+            scaled.cluster_monitor_per_cluster_deadline = self.cluster_monitor_per_cluster_deadline;
+            scaled.cluster_monitor_blacklist_duration = self.cluster_monitor_blacklist_duration;
+            scaled.cluster_monitor_cycle_deadline = self.cluster_monitor_cycle_deadline;
+            scaled.liveness_validation_timeout = self.liveness_validation_timeout;
         }
         scaled
     }
@@ -1573,6 +1578,8 @@ mod tests {
         assert_eq!(s.constants.next_instruction_seconds, 60);
         assert_eq!(s.constants.service_ahead_minutes, 20);
         assert_eq!(s.host_monitor_batch_size, 100);
+        assert_eq!((s.cluster_monitor_per_cluster_deadline, s.cluster_monitor_blacklist_duration), (mins(2), mins(15)));
+        assert_eq!((s.cluster_monitor_cycle_deadline, s.liveness_validation_timeout), (mins(4), mins(5)));
         assert_eq!(Settings::default().scaled(1.0), Settings::default());
     }
 

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, CompletionParams, OperatorMonitorReport, Severity};
+use vlab_api::types::{ClusterStatus, CompletionParams, OperatorMonitorReport, OperatorStatus, Severity};
 use vlab_installer::merge_ingress_cert;
 use vlab_model::progress;
 
@@ -79,8 +79,12 @@ pub(crate) fn complete(core: &mut Core, now: Timestamp, id: Uuid, params: &Compl
     clusters::find(core, id)?;
     if !params.is_success
         && let Some(report) = params.data.as_ref().and_then(|d| d.get("CLUSTER_OPERATORS_REPORT"))
+        // A report of another form is ignored.
+        && let Ok(operators) = serde_json::from_value::<Vec<OperatorMonitorReport>>(report.clone())
     {
-        let text = format!("Cluster operators report: {report}");
+        let failed = operators.into_iter().filter(|operator| operator.status == Some(OperatorStatus::Failed));
+        let names: Vec<String> = failed.filter_map(|operator| operator.name).collect();
+        let text = format!("The following operators are experiencing issues: {}", names.join(", "));
         core.cluster_event(now, id, "cluster_operator_report", Severity::Info, text);
     }
     Ok(())

@@ -160,24 +160,6 @@ pub(crate) fn find(core: &Core, key: HostKey) -> Result<Arc<HostRow>, Refusal> {
     })
 }
 
-/// The status in which a host's inventory is taken; in others a reply is refused.
-pub(crate) fn takes_inventory(status: HostStatus) -> bool {
-    matches!(
-        status,
-        HostStatus::Discovering
-            | HostStatus::Known
-            | HostStatus::Disconnected
-            | HostStatus::Insufficient
-            | HostStatus::PendingForInput
-            | HostStatus::Binding
-            | HostStatus::InstallingInProgress
-            | HostStatus::DiscoveringUnbound
-            | HostStatus::KnownUnbound
-            | HostStatus::DisconnectedUnbound
-            | HostStatus::InsufficientUnbound
-    )
-}
-
 /// Notes which disk the host is installed to; `None` when no disk will do.
 pub(crate) fn set_installation_disk(row: &mut HostRow, disk: Option<(String, String)>) {
     let h = &mut row.view.host;

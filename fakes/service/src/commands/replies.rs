@@ -11,10 +11,10 @@ use vlab_api::types::{
     IngressVip, Inventory, NtpSynchronizationResponse, Severity, StepReply, StepType, TangConnectivityResponse,
     UpgradeAgentResponse, VerifiedVip, VipType, VipVerification,
 };
-use vlab_model::host::{HostEvent, INSTALL_COMMAND_FAILED};
+use vlab_model::host::{HostEvent, INSTALL_COMMAND_FAILED, takes_inventory};
 use vlab_model::{disks, roles};
 
-use super::register::{find, set_installation_disk, takes_inventory};
+use super::register::{find, set_installation_disk};
 use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::state::HostKey;

@@ -184,9 +184,11 @@ fn path_parts(route: &Route, segments: &[&str]) -> Result<([Uuid; 2], String), F
     Ok((ids, word))
 }
 
-/// Does that request bring files? Its body may be larger than that of others.
+/// Does that request bring files, or what a program on a host has written? Its body may be larger than that of others: the
+/// inventory of a host with many devices has megabytes.
 pub fn takes_files(method: Method, path: &str) -> bool {
-    const OPERATIONS: &[&str] = &["V2UploadLogs", "V2CreateClusterManifest", "V2UpdateClusterManifest"];
+    const OPERATIONS: &[&str] =
+        &["V2UploadLogs", "V2CreateClusterManifest", "V2UpdateClusterManifest", "v2PostStepReply"];
     let Some(below) = path.split('?').next().unwrap_or(path).strip_prefix(ROOT) else { return false };
     let segments: Vec<&str> = below.split('/').skip(1).collect();
     let mut routes = ROUTES.iter().filter(|route| OPERATIONS.contains(&route.operation));
@@ -324,4 +326,22 @@ fn schema() -> Value {
         "produces": ["application/json"],
         "paths": paths,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_api::http::Method;
+
+    use super::takes_files;
+
+    #[rstest]
+    #[case::the_reply_to_a_step(Method::Post, "/v2/infra-envs/1/hosts/2/instructions", true)]
+    #[case::asking_for_steps(Method::Get, "/v2/infra-envs/1/hosts/2/instructions", false)]
+    #[case::logs(Method::Post, "/v2/clusters/1/logs", true)]
+    #[case::a_manifest(Method::Post, "/v2/clusters/1/manifests", true)]
+    #[case::a_cluster(Method::Post, "/v2/clusters", false)]
+    fn what_may_be_large(#[case] method: Method, #[case] path: &str, #[case] large: bool) {
+        assert_eq!(takes_files(method, &format!("/api/assisted-install{path}")), large);
+    }
 }

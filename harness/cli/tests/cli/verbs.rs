@@ -23,6 +23,8 @@ use crate::bench::CliFixture;
 #[case::list_without_any(&["list", "--tag", "no-such-tag"], 4, "no scenario matches")]
 #[case::bad_seed(&["simulate", "sno", "--seed", "minus"], 2, "--seed")]
 #[case::unknown_time_profile(&["simulate", "sno", "--time-profile", "fats"], 2, "fast")]
+#[case::real_time_once(&["simulate", "postgres-restarts"], 3, "skipped: postgres-restarts needs real time")]
+#[case::real_time_often(&["simulate", "postgres-restarts", "--repeat", "30"], 3, "skipped: postgres-restarts needs real time")]
 #[case::unknown_run(&["check", "no-such-run"], 2, "no-such-run")]
 #[case::report_of_unknown_run(&["report", "no-such-run"], 2, "no-such-run")]
 fn exit_codes(#[case] args: &[&str], #[case] code: i32, #[case] says: &str) {

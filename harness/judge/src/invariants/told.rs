@@ -208,6 +208,7 @@ pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
             found.check(o.seq, *severity == expected, || wrong_severity(name, *severity, expected));
         }
     }
+    told_twice(timeline, &events, &mut found);
     let told = timeline.run.is_some_and(|run| run.virtual_time && run.settings.is_some());
     if told && timeline.truth == Source::Database && timeline.hosts.len() <= UP_TO_HOSTS && !events.is_empty() {
         compare(timeline, &events, &mut found);
@@ -217,6 +218,25 @@ pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
 
 fn wrong_severity(name: &str, severity: Severity, expected: Severity) -> String {
     format!("an event {name} has severity {severity} and not {expected}")
+}
+
+fn name(timeline: &Timeline<'_>, id: Uuid) -> String {
+    match timeline.hosts.contains_key(&id) {
+        true => format!("host {}", timeline.host_name(id)),
+        false => format!("cluster {}", timeline.cluster_name(id)),
+    }
+}
+
+/// Two events with the same words about the same thing at the same instant are one too many, whatever the service and its clock.
+fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observation>>, found: &mut Found) {
+    for ((event, subject), all) in events {
+        let mut told = BTreeSet::new();
+        for o in all {
+            let What::Event { message, .. } = &o.what else { continue };
+            let first = told.insert((o.at(), message.as_str()));
+            found.check(o.seq, first, || format!("{}: an event {event} is told twice", name(timeline, *subject)));
+        }
+    }
 }
 
 /// Compares what happened with the events, where times are exact.
@@ -232,10 +252,7 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
             teller.seen(o);
         }
     }
-    let name = |id: Uuid| match timeline.hosts.contains_key(&id) {
-        true => format!("host {}", timeline.host_name(id)),
-        false => format!("cluster {}", timeline.cluster_name(id)),
-    };
+    let name = |id: Uuid| name(timeline, id);
     let end = timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
     // Several clusters are asked about one after the other.
     let last_look = if timeline.clusters.len() > 1 { NEAR } else { LAST_LOOK };
@@ -256,18 +273,14 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
     }
     for ((event, subject), all) in events {
         let known = explained.get(&(*event, *subject));
-        for (place, o) in all.iter().enumerate() {
-            let What::Event { message, severity, .. } = &o.what else { continue };
+        for o in all {
+            let What::Event { severity, .. } = &o.what else { continue };
             if NEVER_ALONE.contains(event) {
                 let holds = known.is_some_and(|times| times.iter().any(|t| near(*t, o.at())));
                 found.check(o.seq, holds, || {
                     format!("{}: nothing of that time explains an event {event}", name(*subject))
                 });
             }
-            let twice = all[..place].iter().any(|other| {
-                other.at() == o.at() && matches!(&other.what, What::Event { message: text, .. } if text == message)
-            });
-            found.check(o.seq, !twice, || format!("{}: an event {event} is told twice", name(*subject)));
             if *event == "host_status_updated"
                 && let Some(to) = status_at(timeline, *subject, o.at())
             {

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
+use vlab_api::types::StepType;
 use vlab_model::history::HistoryPart;
+use vlab_model::host::takes_inventory;
 use vlab_scenario::{Action, ActionKind, ActionTime, FaultTarget, Tolerated, moment_words};
 
 use super::*;
@@ -144,7 +146,8 @@ impl Judge<'_> {
             let explained = outages.iter().any(|(begin, end)| from <= *end && to >= *begin)
                 || (host.is_none() && refusals.contains(status))
                 // How many a load may have says the scenario.
-                || (host.is_some() && counted);
+                || (host.is_some() && counted)
+                || (*status == 500 && host.is_some_and(|host| self.crossed(host, request, o)));
             if !explained {
                 bad.push(Bad { at: At { time: o.at(), seq: o.seq }, who: *host, request, status: *status });
             }
@@ -154,6 +157,20 @@ impl Judge<'_> {
             self.answered(SERVER_ERRORS, Tolerated::ServerErrors, "no answer of 500 or above", &errors),
             self.answered(REFUSED, Tolerated::RefusedConnections, "no refused connection", &refused),
         ]
+    }
+
+    /// An inventory that was asked for before the host was moved to a status in which none is taken, and that came after that.
+    /// How long it is on its way is a matter of the computer: it is refused, and nothing is wrong.
+    fn crossed(&self, host: Uuid, request: &str, answer: &Observation) -> bool {
+        let taking_stock = |o: &&Observation| {
+            matches!(&o.what, What::Step { host: h, step_type, answered: None, .. }
+                if *h == host && step_type == StepType::Inventory.as_str())
+        };
+        let asked = self.history.iter().take_while(|o| o.seq < answer.seq).filter(taking_stock).last();
+        let statuses = self.timeline.hosts.get(&host).map_or(&[][..], |line| &line.statuses);
+        let moved = statuses.iter().rev().find(|status| status.at <= answer.at());
+        request.ends_with("/instructions")
+            && asked.zip(moved).is_some_and(|(asked, moved)| moved.at >= asked.at() && !takes_inventory(moved.to))
     }
 
     fn answered(&self, name: &str, word: Tolerated, expected: &str, bad: &[Bad<'_>]) -> CheckResult {
@@ -422,6 +439,31 @@ mod tests {
         if !excused {
             assert!(check.message.contains(" for m-0 at ") && check.message.ends_with(": GET /v2/x"), "{check:#?}");
         }
+    }
+
+    /// A host is told to take stock at 11 s and moved at this time; its reply is refused at 12 s.
+    #[rstest]
+    #[case::moved_meanwhile(11_500, HostStatus::PreparingForInstallation, 500, true)]
+    #[case::moved_before_it_was_told(10_500, HostStatus::PreparingForInstallation, 500, false)]
+    #[case::moved_to_where_inventories_are_taken(11_500, HostStatus::Known, 500, false)]
+    #[case::moved_after_the_answer(12_500, HostStatus::PreparingForInstallation, 500, false)]
+    #[case::another_error(11_500, HostStatus::PreparingForInstallation, 503, false)]
+    fn an_inventory_may_come_after_the_host_was_moved(
+        #[case] moved: i64,
+        #[case] to: HostStatus,
+        #[case] status: u16,
+        #[case] excused: bool,
+    ) {
+        let (step_type, step_id) = ("inventory".to_owned(), "inventory-1".to_owned());
+        let step = What::Step { host: HOST, step_type, step_id, answered: None, cached: false };
+        let cluster = Some(CLUSTER);
+        let at = |to| What::HostStatus { host: HOST, cluster, from: None, to, info: String::new() };
+        let request = format!("POST /v2/infra-envs/1/hosts/{HOST}/instructions");
+        let answer = What::BadAnswer { host: Some(HOST), request, status, took_ms: 50 };
+        let mut things = vec![(10_100, at(HostStatus::Known)), (11_000, step), (moved, at(to)), (12_000, answer)];
+        things.sort_by_key(|(time, _)| *time);
+        let checks = checks(ENDS, things);
+        assert_eq!(of(&checks, SERVER_ERRORS).verdict == CheckVerdict::Passed, excused, "{checks:#?}");
     }
 
     #[rstest]

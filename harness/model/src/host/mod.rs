@@ -25,6 +25,25 @@ use self::HostCond::*;
 use self::HostState::{At, Initial};
 use vlab_api::types::HostStatus::*;
 
+/// Is a host's inventory taken in this status? In others the reply is refused, with 500: a host that was told to take stock
+/// just before somebody else moved it is answered with an error that nobody could avoid.
+pub fn takes_inventory(status: HostStatus) -> bool {
+    matches!(
+        status,
+        Discovering
+            | Known
+            | Disconnected
+            | Insufficient
+            | PendingForInput
+            | Binding
+            | InstallingInProgress
+            | DiscoveringUnbound
+            | KnownUnbound
+            | DisconnectedUnbound
+            | InsufficientUnbound
+    )
+}
+
 /// What can happen to a host. Names are those of the real service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostEvent {
