@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
-use vlab_api::http::TransportError;
+use vlab_api::http::{Method, TransportError};
 use vlab_model::history::What;
 
 /// In a fleet too large for every step to be recorded one bad answer of a kind is enough in this time: an outage of a second
@@ -16,7 +16,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Questions that are open.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    open: BTreeMap<(Connection, u64), (Timestamp, String)>,
+    open: BTreeMap<(Connection, u64), (Timestamp, Method, String)>,
     /// When an answer of that status was recorded last, to the user or to others.
     last: BTreeMap<(bool, u16), Timestamp>,
 }
@@ -24,13 +24,13 @@ pub(crate) struct Asked {
 impl Asked {
     /// A question is sent.
     pub(crate) fn sent(&mut self, now: Timestamp, send: &Send) {
-        let request = format!("{} {}", send.request.method.as_str(), send.request.split_path().0);
-        self.open.insert((send.connection, send.tag), (now, request));
+        let question = (now, send.request.method, send.request.path.clone());
+        self.open.insert((send.connection, send.tag), question);
     }
 
     /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
     pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
-        let (at, request) = self.open.remove(&(reply.connection, reply.tag))?;
+        let (at, method, path) = self.open.remove(&(reply.connection, reply.tag))?;
         let status = match &reply.result {
             Ok(response) if response.status >= 500 => response.status,
             Err(TransportError::Connect(_)) => 0,
@@ -45,6 +45,7 @@ impl Asked {
             self.last.insert(kind, now);
         }
         let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let request = format!("{method} {}", path.split('?').next().unwrap_or_default());
         Some(What::BadAnswer { host: who, request, status, took_ms })
     }
 }
@@ -52,7 +53,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_api::http::{Method, Request, Response};
+    use vlab_api::http::{Request, Response};
 
     use super::*;
 

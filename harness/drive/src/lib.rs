@@ -15,6 +15,7 @@ mod asked;
 pub mod conductor;
 pub mod coverage;
 pub mod fault;
+mod members;
 pub mod prepare;
 pub mod requests;
 pub mod simulate;

@@ -135,7 +135,7 @@ pub fn is_default_route(route: &Route) -> bool {
 
 /// The network of some host in which the VIP lies.
 pub fn network_of_vip(vip: &IpAddr, hosts: &[&HostView]) -> Option<IpNet> {
-    let inventories = hosts.iter().filter_map(|h| h.inventory.as_ref());
+    let inventories = hosts.iter().filter_map(|h| h.inventory.as_deref());
     inventories.flat_map(addresses).map(|a| a.trunc()).find(|n| n.contains(vip))
 }
 
