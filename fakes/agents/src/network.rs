@@ -93,7 +93,8 @@ impl Network {
     /// The machine there has the addresses of that plan from now on, and no others.
     pub(crate) fn settle(&mut self, position: usize, plan: &HostPlan) {
         if let Some(segment) = self.stations.get(position).map(|s| s.segment) {
-            let whole = (segment, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)..=(segment, IpAddr::from([u8::MAX; 16]), u32::MAX);
+            let whole =
+                (segment, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)..=(segment, IpAddr::from([u8::MAX; 16]), u32::MAX);
             let own = self.owners.range(whole).map(|(key, _)| *key).filter(|(_, _, owner)| *owner as usize == position);
             for key in own.collect::<Vec<_>>() {
                 self.owners.remove(&key);

@@ -13,13 +13,16 @@ use serde::de::DeserializeOwned;
 
 type Object = Arc<dyn Any + Send + Sync>;
 
+/// How an object becomes bytes.
+type Write = Box<dyn Fn(&Object) -> Vec<u8> + Send + Sync>;
+
 /// A body. Copies share what it holds.
 #[derive(Clone, Default)]
 pub struct Body(Option<Arc<Held>>);
 
 struct Held {
     bytes: OnceLock<Vec<u8>>,
-    object: Option<(Object, Box<dyn Fn(&Object) -> Vec<u8> + Send + Sync>)>,
+    object: Option<(Object, Write)>,
 }
 
 impl Body {
@@ -51,9 +54,9 @@ impl Body {
     pub fn into_vec(self) -> Vec<u8> {
         match self.0.map(Arc::try_unwrap) {
             None => Vec::new(),
-            Some(Ok(Held { bytes, object })) => bytes
-                .into_inner()
-                .unwrap_or_else(|| object.map(|(object, write)| write(&object)).unwrap_or_default()),
+            Some(Ok(Held { bytes, object })) => {
+                bytes.into_inner().unwrap_or_else(|| object.map(|(object, write)| write(&object)).unwrap_or_default())
+            }
             Some(Err(shared)) => Self(Some(shared)).as_slice().to_vec(),
         }
     }

@@ -138,11 +138,7 @@ impl Response {
 
     /// An answer whose body is that object, see [`Body`].
     pub fn object<T: Serialize + Any + Send + Sync>(status: u16, body: T) -> Self {
-        Self {
-            status,
-            headers: vec![("content-type".into(), "application/json".into())],
-            body: Body::object(body),
-        }
+        Self { status, headers: vec![("content-type".into(), "application/json".into())], body: Body::object(body) }
     }
 
     /// The same answer with one more header.

@@ -127,7 +127,9 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
         (None, None) => Err(CliError::usage("name a load plan; `vlab load --help` shows what there is")),
         (None, Some(run)) => carry_out(run).await,
         (Some(verb), _) => match verb {
-            LoadVerb::Merge { results, plan, json, html } => merged(&results, plan.as_deref(), (&json, html.as_deref())),
+            LoadVerb::Merge { results, plan, json, html } => {
+                merged(&results, plan.as_deref(), (&json, html.as_deref()))
+            }
             LoadVerb::Compare { a, b } => compared(&a, &b),
             LoadVerb::Stub { listen } => serve_stub(listen).await,
             LoadVerb::Manifest { plan, url, workers, image, start_at, .. } => {
@@ -213,7 +215,11 @@ async fn carry_out(args: RunArgs) -> ExitResult {
     let share = Part { index: 0, of: part.of * args.workers };
     let refused = refusals(&plan, share, Machine::this(is_here));
     if !refused.is_empty() {
-        return Err(CliError::inconclusive(format!("{} does not fit this computer: {}", plan.name, refused.join("; "))));
+        return Err(CliError::inconclusive(format!(
+            "{} does not fit this computer: {}",
+            plan.name,
+            refused.join("; ")
+        )));
     }
     let stop = stopped();
     let result = if args.workers > 1 {
@@ -230,12 +236,7 @@ async fn carry_out(args: RunArgs) -> ExitResult {
 }
 
 /// Starts the parts as processes of their own, and puts their results together.
-async fn spread(
-    args: &RunArgs,
-    plan: &LoadPlan,
-    url: &str,
-    stop: &CancellationToken,
-) -> Result<LoadResult, CliError> {
+async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationToken) -> Result<LoadResult, CliError> {
     let program = std::env::current_exe().or_inconclusive()?;
     let begin = SystemTime::now() + UNTIL_ALL_ARE_THERE;
     let begin = begin.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

@@ -193,7 +193,8 @@ impl HttpConnection {
         let stream = match self.source {
             None => TcpStream::connect(self.endpoint.address).await.map_err(refused)?,
             Some(source) => {
-                let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(refused)?;
+                let socket =
+                    if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(refused)?;
                 socket.bind(SocketAddr::new(source, 0)).map_err(refused)?;
                 socket.connect(self.endpoint.address).await.map_err(refused)?
             }

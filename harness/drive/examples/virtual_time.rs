@@ -58,12 +58,7 @@ fn speed(catalogue: &Catalogue, names: &[String], runs: u64) -> Fallible<()> {
         }
         let played = processor_time()? - begun;
         let each = |time: Duration| time.as_secs_f64() * 1000.0 / runs as f64;
-        println!(
-            "| `{name}` | {runs} | {:.0} | {:.2} | {:.2} |",
-            60_000.0 / each(judged),
-            each(judged),
-            each(played)
-        );
+        println!("| `{name}` | {runs} | {:.0} | {:.2} | {:.2} |", 60_000.0 / each(judged), each(judged), each(played));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use vlab_judge::moment::{Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, InstallMode, LinkDirection, Scenario, Span};
 
 use crate::addresses::{address_at, addresses, declared_hardware, host_id};
 use crate::asked::Asked;
@@ -175,10 +175,8 @@ impl Conductor {
     pub fn new(config: ConductorConfig, recorder: Recorder) -> Self {
         let host_ids: Vec<Uuid> =
             config.scenario.hosts.iter().map(|h| host_id(config.info.seed, h.index as u64)).collect();
-        let members = Arc::new(Members::of_scenario(&config.scenario));
         let user = User::new(
             config.scenario.clone(),
-            members.clone(),
             UserConfig {
                 pull_secret: config.pull_secret.clone(),
                 look_every: config.look_every,
@@ -201,11 +199,11 @@ impl Conductor {
             faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
+            members: user.members(),
             user,
             recorder,
             host_index: host_ids.iter().enumerate().map(|(position, id)| (*id, position)).collect(),
             host_ids,
-            members,
             left_from: 0,
             ended_clusters: BTreeSet::new(),
             started: None,
@@ -586,8 +584,7 @@ impl Conductor {
         let scenario = self.config.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
         let hosts = self.members.of(name).iter().map(|index| &scenario.hosts[*index]);
-        let (machines, members): (Vec<_>, Vec<_>) =
-            hosts.filter(|h| h.day2 == day2).partition(|h| h.is_machine());
+        let (machines, members): (Vec<_>, Vec<_>) = hosts.filter(|h| h.day2 == day2).partition(|h| h.is_machine());
         if !machines.is_empty() {
             self.present.hosts.extend(machines.iter().map(|host| host.name.clone()));
             self.machine_orders.push(MachineOrder::Boot {
@@ -733,9 +730,7 @@ impl Conductor {
                 on.retain(|host| !self.armed.iter().any(|armed| armed.fault == *name && armed.host == *host));
                 self.armed.retain(|armed| armed.fault != *name);
             } else {
-                let so_far = |host: &String| {
-                    self.written.get(&self.host_ids[self.members.host(host)?]).copied()
-                };
+                let so_far = |host: &String| self.written.get(&self.host_ids[self.members.host(host)?]).copied();
                 let (now, later): (Vec<_>, Vec<_>) =
                     on.drain(..).partition(|host| so_far(host).unwrap_or(0) >= percent);
                 *on = now;

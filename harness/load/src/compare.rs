@@ -63,14 +63,15 @@ type Figure = (String, fn(&LoadResult, &str) -> f64, String, bool);
 fn figures(operations: &BTreeSet<String>) -> Vec<Figure> {
     let mut all: Vec<Figure> = Vec::new();
     for operation in operations {
-        for (name, of) in [
-            ("p50", (|r, o| quantile(r, o, 0.5)) as fn(&LoadResult, &str) -> f64),
-            ("p99", |r, o| quantile(r, o, 0.99)),
-        ] {
-            all.push((format!("{name} of {operation}, ms"), of, operation.clone(), true));
-        }
+        all.push((format!("p50 of {operation}, ms"), |r, o| quantile(r, o, 0.5), operation.clone(), true));
+        all.push((format!("p99 of {operation}, ms"), |r, o| quantile(r, o, 0.99), operation.clone(), true));
     }
-    all.push(("answered requests a second".to_owned(), |r, _| r.total().answered as f64 / r.took_s.max(0.001), String::new(), false));
+    all.push((
+        "answered requests a second".to_owned(),
+        |r, _| r.total().answered as f64 / r.took_s.max(0.001),
+        String::new(),
+        false,
+    ));
     all.push(("failed requests".to_owned(), |r, _| r.total().failed() as f64, String::new(), true));
     let cpu = |r: &LoadResult, _: &str| {
         let used: u64 = r.seconds.iter().filter_map(|s| s.service_cpu_ms).sum();
@@ -122,10 +123,18 @@ pub fn compare(a: &[LoadResult], b: &[LoadResult]) -> Result<Vec<Compared>, Comp
 pub fn table(all: &[Compared], runs: (usize, usize)) -> String {
     let mut text = format!("medians of {} and {} runs\n", runs.0, runs.1);
     if runs.0 < 3 || runs.1 < 3 {
-        text.push_str("with fewer than three runs a side nothing can be said: what equal runs differ by is not known\n");
+        text.push_str(
+            "with fewer than three runs a side nothing can be said: what equal runs differ by is not known\n",
+        );
     }
     for c in all {
-        let word = if c.worse { "worse" } else if c.better { "better" } else { "same" };
+        let word = if c.worse {
+            "worse"
+        } else if c.better {
+            "better"
+        } else {
+            "same"
+        };
         text.push_str(&format!(
             "{:<52} {:>12.3} {:>12.3} {:>+8.1} %  noise {:>5.1} %  {word}\n",
             c.name, c.a, c.b, c.change, c.noise

@@ -231,14 +231,16 @@ impl Generator<'_> {
         let mut before = (usage::of(std::process::id()), options.watch.and_then(usage::of));
         loop {
             let now = self.now();
-            if now >= over {
-                return String::new();
-            }
+            // What was due before the end is done, however late it is.
             while let Some(Reverse((at, host, what))) = self.due.peek().copied()
                 && at <= now
+                && at < over
             {
                 self.due.pop();
                 self.act(at, host, what);
+            }
+            if now >= over {
+                return String::new();
             }
             let next = self.due.peek().map_or(over, |Reverse((at, ..))| (*at).min(over));
             tokio::select! {
@@ -312,7 +314,11 @@ impl Generator<'_> {
         let (endpoint, replies, opened, start) = (&self.endpoint, &self.replies, &self.opened, self.start);
         let line = self.lines.entry(key).or_insert_with(|| {
             let source = source_of(endpoint, key);
-            line(HttpConnection::from_source(endpoint.clone(), source), waiting, (start, replies.clone(), opened.clone()))
+            line(
+                HttpConnection::from_source(endpoint.clone(), source),
+                waiting,
+                (start, replies.clone(), opened.clone()),
+            )
         });
         let job = Job { request, host, epoch, operation, phase, intended };
         match line.sender.try_send(job) {
@@ -350,7 +356,11 @@ impl Generator<'_> {
     }
 
     /// Notes what the processes use, and tells how it goes.
-    fn look(&mut self, options: &Options, before: (Option<usage::Usage>, Option<usage::Usage>)) -> (Option<usage::Usage>, Option<usage::Usage>) {
+    fn look(
+        &mut self,
+        options: &Options,
+        before: (Option<usage::Usage>, Option<usage::Usage>),
+    ) -> (Option<usage::Usage>, Option<usage::Usage>) {
         let now = self.now();
         let uses = (usage::of(std::process::id()), options.watch.and_then(usage::of));
         let cpu = |a: Option<usage::Usage>, b: Option<usage::Usage>| {
@@ -496,7 +506,10 @@ mod tests {
         let before = "# HELP x y\nprocess_cpu_seconds_total 1\nassisted_installer_a_count{code=\"200\"} 2\n";
         let after = "process_cpu_seconds_total 3.5\nassisted_installer_a_count{code=\"200\"} 4\nassisted_installer_a_count{code=\"500\"} 1\nassisted_installer_a_bucket{le=\"1\"} 9\ngo_threads 7\n";
         let changed = difference(before, after);
-        assert_eq!(changed.into_iter().collect::<Vec<_>>(), [("assisted_installer_a_count".to_owned(), 3.0), ("process_cpu_seconds_total".to_owned(), 2.5)]);
+        assert_eq!(
+            changed.into_iter().collect::<Vec<_>>(),
+            [("assisted_installer_a_count".to_owned(), 3.0), ("process_cpu_seconds_total".to_owned(), 2.5)]
+        );
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub(crate) struct Population {
 
 impl Population {
     pub(crate) fn id(&self, host: u32) -> Uuid {
-        uuid::Builder::from_random_bytes((u128::from(self.seed) << 64 | u128::from(host) << 1 | 1).to_be_bytes()).into_uuid()
+        uuid::Builder::from_random_bytes((u128::from(self.seed) << 64 | u128::from(host) << 1 | 1).to_be_bytes())
+            .into_uuid()
     }
 
     fn infra_env(&self, host: u32) -> Uuid {

@@ -127,13 +127,14 @@ fn metrics(result: &LoadResult) -> Markup {
 }
 
 fn chart(title: &str, seconds: &[Second], curves: &[Curve]) -> Markup {
-    let top = seconds.iter().flat_map(|s| curves.iter().map(|(.., of)| of(s))).fold(0.0, f64::max);
+    let top = seconds.iter().flat_map(|s| curves.iter().map(move |(.., of)| of(s))).fold(0.0, f64::max);
     let step = seconds.len().div_ceil(POINTS).max(1);
     // Of the seconds that share a point the worst is shown.
     let points = |of: fn(&Second) -> f64| -> String {
         let chunks: Vec<f64> = seconds.chunks(step).map(|chunk| chunk.iter().map(of).fold(0.0, f64::max)).collect();
         let width = 1000.0 / (chunks.len().max(2) - 1) as f64;
-        let point = |(n, value): (usize, &f64)| format!("{:.1},{:.1}", n as f64 * width, 100.0 - value * 96.0 / top.max(1e-9));
+        let point =
+            |(n, value): (usize, &f64)| format!("{:.1},{:.1}", n as f64 * width, 100.0 - value * 96.0 / top.max(1e-9));
         chunks.iter().enumerate().map(point).collect::<Vec<_>>().join(" ")
     };
     html! {

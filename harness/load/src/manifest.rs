@@ -3,7 +3,13 @@
 use vlab_scenario::{LoadPlan, SourceFile};
 
 /// A ConfigMap with the plan and a Job with so many pods, as YAML (which JSON is). `start_at`: seconds since the epoch.
-pub fn kubernetes(plan: &LoadPlan, source: &SourceFile, (workers, image): (u32, &str), url: &str, start_at: u64) -> String {
+pub fn kubernetes(
+    plan: &LoadPlan,
+    source: &SourceFile,
+    (workers, image): (u32, &str),
+    url: &str,
+    start_at: u64,
+) -> String {
     let name = format!("vlab-load-{}", plan.name);
     let labels = serde_json::json!({"app.kubernetes.io/name": "vlab-load", "app.kubernetes.io/instance": name});
     // The index of a pod begins at 0, a part's number at 1.
@@ -53,7 +59,10 @@ mod tests {
 
     #[test]
     fn each_pod_has_its_part() {
-        let source = SourceFile::new("p.yaml", "version: 1\nname: p\nmode: idle\npopulation: {unbound: 9}\nphases: [ramp: 1s]\n");
+        let source = SourceFile::new(
+            "p.yaml",
+            "version: 1\nname: p\nmode: idle\npopulation: {unbound: 9}\nphases: [ramp: 1s]\n",
+        );
         let plan = load_plan(&source).unwrap();
         let text = kubernetes(&plan, &source, (3, "lab/vlab:1"), "http://svc:8090", 1_800_000_000);
         let objects: Vec<serde_json::Value> =

@@ -14,7 +14,8 @@ const LONGEST_US: u64 = 120_000_000;
 /// A histogram of microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     // The bounds are constants and valid; a histogram that grows is the next best.
-    Histogram::new_with_bounds(1, LONGEST_US, 3).unwrap_or_else(|_| Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is valid")))
+    Histogram::new_with_bounds(1, LONGEST_US, 3)
+        .unwrap_or_else(|_| Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is valid")))
 }
 
 pub(crate) fn micros(time: Duration) -> u64 {
@@ -98,7 +99,14 @@ impl Record {
     }
 
     /// It came out so, `took` after it was to be made.
-    pub(crate) fn came(&mut self, phase: usize, operation: &'static str, now: Duration, took: Duration, came: Came<'_>) {
+    pub(crate) fn came(
+        &mut self,
+        phase: usize,
+        operation: &'static str,
+        now: Duration,
+        took: Duration,
+        came: Came<'_>,
+    ) {
         let error = came.error();
         let line = self.line(phase, operation);
         if !matches!(came, Came::NotSent) {
@@ -140,8 +148,12 @@ impl Record {
     pub(crate) fn finish(mut self) -> (Vec<(usize, &'static str, Counted)>, Histogram<u64>, Vec<Second>) {
         self.seconds.iter_mut().for_each(settle);
         let counted = self.lines.into_iter().map(|((phase, operation), line)| {
-            let counted =
-                Counted { offered: line.offered, answered: line.answered, errors: line.errors, latency: line.latency.into() };
+            let counted = Counted {
+                offered: line.offered,
+                answered: line.answered,
+                errors: line.errors,
+                latency: line.latency.into(),
+            };
             (phase, operation, counted)
         });
         (counted.collect(), self.late, self.seconds.into_iter().map(|(second, _)| second).collect())

@@ -338,8 +338,8 @@ pub fn merge(results: Vec<LoadResult>, thresholds: Option<&Thresholds>) -> Resul
             ("numbers of parts", one.parts.0 == all.parts.0),
             ("phases", one.phases == all.phases),
         ];
-        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
-            return Err(MergeError::Differ(what));
+        if let Some((what, _)) = same.iter().find(|(_, is_same)| !is_same) {
+            return Err(MergeError::Differ(*what));
         }
         all.parts.1 += one.parts.1;
         if all.parts.1 > all.parts.0 {
@@ -428,7 +428,11 @@ mod tests {
     #[test]
     fn what_was_never_asked_holds_nothing() {
         let mut result = part(&[]);
-        result.judge(&Thresholds { latency_p99: Some(Duration::from_secs(1)), errors_percent: Some(1.0), achieved_percent: Some(99.0) });
+        result.judge(&Thresholds {
+            latency_p99: Some(Duration::from_secs(1)),
+            errors_percent: Some(1.0),
+            achieved_percent: Some(99.0),
+        });
         assert_eq!(result.checks.iter().filter(|check| check.holds).count(), 0, "{:?}", result.checks);
         assert!(result.warnings[0].contains("1 of the 2 parts"));
     }

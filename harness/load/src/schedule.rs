@@ -74,12 +74,13 @@ fn moments(arrivals: Arrivals, count: u32, takes: Duration, dice: &mut ChaCha8Rn
     let share = |n: u32, of: u32| takes.mul_f64(f64::from(n) / f64::from(of.max(1)));
     match arrivals {
         Arrivals::Even => (0..count).map(|n| share(n, count)).collect(),
-        Arrivals::Burst => (0..count).map(|n| share(u32::try_from(u64::from(n) * 10 / u64::from(count)).unwrap_or(9), 10)).collect(),
+        Arrivals::Burst => {
+            (0..count).map(|n| share(u32::try_from(u64::from(n) * 10 / u64::from(count)).unwrap_or(9), 10)).collect()
+        }
         // Of a Poisson process of which the number of arrivals is known these are independent and uniform.
         Arrivals::Poisson => {
-            let mut at: Vec<Duration> = (0..count)
-                .map(|_| takes.mul_f64(f64::from(dice.next_u32()) / (f64::from(u32::MAX) + 1.0)))
-                .collect();
+            let mut at: Vec<Duration> =
+                (0..count).map(|_| takes.mul_f64(f64::from(dice.next_u32()) / (f64::from(u32::MAX) + 1.0))).collect();
             at.sort();
             at
         }
@@ -144,7 +145,9 @@ mod tests {
     #[case("poisson")]
     #[case("burst")]
     fn the_parts_are_the_whole(#[case] arrivals: &str) {
-        let plan = plan(&format!("mode: reboot-storm\narrivals: {arrivals}\nphases: [ramp: 10s, hold: 5s, storm: 2s, drain: 1s]"));
+        let plan = plan(&format!(
+            "mode: reboot-storm\narrivals: {arrivals}\nphases: [ramp: 10s, hold: 5s, storm: 2s, drain: 1s]"
+        ));
         let whole = deeds(&plan, Part::WHOLE);
         assert_eq!(whole.len(), 80);
         let mut parts: Vec<Entry> = (0..3).flat_map(|index| deeds(&plan, Part { index, of: 3 })).collect();

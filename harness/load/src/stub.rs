@@ -58,7 +58,9 @@ pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
         };
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(handle)).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service_fn(handle))
+                .await;
         });
     }
 }

@@ -203,7 +203,8 @@ pub struct User {
 
 impl User {
     /// A user of that scenario. `host_ids[i]` is the id of `scenario.hosts[i]`.
-    pub(crate) fn new(scenario: Arc<Scenario>, members: Arc<Members>, config: UserConfig, host_ids: &[Uuid]) -> Self {
+    pub fn new(scenario: Arc<Scenario>, config: UserConfig, host_ids: &[Uuid]) -> Self {
+        let members = Arc::new(Members::of_scenario(&scenario));
         let mut todo = VecDeque::new();
         for index in 0..scenario.clusters.len() {
             todo.push_back(UserTask::CreateCluster(index));
@@ -254,6 +255,11 @@ impl User {
             unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
         }
+    }
+
+    /// Who belongs to whom in the scenario.
+    pub(crate) fn members(&self) -> Arc<Members> {
+        self.members.clone()
     }
 
     /// What the user found out and did since the last call.

@@ -5,11 +5,8 @@ use super::*;
 impl User {
     pub(super) fn action_request(&self, index: usize, host: Option<usize>) -> Option<vlab_api::http::Request> {
         let action = &self.scenario.actions[index];
-        let cluster = action
-            .cluster
-            .as_deref()
-            .and_then(|name| self.members.cluster(name))
-            .and_then(|c| self.clusters[c].id);
+        let cluster =
+            action.cluster.as_deref().and_then(|name| self.members.cluster(name)).and_then(|c| self.clusters[c].id);
         let host = host.and_then(|h| self.host_address(h));
         let vips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
         Some(match action.kind {

@@ -131,17 +131,16 @@ impl Checker<'_> {
             let Some(phase) = self.phase(item) else { continue };
             let first = phases.is_empty();
             let drained = phases.last().is_some_and(|last| last.kind == PhaseKind::Drain);
-            let storms = matches!(mode, Some(LoadMode::RebootStorm | LoadMode::Reconnect));
             let problem = match phase.kind {
                 PhaseKind::Ramp if !first => Some(("hosts start only once", "the first phase is the ramp")),
                 PhaseKind::Hold | PhaseKind::Storm | PhaseKind::Drain if first => {
                     Some(("no host has started", "begin with `- ramp: 60s`"))
                 }
                 _ if drained => Some(("after a drain no host is left", "a drain is the last phase")),
-                PhaseKind::Storm if mode == Some(LoadMode::Idle) => {
-                    Some(("idle hosts make no storm", "use the mode `reboot-storm` or `reconnect`, or remove the storm"))
-                }
-                PhaseKind::Storm if !storms => None,
+                PhaseKind::Storm if mode == Some(LoadMode::Idle) => Some((
+                    "idle hosts make no storm",
+                    "use the mode `reboot-storm` or `reconnect`, or remove the storm",
+                )),
                 _ => None,
             };
             if let Some((why, help)) = problem {
@@ -189,7 +188,8 @@ mod tests {
     use super::*;
     use crate::plan::load_plan;
 
-    const GOOD: &str = "version: 1\nname: p\nmode: idle\npopulation: {unbound: 100}\nphases:\n  - ramp: 10s\n  - hold: 1m\n";
+    const GOOD: &str =
+        "version: 1\nname: p\nmode: idle\npopulation: {unbound: 100}\nphases:\n  - ramp: 10s\n  - hold: 1m\n";
 
     fn loaded(text: &str) -> Result<LoadPlan, String> {
         load_plan(&SourceFile::new("p.yaml", text)).map_err(|error| error.render(false))
