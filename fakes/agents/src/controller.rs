@@ -232,7 +232,7 @@ impl Controller {
         let ok = (200..300).contains(&status);
         let cluster = self.id(w);
         let answer = outcome.as_ref().ok().filter(|_| ok);
-        let brief = |w: &mut World| answer.and_then(|r| w.read::<ClusterBrief>(now, cluster, "v2GetCluster", r));
+        let brief = |w: &mut World| answer.and_then(|r| w.brief(now, cluster, r.clone()));
         let t = w.config.timing.clone();
         match purpose {
             // It tells the cluster, by an event there.
@@ -265,7 +265,7 @@ impl Controller {
             },
             Purpose::Operators => {
                 let of = "V2ListOfClusterOperators";
-                let operators = answer.and_then(|r| w.read::<Vec<MonitoredOperator>>(now, cluster, of, r));
+                let operators = answer.and_then(|r| w.read::<Vec<MonitoredOperator>>(now, cluster, of, r.clone()));
                 self.operators_seen(now, w, operators);
             }
             Purpose::OperatorTold(name, last) => {
@@ -336,7 +336,7 @@ impl Controller {
 
     /// Says of one host what the cluster knows and the service does not.
     fn host_seen(&mut self, now: Timestamp, w: &mut World, host: &HostBrief) {
-        let Some(position) = w.directory.iter().position(|ids| ids.host == host.id) else { return };
+        let Some(position) = w.positions.get(&host.id).copied() else { return };
         let Some(node) = w.clusters[self.cluster as usize].plane.nodes().get(&position).cloned() else { return };
         let Some(stage) = host.stage() else { return };
         let infra_env = host.infra_env_id.unwrap_or(w.directory[position].infra_env);

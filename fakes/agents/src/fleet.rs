@@ -101,7 +101,7 @@ impl Fleet {
 
     /// Position of the host with that id.
     pub fn host_position(&self, host_id: Uuid) -> Option<usize> {
-        self.world.directory.iter().position(|ids| ids.host == host_id)
+        self.world.positions.get(&host_id).copied()
     }
 
     /// How many hosts there are.

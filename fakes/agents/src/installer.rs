@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{HostRole, HostStage, InstallCmdRequest};
+use vlab_api::types::{Cluster, Host, HostRole, HostStage, InstallCmdRequest};
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::alteration::{Alteration, Script};
@@ -315,6 +315,32 @@ pub(crate) struct HostBrief {
 pub(crate) struct ProgressBrief {
     #[serde(default)]
     current_stage: Option<HostStage>,
+}
+
+impl From<&Host> for HostBrief {
+    fn from(host: &Host) -> Self {
+        Self {
+            id: host.id,
+            infra_env_id: host.infra_env_id,
+            status: host.status.as_str().to_owned(),
+            role: host.role.map(|role| role.as_str().to_owned()),
+            progress: host.progress.as_ref().map(|p| ProgressBrief { current_stage: p.current_stage }),
+        }
+    }
+}
+
+impl From<&Cluster> for ClusterBrief {
+    fn from(cluster: &Cluster) -> Self {
+        Self {
+            kind: cluster.kind.clone(),
+            status: cluster.status.as_str().to_owned(),
+            hosts: cluster.hosts.as_ref().map(|hosts| hosts.iter().map(HostBrief::from).collect()),
+            progress: cluster.progress.as_ref().map(|p| FinalizingBrief {
+                finalizing_stage: p.finalizing_stage.map(|stage| stage.as_str().to_owned()),
+                finalizing_stage_timed_out: p.finalizing_stage_timed_out,
+            }),
+        }
+    }
 }
 
 impl HostBrief {

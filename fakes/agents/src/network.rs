@@ -92,7 +92,14 @@ impl Network {
 
     /// The machine there has the addresses of that plan from now on, and no others.
     pub(crate) fn settle(&mut self, position: usize, plan: &HostPlan) {
-        self.owners.retain(|(_, _, owner), _| *owner as usize != position);
+        if let Some(segment) = self.stations.get(position).map(|s| s.segment) {
+            let whole =
+                (segment, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)..=(segment, IpAddr::from([u8::MAX; 16]), u32::MAX);
+            let own = self.owners.range(whole).map(|(key, _)| *key).filter(|(_, _, owner)| *owner as usize == position);
+            for key in own.collect::<Vec<_>>() {
+                self.owners.remove(&key);
+            }
+        }
         self.give_addresses(position, plan);
     }
 
@@ -110,7 +117,16 @@ impl Network {
         let gateways =
             plan.addresses.gateway_v4.map(IpAddr::V4).into_iter().chain(plan.addresses.gateway_v6.map(IpAddr::V6));
         self.gateways.extend(gateways.map(|g| (segment, g)));
-        self.free.clear();
+        self.forget_free(segment);
+    }
+
+    /// What is free in the networks of that segment has changed; other segments are others.
+    fn forget_free(&mut self, segment: Segment) {
+        let first = (segment, Ipv4Net::default());
+        let of_segment = self.free.range(first..).map(|(key, _)| *key).take_while(|(of, _)| *of == segment);
+        for key in of_segment.collect::<Vec<_>>() {
+            self.free.remove(&key);
+        }
     }
 
     pub(crate) fn set_up(&mut self, position: usize, up: bool) {
@@ -128,7 +144,7 @@ impl Network {
     pub(crate) fn take_address(&mut self, cluster: usize, address: IpAddr, fault: &Arc<str>) {
         let segment = u32::try_from(cluster).unwrap_or(Segment::MAX);
         self.taken.insert((segment, address), Arc::clone(fault));
-        self.free.clear();
+        self.forget_free(segment);
     }
 
     pub(crate) fn clear(&mut self, fault: &str) {
@@ -146,7 +162,7 @@ impl Network {
         let position = u32::try_from(position).unwrap_or(u32::MAX);
         self.owners.remove(&(segment, from, position));
         self.owners.insert((segment, to, position), mac);
-        self.free.clear();
+        self.forget_free(segment);
     }
 
     /// Everybody who answers at that address when the host at position `from` asks, with the id of each; and the faults that

@@ -1,7 +1,8 @@
 //! What all actors of a fleet share while they act: the network, the insides of the clusters, timers, and what goes out.
 
+use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -9,12 +10,14 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Send};
 use vlab_api::http::{Request, Response};
+use vlab_api::types::{Cluster, Host};
 use vlab_model::history::{FaultPhase, HostMoment, What};
 
 use crate::alteration::{Alteration, Conduct};
 use crate::cluster::{ControlPlane, Happening};
 use crate::fault::{ActiveFaults, ClusterFault, Told};
 use crate::hands::{Hands, Work};
+use crate::installer::{ClusterBrief, HostBrief};
 use crate::network::Network;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
 use crate::steps::StepAnswer;
@@ -101,6 +104,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) clusters: Vec<ClusterSite>,
     pub(crate) directory: Vec<Ids>,
+    /// Positions of hosts by their ids.
+    pub(crate) positions: HashMap<Uuid, usize>,
     pub(crate) names: Vec<Box<str>>,
     /// What unbound hosts see.
     pub(crate) open_dns: DnsView,
@@ -125,6 +130,7 @@ impl World {
             network,
             clusters: Vec::new(),
             directory: Vec::new(),
+            positions: HashMap::new(),
             names: Vec::new(),
             open_dns: DnsView { elsewhere: Some([198, 51, 100, 10].into()), ..DnsView::default() },
             timers: BinaryHeap::new(),
@@ -155,6 +161,7 @@ impl World {
     pub(crate) fn add_host(&mut self, plan: &HostPlan) {
         self.network.add(plan);
         self.names.push(plan.name.as_str().into());
+        self.positions.entry(plan.host_id).or_insert(self.directory.len());
         self.directory.push(Ids { host: plan.host_id, infra_env: plan.infra_env_id });
     }
 
@@ -184,22 +191,39 @@ impl World {
 
     /// What an answer holds. A success with a body of another shape is told, once for each that asks; to whoever asked it is as
     /// good as no answer.
-    pub(crate) fn read<T: DeserializeOwned>(
+    pub(crate) fn read<T: DeserializeOwned + Clone + Any + std::marker::Send + Sync>(
         &mut self,
         now: Timestamp,
         subject: Uuid,
         of: &'static str,
-        response: &Response,
+        response: Response,
     ) -> Option<T> {
-        match response.decode() {
+        let is_success = response.is_success();
+        match response.body.read() {
             Ok(body) => Some(body),
             Err(error) => {
-                if response.is_success() && self.unreadable.insert((subject, of)) {
+                if is_success && self.unreadable.insert((subject, of)) {
                     let (of, error) = (of.to_owned(), error.to_string());
                     self.saw(now, What::Unreadable { subject: Some(subject), of, error });
                 }
                 None
             }
+        }
+    }
+
+    /// The little of a cluster that is looked at.
+    pub(crate) fn brief(&mut self, now: Timestamp, subject: Uuid, response: Response) -> Option<ClusterBrief> {
+        match response.body.as_object::<Cluster>() {
+            Some(cluster) => Some(cluster.into()),
+            None => self.read(now, subject, "v2GetCluster", response),
+        }
+    }
+
+    /// The little of a cluster's hosts.
+    pub(crate) fn host_briefs(&mut self, now: Timestamp, subject: Uuid, response: Response) -> Option<Vec<HostBrief>> {
+        match response.body.as_object::<Vec<Host>>() {
+            Some(hosts) => Some(hosts.iter().map(HostBrief::from).collect()),
+            None => self.read(now, subject, "ListClusterHosts", response),
         }
     }
 

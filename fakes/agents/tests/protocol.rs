@@ -341,9 +341,9 @@ proptest! {
             match codes[at % codes.len()] {
                 0 => Some(Ok(Response::empty(500))),
                 1 => Some(Err(TransportError::Lost("cut".into()))),
-                2 if carries => Some(Ok(Response { status: 200, headers: vec![], body: b"{\"instructions\":7".to_vec() })),
+                2 if carries => Some(Ok(Response { status: 200, headers: vec![], body: "{\"instructions\":7".into() })),
                 3 => Some(Ok(Response::empty(429))),
-                4 if carries => Some(Ok(Response { status: 201, headers: vec![], body: b"null".to_vec() })),
+                4 if carries => Some(Ok(Response { status: 201, headers: vec![], body: "null".into() })),
                 _ => None,
             }
         });

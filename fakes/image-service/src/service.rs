@@ -321,13 +321,13 @@ impl<S: AssistedService> Asker<'_, S> {
             return Err((response.status, "the service has no ignition".to_owned()));
         }
         let modified = response.get_header("last-modified").and_then(parse_date);
-        Ok((response.body, modified))
+        Ok((response.body.into_vec(), modified))
     }
 
     /// The archive with static networks and the proxy; `None` when there is neither.
     async fn custom(&self) -> Result<Option<Vec<u8>>, Refusal> {
         let response = self.get("/downloads/minimal-initrd").await?;
-        Ok((response.status != 204).then_some(response.body))
+        Ok((response.status != 204).then(|| response.body.into_vec()))
     }
 
     /// Kernel arguments to append.

@@ -292,7 +292,7 @@ async fn dispatch(context: &Context, request: Request) -> Response {
             .unwrap_or(None);
             let page = context.metrics.page(stats.as_ref());
             let mut response = Response::empty(200).header("content-type", "text/plain; version=0.0.4; charset=utf-8");
-            response.body = page.into_bytes();
+            response.body = page.into();
             response
         }
         _ => context.ask(request).await,
@@ -410,7 +410,7 @@ impl<'a> BodyReader<'a> {
 }
 
 pub(crate) fn to_hyper(response: Response) -> hyper::Response<OutBody> {
-    let body = Either::Left(Full::new(Bytes::from(response.body)));
+    let body = Either::Left(Full::new(Bytes::from(response.body.into_vec())));
     with_head(body, response.status, response.headers)
 }
 

@@ -367,7 +367,7 @@ impl Core {
             // The VIPs are leased in the machine network: it must be known first, and is where all hosts are, unless they are in
             // several and the user has to choose.
             let all: BTreeSet<IpNet> =
-                views.iter().filter_map(|v| v.inventory.as_ref()).flat_map(network::inventory_networks).collect();
+                views.iter().filter_map(|v| v.inventory.as_deref()).flat_map(network::inventory_networks).collect();
             if !undecided(row.cluster().status) || all.len() != 1 {
                 return;
             }

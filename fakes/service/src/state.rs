@@ -104,6 +104,7 @@ pub(crate) struct ServiceState {
     // Derived from the tables.
     by_cluster: BTreeMap<Uuid, BTreeMap<u64, HostKey>>,
     events_by_cluster: BTreeMap<Uuid, Vec<u64>>,
+    events_by_infra_env: BTreeMap<Uuid, Vec<u64>>,
     next_ordinal: u64,
     // The open transaction.
     undo: Vec<Undo>,
@@ -152,6 +153,7 @@ impl ServiceState {
             files: snapshot.files.into_iter().map(|f| (f.key, f.bytes)).collect(),
             by_cluster: BTreeMap::new(),
             events_by_cluster: BTreeMap::new(),
+            events_by_infra_env: BTreeMap::new(),
             next_ordinal: 0,
             undo: Vec::new(),
             touched: Vec::new(),
@@ -253,6 +255,11 @@ impl ServiceState {
         self.events_by_cluster.get(&id).map_or(&[], Vec::as_slice)
     }
 
+    /// The same of an infra-env.
+    pub(crate) fn events_of_infra_env(&self, id: Uuid) -> &[u64] {
+        self.events_by_infra_env.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     pub(crate) fn file(&self, key: &str) -> Option<&Arc<[u8]>> {
         self.files.get(key)
     }
@@ -319,8 +326,8 @@ impl ServiceState {
                     self.preparations.schedule(id, due);
                 }
                 self.cluster_agenda.schedule(id, self.clock);
-                let networks = |r: &ClusterRow| r.view.cluster.machine_networks.clone();
-                if self.clusters.get(&id).is_none_or(|old| networks(old) != networks(&row)) {
+                let networks = &row.view.cluster.machine_networks;
+                if self.clusters.get(&id).is_none_or(|old| old.view.cluster.machine_networks != *networks) {
                     self.stale_connectivity.insert(id);
                 }
                 self.clusters.insert(id, row);
@@ -333,11 +340,12 @@ impl ServiceState {
     }
 
     fn set_host(&mut self, key: HostKey, row: Option<Arc<HostRow>>) {
-        let seen = |r: &HostRow| {
-            (r.host().cluster_id, r.host().inventory.clone(), r.host().connectivity.clone(), r.host().status)
-        };
+        fn seen(row: &Arc<HostRow>) -> (Option<Uuid>, &Option<String>, &Option<String>, HostStatus) {
+            let host = row.host();
+            (host.cluster_id, &host.inventory, &host.connectivity, host.status)
+        }
         let old = self.hosts.get(&key);
-        if old.map(|r| seen(r)) != row.as_ref().map(|r| seen(r)) {
+        if old.map(seen) != row.as_ref().map(seen) {
             let clusters = [old.and_then(|r| r.host().cluster_id), row.as_ref().and_then(|r| r.host().cluster_id)];
             self.stale_connectivity.extend(clusters.into_iter().flatten());
         }
@@ -371,6 +379,9 @@ impl ServiceState {
     fn push_event(&mut self, row: EventRow) {
         if let Some(cluster) = row.event.cluster_id {
             self.events_by_cluster.entry(cluster).or_default().push(row.seq);
+        }
+        if let Some(infra_env) = row.event.infra_env_id {
+            self.events_by_infra_env.entry(infra_env).or_default().push(row.seq);
         }
         self.events.push(row);
     }
@@ -698,14 +709,9 @@ impl ServiceState {
                     }
                 }
                 Undo::Event => {
-                    if let Some(row) = self.events.pop()
-                        && let Some(cluster) = row.event.cluster_id
-                        && let Some(seqs) = self.events_by_cluster.get_mut(&cluster)
-                    {
-                        seqs.pop();
-                        if seqs.is_empty() {
-                            self.events_by_cluster.remove(&cluster);
-                        }
+                    if let Some(row) = self.events.pop() {
+                        forget_last(&mut self.events_by_cluster, row.event.cluster_id);
+                        forget_last(&mut self.events_by_infra_env, row.event.infra_env_id);
                     }
                 }
                 Undo::File(key, Some(bytes)) => {
@@ -732,24 +738,38 @@ impl ServiceState {
     }
 }
 
+/// Takes the last event of that cluster or infra-env out of the index.
+fn forget_last(index: &mut BTreeMap<Uuid, Vec<u64>>, of: Option<Uuid>) {
+    if let Some(id) = of
+        && let Some(seqs) = index.get_mut(&id)
+    {
+        seqs.pop();
+        if seqs.is_empty() {
+            index.remove(&id);
+        }
+    }
+}
+
 /// Can hosts judge differently after this change of their cluster? What only counts or reports is left out.
 fn matters_to_hosts(old: &ClusterRow, new: &ClusterRow) -> bool {
-    let strip = |row: &ClusterRow| {
-        let mut view = row.view.clone();
-        let c = &mut view.cluster;
-        c.updated_at = None;
-        c.progress = None;
-        c.validations_info = None;
-        c.status_info = String::new();
-        c.host_networks = None;
-        c.ready_host_count = None;
-        c.enabled_host_count = None;
-        c.total_host_count = None;
-        c.logs_info = None;
-        c.feature_usage = None;
-        view
-    };
-    strip(old) != strip(new)
+    const REPORTS: [&str; 10] = [
+        "updated_at",
+        "progress",
+        "validations_info",
+        "status_info",
+        "host_networks",
+        "ready_host_count",
+        "enabled_host_count",
+        "total_host_count",
+        "logs_info",
+        "feature_usage",
+    ];
+    let (a, b) = (&old.view, &new.view);
+    // The rest of a view is what the cluster's texts say.
+    a.kubeconfig_uploaded != b.kubeconfig_uploaded
+        || a.has_custom_manifests != b.has_custom_manifests
+        || a.has_pull_secret != b.has_pull_secret
+        || a.cluster.differs_beside(&b.cluster, &REPORTS)
 }
 
 /// Can the other hosts of the cluster judge differently after this change of one? They look at its name, inventory and

@@ -1,9 +1,12 @@
 //! A request and a response as plain data, so that the same exchange can go over a socket or stay in memory.
 
+use std::any::Any;
 use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+pub use crate::body::Body;
 
 /// The methods that the API uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,19 +71,25 @@ pub struct Request {
     /// Headers other than those that the transport sets itself (host, content-length, connection).
     pub headers: Vec<(String, String)>,
     /// Body; empty when there is none.
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 impl Request {
     /// A request without headers and body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), headers: Vec::new(), body: Vec::new() }
+        Self { method, path: path.into(), headers: Vec::new(), body: Body::default() }
     }
 
     /// The same request with a JSON body and its content type.
     pub fn json(mut self, body: &(impl Serialize + ?Sized)) -> Self {
         // Wire types are plain data with string keys: serialising them cannot fail.
-        self.body = serde_json::to_vec(body).unwrap_or_default();
+        self.body = serde_json::to_vec(body).unwrap_or_default().into();
+        self.header("content-type", "application/json")
+    }
+
+    /// The same request with an object that is its body, see [`Body`].
+    pub fn object<T: Serialize + Any + Send + Sync>(mut self, body: T) -> Self {
+        self.body = Body::object(body);
         self.header("content-type", "application/json")
     }
 
@@ -109,13 +118,13 @@ pub struct Response {
     /// Headers; names in lower case.
     pub headers: Vec<(String, String)>,
     /// Body; empty when there is none.
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 impl Response {
     /// An answer without a body.
     pub fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new() }
+        Self { status, headers: Vec::new(), body: Body::default() }
     }
 
     /// An answer with a JSON body.
@@ -123,8 +132,13 @@ impl Response {
         Self {
             status,
             headers: vec![("content-type".into(), "application/json".into())],
-            body: serde_json::to_vec(body).unwrap_or_default(),
+            body: serde_json::to_vec(body).unwrap_or_default().into(),
         }
+    }
+
+    /// An answer whose body is that object, see [`Body`].
+    pub fn object<T: Serialize + Any + Send + Sync>(status: u16, body: T) -> Self {
+        Self { status, headers: vec![("content-type".into(), "application/json".into())], body: Body::object(body) }
     }
 
     /// The same answer with one more header.

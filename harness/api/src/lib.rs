@@ -7,6 +7,7 @@
 //!   in-cluster controller, the user. A shell runs an actor over sockets (`vlab-client`) or in virtual time.
 
 pub mod actor;
+mod body;
 pub mod http;
 pub mod ops;
 pub mod registry;

@@ -4,6 +4,7 @@
 //! It does no I/O, so an [`crate::actor::Actor`] and the asynchronous client of `vlab-client` use the same functions.
 //! Names follow the operation ids of the API.
 
+use std::any::Any;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -41,8 +42,8 @@ impl<T> ApiCall<T> {
         Self { operation, request: Request::new(method, format!("{BASE_PATH}{path}")), success, read }
     }
 
-    fn body(mut self, body: &(impl serde::Serialize + ?Sized)) -> Self {
-        self.request = self.request.json(body);
+    fn body<B: ToOwned<Owned: serde::Serialize + Any + Send + Sync> + ?Sized>(mut self, body: &B) -> Self {
+        self.request = self.request.object(body.to_owned());
         self
     }
 
@@ -136,8 +137,8 @@ pub fn reason(response: &Response) -> String {
     short
 }
 
-fn json<T: DeserializeOwned>(response: Response) -> Result<T, String> {
-    serde_json::from_slice(&response.body).map_err(|e| e.to_string())
+fn json<T: DeserializeOwned + Clone + Any + Send + Sync>(response: Response) -> Result<T, String> {
+    response.body.read().map_err(|e| e.to_string())
 }
 
 fn nothing(_: Response) -> Result<(), String> {
@@ -145,7 +146,7 @@ fn nothing(_: Response) -> Result<(), String> {
 }
 
 fn raw(response: Response) -> Result<Vec<u8>, String> {
-    Ok(response.body)
+    Ok(response.body.into_vec())
 }
 
 /// Percent-encodes a query value: everything but the unreserved characters of RFC 3986.
@@ -406,7 +407,7 @@ pub fn upload_logs(cluster: Uuid, host: Option<(Uuid, Uuid)>, archive: &[u8]) ->
     .into_bytes();
     body.extend_from_slice(archive);
     body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-    call.request.body = body;
+    call.request.body = body.into();
     call.request = call.request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
     call
 }

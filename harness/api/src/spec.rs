@@ -149,6 +149,13 @@ macro_rules! wire {
             )*
         }
 
+        impl $name {
+            /// Do the two differ in a member that is not one of these (by their names on the wire)?
+            pub fn differs_beside(&self, other: &Self, these: &[&str]) -> bool {
+                false $(|| (self.$field != other.$field && !these.contains(&$crate::spec::wire_name!($field $(as $rename)?))))*
+            }
+        }
+
         impl $crate::spec::Wire for $name {
             const KIND: $crate::spec::FieldKind = $crate::spec::FieldKind::Object(&<$name as $crate::spec::WireObject>::SPEC);
         }

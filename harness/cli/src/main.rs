@@ -14,6 +14,7 @@ mod flakes;
 mod images;
 mod installer;
 mod kube;
+mod load;
 mod machines;
 #[cfg(any(test, feature = "manual"))]
 mod manual;
@@ -68,6 +69,8 @@ enum Verb {
     Flakes(flakes::FlakesArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(simulate::SimulateArgs),
+    /// Put a service under the load of a plan: thousands of hosts that register, ask and reboot at their times.
+    Load(Box<load::LoadArgs>),
     /// Check the API of a service with a few hundred requests, and judge the answers.
     Conformance(conformance::ConformanceArgs),
     /// Run only the simulated assisted-service.
@@ -168,6 +171,7 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Matrix(args) => Box::pin(matrix::matrix(args)).await,
             Verb::Flakes(args) => flakes::flakes(&args),
             Verb::Simulate(args) => simulate::simulate(args),
+            Verb::Load(args) => Box::pin(load::load(*args)).await,
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::Kube(args) => kube::kube(&args),

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use vlab_api::http::{Method, Request, Response, TransportError};
 
@@ -101,6 +101,7 @@ impl fmt::Display for Endpoint {
 #[derive(Debug)]
 pub struct HttpConnection {
     endpoint: Endpoint,
+    source: Option<IpAddr>,
     sender: Option<SendRequest<Full<Bytes>>>,
     opened: u64,
 }
@@ -108,7 +109,12 @@ pub struct HttpConnection {
 impl HttpConnection {
     /// A connection to that service.
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, sender: None, opened: 0 }
+        Self::from_source(endpoint, None)
+    }
+
+    /// The same, opened from that address of this computer: one address has ports for some 28,000 connections to a service.
+    pub fn from_source(endpoint: Endpoint, source: Option<IpAddr>) -> Self {
+        Self { endpoint, source, sender: None, opened: 0 }
     }
 
     /// How often a TCP connection was opened.
@@ -178,14 +184,21 @@ impl HttpConnection {
                 .iter()
                 .map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
                 .collect(),
-            body: body.to_vec(),
+            body: body.to_vec().into(),
         })
     }
 
     async fn open(&mut self) -> Result<SendRequest<Full<Bytes>>, TransportError> {
-        let stream = TcpStream::connect(self.endpoint.address)
-            .await
-            .map_err(|e| TransportError::Connect(format!("{}: {e}", self.endpoint)))?;
+        let refused = |e: std::io::Error| TransportError::Connect(format!("{}: {e}", self.endpoint));
+        let stream = match self.source {
+            None => TcpStream::connect(self.endpoint.address).await.map_err(refused)?,
+            Some(source) => {
+                let socket =
+                    if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(refused)?;
+                socket.bind(SocketAddr::new(source, 0)).map_err(refused)?;
+                socket.connect(self.endpoint.address).await.map_err(refused)?
+            }
+        };
         // A poll is one small segment: waiting for more to send would only add delay.
         let _ = stream.set_nodelay(true);
         let (sender, connection) = hyper::client::conn::http1::Builder::new()

@@ -282,7 +282,7 @@ impl<'c> Script<'c> {
         };
         let mut request = Request::new(Method::from_name(method), path);
         if let Some(text) = &call.text {
-            request.body = self.filled_text(text)?.into_bytes();
+            request.body = self.filled_text(text)?.into();
             request = request.header("content-type", "application/json");
         } else if !call.form.is_empty() {
             const BOUNDARY: &str = "vlab-conformance-boundary";
@@ -294,7 +294,7 @@ impl<'c> Script<'c> {
                 ));
             }
             body.push_str(&format!("--{BOUNDARY}--\r\n"));
-            request.body = body.into_bytes();
+            request.body = body.into();
             request = request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
         } else if call.base.is_some() || !call.body.is_null() {
             let body = match &call.base {

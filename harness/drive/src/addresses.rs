@@ -18,8 +18,16 @@ pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
     if host.address.is_some() {
         return host.address;
     }
-    let position = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
-    nth_address(&network_of(scenario, host.cluster.as_deref())?, position as u128 + 10)
+    let place = scenario.hosts_of(host.cluster.as_deref()).position(|h| h.index == index)?;
+    address_at(scenario, host, place)
+}
+
+/// The same for the host that is at that place among its cluster's.
+pub(crate) fn address_at(scenario: &Scenario, host: &Host, place: usize) -> Option<IpNet> {
+    if host.address.is_some() {
+        return host.address;
+    }
+    nth_address(&network_of(scenario, host.cluster.as_deref())?, place as u128 + 10)
 }
 
 /// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
@@ -32,6 +40,8 @@ pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
 pub fn network_of(scenario: &Scenario, cluster: Option<&str>) -> Option<IpNet> {
     match cluster.and_then(|name| scenario.cluster(name)) {
         Some(cluster) => cluster.machine_networks.first().copied(),
+        // In a network of 16 bits the addresses end at 65,534.
+        None if scenario.hosts.len() > 65_000 => Some(IpNet::from(LARGE_POOL_NETWORK)),
         None => Some(IpNet::from(POOL_NETWORK)),
     }
 }
@@ -65,6 +75,12 @@ pub fn declared_hardware(
 /// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
 /// what they report.
 const POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 16) {
+    Ok(net) => net,
+    Err(_) => panic!("a valid prefix length"),
+};
+
+/// The same for pools of up to four million hosts.
+const LARGE_POOL_NETWORK: ipnet::Ipv4Net = match ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 64, 0, 0), 10) {
     Ok(net) => net,
     Err(_) => panic!("a valid prefix length"),
 };

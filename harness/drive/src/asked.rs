@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
-use vlab_api::http::TransportError;
+use vlab_api::http::{Method, TransportError};
 use vlab_model::history::What;
 
 use crate::contacts::{Contact, Contacts};
@@ -28,7 +28,8 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 struct Question {
     sent: Timestamp,
-    request: String,
+    method: Method,
+    path: String,
     contact: Option<Contact>,
 }
 
@@ -40,9 +41,9 @@ impl Asked {
 
     /// A question is sent.
     pub(crate) fn sent(&mut self, now: Timestamp, send: &Send) {
-        let request = format!("{} {}", send.request.method.as_str(), send.request.split_path().0);
+        let (method, path) = (send.request.method, send.request.path.clone());
         let contact = Contact::of(&send.request);
-        self.open.insert((send.connection, send.tag), Question { sent: now, request, contact });
+        self.open.insert((send.connection, send.tag), Question { sent: now, method, path, contact });
     }
 
     /// When an open question was sent.
@@ -57,7 +58,7 @@ impl Asked {
 
     /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
     pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
-        let Question { sent: at, request, contact } = self.open.remove(&(reply.connection, reply.tag))?;
+        let Question { sent: at, method, path, contact } = self.open.remove(&(reply.connection, reply.tag))?;
         if let Some(contact) = contact {
             let well = matches!(&reply.result, Ok(response) if response.is_success());
             self.contacts.ended((at, now), contact, well);
@@ -76,6 +77,7 @@ impl Asked {
             self.last.insert(kind, now);
         }
         let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let request = format!("{method} {}", path.split('?').next().unwrap_or_default());
         Some(What::BadAnswer { host: who, request, status, took_ms })
     }
 }
@@ -83,7 +85,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_api::http::{Method, Request, Response};
+    use vlab_api::http::{Request, Response};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! User, simulated hosts and history together, without I/O. The real run and the simulated one drive the same conductor;
 //! they differ in where requests go and where the clock comes from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,14 @@ use vlab_judge::moment::{Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, InstallMode, LinkDirection, Scenario, Span};
 
-use crate::addresses::{address_of, addresses, declared_hardware, host_id};
+use crate::addresses::{address_at, addresses, declared_hardware, host_id};
 use crate::asked::Asked;
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
+use crate::members::Members;
 use crate::user::{Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -139,8 +140,13 @@ pub struct Conductor {
     /// What is there for faults to hit.
     present: Present,
     host_ids: Vec<Uuid>,
+    /// Positions of hosts in the scenario, by their ids.
+    host_index: HashMap<Uuid, usize>,
+    members: Arc<Members>,
     until: Vec<Tracker>,
     ended_clusters: BTreeSet<Uuid>,
+    /// Before this one no cluster was left when it was looked for last.
+    left_from: usize,
     started: Option<Timestamp>,
     satisfied_at: Option<Timestamp>,
     /// What the console of a machine said that does nothing any more.
@@ -194,9 +200,12 @@ impl Conductor {
             faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
+            members: user.members(),
             user,
             recorder,
+            host_index: host_ids.iter().enumerate().map(|(position, id)| (*id, position)).collect(),
             host_ids,
+            left_from: 0,
             ended_clusters: BTreeSet::new(),
             started: None,
             satisfied_at: None,
@@ -361,15 +370,15 @@ impl Conductor {
         if let Some(reason) = &self.dead {
             return Some(Ending::Dead(reason.clone()));
         }
-        let until = &self.config.scenario.until;
         if self.satisfied_at.is_none() && std::mem::take(&mut self.look_at_until) {
-            let clusters_ended = !until.clusters_ended || self.clusters_left().is_empty();
-            let seen = self.until.iter().all(|t| t.complete(&self.directory).is_some());
-            let named = self.config.scenario.clusters.iter().all(|c| self.directory.clusters.contains_key(&c.name));
-            if clusters_ended && seen && named {
+            let clusters_ended = !self.config.scenario.until.clusters_ended || self.no_cluster_left();
+            let seen = || self.until.iter().all(|t| t.complete(&self.directory).is_some());
+            let named = || self.config.scenario.clusters.iter().all(|c| self.directory.clusters.contains_key(&c.name));
+            if clusters_ended && seen() && named() {
                 self.satisfied_at = Some(now);
             }
         }
+        let until = &self.config.scenario.until;
         let at_reached = until.at.is_none_or(|span| started + span.under(self.config.clock_scale) <= now);
         if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached {
             // The service names 60 s between polls; hosts scale that.
@@ -395,6 +404,19 @@ impl Conductor {
     /// Since when the run only lingers (idle polls, `then`), if it does.
     pub fn lingering_since(&self) -> Option<Timestamp> {
         self.satisfied_at
+    }
+
+    /// Are all clusters that are to be installed at their end? Looked for from where one was left the last time.
+    fn no_cluster_left(&mut self) -> bool {
+        let clusters = &self.config.scenario.clusters;
+        let left = |position: &usize| {
+            let cluster = &clusters[*position];
+            let id = self.directory.clusters.get(&cluster.name);
+            cluster.install == InstallMode::Auto && id.is_none_or(|id| !self.ended_clusters.contains(id))
+        };
+        let found = (self.left_from..clusters.len()).chain(0..self.left_from).find(left);
+        self.left_from = found.unwrap_or(0);
+        found.is_none()
     }
 
     fn clusters_left(&self) -> Vec<String> {
@@ -478,12 +500,12 @@ impl Conductor {
 
     /// A host of the pool belongs to another cluster, or to none: what it sees in the DNS is that cluster's.
     fn belongs(&mut self, host: Uuid, cluster: Option<Uuid>) {
-        let planned = self.host_ids.iter().position(|id| *id == host).map(|i| &self.config.scenario.hosts[i]);
+        let planned = self.host_index.get(&host).map(|i| &self.config.scenario.hosts[*i]);
         if !planned.is_some_and(|h| h.cluster.is_none() && !h.bound_to.is_empty()) {
             return;
         }
         let named = cluster.and_then(|id| self.directory.cluster_names.get(&id));
-        let index = named.and_then(|name| self.config.scenario.clusters.iter().position(|c| c.name == *name));
+        let index = named.and_then(|name| self.members.cluster(name));
         if let Some(position) = self.fleet.host_position(host) {
             self.fleet.assign_cluster(position, index.and_then(|i| self.fleet_cluster.get(&i)).copied());
         }
@@ -546,11 +568,8 @@ impl Conductor {
                 self.present.clusters.insert(cluster.name.clone());
                 return;
             }
-            let mut members = scenario
-                .hosts
-                .iter()
-                .filter(|h| h.cluster.as_ref() == Some(&cluster.name) || h.bound_to.contains(&cluster.name));
-            let first = members.next().and_then(|h| self.address(h.index)).map(|a| a.addr());
+            let first = self.members.ever(&cluster.name).first();
+            let first = first.and_then(|index| self.address(*index)).map(|a| a.addr());
             let api = if cluster.api_vips.is_empty() { first.into_iter().collect() } else { cluster.api_vips.clone() };
             let ingress = if cluster.ingress_vips.is_empty() {
                 first.into_iter().collect()
@@ -576,8 +595,8 @@ impl Conductor {
     fn power_on(&mut self, now: Timestamp, ready: &Ready, day2: bool) {
         let scenario = self.config.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
-        let (machines, members): (Vec<_>, Vec<_>) =
-            scenario.hosts_of(name).filter(|h| h.day2 == day2).partition(|h| h.is_machine());
+        let hosts = self.members.of(name).iter().map(|index| &scenario.hosts[*index]);
+        let (machines, members): (Vec<_>, Vec<_>) = hosts.filter(|h| h.day2 == day2).partition(|h| h.is_machine());
         if !machines.is_empty() {
             self.present.hosts.extend(machines.iter().map(|host| host.name.clone()));
             self.machine_orders.push(MachineOrder::Boot {
@@ -704,7 +723,7 @@ impl Conductor {
         let scenario = &self.config.scenario;
         let is_machine = |name: &String| match hit {
             ResolvedTarget::Cluster(_) => has_machines(scenario, name),
-            _ => scenario.host(name).is_some_and(Host::is_machine),
+            _ => self.members.host(name).is_some_and(|index| scenario.hosts[index].is_machine()),
         };
         on.iter()
             .any(is_machine)
@@ -723,10 +742,7 @@ impl Conductor {
                 on.retain(|host| !self.armed.iter().any(|armed| armed.fault == *name && armed.host == *host));
                 self.armed.retain(|armed| armed.fault != *name);
             } else {
-                let so_far = |host: &String| {
-                    let host = self.config.scenario.host(host)?;
-                    self.written.get(&self.host_ids[host.index]).copied()
-                };
+                let so_far = |host: &String| self.written.get(&self.host_ids[self.members.host(host)?]).copied();
                 let (now, later): (Vec<_>, Vec<_>) =
                     on.drain(..).partition(|host| so_far(host).unwrap_or(0) >= percent);
                 *on = now;
@@ -743,10 +759,10 @@ impl Conductor {
     /// A host has so much of its image on its disk.
     fn wrote(&mut self, host: Uuid, percent: u32) {
         self.written.insert(host, percent);
-        let Some(name) = self.host_ids.iter().position(|id| *id == host).map(|i| &self.config.scenario.hosts[i].name)
-        else {
+        if self.armed.is_empty() {
             return;
-        };
+        }
+        let Some(name) = self.host_index.get(&host).map(|i| &self.config.scenario.hosts[*i].name) else { return };
         let (due, waiting): (Vec<Armed>, Vec<Armed>) =
             self.armed.drain(..).partition(|a| a.host == *name && percent >= a.percent);
         self.armed = waiting;
@@ -761,12 +777,13 @@ impl Conductor {
 
     /// Positions of hosts in the fleet.
     fn positions(&self, names: &[String]) -> Vec<usize> {
-        let ids = names.iter().filter_map(|n| self.config.scenario.host(n)).map(|h| self.host_ids[h.index]);
+        let ids = names.iter().filter_map(|n| self.members.host(n)).map(|index| self.host_ids[index]);
         ids.filter_map(|id| self.fleet.host_position(id)).collect()
     }
 
     fn address(&self, index: usize) -> Option<IpNet> {
-        address_of(&self.config.scenario, index)
+        let host = &self.config.scenario.hosts[index];
+        address_at(&self.config.scenario, host, self.members.place(host))
     }
 
     fn profile(&self, index: usize) -> Option<Arc<HardwareProfile>> {
@@ -782,12 +799,10 @@ struct WhoIsWho<'a> {
 
 impl Lookup for WhoIsWho<'_> {
     fn id(&self, name: &str) -> Option<Uuid> {
-        let host = self.conductor.config.scenario.host(name)?;
-        self.conductor.host_ids.get(host.index).copied()
+        self.conductor.host_ids.get(self.conductor.members.host(name)?).copied()
     }
     fn address(&self, name: &str) -> Option<IpAddr> {
-        let host = self.conductor.config.scenario.host(name)?;
-        self.conductor.address(host.index).map(|net| net.addr())
+        self.conductor.address(self.conductor.members.host(name)?).map(|net| net.addr())
     }
     fn cluster(&self) -> Option<&Cluster> {
         self.conductor.config.scenario.clusters.get(self.cluster?)

@@ -30,20 +30,28 @@ impl Contact {
         match (request.method, path.strip_suffix("/instructions")) {
             (Method::Get, Some(host)) => Some(Self::Poll(last_id(host)?)),
             (Method::Post, Some(host)) => {
-                let is_inventory = |reply: &StepReply| {
-                    reply.step_type.as_deref() == Some("inventory") && reply.exit_code.unwrap_or(0) == 0
+                let inventory = match request.body.as_object::<StepReply>() {
+                    Some(reply) => inventory_of(reply),
+                    None => inventory_of(&serde_json::from_slice(&request.body).ok()?),
                 };
-                let reply: StepReply = serde_json::from_slice(&request.body).ok().filter(is_inventory)?;
-                let inventory = serde_json::from_str(reply.output.as_deref()?).ok()?;
-                Some(Self::Inventory(last_id(host)?, Box::new(inventory)))
+                Some(Self::Inventory(last_id(host)?, Box::new(inventory?)))
             }
             (Method::Post, None) if path.ends_with("/hosts") => {
-                let params: HostCreateParams = serde_json::from_slice(&request.body).ok()?;
-                Some(Self::Poll(params.host_id))
+                let host = match request.body.as_object::<HostCreateParams>() {
+                    Some(params) => params.host_id,
+                    None => serde_json::from_slice::<HostCreateParams>(&request.body).ok()?.host_id,
+                };
+                Some(Self::Poll(host))
             }
             _ => None,
         }
     }
+}
+
+/// The inventory that a reply tells, if it is about one that could be taken.
+fn inventory_of(reply: &StepReply) -> Option<Inventory> {
+    let is_one = reply.step_type.as_deref() == Some("inventory") && reply.exit_code.unwrap_or(0) == 0;
+    is_one.then(|| serde_json::from_str(reply.output.as_deref()?).ok()).flatten()
 }
 
 fn last_id(path: &str) -> Option<Uuid> {

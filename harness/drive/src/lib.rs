@@ -16,6 +16,7 @@ pub mod conductor;
 mod contacts;
 pub mod coverage;
 pub mod fault;
+mod members;
 pub mod prepare;
 pub mod requests;
 pub mod simulate;

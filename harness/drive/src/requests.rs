@@ -183,7 +183,7 @@ pub fn answer(status: u16, retry_after: Option<u64>) -> Response {
     if let Some(seconds) = retry_after {
         response = response.header("retry-after", seconds.to_string());
     }
-    response.body = body.into_bytes();
+    response.body = body.into();
     response
 }
 

@@ -238,7 +238,7 @@ impl Line {
                 for (name, value) in &answer.headers {
                     response = response.header(name, value);
                 }
-                let body = Full::new(Bytes::from(answer.body)).map_err(|never| match never {}).boxed();
+                let body = Full::new(Bytes::from(answer.body.into_vec())).map_err(|never| match never {}).boxed();
                 return response.body(body).map_err(|error| NoAnswer::Service(error.to_string()));
             }
             RequestFault::Late(by) => {

@@ -1,5 +1,6 @@
 //! What is looked at in a host and a cluster, and what has changed between two looks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -355,19 +356,20 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
 }
 
 #[derive(Deserialize)]
-struct StoredValidation {
-    id: String,
+struct StoredValidation<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
     status: ValidationStatus,
-    #[serde(default)]
-    message: String,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
 }
 
 /// Validations by id; a row that has none has no text, or `null`.
-fn parse_validations(text: &str) -> Result<BTreeMap<String, StoredValidation>, serde_json::Error> {
+fn parse_validations(text: &str) -> Result<BTreeMap<Cow<'_, str>, StoredValidation<'_>>, serde_json::Error> {
     if text.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation>>>> = serde_json::from_str(text)?;
+    let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation<'_>>>>> = serde_json::from_str(text)?;
     let entries = by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten();
     Ok(entries.map(|e| (e.id.clone(), e)).collect())
 }
@@ -399,10 +401,10 @@ fn diff_validations(
             changes.push(What::Validation {
                 subject,
                 is_cluster,
-                id,
+                id: id.into_owned(),
                 from,
                 to: Some(entry.status),
-                message: entry.message,
+                message: entry.message.into_owned(),
             });
         }
     }
@@ -410,7 +412,7 @@ fn diff_validations(
         changes.push(What::Validation {
             subject,
             is_cluster,
-            id,
+            id: id.into_owned(),
             from: Some(entry.status),
             to: None,
             message: String::new(),

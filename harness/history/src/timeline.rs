@@ -282,7 +282,13 @@ impl<'h> Timeline<'h> {
                 } else {
                     &mut self.hosts.entry(*subject).or_default().validations
                 };
-                validations.entry(id.clone()).or_default().push(StateChange { to: *to, at, seq });
+                let change = StateChange { to: *to, at, seq };
+                match validations.get_mut(id) {
+                    Some(line) => line.push(change),
+                    None => {
+                        validations.insert(id.clone(), vec![change]);
+                    }
+                }
             }
             _ => {}
         }

@@ -63,12 +63,14 @@ impl Tracker {
 
     /// First time that it was seen for each of the subject's hosts (or the cluster, or the run).
     pub fn hits(&self, directory: &Directory) -> Vec<(Who, At)> {
+        // Once, and not for each hit: a subject may have a hundred thousand hosts.
+        let hosts = hosts_of(directory, &self.moment.subject);
         let relevant = |who: &Who| match (&self.moment.subject, who) {
             (Subject::Run, _) => true,
             (Subject::Cluster(name), Some(id)) => {
                 directory.clusters.get(name) == Some(id) || self.host_counts_for_cluster(directory, name, *id)
             }
-            (subject, Some(id)) => hosts_of(directory, subject).contains(id),
+            (_, Some(id)) => hosts.contains(id),
             (_, None) => false,
         };
         let mut hits: Vec<_> = self.first_hits.iter().filter(|(who, _)| relevant(who)).map(|(w, a)| (*w, *a)).collect();
@@ -97,9 +99,13 @@ impl Tracker {
 
     /// When it had been seen for as many as the moment asks.
     pub fn complete(&self, directory: &Directory) -> Option<At> {
-        if let (Subject::Hosts(names), Quantity::All) = (&self.moment.subject, self.moment.of)
-            && self.first_hits.len() < names.len()
-        {
+        // Not enough, whoever they are: who they are need not be looked up with each hit.
+        let at_least = match (&self.moment.subject, self.moment.of) {
+            (Subject::Hosts(names), Quantity::All) => names.len(),
+            (_, Quantity::All) => 1,
+            (_, Quantity::AtLeast(n)) => n as usize,
+        };
+        if self.first_hits.len() < at_least {
             return None;
         }
         let hits = self.hits(directory);

@@ -135,7 +135,7 @@ pub fn is_default_route(route: &Route) -> bool {
 
 /// The network of some host in which the VIP lies.
 pub fn network_of_vip(vip: &IpAddr, hosts: &[&HostView]) -> Option<IpNet> {
-    let inventories = hosts.iter().filter_map(|h| h.inventory.as_ref());
+    let inventories = hosts.iter().filter_map(|h| h.inventory.as_deref());
     inventories.flat_map(addresses).map(|a| a.trunc()).find(|n| n.contains(vip))
 }
 
@@ -604,7 +604,7 @@ mod tests {
         let mut hosts = hosts(3, &|_, _| true);
         let refs: Vec<&HostView> = hosts.iter().collect();
         assert!(ip_collisions(&refs).is_empty());
-        let mut report = hosts[0].connectivity.clone().unwrap();
+        let mut report = hosts[0].connectivity.as_deref().unwrap().clone();
         let remotes = report.remote_hosts.as_mut().unwrap();
         remotes[0].l2_connectivity.as_mut().unwrap()[0].remote_mac = Some("other".to_owned());
         hosts[0].set_connectivity(report);

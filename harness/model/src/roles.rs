@@ -126,7 +126,7 @@ pub fn profile(host: &HostView, role: HostRole, cluster: Option<&ClusterView>, s
         _ if single => Profile::SingleNode,
         HostRole::Master | HostRole::Bootstrap => Profile::Master,
         HostRole::Arbiter => Profile::Arbiter,
-        HostRole::Worker | HostRole::AutoAssign if is_edge_worker(host.inventory.as_ref(), settings) => {
+        HostRole::Worker | HostRole::AutoAssign if is_edge_worker(host.inventory.as_deref(), settings) => {
             Profile::EdgeWorker
         }
         HostRole::Worker | HostRole::AutoAssign => Profile::Worker,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -18,15 +19,16 @@ use vlab_api::types::{
 
 use crate::network::MajorityGroups;
 
-/// A host: the API object is the truth, the rest is what its JSON texts say (`None`: absent or not parsable).
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A host: the API object is the truth, the rest is what its JSON texts say (`None`: absent or not parsable). What is large is
+/// shared: a row is copied with each change of it.
+#[derive(Clone, Debug, Default)]
 pub struct HostView {
     /// The object as the API shows it.
     pub host: Host,
     /// `host.inventory`
-    pub inventory: Option<Inventory>,
+    pub inventory: Option<Arc<Inventory>>,
     /// `host.connectivity`
-    pub connectivity: Option<ConnectivityReport>,
+    pub connectivity: Option<Arc<ConnectivityReport>>,
     /// `host.ntp_sources`
     pub ntp_sources: Option<Vec<NtpSource>>,
     /// `host.domain_name_resolutions`
@@ -41,6 +43,13 @@ pub struct HostView {
     pub api_vip_connectivity: Option<ApiVipConnectivityResponse>,
     /// `host.tang_connectivity`
     pub tang_connectivity: Option<TangConnectivityResponse>,
+}
+
+/// What the texts say follows from them.
+impl PartialEq for HostView {
+    fn eq(&self, other: &Self) -> bool {
+        self.host == other.host
+    }
 }
 
 /// Does the text hold anything? (The service writes an absent text as an empty one in some places.)
@@ -64,7 +73,7 @@ macro_rules! setter {
         pub fn $set(&mut self, value: impl Into<Option<$ty>>) {
             let value = value.into();
             self.host.$field = value.as_ref().map(text_of);
-            self.$field = value;
+            self.$field = value.map(Into::into);
         }
     };
 }
@@ -73,8 +82,8 @@ impl HostView {
     /// The view of `host`: parses its texts.
     pub fn new(host: Host) -> Self {
         Self {
-            inventory: parse(&host.inventory),
-            connectivity: parse(&host.connectivity),
+            inventory: parse(&host.inventory).map(Arc::new),
+            connectivity: parse(&host.connectivity).map(Arc::new),
             ntp_sources: parse(&host.ntp_sources),
             domain_name_resolutions: parse(&host.domain_name_resolutions),
             disks_info: parse(&host.disks_info).unwrap_or_default(),

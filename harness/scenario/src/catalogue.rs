@@ -130,6 +130,19 @@ impl Catalogue {
         Err(NotFound { name: name.to_owned(), nearest: near, known, searched: self.place() }.into())
     }
 
+    /// A load plan by its name, or by the path of its file.
+    pub fn find_plan(&self, name: &str) -> Result<SourceFile, LoadError> {
+        if name.contains(std::path::MAIN_SEPARATOR) || name.ends_with(".yaml") || name.ends_with(".yml") {
+            return SourceFile::read(Path::new(name));
+        }
+        let known = self.names("load/");
+        if known.iter().any(|known| known == name) {
+            return self.source(&format!("load/{name}.yaml"));
+        }
+        let help = crate::diagnostic::suggestion(name, known.iter().map(String::as_str));
+        Err(LoadError::about_file(name, format!("there is no load plan of that name in {}", self.place()), &help))
+    }
+
     /// All scenarios, by name, those that cannot be read with the reason.
     pub fn list(&self) -> Vec<CatalogueEntry> {
         let all = self.scenarios();
@@ -249,7 +262,8 @@ impl Catalogue {
                 files
             }
         };
-        files.retain(|path| !path.starts_with("profiles/") && path != QUARANTINE);
+        let no_scenario = ["profiles/", "load/"];
+        files.retain(|path| !no_scenario.iter().any(|folder| path.starts_with(folder)) && path != QUARANTINE);
         let named = |path: String| {
             let name = path.rsplit('/').next().and_then(|file| file.strip_suffix(".yaml"))?.to_owned();
             Some((name, path))

@@ -23,6 +23,7 @@ mod hosts;
 mod limits;
 mod networks;
 mod observation;
+pub(crate) mod plan;
 mod sequence;
 mod service;
 mod subject;

@@ -145,14 +145,15 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
-    SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, Arrivals, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, LoadConnections, LoadMode, Need,
+    NetworkMistake, PivotOrder, ReplyCache, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
     Topology => "topology", Tolerated => "word of `tolerate`", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
     SequenceMode => "sequence mode", PivotOrder => "pivot order", When => "time for a validation", RoleName => "role", ActionKind => "action",
+    LoadMode => "mode", Arrivals => "arrival process", LoadConnections => "way of connecting", ReplyCache => "kind of reply cache",
     FaultPhase => "fault phase", NetworkMistake => "static network mistake",
 }
 api_vocabulary! {

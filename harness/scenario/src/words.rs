@@ -350,3 +350,51 @@ pub enum Quantity {
     /// Of at least so many.
     AtLeast(u32),
 }
+
+words! {
+    /// What the hosts of a load plan do.
+    LoadMode {
+        /// They register, and ask for instructions from then on.
+        Idle = "idle",
+        /// The same; then they all reboot, and register again.
+        RebootStorm = "reboot-storm",
+        /// The same; then they all lose their connections, and come back over new ones.
+        Reconnect = "reconnect",
+        /// Clusters are installed, one after the other.
+        Installs = "installs",
+        /// Hosts are added to clusters that are installed.
+        DayTwo = "day-2",
+    }
+}
+
+words! {
+    /// How hosts of a load plan arrive.
+    Arrivals {
+        /// One after the other, at equal distances.
+        Even = "even",
+        /// Independently of each other, at the same rate on average.
+        Poisson = "poisson",
+        /// In ten groups.
+        Burst = "burst",
+    }
+}
+
+words! {
+    /// Connections of a load plan's hosts.
+    LoadConnections {
+        /// Each host has one of its own, as agents do.
+        PerHost = "per-host",
+        /// They share some, as behind a proxy.
+        Pooled = "pooled",
+    }
+}
+
+words! {
+    /// Does an agent answer again what it has answered before?
+    ReplyCache {
+        /// As the real agent: not before what it remembers is too old, or the answer is another one.
+        Real = "real",
+        /// Each time.
+        Off = "off",
+    }
+}

@@ -850,3 +850,34 @@ fn durations_are_service_time(#[case] text: &str, #[case] scale: f64, #[case] mi
 fn bad_durations(#[case] text: &str) {
     assert!(text.parse::<Span>().is_err());
 }
+
+#[test]
+fn the_schema_of_load_plans_is_that_of_the_code() {
+    let path = folder().join("load/schema.json");
+    let text = vlab_scenario::plan_schema_text();
+    if std::env::var_os("VLAB_UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == text,
+        "scenarios/load/schema.json is old: run this test with VLAB_UPDATE_SCHEMA=1 and commit it"
+    );
+}
+
+#[test]
+fn every_load_plan_that_ships_is_valid() {
+    let catalogue = catalogue();
+    let mut names: Vec<String> = std::fs::read_dir(folder().join("load"))
+        .unwrap()
+        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".yaml")?.to_owned()))
+        .collect();
+    names.sort();
+    assert!(!names.is_empty());
+    for name in names {
+        let plan = vlab_scenario::load_plan(&catalogue.find_plan(&name).unwrap()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(plan.name, name);
+        assert!(catalogue.list().iter().all(|entry| entry.name != name), "a load plan is no scenario");
+    }
+    assert!(catalogue.find_plan("idle-100").unwrap_err().to_string().contains("idle-1000"));
+}

@@ -7,12 +7,12 @@ use vlab_model::history::HostMoment;
 /// Factor between two waits of the back-off.
 pub const BACKOFF_FACTOR: f64 = 1.5;
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Registered {
     next_step_runner_command: Option<RunnerCommand>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct RunnerCommand {
     #[serde(default)]
     args: Option<Vec<String>>,
@@ -55,7 +55,7 @@ impl Host {
             #[serde(default)]
             agent_version: Option<String>,
         }
-        let command = w.read::<Registered>(now, self.own_id, "v2RegisterHost", &response);
+        let command = w.read::<Registered>(now, self.own_id, "v2RegisterHost", response);
         let command = command.and_then(|registered| registered.next_step_runner_command);
         let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
         let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
@@ -119,7 +119,7 @@ impl Host {
         let Some(runner) = self.runner.as_mut().filter(|_| self.agent == Agent::Running) else { return };
         let steps = match outcome {
             Ok(response) if response.status == 404 => return self.freeze(now, w),
-            Ok(response) if response.is_success() => w.read::<Steps>(now, self.own_id, "v2GetNextSteps", &response),
+            Ok(response) if response.is_success() => w.read::<Steps>(now, self.own_id, "v2GetNextSteps", response),
             _ => None,
         };
         let Some(steps) = steps else {

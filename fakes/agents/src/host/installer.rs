@@ -211,7 +211,7 @@ impl Host {
             Asked::Needed(file) => match outcome {
                 Ok(response) if response.is_success() => {
                     if w.has_real_hands() {
-                        self.work(w, Work::Got(file, response.body));
+                        self.work(w, Work::Got(file, response.body.into_vec()));
                     }
                     self.installer_next_line(now, w);
                 }
@@ -225,8 +225,7 @@ impl Host {
             },
             Asked::IsDay2 => {
                 let answer = outcome.ok();
-                if let Some(cluster) = answer.and_then(|r| w.read::<ClusterBrief>(now, self.own_id, "v2GetCluster", &r))
-                {
+                if let Some(cluster) = answer.and_then(|r| w.brief(now, self.own_id, r)) {
                     let day2 = cluster.kind == "AddHostsCluster" || cluster.status == "adding-hosts";
                     installer.day2 = Some(day2);
                     match day2 {
@@ -238,8 +237,7 @@ impl Host {
                 }
             }
             Asked::Masters => {
-                let hosts =
-                    outcome.ok().and_then(|r| w.read::<Vec<HostBrief>>(now, self.own_id, "ListClusterHosts", &r));
+                let hosts = outcome.ok().and_then(|r| w.host_briefs(now, self.own_id, r));
                 let done = hosts.unwrap_or_default().into_iter().filter(|h| {
                     matches!(h.role.as_deref(), Some("master" | "arbiter")) && h.stage() == Some(HostStage::Done)
                 });
@@ -250,8 +248,7 @@ impl Host {
                 }
             }
             Asked::Nodes => {
-                let hosts =
-                    outcome.ok().and_then(|r| w.read::<Vec<HostBrief>>(now, self.own_id, "ListClusterHosts", &r));
+                let hosts = outcome.ok().and_then(|r| w.host_briefs(now, self.own_id, r));
                 self.tell_nodes(now, w, &hosts.unwrap_or_default());
             }
         }

@@ -30,7 +30,7 @@ use crate::calls::{AGENT, Calls, HttpResult, INSTALLER, RetryDecision, RetryPoli
 use crate::cluster::{LogReader, NodeRole, NodeState};
 use crate::fault::{ActiveFaults, Garble, HostFault};
 use crate::hands::{Ran, Work};
-use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
+use crate::installer::{Asked, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
 use crate::profile::HardwareProfile;
 use crate::rng::{Dice, Stream};

@@ -74,7 +74,7 @@ impl Logic for Notes {
             (_, path) => match path.strip_prefix("/notes/").and_then(|name| self.kept.get(name)) {
                 Some(body) => {
                     let mut response = Response::empty(200).header("x-note", "yes");
-                    response.body = body.to_vec();
+                    response.body = body.to_vec().into();
                     response
                 }
                 None => error(404, "no such note"),

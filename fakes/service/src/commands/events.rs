@@ -45,11 +45,13 @@ pub(crate) fn find<'a>(core: &'a Core, filter: &EventFilter) -> Found<'a> {
             && filter.categories.iter().any(|c| event.category.as_deref().unwrap_or("user") == c)
     };
     let rows = state.events();
-    // An event of a cluster is found through its index; the others are few and looked for everywhere.
-    let candidates: Box<dyn Iterator<Item = &Event>> = match filter.cluster {
-        Some(id) => {
-            Box::new(state.events_of_cluster(id).iter().filter_map(|s| rows.get(*s as usize)).map(|r| &r.event))
-        }
+    let indexed = match (filter.cluster, filter.infra_env) {
+        (Some(id), _) => Some(state.events_of_cluster(id)),
+        (None, Some(id)) => Some(state.events_of_infra_env(id)),
+        (None, None) => None,
+    };
+    let candidates: Box<dyn Iterator<Item = &Event>> = match indexed {
+        Some(seqs) => Box::new(seqs.iter().filter_map(|s| rows.get(*s as usize)).map(|r| &r.event)),
         None => Box::new(rows.iter().map(|r| &r.event)),
     };
     let mut found = Found { events: Vec::new(), counts: Default::default() };

@@ -50,20 +50,20 @@ pub(super) fn instructions(call: &mut RestCall<'_>) -> RestResult {
     let timestamp = call.query("timestamp").and_then(|t| t.parse::<i64>().ok()).filter(|t| *t != 0);
     let agent = call.request.get_header("discovery_agent_version").filter(|v| !v.is_empty());
     let steps = steps::poll(call.core, call.now, call.host, Poll { timestamp, agent })?;
-    Ok(Response::json(200, &steps))
+    Ok(Response::object(200, steps))
 }
 
 /// `POST …/instructions`
 pub(super) fn reply(call: &mut RestCall<'_>) -> RestResult {
     // The body is optional in the schema; without one there is nothing to store.
-    let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.body("reply")? };
+    let reply: StepReply = if call.request.body.is_empty() { StepReply::default() } else { call.report("reply")? };
     replies::store(call.core, call.now, call.host, &reply)?;
     Ok(Response::empty(204))
 }
 
 /// `PUT …/hosts/{h}/progress`
 pub(super) fn host_progress(call: &mut RestCall<'_>) -> RestResult {
-    let report: HostProgress = call.body("host-progress")?;
+    let report: HostProgress = call.report("host-progress")?;
     progress::report_host(call.core, call.now, call.host, report)?;
     Ok(Response::empty(200))
 }

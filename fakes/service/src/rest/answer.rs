@@ -48,6 +48,6 @@ pub(super) fn attachment(name: &str, bytes: &[u8]) -> Response {
     let mut response = Response::empty(200)
         .header("content-type", "application/octet-stream")
         .header("content-disposition", format!("attachment; filename=\"{name}\""));
-    response.body = bytes.to_vec();
+    response.body = bytes.to_vec().into();
     response
 }

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 /// A cluster with its hosts.
 pub(super) fn shown(core: &Core, id: Uuid, status: u16) -> RestResult {
     let cluster = core.show_cluster(id, true).ok_or_else(Refusal::no_record)?;
-    Ok(Response::json(status, &cluster))
+    Ok(Response::object(status, cluster))
 }
 
 /// `POST /v2/clusters`
@@ -52,7 +52,7 @@ pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
 pub(super) fn get(call: &mut RestCall<'_>) -> RestResult {
     let with_hosts = !call.query_flag("exclude-hosts");
     let cluster = call.core.show_cluster(call.ids[0], with_hosts).ok_or_else(Refusal::no_record)?;
-    Ok(Response::json(200, &cluster))
+    Ok(Response::object(200, cluster))
 }
 
 /// `DELETE /v2/clusters/{c}`

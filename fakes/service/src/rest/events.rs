@@ -3,7 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::http::Response;
+use vlab_api::http::{Body, Response};
 use vlab_api::types::{Event, Severity};
 
 use super::RestCall;
@@ -64,6 +64,13 @@ fn filter(call: &RestCall<'_>) -> EventFilter {
     }
 }
 
+/// A page of events in JSON.
+#[expect(clippy::ptr_arg, reason = "it writes the object that the body holds, which is a Vec")]
+fn listed(page: &Vec<Event>) -> Vec<u8> {
+    let page: Vec<Listed<'_>> = page.iter().map(Listed::of).collect();
+    serde_json::to_vec(&page).unwrap_or_default()
+}
+
 /// `GET /v2/events`
 pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
     let filter = filter(call);
@@ -82,8 +89,11 @@ pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
     if call.query("order") == Some("descending") {
         found.events.reverse();
     }
-    let page: Vec<Listed<'_>> = found.events.into_iter().skip(offset).take(limit).map(Listed::of).collect();
-    let mut response = Response::json(200, &page).header("event-count", total.to_string());
+    let shown = |event: &Event| Event { category: None, request_id: None, ..event.clone() };
+    let page: Vec<Event> = found.events.into_iter().skip(offset).take(limit).map(shown).collect();
+    let mut response = Response::empty(200).header("content-type", "application/json");
+    response.body = Body::object_as(page, listed);
+    let mut response = response.header("event-count", total.to_string());
     for (severity, count) in Severity::ALL.iter().zip(found.counts) {
         response = response.header(&format!("severity-count-{severity}"), count.to_string());
     }

@@ -48,7 +48,7 @@ pub(super) fn of_cluster(call: &mut RestCall<'_>) -> RestResult {
         }
         hosts.push(host);
     }
-    Ok(Response::json(200, &hosts))
+    Ok(Response::object(200, hosts))
 }
 
 /// `PATCH /v2/infra-envs/{i}/hosts/{h}`

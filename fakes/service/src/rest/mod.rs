@@ -78,6 +78,15 @@ impl RestCall<'_> {
         body::body(&self.request.body, param, self.core.config.settings.enable_reject_unknown_fields)
     }
 
+    /// The same of what a host or its installer reports. In memory it is the object already, and of the right form: these are
+    /// read thousands of times in a run, and no user writes them.
+    fn report<T: WireObject + serde::de::DeserializeOwned + Clone + 'static>(&self, param: &str) -> Result<T, Fail> {
+        match self.request.body.as_object::<T>() {
+            Some(report) => Ok(report.clone()),
+            None => self.body(param),
+        }
+    }
+
     /// The body as one JSON string.
     fn text_body(&self, param: &str) -> Result<String, Fail> {
         body::string_body(&self.request.body, param)

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use vlab_api::http::{Request, Response};
+use vlab_api::http::{Body, Request, Response};
 
 use crate::alteration::WrongAnswer;
 
 /// What was answered, as far as a wrong answer needs it.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    first: BTreeMap<String, Vec<u8>>,
+    first: BTreeMap<String, Body>,
 }
 
 impl Answers {

@@ -63,11 +63,11 @@ fn huge_bodies_are_answered() {
     let fleet = Fleet::create(&mut lab, 1);
     let path = format!("{BASE}{}", fleet.hosts[0].path(&fleet.infra_env, "instructions"));
     let mut request = Request::new(Method::Post, path).header("content-type", "application/json");
-    request.body = vec![b'['; 10_000_000];
+    request.body = vec![b'['; 10_000_000].into();
     assert_eq!(lab.call(&request).status, 400);
-    request.body = format!("{{\"step_type\":\"inventory\",\"output\":\"{}\"}}", "x".repeat(10_000_000)).into_bytes();
+    request.body = format!("{{\"step_type\":\"inventory\",\"output\":\"{}\"}}", "x".repeat(10_000_000)).into();
     assert_eq!(lab.call(&request).status, 400);
-    request.body = vec![0xff; 1000];
+    request.body = vec![0xff; 1000].into();
     assert_eq!(lab.call(&request).status, 400);
     assert_eq!(lab.cluster(&fleet.cluster)["hosts"][0]["status"], "discovering");
 }

@@ -107,7 +107,7 @@ fn changing_a_cluster(#[case] single: bool, #[case] change: Value, #[case] text:
 fn media_types(#[case] kind: Option<&str>, #[case] accept: Option<&str>, #[case] code: u16, #[case] text: &str) {
     let mut lab = Lab::new(1);
     let mut request = Request::new(Method::Post, format!("{BASE}/clusters"));
-    request.body = b"{}".to_vec();
+    request.body = "{}".into();
     for (name, value) in [("content-type", kind), ("accept", accept)] {
         request.headers.extend(value.map(|v| (name.to_owned(), v.to_owned())));
     }

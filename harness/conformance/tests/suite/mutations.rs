@@ -13,7 +13,7 @@ fn body(response: &Response) -> Value {
 }
 
 fn put(response: &mut Response, value: &Value) {
-    response.body = serde_json::to_vec(value).unwrap();
+    response.body = serde_json::to_vec(value).unwrap().into();
 }
 
 /// Changes every object of an answer, however deep.
@@ -115,8 +115,8 @@ fn status_of_error(from: u16, to: u16, response: &mut Response) {
 #[case::bootstrap_is_not_told(|_: &Request, r: &mut Response| edit(r, |m| { m.remove("bootstrap"); }), &["register/new/sno", "progress/roles/masters"])]
 #[case::pull_secret_is_not_set(|_: &Request, r: &mut Response| edit(r, |m| { m.remove("pull_secret_set"); }), &["clusters/create/new", "infra-envs/create"])]
 #[case::download_without_a_name(|q: &Request, r: &mut Response| if q.path.contains("/downloads/") { r.headers.retain(|(n, _)| n != "content-disposition") }, &["infra-envs/discovery-ignition", "files/installing/bootstrap"])]
-#[case::manifest_keeps_its_content(|q: &Request, r: &mut Response| if is(q, Method::Get, "/manifests/files") { r.body = b"kind: A".to_vec() }, &["files/manifests/life"])]
-#[case::logs_are_lost(|q: &Request, r: &mut Response| if is(q, Method::Get, "/logs") { r.body = b"x".to_vec() }, &["files/logs/upload"])]
+#[case::manifest_keeps_its_content(|q: &Request, r: &mut Response| if is(q, Method::Get, "/manifests/files") { r.body = "kind: A".into() }, &["files/manifests/life"])]
+#[case::logs_are_lost(|q: &Request, r: &mut Response| if is(q, Method::Get, "/logs") { r.body = "x".into() }, &["files/logs/upload"])]
 #[case::deleted_clusters_stay_in_the_list(|q: &Request, r: &mut Response| if is(q, Method::Delete, "") && r.status == 204 { r.status = 200 }, &["clusters/delete", "infra-envs/delete", "actions/host-delete"])]
 #[case::unbound_host_has_a_cluster(|_: &Request, r: &mut Response| edit(r, |m| if m.get("status").is_some_and(|s| s == "known-unbound") { m.insert("cluster_id".into(), json!("x")); }), &["binding/known"])]
 #[case::day2_host_is_a_common_one(|_: &Request, r: &mut Response| edit(r, |m| rename(m, "kind", "AddToExistingClusterHost", "Host")), &["register/new/day2", "actions/day2/installed"])]

@@ -46,7 +46,7 @@ fn answer(user: &mut User, result: Result<Response, TransportError>) -> Vec<What
 }
 
 fn json(text: &str) -> Result<Response, TransportError> {
-    Ok(Response { body: text.as_bytes().to_vec(), ..Response::empty(200) })
+    Ok(Response { body: text.into(), ..Response::empty(200) })
 }
 
 /// The events of this list from the offset that is asked for, of so many that were written.

@@ -66,7 +66,7 @@ impl User {
     /// All events of a cluster were read: what only looks have shown. Hosts before their cluster, as in a look.
     fn states_of_looks(&mut self, index: usize) {
         let name = self.scenario.clusters[index].name.clone();
-        let members: Vec<usize> = self.scenario.hosts_of(Some(&name)).map(|h| h.index).collect();
+        let members = self.members.of(Some(&name)).to_vec();
         for h in members {
             let facts = self.hosts[h].facts.clone().unwrap_or_default();
             for change in self.hosts[h].states.status.round(self.final_look) {

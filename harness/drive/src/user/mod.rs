@@ -27,6 +27,8 @@ use vlab_judge::moment::Tracker;
 use vlab_model::history::{HistoryPart, HostMoment, Observation, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 
+use crate::members::Members;
+
 mod events;
 mod looks;
 mod requests;
@@ -170,7 +172,8 @@ struct PendingAction {
 
 /// The user.
 pub struct User {
-    scenario: std::sync::Arc<Scenario>,
+    scenario: Arc<Scenario>,
+    members: Arc<Members>,
     config: UserConfig,
     clusters: Vec<ClusterState>,
     pool: ClusterState,
@@ -200,7 +203,8 @@ pub struct User {
 
 impl User {
     /// A user of that scenario. `host_ids[i]` is the id of `scenario.hosts[i]`.
-    pub fn new(scenario: std::sync::Arc<Scenario>, config: UserConfig, host_ids: &[Uuid]) -> Self {
+    pub fn new(scenario: Arc<Scenario>, config: UserConfig, host_ids: &[Uuid]) -> Self {
+        let members = Arc::new(Members::of_scenario(&scenario));
         let mut todo = VecDeque::new();
         for index in 0..scenario.clusters.len() {
             todo.push_back(UserTask::CreateCluster(index));
@@ -231,6 +235,7 @@ impl User {
             cluster_index: BTreeMap::new(),
             hosts,
             scenario,
+            members,
             config,
             actions,
             todo,
@@ -250,6 +255,11 @@ impl User {
             unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
         }
+    }
+
+    /// Who belongs to whom in the scenario.
+    pub(crate) fn members(&self) -> Arc<Members> {
+        self.members.clone()
     }
 
     /// What the user found out and did since the last call.
@@ -342,7 +352,7 @@ impl User {
         let host = &mut self.hosts[index];
         // A host of the pool is in a cluster when the service says so, others are from the beginning.
         let cluster = match planned.cluster.as_deref() {
-            Some(name) => self.scenario.cluster(name),
+            Some(name) => self.members.cluster(name).map(|c| &self.scenario.clusters[c]),
             None => host.cluster.and_then(|c| self.cluster_index.get(&c)).map(|c| &self.scenario.clusters[*c]),
         };
         // A single node is a master whether one asks for it or not, a host of day 2 a worker, and one of the pool nothing.
@@ -363,11 +373,9 @@ impl User {
         {
             return;
         }
-        let all_known = self
-            .scenario
-            .hosts
-            .iter()
-            .filter(|h| !h.day2 && (h.cluster.as_ref() == Some(&cluster.name) || h.bound_to.contains(&cluster.name)))
+        let members = self.members.ever(&cluster.name).iter().map(|h| &self.scenario.hosts[*h]);
+        let all_known = members
+            .filter(|h| !h.day2)
             .all(|h| self.hosts[h.index].known && self.hosts[h.index].cluster == self.clusters[index].id);
         if all_known {
             self.clusters[index].asked_to_install = true;
@@ -391,8 +399,8 @@ impl User {
                     self.todo.push_back(UserTask::Action(index, None));
                 } else {
                     for name in hosts {
-                        if let Some(host) = self.scenario.host(&name) {
-                            self.todo.push_back(UserTask::Action(index, Some(host.index)));
+                        if let Some(host) = self.members.host(&name) {
+                            self.todo.push_back(UserTask::Action(index, Some(host)));
                         }
                     }
                 }
@@ -521,7 +529,7 @@ impl User {
                 let cluster = action
                     .cluster
                     .as_deref()
-                    .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
+                    .and_then(|name| self.members.cluster(name))
                     .and_then(|c| self.clusters[c].id);
                 let subject = host.map(|h| self.hosts[h].id).or(cluster);
                 (UserVerb::Action(action.kind), subject, action.refused)
@@ -605,7 +613,7 @@ impl User {
         if let (Ok(()), UserTask::Action(index, None)) = (&outcome, &task)
             && self.scenario.actions[*index].kind == ActionKind::Reset
             && let Some(cluster) = self.scenario.actions[*index].cluster.as_deref()
-            && let Some(position) = self.scenario.clusters.iter().position(|c| c.name == cluster)
+            && let Some(position) = self.members.cluster(cluster)
         {
             // Who resets a cluster wants it installed after all.
             self.clusters[position].asked_to_install = false;

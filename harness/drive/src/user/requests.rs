@@ -5,11 +5,8 @@ use super::*;
 impl User {
     pub(super) fn action_request(&self, index: usize, host: Option<usize>) -> Option<vlab_api::http::Request> {
         let action = &self.scenario.actions[index];
-        let cluster = action
-            .cluster
-            .as_deref()
-            .and_then(|name| self.scenario.clusters.iter().position(|c| c.name == name))
-            .and_then(|c| self.clusters[c].id);
+        let cluster =
+            action.cluster.as_deref().and_then(|name| self.members.cluster(name)).and_then(|c| self.clusters[c].id);
         let host = host.and_then(|h| self.host_address(h));
         let vips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
         Some(match action.kind {
@@ -74,7 +71,8 @@ impl User {
             Whose::Pool => None,
             Whose::Cluster(index) => Some(self.scenario.clusters[index].name.as_str()),
         };
-        let hosts: Vec<&str> = self.scenario.hosts_of(name).map(|h| h.name.as_str()).collect();
+        let members = self.members.of(name).iter();
+        let hosts: Vec<&str> = members.map(|index| self.scenario.hosts[*index].name.as_str()).collect();
         let mapping = |(mac, name): &(String, String)| MacInterfaceMapItem {
             mac_address: mac.clone(),
             logical_nic_name: Some(name.clone()),

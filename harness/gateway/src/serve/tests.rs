@@ -68,7 +68,7 @@ async fn without_rules_everything_gets_through_and_is_counted() {
     }
     let big = vec![b'x'; 3 << 20];
     let mut request = Request::new(Method::Put, "/big");
-    request.body.clone_from(&big);
+    request.body = big.clone().into();
     assert!(bench.client.send(&request, BUDGET).await.unwrap().body == big);
     assert_eq!(bench.client.times_opened(), 1);
     let counts = bench.gateway.counts();

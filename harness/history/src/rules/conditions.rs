@@ -12,39 +12,31 @@ impl Reader<'_> {
         };
         let over = |since: Timestamp, limit: Duration| Some(at.since(since) >= limit);
         let seen = &now.validations;
-        let satisfied = |id: &str| match seen.get(id) {
-            Some(status) => Some(holds(*status)),
+        let satisfied = |id: HostValidationId| match seen.get(id) {
+            Some(status) => Some(holds(status)),
             None if seen.is_empty() => None,
             // What is hidden does not apply.
             None => Some(true),
         };
-        let all = |ids: &mut dyn Iterator<Item = &'static str>| {
-            let parts: Vec<Option<bool>> = ids.map(satisfied).collect();
-            if parts.contains(&Some(false)) {
-                Some(false)
-            } else {
-                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
-            }
-        };
         let gate = |gate: HostGate| {
             let of_gate = |id: &&HostValidationId| host_spec(**id).gate == gate && host_spec(**id).never.is_none();
-            all(&mut HostValidationId::ALL.iter().filter(of_gate).map(|id| id.as_str()))
+            every(HostValidationId::ALL.iter().filter(of_gate).map(|id| satisfied(*id)))
         };
-        let failed = |id: HostValidationId| seen.get(id.as_str()) == Some(&ValidationStatus::Failure);
+        let failed = |id: HostValidationId| seen.get(id) == Some(ValidationStatus::Failure);
         let stage = before.stage;
         match condition {
-            HostCond::Connected => satisfied(HostValidationId::Connected.as_str()),
-            HostCond::MediaConnected => satisfied(HostValidationId::MediaConnected.as_str()),
+            HostCond::Connected => satisfied(HostValidationId::Connected),
+            HostCond::MediaConnected => satisfied(HostValidationId::MediaConnected),
             HostCond::HasInventory => gate(HostGate::Inventory),
             HostCond::MinimumHardware => gate(HostGate::MinimumHardware),
             HostCond::InputsGiven => gate(HostGate::PendingInput),
             HostCond::SufficientForInstall => gate(HostGate::Sufficient),
             HostCond::DiskUuids => gate(HostGate::BeforeInput),
-            HostCond::InventoryCut => match satisfied(HostValidationId::InventoryNotFullyTruncated.as_str()) {
-                Some(whole) => Some(!whole && satisfied(HostValidationId::HasInventory.as_str())?),
+            HostCond::InventoryCut => match satisfied(HostValidationId::InventoryNotFullyTruncated) {
+                Some(whole) => Some(!whole && satisfied(HostValidationId::HasInventory)?),
                 None => None,
             },
-            HostCond::PoolMinimum => all(&mut host::POOL_MINIMUM.iter().map(|id| id.as_str())),
+            HostCond::PoolMinimum => every(host::POOL_MINIMUM.iter().map(|id| satisfied(*id))),
             HostCond::RoleCanInstall => {
                 now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
             }
@@ -110,7 +102,7 @@ impl Reader<'_> {
                 return None;
             }
             let mut all = ClusterValidationId::ALL.iter().filter(of_gate);
-            Some(all.all(|id| seen.get(id.as_str()).is_none_or(|status| holds(*status))))
+            Some(all.all(|id| seen.get(*id).is_none_or(holds)))
         };
         let some = |wanted: &[HostStatus]| self.hosts_of(id).any(|h| h.status.is_some_and(|s| wanted.contains(&s)));
         let every = |wanted: &[HostStatus]| self.hosts_of(id).all(|h| h.status.is_some_and(|s| wanted.contains(&s)));

@@ -30,11 +30,10 @@ const ROUNDS: u32 = 3;
 
 /// Compares a history with the tables; see the module. Only for the built-in service: another one has words of its own, and
 /// leaves rows alone that nobody has touched.
-pub fn explained(history: &[Observation], settings: &Settings) -> Explained {
-    let timeline = Timeline::new(history);
-    let mut reader = Reader::new(&timeline, settings, false);
+pub fn explained(timeline: &Timeline<'_>, settings: &Settings) -> Explained {
+    let mut reader = Reader::new(timeline, settings, false);
     reader.explained = Some(Explained::default());
-    reader.read(&timeline, history);
+    reader.read(timeline, timeline.observations);
     reader.explained.unwrap_or_default()
 }
 

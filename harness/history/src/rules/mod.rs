@@ -8,6 +8,7 @@
 //! A rule that leaves a status as it is shows itself by time: a subject that stays in a status for two rounds of its monitor,
 //! while nothing that the rules ask about changes, was looked at.
 
+mod answers;
 mod conditions;
 mod effects;
 mod evidence;
@@ -33,6 +34,7 @@ use vlab_model::view::ClusterView;
 
 use crate::timeline::{Change, HostOrCluster, Timeline};
 
+use self::answers::{ClusterAnswers, HostAnswers};
 use self::effects::{Traces, stopped};
 use self::evidence::{Clue, Evidence};
 pub use self::explained::{Explained, explained};
@@ -149,23 +151,22 @@ fn judge<C: Copy>(guard: &Guard<C>, condition: &dyn Fn(C) -> Option<bool>) -> Op
         Guard::Always => Some(true),
         Guard::Is(c) => condition(*c),
         Guard::Not(inner) => judge(inner, condition).map(|holds| !holds),
-        Guard::All(all) => {
-            let parts: Vec<Option<bool>> = all.iter().map(|g| judge(g, condition)).collect();
-            if parts.contains(&Some(false)) {
-                Some(false)
-            } else {
-                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
-            }
-        }
-        Guard::Any(any) => {
-            let parts: Vec<Option<bool>> = any.iter().map(|g| judge(g, condition)).collect();
-            if parts.contains(&Some(true)) {
-                Some(true)
-            } else {
-                parts.into_iter().collect::<Option<Vec<_>>>().map(|_| false)
-            }
+        Guard::All(all) => every(all.iter().map(|g| judge(g, condition))),
+        Guard::Any(any) => every(any.iter().map(|g| judge(g, condition).map(|holds| !holds))).map(|none| !none),
+    }
+}
+
+/// Do all of them hold? One that does not is enough to know.
+fn every(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(true);
+    for part in parts {
+        match part {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => all = None,
         }
     }
+    all
 }
 
 /// The rows that may have fired for one event: up to the first that certainly holds.
@@ -210,7 +211,7 @@ struct HostNow {
     role: Option<HostRole>,
     /// It joined a cluster that was there already.
     day2: bool,
-    validations: BTreeMap<String, ValidationStatus>,
+    validations: HostAnswers,
     /// It was noted that it does not answer (soft timeouts only).
     silence_noted: bool,
     /// State of its logs, and since when.
@@ -344,10 +345,7 @@ impl<'h> Told<'h> {
             (now.logs, now.logs_since) = (Some(logs), at);
         }
         for (id, to) in &self.validations {
-            match to {
-                Some(to) => now.validations.insert((*id).to_owned(), *to),
-                None => now.validations.remove(*id),
-            };
+            now.validations.set(id, *to);
         }
     }
 }
@@ -364,7 +362,7 @@ struct ClusterNow {
     /// State of its controller's logs, and since when.
     logs: Option<LogsState>,
     logs_since: Timestamp,
-    validations: BTreeMap<String, ValidationStatus>,
+    validations: ClusterAnswers,
     quiet_since: Timestamp,
     looked: bool,
 }
@@ -707,10 +705,7 @@ impl<'a> Reader<'a> {
                 }
                 What::Validation { id, to, .. } => {
                     evaluated = true;
-                    match to {
-                        Some(to) => now.validations.insert(id.clone(), *to),
-                        None => now.validations.remove(id),
-                    };
+                    now.validations.set(id, *to);
                 }
                 What::ClusterLogs { state, .. } => {
                     logs = Some(*state);

@@ -27,7 +27,7 @@ pub(super) fn explained_by_rules(timeline: &Timeline<'_>) -> InvariantResult {
         _ => None,
     });
     let settings = settings.filter(|_| timeline.truth == Source::Database && timeline.hosts.len() <= UP_TO_HOSTS);
-    let found = settings.map(|settings| explained(timeline.observations, settings)).unwrap_or_default();
+    let found = settings.map(|settings| explained(timeline, settings)).unwrap_or_default();
     if found.checked == 0 {
         let reason = format!("the history does not show {}", EXPLAINED.needs);
         return result(InvariantVerdict::NotApplicable { reason }, 0);

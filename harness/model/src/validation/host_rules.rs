@@ -68,7 +68,7 @@ impl<'a> Subject<'a> {
         };
         Self {
             host,
-            inventory: host.inventory.as_ref(),
+            inventory: host.inventory.as_deref(),
             scope,
             cluster,
             settings,

@@ -165,13 +165,13 @@ impl World {
     }
 
     fn inv(&mut self, change: impl FnOnce(&mut Inventory)) {
-        let mut inventory = self.hosts[0].inventory.clone().unwrap();
+        let mut inventory = self.hosts[0].inventory.as_deref().unwrap().clone();
         change(&mut inventory);
         self.hosts[0].set_inventory(inventory);
     }
 
     fn conn(&mut self, change: impl Fn(&mut ConnectivityRemoteHost)) {
-        let mut c = self.hosts[0].connectivity.clone().unwrap();
+        let mut c = self.hosts[0].connectivity.as_deref().unwrap().clone();
         c.remote_hosts.iter_mut().flatten().for_each(change);
         self.hosts[0].set_connectivity(c);
     }
@@ -724,7 +724,7 @@ proptest! {
         now in any::<i64>(),
     ) {
         let mut w = if single { sno() } else { ha() };
-        let mut inventory = serde_json::to_value(w.hosts[0].inventory.clone().unwrap()).unwrap();
+        let mut inventory = serde_json::to_value(w.hosts[0].inventory.as_deref().unwrap()).unwrap();
         for at in cut {
             break_one(&mut inventory, at, number);
         }

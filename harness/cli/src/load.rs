@@ -1,0 +1,366 @@
+//! The verb `load`: load plans, and what is done with their results.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_util::sync::CancellationToken;
+use vlab_judge::result::exit;
+use vlab_load::compare::{compare, table};
+use vlab_load::generate::{Options, generate};
+use vlab_load::preflight::{Machine, refusals};
+use vlab_load::result::{LoadResult, merge};
+use vlab_load::schedule::Part;
+use vlab_load::{html, manifest, stub};
+use vlab_scenario::{LoadPlan, SourceFile, load_plan, plan_schema_text};
+
+use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::tools::{catalogue, print, tell};
+
+/// Parts that this program starts begin so long after it, when all of them are ready.
+const UNTIL_ALL_ARE_THERE: Duration = Duration::from_secs(3);
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LoadArgs {
+    #[command(subcommand)]
+    verb: Option<LoadVerb>,
+    #[command(flatten)]
+    run: Option<RunArgs>,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Name of a load plan, or path of its file.
+    plan: String,
+    /// URL of the service, for example `http://127.0.0.1:8090`.
+    #[arg(long, conflicts_with = "stub")]
+    url: Option<String>,
+    /// Against a target of this program that only answers: what the generator itself can do.
+    #[arg(long)]
+    stub: bool,
+    /// Spread the plan over so many processes on this computer.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "partition")]
+    workers: u32,
+    /// Carry out only this part, for example `1/4`; the others are elsewhere.
+    #[arg(long, value_name = "I/N")]
+    partition: Option<Part>,
+    /// Begin at that time, in seconds since 1970, so that parts begin together.
+    #[arg(long, value_name = "SECONDS")]
+    start_at: Option<u64>,
+    /// Note processor time and memory of the process with this id: the service's, if it is on this computer.
+    #[arg(long, value_name = "PID")]
+    watch: Option<u32>,
+    /// Write the result into this file; `-`: to stdout. By default `load-<plan>.json`.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with charts into this file, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Say nothing while it goes on.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum LoadVerb {
+    /// Put the results of the parts of a plan together.
+    Merge {
+        /// Result files of the parts.
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+        /// The plan, for its thresholds.
+        #[arg(long)]
+        plan: Option<String>,
+        /// Write the result into this file; `-`: to stdout.
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        json: PathBuf,
+        /// Write a page with charts into this file, too.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Compare two versions of a service: medians of several results each. Exit code 5 when the second is worse.
+    Compare {
+        /// A result file, or a folder of them.
+        a: PathBuf,
+        /// The same of the other version.
+        b: PathBuf,
+    },
+    /// Only answer, at wire speed.
+    Stub {
+        /// Where.
+        #[arg(long, default_value = "127.0.0.1:8099")]
+        listen: std::net::SocketAddr,
+    },
+    /// Write a plan as an Indexed Job of Kubernetes, one part in each pod.
+    Manifest {
+        /// Name of a load plan, or path of its file.
+        plan: String,
+        /// Write objects of Kubernetes.
+        #[arg(long, required = true)]
+        kubernetes: bool,
+        /// URL of the service, as the pods reach it.
+        #[arg(long)]
+        url: String,
+        /// Number of pods.
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        workers: u32,
+        /// Image with this program.
+        #[arg(long, default_value = "vlab:latest")]
+        image: String,
+        /// When the parts begin, in seconds since 1970.
+        #[arg(long, value_name = "SECONDS")]
+        start_at: u64,
+    },
+    /// Check load plans without running them.
+    Validate {
+        /// Names of load plans, or paths of their files.
+        #[arg(required = true)]
+        plans: Vec<String>,
+    },
+    /// Print the JSON Schema of load plans.
+    Schema,
+}
+
+pub(crate) async fn load(args: LoadArgs) -> ExitResult {
+    match (args.verb, args.run) {
+        (None, None) => Err(CliError::usage("name a load plan; `vlab load --help` shows what there is")),
+        (None, Some(run)) => carry_out(run).await,
+        (Some(verb), _) => match verb {
+            LoadVerb::Merge { results, plan, json, html } => {
+                merged(&results, plan.as_deref(), (&json, html.as_deref()))
+            }
+            LoadVerb::Compare { a, b } => compared(&a, &b),
+            LoadVerb::Stub { listen } => serve_stub(listen).await,
+            LoadVerb::Manifest { plan, url, workers, image, start_at, .. } => {
+                let (plan, source) = read(&plan)?;
+                if url.contains(['\'', ' ', '"']) {
+                    return Err(CliError::usage(format!("{url:?} is no URL of a service")));
+                }
+                print(&manifest::kubernetes(&plan, &source, (workers, &image), &url, start_at));
+                Ok(exit::PASSED)
+            }
+            LoadVerb::Validate { plans } => {
+                for name in &plans {
+                    let (plan, _) = read(name)?;
+                    print(&format!("{}: valid; {} hosts, {} s\n", plan.name, plan.hosts, plan.takes().as_secs_f64()));
+                }
+                Ok(exit::PASSED)
+            }
+            LoadVerb::Schema => {
+                print(&plan_schema_text());
+                Ok(exit::PASSED)
+            }
+        },
+    }
+}
+
+fn read(name: &str) -> Result<(LoadPlan, SourceFile), CliError> {
+    let source = catalogue()?.find_plan(name).map_err(CliError::rendered)?;
+    let plan = load_plan(&source).map_err(CliError::rendered)?;
+    Ok((plan, source))
+}
+
+async fn serve_stub(listen: std::net::SocketAddr) -> ExitResult {
+    let listener = tokio::net::TcpListener::bind(listen).await;
+    let listener = listener.map_err(|error| CliError::inconclusive(format!("cannot listen on {listen}: {error}")))?;
+    let address = listener.local_addr().unwrap_or(listen);
+    let _ = Machine::this(true);
+    print(&format!("http://{address}\n"));
+    let stop = stopped();
+    tokio::select! {
+        ended = stub::serve(listener) => ended.map(|()| exit::PASSED).or_inconclusive(),
+        () = stop.cancelled() => Ok(exit::PASSED),
+    }
+}
+
+/// Is cancelled by Ctrl-C and by SIGTERM.
+fn stopped() -> CancellationToken {
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        let terminate = async {
+            match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => {
+                    signal.recv().await;
+                }
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            () = terminate => {}
+        }
+        stop.cancel();
+    });
+    token
+}
+
+async fn carry_out(args: RunArgs) -> ExitResult {
+    let (plan, _) = read(&args.plan)?;
+    let part = args.partition.unwrap_or(Part::WHOLE);
+    let url = match (&args.url, args.stub) {
+        (Some(url), _) => url.clone(),
+        (None, true) => {
+            let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.or_inconclusive()?;
+            let address = listener.local_addr().or_inconclusive()?;
+            tokio::spawn(stub::serve(listener));
+            format!("http://{address}")
+        }
+        (None, false) => {
+            return Err(CliError::usage("say what to put under load: `--url http://HOST:PORT`, or `--stub`"));
+        }
+    };
+    let is_here = ["127.0.0.1", "localhost"].iter().any(|here| url.contains(here));
+    let share = Part { index: 0, of: part.of * args.workers };
+    let refused = refusals(&plan, share, Machine::this(is_here));
+    if !refused.is_empty() {
+        return Err(CliError::inconclusive(format!(
+            "{} does not fit this computer: {}",
+            plan.name,
+            refused.join("; ")
+        )));
+    }
+    let stop = stopped();
+    let result = if args.workers > 1 {
+        spread(&args, &plan, &url, &stop).await?
+    } else {
+        let start_at = args.start_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        let live: Option<Box<dyn Fn(&str) + Send>> =
+            if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
+        let options = Options { url, part, start_at, watch: args.watch, stop, live };
+        generate(&plan, options).await.or_inconclusive()?
+    };
+    let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
+    written(&result, (&json, args.html.as_deref()))
+}
+
+/// Starts the parts as processes of their own, and puts their results together.
+async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationToken) -> Result<LoadResult, CliError> {
+    let program = std::env::current_exe().or_inconclusive()?;
+    let begin = SystemTime::now() + UNTIL_ALL_ARE_THERE;
+    let begin = begin.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let mut children = Vec::new();
+    for index in 1..=args.workers {
+        let mut command = tokio::process::Command::new(&program);
+        command.args(["load", &args.plan, "--url", url, "--json", "-", "--quiet"]);
+        command.arg("--partition").arg(format!("{index}/{}", args.workers));
+        command.arg("--start-at").arg(args.start_at.unwrap_or(begin).to_string());
+        if let (Some(pid), 1) = (args.watch, index) {
+            command.arg("--watch").arg(pid.to_string());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        children.push(command.spawn().or_inconclusive()?);
+    }
+    let pids: Vec<u32> = children.iter().filter_map(tokio::process::Child::id).collect();
+    // Each part writes what it has when it is asked to end.
+    let pass_on = stop.clone();
+    let passing = tokio::spawn(async move {
+        pass_on.cancelled().await;
+        for pid in pids.into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+        }
+    });
+    let mut results = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().await.or_inconclusive()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let result = serde_json::from_str(&text);
+        results.push(result.map_err(|error| CliError::inconclusive(format!("a part gave no result ({error})")))?);
+    }
+    passing.abort();
+    merge(results, Some(&plan.thresholds)).or_inconclusive()
+}
+
+/// Writes a result, and says what it comes to.
+fn written(result: &LoadResult, (json, html): (&Path, Option<&Path>)) -> ExitResult {
+    let mut text = serde_json::to_string(result).map_err(CliError::internal)?;
+    text.push('\n');
+    let mut problem = None;
+    if json == Path::new("-") {
+        print(&text);
+    } else {
+        let failed = std::fs::write(json, &text).err();
+        problem = failed.map(|error| format!("cannot write {}: {error}", json.display()));
+        tell(&format!("{}result: {}\n", summary(result), json.display()));
+    }
+    if let Some(path) = html
+        && let Err(error) = std::fs::write(path, html::page(result))
+    {
+        problem.get_or_insert(format!("cannot write {}: {error}", path.display()));
+    }
+    if let Some(problem) = problem {
+        return Err(CliError::inconclusive(problem));
+    }
+    if result.checks.iter().any(|check| !check.holds) {
+        return Ok(exit::BUDGET_MISSED);
+    }
+    Ok(if result.cut_short.is_empty() { exit::PASSED } else { exit::INCONCLUSIVE })
+}
+
+fn summary(result: &LoadResult) -> String {
+    let total = result.total();
+    let mut text = format!(
+        "{} against the {}: {:.1} s, offered {:.1}/s, answered {:.1}/s, {} failed\n",
+        result.plan,
+        result.target.as_str(),
+        result.took_s,
+        total.offered as f64 / result.took_s.max(0.001),
+        total.answered as f64 / result.took_s.max(0.001),
+        total.failed()
+    );
+    for (operation, counted) in result.operations() {
+        let of = |quantile| counted.latency.quantile_ms(quantile);
+        let (p50, p99, longest) = (of(0.5), of(0.99), of(1.0));
+        text.push_str(&format!(
+            "  {operation:<20} {:>9} answered  p50 {p50:.2} ms  p99 {p99:.2} ms  longest {longest:.2} ms\n",
+            counted.answered
+        ));
+    }
+    for (kind, count) in &total.errors {
+        text.push_str(&format!("  error: {kind}: {count}\n"));
+    }
+    for check in &result.checks {
+        let word = if check.holds { "holds" } else { "does not hold" };
+        text.push_str(&format!("  {word}: {} ({})\n", check.name, check.seen));
+    }
+    for warning in &result.warnings {
+        text.push_str(&format!("  warning: {warning}\n"));
+    }
+    text
+}
+
+fn result_of(path: &Path) -> Result<LoadResult, CliError> {
+    let wrong = |why: String| CliError::usage(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let result: LoadResult =
+        serde_json::from_str(&text).map_err(|error| wrong(format!("this is no result of a load plan: {error}")))?;
+    if result.version > vlab_load::result::VERSION {
+        return Err(wrong(format!("it has version {}; use a newer vlab", result.version)));
+    }
+    Ok(result)
+}
+
+fn merged(paths: &[PathBuf], plan: Option<&str>, files: (&Path, Option<&Path>)) -> ExitResult {
+    let results = paths.iter().map(|path| result_of(path)).collect::<Result<Vec<_>, _>>()?;
+    let plan = plan.map(read).transpose()?;
+    let result = merge(results, plan.as_ref().map(|(plan, _)| &plan.thresholds)).or_usage()?;
+    written(&result, files)
+}
+
+fn compared(a: &Path, b: &Path) -> ExitResult {
+    let side = |path: &Path| -> Result<Vec<LoadResult>, CliError> {
+        if !path.is_dir() {
+            return Ok(vec![result_of(path)?]);
+        }
+        let entries = std::fs::read_dir(path).or_usage()?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+        files.sort();
+        files.iter().map(|file| result_of(file)).collect()
+    };
+    let (of_a, of_b) = (side(a)?, side(b)?);
+    let all = compare(&of_a, &of_b).or_usage()?;
+    print(&table(&all, (of_a.len(), of_b.len())));
+    Ok(if all.iter().any(|c| c.worse) { exit::BUDGET_MISSED } else { exit::PASSED })
+}

@@ -1,0 +1,530 @@
+//! Carries a plan out.
+//!
+//! One task knows when what is to be done and does it at its time, whatever became of what was done before: the offered rate is the
+//! plan's. Each connection is a task of its own with a short queue; what finds the queue full is counted as not sent.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use vlab_agents::HardwareProfile;
+use vlab_agents::profile;
+use vlab_api::http::{Method, Request, Response, TransportError};
+use vlab_api::ops::{self, Failure};
+use vlab_api::types::{InfraEnvCreateParams, Steps};
+use vlab_client::{Client, Endpoint, EndpointError, HttpConnection};
+use vlab_scenario::LoadPlan;
+
+use crate::hosts::{LoadHost, Population};
+use crate::record::{Came, Record};
+use crate::result::{LoadResult, Target, VERSION, seconds};
+use crate::schedule::{Deed, Part, deeds};
+use crate::usage;
+
+/// A request without an answer is given up after this, as the real agent does.
+const BUDGET: Duration = Duration::from_secs(30);
+/// From its registration a host waits so long before it asks first.
+const FIRST_POLL: Duration = Duration::from_secs(1);
+/// So many requests may wait on the connection of a host.
+const WAITING_OF_HOST: usize = 4;
+/// And on a shared one.
+const WAITING_OF_POOL: usize = 4096;
+/// One source address has ports for fewer connections than that to one service.
+const CONNECTIONS_OF_ADDRESS: u32 = 20_000;
+/// A pull secret of the right form.
+const PULL_SECRET: &str = r#"{"auths":{"registry.lab.test":{"auth":"bGFiOmxhYg==","email":"lab@lab.test"}}}"#;
+
+const REGISTER: &str = "v2RegisterHost";
+const POLL: &str = "v2GetNextSteps";
+const ANSWER: &str = "v2PostStepReply";
+
+/// How a plan is carried out.
+pub struct Options {
+    /// URL of the service.
+    pub url: String,
+    /// Which part of the plan.
+    pub part: Part,
+    /// When it begins; `None`: at once. Parts that begin together are one load.
+    pub start_at: Option<SystemTime>,
+    /// Process of the service, whose processor time and memory are noted.
+    pub watch: Option<u32>,
+    /// Ends it early; what was seen until then is the result.
+    pub stop: CancellationToken,
+    /// Is told a line each second.
+    pub live: Option<Box<dyn Fn(&str) + Send>>,
+}
+
+/// Why a plan cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The address is none.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The service did not make an infra-env.
+    #[error("the service at {url} did not make an infra-env for the hosts: {failure}")]
+    InfraEnv {
+        /// URL of the service.
+        url: String,
+        /// What it said.
+        failure: Failure,
+    },
+    /// A hardware profile cannot be read.
+    #[error("the hardware profile {0} is not built into this program")]
+    Profile(String),
+}
+
+struct Job {
+    request: Request,
+    host: u32,
+    epoch: u32,
+    operation: &'static str,
+    phase: usize,
+    intended: Duration,
+}
+
+struct Done {
+    job: Job,
+    at: Duration,
+    result: Result<Response, TransportError>,
+}
+
+struct Line {
+    sender: mpsc::Sender<Job>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Deed(Deed),
+    Poll { epoch: u32 },
+}
+
+struct Generator<'a> {
+    plan: &'a LoadPlan,
+    population: Population,
+    endpoint: Endpoint,
+    start: Instant,
+    /// Seconds since the epoch at the start.
+    clock: i64,
+    due: BinaryHeap<Reverse<(Duration, u32, What)>>,
+    hosts: BTreeMap<u32, LoadHost>,
+    lines: BTreeMap<u32, Line>,
+    replies: mpsc::Sender<Done>,
+    opened: Arc<AtomicU64>,
+    record: Record,
+    in_flight: u64,
+    steps_left: BTreeMap<String, u64>,
+}
+
+/// Carries a part of a plan out.
+///
+/// # Errors
+/// [`LoadError`] when it cannot begin. What goes wrong later is a part of the result.
+pub async fn generate(plan: &LoadPlan, options: Options) -> Result<LoadResult, LoadError> {
+    let endpoint = Endpoint::resolve(&options.url).await?;
+    let before = scrape(&endpoint).await;
+    let target = target_of(before.as_deref());
+    let population = populate(plan, &endpoint, &options.url).await?;
+    if let Some(at) = options.start_at
+        && let Ok(wait) = at.duration_since(SystemTime::now())
+    {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = options.stop.cancelled() => {}
+        }
+    }
+    let (replies, mut received) = mpsc::channel(65_536);
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
+    let due = deeds(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Deed(e.deed)))).collect();
+    let mut generator = Generator {
+        plan,
+        population,
+        endpoint: endpoint.clone(),
+        start: Instant::now(),
+        clock,
+        due,
+        hosts: BTreeMap::new(),
+        lines: BTreeMap::new(),
+        replies,
+        opened: Arc::default(),
+        record: Record::new(),
+        in_flight: 0,
+        steps_left: BTreeMap::new(),
+    };
+    let cut_short = generator.go_on(&options, &mut received).await;
+    let took = generator.start.elapsed();
+    generator.finish(&mut received, !cut_short.is_empty()).await;
+    let after = scrape(&endpoint).await;
+    let Generator { record, opened, steps_left, .. } = generator;
+    let (counted, late, seconds_of) = record.finish();
+    let line = |(phase, operation, counted): (usize, &str, _)| crate::result::Line {
+        phase,
+        operation: operation.to_owned(),
+        counted,
+    };
+    let mut result = LoadResult {
+        version: VERSION,
+        plan: plan.name.clone(),
+        target,
+        url: options.url,
+        seed: plan.seed,
+        hosts: plan.hosts,
+        parts: (options.part.of, 1),
+        started_at: clock,
+        phases: plan.phases.clone(),
+        took_s: seconds(took),
+        cut_short,
+        lines: counted.into_iter().map(line).collect(),
+        late: late.into(),
+        seconds: seconds_of,
+        connections_opened: opened.load(Ordering::Relaxed),
+        steps_left,
+        service_metrics: difference(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
+        processors: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+        ..LoadResult::default()
+    };
+    result.judge(&plan.thresholds);
+    Ok(result)
+}
+
+async fn populate(plan: &LoadPlan, endpoint: &Endpoint, url: &str) -> Result<Population, LoadError> {
+    let read = |name: &String| -> Result<Arc<HardwareProfile>, LoadError> {
+        profile::builtin(name).ok().flatten().ok_or_else(|| LoadError::Profile(name.clone()))
+    };
+    let profiles = plan.profiles.iter().map(read).collect::<Result<_, _>>()?;
+    let client = Client::new(endpoint.clone(), BUDGET);
+    let mut infra_envs = Vec::new();
+    for n in 0..plan.infra_envs {
+        let params = InfraEnvCreateParams {
+            name: format!("{}-{}-{n}", plan.name, plan.seed),
+            pull_secret: PULL_SECRET.to_owned(),
+            ..InfraEnvCreateParams::default()
+        };
+        let made = client.call(ops::create_infra_env(&params)).await;
+        let made = made.map_err(|failure| LoadError::InfraEnv { url: url.to_owned(), failure })?;
+        infra_envs.push(made.id);
+    }
+    Ok(Population { seed: plan.seed, infra_envs, profiles, reply_cache: plan.reply_cache })
+}
+
+impl Generator<'_> {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn phase(&self, at: Duration) -> usize {
+        self.plan.timetable().take_while(|(begins, _)| *begins <= at).count().saturating_sub(1)
+    }
+
+    /// Goes on until the plan is over; why it ended before that.
+    async fn go_on(&mut self, options: &Options, received: &mut mpsc::Receiver<Done>) -> String {
+        let over = self.plan.takes();
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut before = (usage::of(std::process::id()), options.watch.and_then(usage::of));
+        loop {
+            let now = self.now();
+            // What was due before the end is done, however late it is.
+            while let Some(Reverse((at, host, what))) = self.due.peek().copied()
+                && at <= now
+                && at < over
+            {
+                self.due.pop();
+                self.act(at, host, what);
+            }
+            if now >= over {
+                return String::new();
+            }
+            let next = self.due.peek().map_or(over, |Reverse((at, ..))| (*at).min(over));
+            tokio::select! {
+                biased;
+                () = options.stop.cancelled() => return "it was interrupted".to_owned(),
+                Some(done) = received.recv() => {
+                    self.take(done);
+                    while let Ok(done) = received.try_recv() {
+                        self.take(done);
+                    }
+                }
+                () = tokio::time::sleep_until(self.start + next) => {}
+                _ = tick.tick() => {
+                    before = self.look(options, before);
+                    if let Some(why) = self.gives_up() {
+                        return why;
+                    }
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, at: Duration, host: u32, what: What) {
+        let entry = self.hosts.entry(host).or_default();
+        match what {
+            What::Deed(Deed::Register | Deed::Reboot) => {
+                entry.begin_anew(false);
+                let epoch = entry.epoch;
+                let request = self.population.register(host);
+                self.send(at, host, epoch, REGISTER, request);
+                self.due.push(Reverse((at + FIRST_POLL.min(self.plan.cadence), host, What::Poll { epoch })));
+            }
+            What::Deed(Deed::Reconnect) => {
+                entry.begin_anew(true);
+                let epoch = entry.epoch;
+                self.act(at, host, What::Poll { epoch });
+            }
+            What::Deed(Deed::GoAway | Deed::Stop) => {
+                let waiting = u64::from(entry.waiting);
+                entry.begin_anew(false);
+                // What was under way is lost with the connection: nobody waits for it any more.
+                if self.plan.pool.is_none()
+                    && let Some(line) = self.lines.remove(&host)
+                {
+                    line.task.abort();
+                    self.in_flight = self.in_flight.saturating_sub(waiting);
+                }
+            }
+            What::Poll { epoch } if epoch == entry.epoch => {
+                // Who is not known asks to be registered, as an agent does again and again.
+                let (operation, request) = match entry.polls {
+                    true => {
+                        let clock = self.clock + i64::try_from(at.as_secs()).unwrap_or(0);
+                        (POLL, self.population.poll(host, clock))
+                    }
+                    false => (REGISTER, self.population.register(host)),
+                };
+                self.send(at, host, epoch, operation, request);
+                self.due.push(Reverse((at + self.plan.cadence, host, What::Poll { epoch })));
+            }
+            What::Poll { .. } => {}
+        }
+    }
+
+    fn send(&mut self, intended: Duration, host: u32, epoch: u32, operation: &'static str, request: Request) {
+        let phase = self.phase(intended);
+        let now = self.now();
+        self.record.offer(phase, operation, intended, now.saturating_sub(intended));
+        let key = self.plan.pool.map_or(host, |pool| host % pool);
+        let waiting = if self.plan.pool.is_some() { WAITING_OF_POOL } else { WAITING_OF_HOST };
+        let (endpoint, replies, opened, start) = (&self.endpoint, &self.replies, &self.opened, self.start);
+        let line = self.lines.entry(key).or_insert_with(|| {
+            let source = source_of(endpoint, key);
+            line(
+                HttpConnection::from_source(endpoint.clone(), source),
+                waiting,
+                (start, replies.clone(), opened.clone()),
+            )
+        });
+        let job = Job { request, host, epoch, operation, phase, intended };
+        match line.sender.try_send(job) {
+            Ok(()) => {
+                self.in_flight += 1;
+                self.hosts.entry(host).or_default().waiting += 1;
+            }
+            Err(_) => self.record.came(phase, operation, now, now.saturating_sub(intended), Came::NotSent),
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        let Done { job: Job { host, epoch, operation, phase, intended, .. }, at, result } = done;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let came = match &result {
+            Ok(response) => Came::Answer(response.status),
+            Err(error) => Came::None(error),
+        };
+        self.record.came(phase, operation, at, at.saturating_sub(intended), came);
+        let Some(entry) = self.hosts.get_mut(&host).filter(|entry| entry.epoch == epoch) else { return };
+        entry.waiting = entry.waiting.saturating_sub(1);
+        let Ok(response) = result else { return };
+        match (operation, response.status) {
+            (REGISTER, 201) => entry.polls = true,
+            (POLL, 404) => entry.polls = false,
+            (POLL, 200) => {
+                let steps = response.body.read::<Steps>().ok().and_then(|steps| steps.instructions).unwrap_or_default();
+                let answers = self.population.answers((host, entry), at, steps, &mut self.steps_left);
+                for request in answers {
+                    self.send(at, host, epoch, ANSWER, request);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what the processes use, and tells how it goes.
+    fn look(
+        &mut self,
+        options: &Options,
+        before: (Option<usage::Usage>, Option<usage::Usage>),
+    ) -> (Option<usage::Usage>, Option<usage::Usage>) {
+        let now = self.now();
+        let uses = (usage::of(std::process::id()), options.watch.and_then(usage::of));
+        let cpu = |a: Option<usage::Usage>, b: Option<usage::Usage>| {
+            let used = b?.cpu.saturating_sub(a?.cpu);
+            u64::try_from(used.as_millis()).ok()
+        };
+        self.record.note(now, |second| {
+            second.generator_cpu_ms = cpu(before.0, uses.0).unwrap_or(0);
+            second.generator_kib = uses.0.map_or(0, |u| u.resident_kib);
+            second.service_cpu_ms = cpu(before.1, uses.1);
+            second.service_kib = uses.1.map(|u| u.resident_kib);
+        });
+        if let Some(tell) = &options.live
+            && let Some((second, p50, p99)) = self.record.last_second(now)
+        {
+            let phase = self.plan.phases.get(self.phase(now)).map_or("", |phase| phase.kind.as_str());
+            tell(&format!(
+                "{:>5} s  {phase:<5}  {} hosts  offered {}/s  answered {}/s  failed {}/s  p50 {:.1} ms  p99 {:.1} ms  late {:.1} ms",
+                now.as_secs(),
+                self.hosts.values().filter(|host| host.polls).count(),
+                second.offered,
+                second.answered,
+                second.failed,
+                p50 as f64 / 1000.0,
+                p99 as f64 / 1000.0,
+                second.late_us as f64 / 1000.0
+            ));
+        }
+        uses
+    }
+
+    fn gives_up(&self) -> Option<String> {
+        let limit = self.plan.stop.errors_percent?;
+        let (answered, failed) = self.record.lately(self.now(), 10);
+        let share = failed as f64 * 100.0 / (answered + failed).max(1) as f64;
+        (failed >= 10 && share > limit).then(|| {
+            format!("{share:.1} % of the requests failed in the last ten seconds, and the plan stops at {limit} %")
+        })
+    }
+
+    /// Waits for answers that are still to come: for as long as a request may take, or a moment when it was interrupted.
+    async fn finish(&mut self, received: &mut mpsc::Receiver<Done>, interrupted: bool) {
+        let patience = if interrupted { Duration::from_secs(1) } else { BUDGET + Duration::from_secs(1) };
+        let until = Instant::now() + patience;
+        while self.in_flight > 0 {
+            match tokio::time::timeout_at(until, received.recv()).await {
+                Ok(Some(Done { job, at, result })) => {
+                    self.in_flight -= 1;
+                    let came = match &result {
+                        Ok(response) => Came::Answer(response.status),
+                        Err(error) => Came::None(error),
+                    };
+                    self.record.came(job.phase, job.operation, at, at.saturating_sub(job.intended), came);
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+        std::mem::take(&mut self.lines).into_values().for_each(|line| line.task.abort());
+    }
+}
+
+/// From where a connection is opened: on this computer, from as many addresses as it takes.
+fn source_of(endpoint: &Endpoint, key: u32) -> Option<IpAddr> {
+    let number = key / CONNECTIONS_OF_ADDRESS;
+    if number == 0 || endpoint.address().ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+        return None;
+    }
+    let [_, b, c, _] = number.to_be_bytes();
+    Some(IpAddr::V4(Ipv4Addr::new(127, 1_u8.wrapping_add(b), c, u8::try_from(number % 250 + 2).unwrap_or(2))))
+}
+
+fn line(
+    mut connection: HttpConnection,
+    waiting: usize,
+    (start, replies, opened): (Instant, mpsc::Sender<Done>, Arc<AtomicU64>),
+) -> Line {
+    let (sender, mut jobs) = mpsc::channel::<Job>(waiting);
+    let task = tokio::spawn(async move {
+        while let Some(job) = jobs.recv().await {
+            let before = connection.times_opened();
+            let result = connection.send(&job.request, BUDGET).await;
+            opened.fetch_add(connection.times_opened() - before, Ordering::Relaxed);
+            if replies.send(Done { job, at: start.elapsed(), result }).await.is_err() {
+                return;
+            }
+        }
+    });
+    Line { sender, task }
+}
+
+/// The page of the service's metrics, if it has one.
+async fn scrape(endpoint: &Endpoint) -> Option<String> {
+    let mut connection = HttpConnection::new(endpoint.clone());
+    let response = connection.send(&Request::new(Method::Get, "/metrics"), Duration::from_secs(5)).await.ok()?;
+    response.is_success().then(|| String::from_utf8_lossy(&response.body).into_owned())
+}
+
+/// What that is whose metrics these are.
+fn target_of(page: Option<&str>) -> Target {
+    match page {
+        Some(page) if page.contains(crate::stub::METRIC) => Target::Stub,
+        Some(page) if page.contains("vlab_service_") => Target::Simulated,
+        _ => Target::Real,
+    }
+}
+
+/// Numbers by name, all labels together; without the buckets of histograms.
+fn numbers(page: &str) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, value)) = line.rsplit_once(' ') else { continue };
+        let name = name.split('{').next().unwrap_or(name);
+        if name.ends_with("_bucket") {
+            continue;
+        }
+        if let Ok(value) = value.parse::<f64>() {
+            *all.entry(name.to_owned()).or_default() += value;
+        }
+    }
+    all
+}
+
+/// What changed of the service's own figures.
+fn difference(before: &str, after: &str) -> BTreeMap<String, f64> {
+    let before = numbers(before);
+    let ours = |name: &str| ["assisted_installer_", "process_", "vlab_service_"].iter().any(|p| name.starts_with(p));
+    let changed = numbers(after).into_iter().filter(|(name, _)| ours(name));
+    changed
+        .map(|(name, value)| {
+            let change = value - before.get(&name).copied().unwrap_or(0.0);
+            (name, change)
+        })
+        .filter(|(_, change)| *change != 0.0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_services_own_figures_are_added_up_over_labels() {
+        let before = "# HELP x y\nprocess_cpu_seconds_total 1\nassisted_installer_a_count{code=\"200\"} 2\n";
+        let after = "process_cpu_seconds_total 3.5\nassisted_installer_a_count{code=\"200\"} 4\nassisted_installer_a_count{code=\"500\"} 1\nassisted_installer_a_bucket{le=\"1\"} 9\ngo_threads 7\n";
+        let changed = difference(before, after);
+        assert_eq!(
+            changed.into_iter().collect::<Vec<_>>(),
+            [("assisted_installer_a_count".to_owned(), 3.0), ("process_cpu_seconds_total".to_owned(), 2.5)]
+        );
+    }
+
+    #[test]
+    fn targets_are_told_apart() {
+        assert_eq!(target_of(None), Target::Real);
+        assert_eq!(target_of(Some("vlab_service_uptime_seconds 1")), Target::Simulated);
+        assert_eq!(target_of(Some(&format!("{} 1", crate::stub::METRIC))), Target::Stub);
+    }
+
+    #[test]
+    fn many_connections_come_from_many_addresses() {
+        let local = Endpoint::new(([127, 0, 0, 1], 80).into());
+        assert_eq!(source_of(&local, 19_999), None);
+        let of = |key| source_of(&local, key).unwrap();
+        assert!(of(20_000) != of(40_000) && of(20_000) == of(39_999) && of(20_000).is_loopback());
+        assert_eq!(source_of(&Endpoint::new(([10, 0, 0, 1], 80).into()), 50_000), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! Load tests: a plan ([`vlab_scenario::LoadPlan`]) is carried out against a service, and what came of it is one result that can be
+//! shown, merged with others and compared.
+//!
+//! * [`schedule`] says when each host is to do what: a pure function of the plan, the seed and the part.
+//! * [`generate`] does it. Each request has the moment at which it was to be made; how late it was made is the generator's, how
+//!   late it was answered is counted from that moment, so that a service that makes others wait does not look fast.
+//! * [`record`] is what is counted, [`result`] what is left of it, [`compare`] and [`html`] read that.
+//! * [`preflight`] refuses a plan that does not fit this computer; [`stub`] answers at wire speed, to show what the generator
+//!   alone can do.
+
+pub mod compare;
+pub mod generate;
+mod hosts;
+pub mod html;
+pub mod manifest;
+pub mod preflight;
+pub mod record;
+pub mod result;
+pub mod schedule;
+pub mod stub;
+mod usage;

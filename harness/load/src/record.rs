@@ -1,0 +1,168 @@
+//! What is counted while a plan is carried out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use vlab_api::http::TransportError;
+
+use crate::result::{Counted, Second};
+
+/// One microsecond to two minutes, three digits.
+const LONGEST_US: u64 = 120_000_000;
+
+/// A histogram of microseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    // The bounds are constants and valid; a histogram that grows is the next best.
+    Histogram::new_with_bounds(1, LONGEST_US, 3)
+        .unwrap_or_else(|_| Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is valid")))
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).clamp(1, LONGEST_US)
+}
+
+/// How a request came out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Came<'a> {
+    /// An answer with this status.
+    Answer(u16),
+    /// None.
+    None(&'a TransportError),
+    /// It was not sent: too many wait on its connection already.
+    NotSent,
+}
+
+impl Came<'_> {
+    /// The kind of error; `None`: it went well.
+    fn error(self) -> Option<String> {
+        Some(match self {
+            Came::Answer(status) if status < 400 => return None,
+            Came::Answer(status) => format!("HTTP {status}"),
+            Came::None(TransportError::Connect(_)) => "cannot connect".to_owned(),
+            Came::None(TransportError::Lost(_)) => "connection lost".to_owned(),
+            Came::None(TransportError::Timeout(_)) => "no answer in time".to_owned(),
+            Came::NotSent => "not sent: too many were waiting on the connection".to_owned(),
+        })
+    }
+}
+
+struct Line {
+    offered: u64,
+    answered: u64,
+    errors: BTreeMap<String, u64>,
+    latency: Histogram<u64>,
+}
+
+/// Counts of a part of a plan.
+pub(crate) struct Record {
+    lines: BTreeMap<(usize, &'static str), Line>,
+    /// How late requests were made.
+    late: Histogram<u64>,
+    seconds: Vec<(Second, Option<Histogram<u64>>)>,
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Self { lines: BTreeMap::new(), late: histogram(), seconds: Vec::new() }
+    }
+
+    fn line(&mut self, phase: usize, operation: &'static str) -> &mut Line {
+        self.lines.entry((phase, operation)).or_insert_with(|| Line {
+            offered: 0,
+            answered: 0,
+            errors: BTreeMap::new(),
+            latency: histogram(),
+        })
+    }
+
+    fn second(&mut self, at: Duration) -> &mut (Second, Option<Histogram<u64>>) {
+        let index = usize::try_from(at.as_secs()).unwrap_or(usize::MAX).min(7 * 24 * 3600);
+        while self.seconds.len() <= index {
+            let at = self.seconds.len() as u64;
+            // What is over need not be kept in full; answers that come now are of this second.
+            if let Some(done) = self.seconds.len().checked_sub(120).and_then(|n| self.seconds.get_mut(n)) {
+                settle(done);
+            }
+            self.seconds.push((Second { at, ..Second::default() }, None));
+        }
+        &mut self.seconds[index]
+    }
+
+    /// A request was to be made at `intended` and is made `late` after that.
+    pub(crate) fn offer(&mut self, phase: usize, operation: &'static str, intended: Duration, late: Duration) {
+        self.line(phase, operation).offered += 1;
+        self.late.saturating_record(micros(late));
+        let second = &mut self.second(intended).0;
+        second.offered += 1;
+        second.late_us = second.late_us.max(micros(late));
+    }
+
+    /// It came out so, `took` after it was to be made.
+    pub(crate) fn came(
+        &mut self,
+        phase: usize,
+        operation: &'static str,
+        now: Duration,
+        took: Duration,
+        came: Came<'_>,
+    ) {
+        let error = came.error();
+        let line = self.line(phase, operation);
+        if !matches!(came, Came::NotSent) {
+            line.latency.saturating_record(micros(took));
+        }
+        match &error {
+            None => line.answered += 1,
+            Some(kind) => *line.errors.entry(kind.clone()).or_default() += 1,
+        }
+        let (second, histogram_of) = self.second(now);
+        match error {
+            None => second.answered += 1,
+            Some(_) => second.failed += 1,
+        }
+        histogram_of.get_or_insert_with(histogram).saturating_record(micros(took));
+    }
+
+    /// What the processes did in that second.
+    pub(crate) fn note(&mut self, at: Duration, note: impl FnOnce(&mut Second)) {
+        note(&mut self.second(at).0);
+    }
+
+    /// Answered and failed requests of the last seconds before `now`.
+    pub(crate) fn lately(&self, now: Duration, seconds: u64) -> (u64, u64) {
+        let from = now.as_secs().saturating_sub(seconds);
+        let of = self.seconds.iter().rev().map(|(s, _)| s).take_while(|s| s.at >= from);
+        of.fold((0, 0), |(answered, failed), s| (answered + s.answered, failed + s.failed))
+    }
+
+    /// Quantiles of the last second that is over, in microseconds.
+    pub(crate) fn last_second(&self, now: Duration) -> Option<(&Second, u64, u64)> {
+        let index = usize::try_from(now.as_secs().checked_sub(1)?).ok()?;
+        let (second, histogram) = self.seconds.get(index)?;
+        let at = |q| histogram.as_ref().map_or(0, |h| h.value_at_quantile(q));
+        Some((second, at(0.5), at(0.99)))
+    }
+
+    /// What was counted, in the form in which it is kept.
+    pub(crate) fn finish(mut self) -> (Vec<(usize, &'static str, Counted)>, Histogram<u64>, Vec<Second>) {
+        self.seconds.iter_mut().for_each(settle);
+        let counted = self.lines.into_iter().map(|((phase, operation), line)| {
+            let counted = Counted {
+                offered: line.offered,
+                answered: line.answered,
+                errors: line.errors,
+                latency: line.latency.into(),
+            };
+            (phase, operation, counted)
+        });
+        (counted.collect(), self.late, self.seconds.into_iter().map(|(second, _)| second).collect())
+    }
+}
+
+fn settle((second, histogram): &mut (Second, Option<Histogram<u64>>)) {
+    if let Some(histogram) = histogram.take() {
+        second.p50_us = histogram.value_at_quantile(0.5);
+        second.p99_us = histogram.value_at_quantile(0.99);
+    }
+}

@@ -1,0 +1,170 @@
+//! When each host does what, as the plan has it: a pure function. Nothing here depends on how fast anybody is.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use vlab_scenario::{Arrivals, LoadMode, LoadPlan, PhaseKind};
+
+/// A part of a plan: one of several generators that do not know of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which one, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub of: u32,
+}
+
+/// A part is written `1/4`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no part: write the number of the part and how many there are, for example `1/4`")]
+pub struct BadPart(pub String);
+
+impl Part {
+    /// All of it.
+    pub const WHOLE: Part = Part { index: 0, of: 1 };
+
+    /// Is that host one of this part?
+    pub fn has(self, host: u32) -> bool {
+        host % self.of == self.index
+    }
+}
+
+impl std::str::FromStr for Part {
+    type Err = BadPart;
+    fn from_str(text: &str) -> Result<Self, BadPart> {
+        let bad = || BadPart(text.to_owned());
+        let (number, of) = text.split_once('/').ok_or_else(bad)?;
+        let (number, of): (u32, u32) = (number.parse().map_err(|_| bad())?, of.parse().map_err(|_| bad())?);
+        if number == 0 || number > of {
+            return Err(bad());
+        }
+        Ok(Self { index: number - 1, of })
+    }
+}
+
+/// Something that a host does at its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deed {
+    /// It makes itself known, and polls from then on.
+    Register,
+    /// It is away from one moment to the other: what was under way is lost.
+    GoAway,
+    /// It comes back over a new connection, and registers again.
+    Reboot,
+    /// It comes back over a new connection.
+    Reconnect,
+    /// It asks no more.
+    Stop,
+}
+
+/// A deed with its time since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// When.
+    pub at: Duration,
+    /// Which host, from 0.
+    pub host: u32,
+    /// What.
+    pub deed: Deed,
+}
+
+/// The moments within a phase at which `count` hosts do something.
+fn moments(arrivals: Arrivals, count: u32, takes: Duration, dice: &mut ChaCha8Rng) -> Vec<Duration> {
+    let share = |n: u32, of: u32| takes.mul_f64(f64::from(n) / f64::from(of.max(1)));
+    match arrivals {
+        Arrivals::Even => (0..count).map(|n| share(n, count)).collect(),
+        Arrivals::Burst => {
+            (0..count).map(|n| share(u32::try_from(u64::from(n) * 10 / u64::from(count)).unwrap_or(9), 10)).collect()
+        }
+        // Of a Poisson process of which the number of arrivals is known these are independent and uniform.
+        Arrivals::Poisson => {
+            let mut at: Vec<Duration> =
+                (0..count).map(|_| takes.mul_f64(f64::from(dice.next_u32()) / (f64::from(u32::MAX) + 1.0))).collect();
+            at.sort();
+            at
+        }
+    }
+}
+
+/// All deeds of the hosts of a part, in order. Which host does something when is the same however many parts there are.
+pub fn deeds(plan: &LoadPlan, part: Part) -> Vec<Entry> {
+    let mut dice = ChaCha8Rng::seed_from_u64(plan.seed);
+    let mut entries = Vec::new();
+    for (begins, phase) in plan.timetable() {
+        if phase.kind == PhaseKind::Hold {
+            continue;
+        }
+        let at = moments(plan.arrivals, plan.hosts, phase.takes, &mut dice);
+        for (host, offset) in (0..plan.hosts).zip(at).filter(|(host, _)| part.has(*host)) {
+            let mut add = |at, deed| entries.push(Entry { at, host, deed });
+            match (phase.kind, plan.mode) {
+                (PhaseKind::Ramp, _) => add(begins + offset, Deed::Register),
+                (PhaseKind::Drain, _) => add(begins + offset, Deed::Stop),
+                (PhaseKind::Storm, LoadMode::Reconnect) => {
+                    // An outage is for all at once; coming back takes its time.
+                    add(begins, Deed::GoAway);
+                    add(begins + offset, Deed::Reconnect);
+                }
+                (PhaseKind::Storm, _) => {
+                    add(begins, Deed::GoAway);
+                    add(begins + offset, Deed::Reboot);
+                }
+                (PhaseKind::Hold, _) => {}
+            }
+        }
+    }
+    entries.sort();
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_scenario::{SourceFile, load_plan};
+
+    use super::*;
+
+    fn plan(rest: &str) -> LoadPlan {
+        let text = format!("version: 1\nname: p\npopulation: {{unbound: 20}}\n{rest}");
+        load_plan(&SourceFile::new("p.yaml", text)).unwrap()
+    }
+
+    #[rstest]
+    #[case("1/1", Some((0, 1)))]
+    #[case("3/4", Some((2, 4)))]
+    #[case("0/4", None)]
+    #[case("5/4", None)]
+    #[case("x", None)]
+    fn parts_are_read(#[case] text: &str, #[case] is: Option<(u32, u32)>) {
+        assert_eq!(text.parse::<Part>().ok().map(|part| (part.index, part.of)), is);
+    }
+
+    #[rstest]
+    #[case("even")]
+    #[case("poisson")]
+    #[case("burst")]
+    fn the_parts_are_the_whole(#[case] arrivals: &str) {
+        let plan = plan(&format!(
+            "mode: reboot-storm\narrivals: {arrivals}\nphases: [ramp: 10s, hold: 5s, storm: 2s, drain: 1s]"
+        ));
+        let whole = deeds(&plan, Part::WHOLE);
+        assert_eq!(whole.len(), 80);
+        let mut parts: Vec<Entry> = (0..3).flat_map(|index| deeds(&plan, Part { index, of: 3 })).collect();
+        parts.sort();
+        assert_eq!(parts, whole);
+        assert!(whole.iter().all(|entry| entry.at < plan.takes()));
+        let registered = whole.iter().filter(|e| e.deed == Deed::Register);
+        assert!(registered.into_iter().all(|e| e.at < Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn even_and_burst_are_what_they_say() {
+        let of = |arrivals: &str| {
+            let plan = plan(&format!("mode: idle\narrivals: {arrivals}\nphases: [ramp: 10s]"));
+            deeds(&plan, Part::WHOLE).into_iter().map(|e| e.at.as_millis()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("even")[..3], [0, 500, 1000]);
+        assert_eq!(of("burst")[..5], [0, 0, 1000, 1000, 2000]);
+    }
+}
