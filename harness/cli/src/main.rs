@@ -9,6 +9,7 @@ mod conformance;
 mod coverage;
 mod diff;
 mod error;
+mod explore;
 mod export;
 mod flakes;
 mod images;
@@ -24,6 +25,7 @@ mod pipeline;
 mod reference;
 mod scenario;
 mod service;
+mod shrink;
 mod session;
 mod simulate;
 mod tools;
@@ -67,6 +69,11 @@ enum Verb {
     Flakes(flakes::FlakesArgs),
     /// Run a scenario in virtual time: same code, same verdict, no waiting.
     Simulate(simulate::SimulateArgs),
+    /// Look for defects: draw scenarios, faults and interleavings, run them in virtual time, and write the shortest scenario that
+    /// shows each defect.
+    Explore(explore::ExploreArgs),
+    /// Write the smallest scenario that fails as a run did, by running it in virtual time again and again.
+    Shrink(shrink::ShrinkArgs),
     /// Check the API of a service with a few hundred requests, and judge the answers.
     Conformance(conformance::ConformanceArgs),
     /// Run only the simulated assisted-service.
@@ -165,6 +172,8 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Matrix(args) => Box::pin(matrix::matrix(args)).await,
             Verb::Flakes(args) => flakes::flakes(&args),
             Verb::Simulate(args) => simulate::simulate(args),
+            Verb::Explore(args) => explore::explore(&args),
+            Verb::Shrink(args) => shrink::shrink(&args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::Kube(args) => kube::kube(&args),

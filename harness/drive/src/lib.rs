@@ -7,13 +7,17 @@
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
 //! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
+//! * [`explore`] looks for defects by itself.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
 
 pub mod addresses;
 pub mod alterations;
 mod asked;
+mod interleave;
+mod rest;
 pub mod conductor;
 pub mod coverage;
+pub mod explore;
 pub mod fault;
 pub mod prepare;
 pub mod requests;
