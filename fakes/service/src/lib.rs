@@ -227,7 +227,10 @@ impl Core {
     fn next_host_tick(&self) -> Option<Timestamp> {
         let work = self.state.host_agenda.next().filter(|_| self.begun)?;
         let phase = self.phases[0];
-        Some(monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick - phase, work - phase) + phase)
+        Some(
+            monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick - phase, work - phase)
+                + phase,
+        )
     }
 
     fn next_cluster_tick(&self) -> Option<Timestamp> {

@@ -79,7 +79,8 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
             args.corpus.display()
         ));
     }
-    std::fs::create_dir_all(&args.findings).map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    std::fs::create_dir_all(&args.findings)
+        .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
     let search = Search::new(args.seed, space.bases.len() + usize::from(space.grammar), given);
     quiet_panics();
     let shared = Shared {
@@ -91,10 +92,14 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
         args,
     };
     let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..args.jobs.max(1)).map(|nth| scope.spawn({
-            let shared = &shared;
-            move || work(shared, nth == 0)
-        })).collect();
+        let workers: Vec<_> = (0..args.jobs.max(1))
+            .map(|nth| {
+                scope.spawn({
+                    let shared = &shared;
+                    move || work(shared, nth == 0)
+                })
+            })
+            .collect();
         workers.into_iter().find_map(|worker| worker.join().unwrap_or_else(|_| Some("a thread ended".to_owned())))
     });
     let _ = std::panic::take_hook();
@@ -177,7 +182,8 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
     };
     let (name, source) = finding(&shrunk);
     let file = format!("{name}.yaml");
-    let write = |path: PathBuf, bytes: &[u8]| std::fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
+    let write =
+        |path: PathBuf, bytes: &[u8]| std::fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
     write(shared.args.findings.join(&file), &source.bytes)?;
     let tape = TapeFile::write(&shared.space.digest(), &shrunk.tried.drawn.trace);
     write(shared.args.findings.join(format!("{name}.tape")), tape.as_bytes())?;
@@ -231,7 +237,13 @@ fn summary(search: &Search, took: Duration) -> String {
     }
     text.push_str(&format!("{} different things are wrong\n", search.found().len()));
     for found in search.found().values() {
-        text.push_str(&format!("  {} ({} of {} runs, first in run {})\n", found.violation.signature, found.times, search.runs(), found.run));
+        text.push_str(&format!(
+            "  {} ({} of {} runs, first in run {})\n",
+            found.violation.signature,
+            found.times,
+            search.runs(),
+            found.run
+        ));
     }
     text
 }

@@ -25,8 +25,8 @@ mod pipeline;
 mod reference;
 mod scenario;
 mod service;
-mod shrink;
 mod session;
+mod shrink;
 mod simulate;
 mod tools;
 

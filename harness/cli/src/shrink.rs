@@ -39,7 +39,9 @@ pub(crate) fn shrink(args: &ShrinkArgs) -> ExitResult {
     let check = match (&args.check, first) {
         (Some(name), _) => name.clone(),
         (None, Some(first)) => first.name.clone(),
-        (None, None) => return Err(CliError::nothing_selected("nothing failed in that run: there is nothing to shrink")),
+        (None, None) => {
+            return Err(CliError::nothing_selected("nothing failed in that run: there is nothing to shrink"));
+        }
     };
     let source = run.dir.scenario().map_err(CliError::usage)?;
     let how = How { seed: run.prepared.seed, time_profile: run.prepared.time_profile.clone(), most: args.runs };
@@ -58,7 +60,8 @@ pub(crate) fn shrink(args: &ShrinkArgs) -> ExitResult {
         tell("\r\x1b[2K");
     }
     let file = args.output.clone().unwrap_or_else(|| run.dir.file("shrunk.yaml"));
-    std::fs::write(&file, &reduced.source.bytes).map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
+    std::fs::write(&file, &reduced.source.bytes)
+        .map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
     print(&format!(
         "{}: fails {:?} with the seed {} ({} lines, before {}; {} runs, {:.1} s{})\n  {}\n",
         file.display(),

@@ -149,11 +149,8 @@ mod tests {
 
     #[test]
     fn the_service_is_killed_around_the_writes_that_are_named() {
-        let how = Interleaving {
-            killed_before_writes: vec![2],
-            killed_after_writes: vec![2, 3],
-            ..Interleaving::default()
-        };
+        let how =
+            Interleaving { killed_before_writes: vec![2], killed_after_writes: vec![2, 3], ..Interleaving::default() };
         let mut dice = Dice::new(&how, 1.0);
         let killed: Vec<_> = (0..4).map(|_| dice.write()).collect();
         assert_eq!(killed, [None, Some(Killed::Before), Some(Killed::After), None]);

@@ -13,14 +13,14 @@
 pub mod addresses;
 pub mod alterations;
 mod asked;
-mod interleave;
-mod rest;
 pub mod conductor;
 pub mod coverage;
 pub mod explore;
 pub mod fault;
+mod interleave;
 pub mod prepare;
 pub mod requests;
+mod rest;
 pub mod simulate;
 pub mod target;
 pub mod user;

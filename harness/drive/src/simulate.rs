@@ -124,7 +124,7 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
             break ending;
         }
         if steps >= most {
-            break Ending::Dead(format!("after {steps} things that happened there is no end in sight"));
+            break Ending::Dead(format!("the run had not ended after {steps} events"));
         }
         steps += 1;
         match world.step(now) {
@@ -491,7 +491,10 @@ impl World {
             if self.core.stores_events_first() {
                 // The first of two steps is stored.
                 let mut stored = self.core.snapshot();
-                writes.iter().filter(|write| matches!(write, Write::AppendEvent(_))).for_each(|event| stored.apply(event));
+                writes
+                    .iter()
+                    .filter(|write| matches!(write, Write::AppendEvent(_)))
+                    .for_each(|event| stored.apply(event));
                 self.core = new_core(&self.config, stored, &self.dice);
             }
             self.kill(now, "before it stored");

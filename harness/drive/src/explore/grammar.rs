@@ -59,7 +59,13 @@ const FORMS: &[Form] = &[
         vips: true,
         since: 0,
     },
-    Form { name: "pool-sno", topology: "sno", groups: &[("node", "auto", 1, 0, ", cluster: none")], vips: false, since: 0 },
+    Form {
+        name: "pool-sno",
+        topology: "sno",
+        groups: &[("node", "auto", 1, 0, ", cluster: none")],
+        vips: false,
+        since: 0,
+    },
     Form {
         name: "grows",
         topology: "compact",
@@ -125,7 +131,8 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions
     let network = draw.kind("network", NETWORKS.len() as u64);
     let (machine, api, ingress, more) = NETWORKS[usize::try_from(network).unwrap_or(0)];
     // A second cluster is elsewhere.
-    let here = |text: &str| if nth == 0 { text.to_owned() } else { text.replace(".126.", ".127.").replace("5dd8", "5dd9") };
+    let here =
+        |text: &str| if nth == 0 { text.to_owned() } else { text.replace(".126.", ".127.").replace("5dd8", "5dd9") };
     let name = format!("{}{}", form.name, if nth == 0 { "" } else { "-too" });
     for (group, role, least, more, said) in form.groups {
         let count = least + draw.choose("more hosts of the group", more + 1);

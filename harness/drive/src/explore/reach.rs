@@ -32,16 +32,8 @@ pub enum Kind {
 
 impl Kind {
     /// All, in order.
-    pub const ALL: [Kind; 8] = [
-        Kind::Rule,
-        Kind::Pair,
-        Kind::Stage,
-        Kind::Validation,
-        Kind::Event,
-        Kind::Answer,
-        Kind::Fault,
-        Kind::Action,
-    ];
+    pub const ALL: [Kind; 8] =
+        [Kind::Rule, Kind::Pair, Kind::Stage, Kind::Validation, Kind::Event, Kind::Answer, Kind::Fault, Kind::Action];
 
     /// For people, of several.
     pub const fn words(self) -> &'static str {

@@ -128,10 +128,8 @@ impl Reducer<'_> {
                     if self.runs >= self.how.most {
                         return false;
                     }
-                    match changed(&self.best, place, change) {
-                        Some(value) if self.take(value) => {}
-                        _ => at += 1,
-                    }
+                    let taken = changed(&self.best, place, change).is_some_and(|value| self.take(value));
+                    at += usize::from(!taken);
                 }
             }
             if self.best == before {
@@ -240,8 +238,28 @@ fn changed(value: &Value, place: &[Step], change: Change) -> Option<Value> {
 
 /// Keys of a scenario in the order in which people write them.
 const ORDER: &[&str] = &[
-    "version", "name", "description", "tags", "seed", "needs", "service", "infra_env", "cluster", "clusters", "hosts",
-    "hosts_settings", "actions", "faults", "interleaving", "tolerate", "expect", "pivot", "until", "budgets", "load", "report",
+    "version",
+    "name",
+    "description",
+    "tags",
+    "seed",
+    "needs",
+    "service",
+    "infra_env",
+    "cluster",
+    "clusters",
+    "hosts",
+    "hosts_settings",
+    "actions",
+    "faults",
+    "interleaving",
+    "tolerate",
+    "expect",
+    "pivot",
+    "until",
+    "budgets",
+    "load",
+    "report",
 ];
 
 /// A scenario as a file: a line for each part, or for each item of a list.
@@ -266,7 +284,8 @@ pub fn as_yaml(value: &Value) -> String {
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let all: Vec<String> = map.iter().map(|(key, value)| format!("{}: {}", flow_text(key), flow(value))).collect();
+            let all: Vec<String> =
+                map.iter().map(|(key, value)| format!("{}: {}", flow_text(key), flow(value))).collect();
             format!("{{{}}}", all.join(", "))
         }
         Value::Array(list) => format!("[{}]", list.iter().map(flow).collect::<Vec<_>>().join(", ")),

@@ -194,7 +194,8 @@ const AT_CLUSTER: &[ClusterStatus] = &[
 
 fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c));
-    let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic()) && !["true", "false", "null", "yes", "no"].contains(&text);
+    let is_word =
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && !["true", "false", "null", "yes", "no"].contains(&text);
     if plain && is_word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
@@ -265,7 +266,9 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
                 quoted(texts[index(draw, "text", texts.len())])
             }
             ParamForm::Words(words) => draw.pick("word", words)?.to_owned(),
-            ParamForm::Address => quoted(draw.pick("address", &["198.51.100.66", "192.168.126.10", "192.168.126.100"])?),
+            ParamForm::Address => {
+                quoted(draw.pick("address", &["198.51.100.66", "192.168.126.10", "192.168.126.100"])?)
+            }
             ParamForm::Host => {
                 let others: Vec<&String> = base.hosts.iter().filter(|host| !hit.contains(host)).collect();
                 if others.is_empty() {
@@ -378,7 +381,9 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             }
         }
         ActionKind::Bind => format!("{}, cluster: {}", hosts(draw), cluster(draw)?.0),
-        ActionKind::DeleteHost | ActionKind::Unbind | ActionKind::InstallHost | ActionKind::BootDiscovery => hosts(draw),
+        ActionKind::DeleteHost | ActionKind::Unbind | ActionKind::InstallHost | ActionKind::BootDiscovery => {
+            hosts(draw)
+        }
     };
     let moment = moment(draw, base, "at", "after");
     Some(format!("{{do: {kind}, {to}, {moment}}}"))

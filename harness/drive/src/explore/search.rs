@@ -133,7 +133,8 @@ impl Search {
         if let Some(numbers) = self.plain.pop() {
             return Proposal { numbers, dice: None, swarm: None, twice };
         }
-        let swarm = (!self.one_in(4)).then(|| Swarm { seed: self.dice.next_u64(), keep: 5 + self.dice.next_u64() % 40 });
+        let swarm =
+            (!self.one_in(4)).then(|| Swarm { seed: self.dice.next_u64(), keep: 5 + self.dice.next_u64() % 40 });
         let dice = Some(self.dice.next_u64());
         let numbers = if self.corpus.is_empty() || self.one_in(4) { Vec::new() } else { self.mutated() };
         Proposal { numbers, dice, swarm, twice }
@@ -159,7 +160,8 @@ impl Search {
         let mut numbers: Vec<u64> = self.corpus[at].trace.choices.iter().map(|choice| choice.value).collect();
         for _ in 0..=self.below(3) {
             let stretches = &self.corpus[at].trace.stretches;
-            let inner: Vec<_> = stretches.iter().filter(|s| s.end > s.begin && s.end <= numbers.len()).copied().collect();
+            let inner: Vec<_> =
+                stretches.iter().filter(|s| s.end > s.begin && s.end <= numbers.len()).copied().collect();
             let place = self.below(numbers.len());
             match self.below(6) {
                 0 => numbers.truncate(place),

@@ -161,7 +161,9 @@ pub enum BadTape {
     #[error("this is no tape: it does not begin with `vlab tape {TAPE_VERSION}`")]
     NoTape,
     /// A tape of another version.
-    #[error("this is a tape of version {0}, and this program reads version {TAPE_VERSION}: explore anew, or use the program that wrote it")]
+    #[error(
+        "this is a tape of version {0}, and this program reads version {TAPE_VERSION}: explore anew, or use the program that wrote it"
+    )]
     Version(String),
     /// A line that cannot be read.
     #[error("line {line}: {text:?} is not a number and what it chooses")]

@@ -20,7 +20,8 @@ fn what_is_drawn_is_a_scenario() {
     let (space, catalogue) = space(&["sno", "ha-3-2", "reset", "late-binding"], true);
     let (mut things, mut refused) = (0, 0);
     for seed in 0..300 {
-        let drawn = scenario::draw(&space, &catalogue, Draw::go_on(&[], seed, None)).unwrap_or_else(|e| panic!("{seed}: {e}"));
+        let drawn =
+            scenario::draw(&space, &catalogue, Draw::go_on(&[], seed, None)).unwrap_or_else(|e| panic!("{seed}: {e}"));
         things += drawn.added.faults.len() + drawn.added.actions.len();
         refused += drawn.refused;
         let again = scenario::draw(&space, &catalogue, Draw::replay(&drawn.trace.numbers())).unwrap();
@@ -47,7 +48,8 @@ fn an_empty_tape_is_the_base_alone() {
 #[case::stale_read(Planted::StaleSteps, "")]
 fn what_is_planted_is_found_and_made_small(#[case] planted: Planted, #[case] settings: &str) {
     let catalogue = Catalogue::embedded();
-    let text = format!("version: 1\nname: small\n{settings}cluster: {{name: c, topology: sno}}\nhosts: [{{name: node}}]\n");
+    let text =
+        format!("version: 1\nname: small\n{settings}cluster: {{name: c, topology: sno}}\nhosts: [{{name: node}}]\n");
     let base = Base::new(&vlab_scenario::SourceFile::new("small.yaml", text), &catalogue).unwrap();
     let space = Space::new(vec![base], false, true);
     let alter = |prepared: &mut Prepared| {
@@ -77,5 +79,9 @@ fn what_is_planted_is_found_and_made_small(#[case] planted: Planted, #[case] set
     let mut prepared = search::prepared(&Drawn { scenario, ..shrunk.tried.drawn.clone() }, &catalogue).unwrap();
     alter(&mut prepared);
     let again = oracle::look(&prepared, true);
-    assert!(again.violations.iter().any(|v| v.signature == found.violation.signature), "{:?}\n{text}", again.violations);
+    assert!(
+        again.violations.iter().any(|v| v.signature == found.violation.signature),
+        "{:?}\n{text}",
+        again.violations
+    );
 }

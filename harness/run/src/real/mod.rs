@@ -167,7 +167,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     });
     let unmet = match prepared.scenario.interleaving.is_plain() {
         true => crate::needs::unmet(&needs, &options.runs).await,
-        false => Some("its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned()),
+        false => Some(
+            "its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned(),
+        ),
     };
     if let Some(reason) = unmet {
         skip(prepared, &dir, clock, &mut result, &reason);
@@ -198,7 +200,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
 fn skip(prepared: &Prepared, dir: &RunDir, clock: Clock, result: &mut RunResult, reason: &str) {
     let skipped = CheckVerdict::Skipped { reason: reason.to_owned() };
     let mut check = CheckResult::new(CheckKind::Lab, "needs", skipped);
-    check.expected = "the place of the run offers what the scenario needs".to_owned();
+    check.expected = "this machine offers what the scenario needs".to_owned();
     result.checks.push(check);
     result.finished_at = clock.now();
     result.cut_short(exit::INCONCLUSIVE, format!("skipped: {reason}"));
