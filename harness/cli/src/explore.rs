@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vlab_drive::alterations::{self, Alteration};
 use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
 use vlab_drive::explore::{Base, Search, Space, TapeFile, Violation, attempt, finding, shrink};
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::exit;
 use vlab_scenario::Catalogue;
+use vlab_service::alteration::{Alteration as Service, Planted};
 
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::tools::{catalogue, print, tell};
@@ -41,6 +43,10 @@ pub(crate) struct ExploreArgs {
     /// Draw no interleavings: latency, order, lost requests and kills stay plain.
     #[arg(long)]
     plain: bool,
+    /// Let this be wrong with the simulated service or hosts, by its name in `vlab mutation --list`, or `planted/` and one of
+    /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
+    #[arg(long, value_name = "NAME", hide = true)]
+    alteration: Option<String>,
     /// Shrink each finding with at most so many runs.
     #[arg(long, value_name = "N", default_value_t = 1500)]
     shrink_runs: u64,
@@ -60,6 +66,15 @@ struct Shared<'a> {
     written: Mutex<BTreeMap<String, String>>,
     began: Instant,
     args: &'a ExploreArgs,
+    alteration: Option<Alteration>,
+}
+
+/// The alteration of that name.
+fn alteration(name: &str) -> Result<Alteration, CliError> {
+    let planted = Planted::ALL.iter().map(|planted| Alteration::Service(Service::Planted(*planted)));
+    let mut all = planted.chain(alterations::all());
+    all.find(|alteration| alteration.name() == name)
+        .ok_or_else(|| CliError::usage(format!("there is no alteration {name:?}; `vlab mutation --list` shows them")))
 }
 
 pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
@@ -90,6 +105,7 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
         written: Mutex::default(),
         began: Instant::now(),
         args,
+        alteration: args.alteration.as_deref().map(alteration).transpose()?,
     };
     let failed = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..args.jobs.max(1))
@@ -117,6 +133,11 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
 }
 
 impl Shared<'_> {
+    /// Makes something wrong, where that is wanted.
+    fn alter(&self, prepared: &mut Prepared) {
+        prepared.alteration = self.alteration;
+    }
+
     fn search(&self) -> std::sync::MutexGuard<'_, Search> {
         self.search.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,7 +160,7 @@ fn work(shared: &Shared<'_>, shows: bool) -> Option<String> {
             }
             search.propose()
         };
-        let tried = match attempt(&shared.space, shared.catalogue, &proposal, &|_| {}) {
+        let tried = match attempt(&shared.space, shared.catalogue, &proposal, &|prepared| shared.alter(prepared)) {
             Ok(tried) => tried,
             Err(why) => return Some(format!("what was drawn cannot be run: {why}")),
         };
@@ -173,7 +194,8 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
             tell(&format!("{begin}  shrinking: {runs} runs, {lines} lines{}", if terminal { "" } else { "\n" }));
         }
     };
-    let all: (&Space, &Catalogue, &dyn Fn(&mut Prepared)) = (&shared.space, shared.catalogue, &|_| {});
+    let all: (&Space, &Catalogue, &dyn Fn(&mut Prepared)) =
+        (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
     let shrunk = shrink(all, numbers, &violation.signature, shared.args.shrink_runs, &mut progress);
     let Some(shrunk) = shrunk else {
         // Two runs that differ, for example.

@@ -22,7 +22,7 @@ use crate::rows::{ClusterRow, HostRow};
 use crate::state::HostKey;
 
 /// So long after the host monitor's decision it is written, where its lock is missing on purpose.
-const NO_LOCK_FOR: Duration = Duration::from_secs(1);
+const NO_LOCK_FOR: Duration = Duration::from_secs(5);
 
 /// Has nobody said yet what the host is to be?
 fn is_open(row: &HostRow) -> bool {

@@ -151,7 +151,7 @@ fn without_what_is_refused(
 }
 
 /// Times in seconds between something that is seen and what follows, the plainest first.
-const THENS: &[u64] = &[0, 60, 1, 2, 5, 10, 20, 30, 120, 300, 600, 1800];
+const THENS: &[u64] = &[60, 1, 2, 5, 10, 20, 30, 120, 300, 600, 1800];
 
 /// How long faults last, the plainest first. Empty: to the end of the run.
 const LASTS: &[&str] = &["5m", "10m", "30m", "2m", "1m", "20s", "1h", "3h", "10h", "5s", ""];
@@ -192,6 +192,16 @@ const AT_CLUSTER: &[ClusterStatus] = &[
     ClusterStatus::AddingHosts,
 ];
 
+/// What users do more often than the rest, and what leads further.
+const FREQUENT: [ActionKind; 6] = [
+    ActionKind::Cancel,
+    ActionKind::Cancel,
+    ActionKind::Reset,
+    ActionKind::Reset,
+    ActionKind::BootDiscovery,
+    ActionKind::Unbind,
+];
+
 fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c));
     let is_word =
@@ -215,7 +225,7 @@ fn moment(draw: &mut Draw<'_>, base: &Base, time: &str, seen: &str) -> String {
         }
         1 => {
             let host = host(draw);
-            let status = draw.pick("status of the host", AT_HOST).unwrap_or(HostStatus::Installing);
+            let status = draw.early("status of the host", AT_HOST).unwrap_or(HostStatus::Installing);
             format!("{{host: {host}, status: {status}}}")
         }
         2 => {
@@ -226,12 +236,12 @@ fn moment(draw: &mut Draw<'_>, base: &Base, time: &str, seen: &str) -> String {
         _ if base.clusters.is_empty() => return format!("{time}: 30m"),
         _ => {
             let (cluster, ..) = &base.clusters[index(draw, "cluster that is watched", base.clusters.len())];
-            let status = draw.pick("status of the cluster", AT_CLUSTER).unwrap_or(ClusterStatus::Installing);
+            let status = draw.early("status of the cluster", AT_CLUSTER).unwrap_or(ClusterStatus::Installing);
             format!("{{cluster: {cluster}, status: {status}}}")
         }
     };
-    match draw.pick("seconds after it", THENS) {
-        None | Some(0) => format!("{seen}: {what}"),
+    match draw.chance("a while after it", 50).then(|| draw.pick("seconds after it", THENS)).flatten() {
+        None => format!("{seen}: {what}"),
         Some(then) => format!("{seen}: {what}, then: {then}s"),
     }
 }
@@ -349,8 +359,9 @@ fn target(draw: &mut Draw<'_>, base: &Base, form: TargetForm) -> Option<(String,
 
 /// Draws something that the user does; `None` where the base has nothing to do it to.
 fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
-    let kind = draw.kind("kind of action", ActionKind::NAMES.len() as u64);
-    let kind = ActionKind::from_word(ActionKind::NAMES.get(usize::try_from(kind).ok()?)?)?;
+    let words: Vec<&str> = ActionKind::NAMES.iter().copied().chain(FREQUENT.map(ActionKind::as_str)).collect();
+    let kind = draw.kind("kind of action", words.len() as u64);
+    let kind = ActionKind::from_word(words.get(usize::try_from(kind).ok()?)?)?;
     let cluster = |draw: &mut Draw<'_>| -> Option<(String, Vec<String>, Vec<String>)> {
         (!base.clusters.is_empty()).then(|| base.clusters[index(draw, "cluster", base.clusters.len())].clone())
     };
@@ -391,7 +402,7 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
 
 /// Draws in which order and how late things come.
 fn interleaving(draw: &mut Draw<'_>, added: &mut Added) {
-    if !draw.chance("not the plain interleaving", 30) {
+    if !draw.chance("not the plain interleaving", 40) {
         return;
     }
     let mut how = vec![format!("seed: {}", draw.choose("seed of the interleaving", 1000))];
@@ -415,7 +426,7 @@ fn interleaving(draw: &mut Draw<'_>, added: &mut Added) {
         }
     }
     for key in ["killed_before_writes", "killed_after_writes"] {
-        if draw.chance("killed", 25) {
+        if draw.chance("killed", 40) {
             how.push(format!("{key}: [{}]", 1 + draw.choose("number of the write", 600)));
             added.tolerate = vec!["refused-connections"];
         }

@@ -130,6 +130,13 @@ impl<'a> Draw<'a> {
         self.take(label, |dice| u64::from(dice.next_u64() % 100 < percent), 2) == 1
     }
 
+    /// One of a list, of which the first is the plainest, and those that come first are drawn more often.
+    pub fn early<T: Copy>(&mut self, label: &'static str, list: &[T]) -> Option<T> {
+        let of = list.len().max(1) as u64;
+        let index = self.take(label, |dice| (dice.next_u64() % of).min(dice.next_u64() % of), of);
+        usize::try_from(index).ok().and_then(|index| list.get(index)).copied()
+    }
+
     /// One of a list, of which the first is the plainest.
     pub fn pick<T: Copy>(&mut self, label: &'static str, list: &[T]) -> Option<T> {
         let index = self.choose(label, list.len() as u64);

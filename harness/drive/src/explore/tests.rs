@@ -8,6 +8,14 @@ use crate::prepare::Prepared;
 /// In more runs no planted defect needs to be found.
 const MOST_RUNS: u64 = 400;
 
+/// An installation that is cancelled and reset, and a second one, in less time than an installation may take, but not by much.
+const RESET_ONCE: &str = "service: {settings: {INSTALLATION_TIMEOUT: 90m}}
+actions:
+  - {do: cancel, after: {host: node-0, stage: Waiting for bootkube}}
+  - {do: reset, after: {cluster: c, status: cancelled}, then: 2m}
+  - {do: boot-discovery, host: node-0, after: {host: node-0, status: resetting-pending-user-action}, then: 1m}
+";
+
 fn space(names: &[&str], grammar: bool) -> (Space, Catalogue) {
     let catalogue = Catalogue::embedded();
     let base = |name: &&str| Base::new(&catalogue.find(name).unwrap(), &catalogue).unwrap();
@@ -44,12 +52,11 @@ fn an_empty_tape_is_the_base_alone() {
 #[rstest::rstest]
 #[case::order_of_two_writes(Planted::EventsFirst, "")]
 #[case::missing_lock(Planted::NoLock, "")]
-#[case::timer_that_survives_a_reset(Planted::TimerSurvives, "service: {settings: {INSTALLATION_TIMEOUT: 90m}}\n")]
+#[case::timer_that_survives_a_reset(Planted::TimerSurvives, RESET_ONCE)]
 #[case::stale_read(Planted::StaleSteps, "")]
-fn what_is_planted_is_found_and_made_small(#[case] planted: Planted, #[case] settings: &str) {
+fn what_is_planted_is_found_and_made_small(#[case] planted: Planted, #[case] more: &str) {
     let catalogue = Catalogue::embedded();
-    let text =
-        format!("version: 1\nname: small\n{settings}cluster: {{name: c, topology: sno}}\nhosts: [{{name: node}}]\n");
+    let text = format!("version: 1\nname: small\ncluster: {{name: c, topology: sno}}\nhosts: [{{name: node}}]\n{more}");
     let base = Base::new(&vlab_scenario::SourceFile::new("small.yaml", text), &catalogue).unwrap();
     let space = Space::new(vec![base], false, true);
     let alter = |prepared: &mut Prepared| {
@@ -68,7 +75,7 @@ fn what_is_planted_is_found_and_made_small(#[case] planted: Planted, #[case] set
         }
     }
     let found = found.unwrap();
-    let shrunk = shrink(all, &found.numbers, &found.violation.signature, 300, &mut |_, _| {}).unwrap();
+    let shrunk = shrink(all, &found.numbers, &found.violation.signature, 150, &mut |_, _| {}).unwrap();
     let (name, source) = finding(&shrunk);
     let text = String::from_utf8_lossy(&source.bytes).into_owned();
     println!("{planted:?}: {} in run {}, {} runs to shrink\n{text}", found.violation.signature, found.run, shrunk.runs);
