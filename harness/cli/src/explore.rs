@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vlab_drive::alterations::{self, Alteration};
+use vlab_drive::explore::exhaustive::exhaust;
 use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
+use vlab_drive::explore::shrink::name_of;
 use vlab_drive::explore::{Base, Search, Space, TapeFile, Violation, attempt, finding, shrink};
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::exit;
@@ -43,6 +45,13 @@ pub(crate) struct ExploreArgs {
     /// Draw no interleavings: latency, order, lost requests and kills stay plain.
     #[arg(long)]
     plain: bool,
+    /// Instead of a search: all of the small world of one scenario. At every state that is reached, everything that can be done
+    /// at once is done.
+    #[arg(long)]
+    exhaustive: bool,
+    /// With `--exhaustive`: so many interventions one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    depth: usize,
     /// Let this be wrong with the simulated service or hosts, by its name in `vlab mutation --list`, or `planted/` and one of
     /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
     #[arg(long, value_name = "NAME", hide = true)]
@@ -84,6 +93,12 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
         let source = catalogue.find(name).or_usage()?;
         let base = Base::new(&source, &catalogue);
         bases.push(base.map_err(|why| CliError::usage(format!("{name} cannot be built on: {why}")))?);
+    }
+    if args.exhaustive {
+        let [base] = bases.as_slice() else {
+            return Err(CliError::usage("`--exhaustive` goes through the world of one scenario: name one"));
+        };
+        return exhaustive(args, base, &catalogue);
     }
     let grammar = bases.is_empty();
     let space = Space::new(bases, grammar, !args.plain);
@@ -221,6 +236,47 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
     tell(&format!("{begin}  {file}: {about}\n"));
     shared.written.lock().unwrap_or_else(PoisonError::into_inner).insert(file, about);
     Ok(())
+}
+
+/// All of a small world.
+fn exhaustive(args: &ExploreArgs, base: &Base, catalogue: &Catalogue) -> ExitResult {
+    let altered = args.alteration.as_deref().map(alteration).transpose()?;
+    let (began, mut shown) = (Instant::now(), Instant::now());
+    let mut progress = |runs: u64, states: usize| {
+        if shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            tell(&format!("{runs} runs, {states} states\n"));
+        }
+    };
+    let alter = |prepared: &mut Prepared| prepared.alteration = altered;
+    let limits = (args.depth, args.runs.unwrap_or(u64::MAX));
+    let seen = exhaust(base, catalogue, &alter, limits, &mut progress).map_err(CliError::usage)?;
+    let whole = if seen.is_whole {
+        "every state was gone on from"
+    } else {
+        "the runs were used up before every state was gone on from"
+    };
+    print(&format!(
+        "{}: {} states, {} runs in {:.1} s, depth {}; {whole}; {} interventions are no scenario there\n",
+        base.name,
+        seen.states,
+        seen.runs,
+        began.elapsed().as_secs_f64(),
+        args.depth,
+        seen.refused
+    ));
+    std::fs::create_dir_all(&args.findings)
+        .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    for (violation, text) in &seen.violations {
+        let file = args.findings.join(format!("{}.yaml", name_of(violation)));
+        std::fs::write(&file, text).map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
+        print(&format!("{}: {}\n", file.display(), violation.signature));
+    }
+    match (seen.violations.is_empty(), seen.is_whole) {
+        (false, _) => Ok(exit::FAILED),
+        (true, true) => Ok(exit::PASSED),
+        (true, false) => Ok(exit::INCONCLUSIVE),
+    }
 }
 
 fn one_line(search: &Search, took: Duration) -> String {

@@ -6,9 +6,12 @@
 //! * [`search`] chooses what is tried, keeps what is worth it, and knows what was found; [`shrink`] makes it small. [`reduce`] does that to
 //!   any scenario that fails, over its file.
 //!
+//! * [`exhaustive`] goes through all of a small world.
+//!
 //! All of it is pure: who has threads, clocks and folders is a shell around it.
 
 pub mod base;
+pub mod exhaustive;
 mod grammar;
 pub mod oracle;
 pub mod reach;

@@ -9,6 +9,7 @@ use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict::{COMES_TO_ITS_END, SERVER_ERRORS, STAYS_UP};
 use vlab_scenario::Scenario;
 
+use super::exhaustive::{Entered, states};
 use super::reach::{Reached, reached};
 use crate::conductor::Ending;
 use crate::prepare::Prepared;
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub reached: Reached,
     /// How many things happened in it.
     pub steps: u64,
+    /// The states that it went through.
+    pub states: Vec<Entered>,
     /// Status with which each action of the scenario was answered, where it was refused.
     pub refused: Vec<(usize, u16)>,
 }
@@ -57,7 +60,13 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
     if twice && as_lines(&run().history) != as_lines(&whole.history) {
         violations.push(violation(&prepared.scenario, "the same seed gives the same history", "two runs differ"));
     }
-    Outcome { violations, reached: reached(&whole), steps: whole.steps, refused: refusals(&whole) }
+    Outcome {
+        violations,
+        reached: reached(&whole),
+        steps: whole.steps,
+        states: states(&whole.history),
+        refused: refusals(&whole),
+    }
 }
 
 fn refusals(whole: &Whole) -> Vec<(usize, u16)> {
