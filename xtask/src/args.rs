@@ -130,6 +130,18 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("simulate"),
     },
     Verb {
+        name: "explore",
+        usage: "explore [name|path]... [options of `vlab explore`]",
+        what: "look for defects in virtual time, and write the shortest scenario that shows each",
+        doer: vlab("explore"),
+    },
+    Verb {
+        name: "shrink",
+        usage: "shrink [run] [options of `vlab shrink`]",
+        what: "write the smallest scenario that fails as a run did",
+        doer: vlab("shrink"),
+    },
+    Verb {
         name: "conformance",
         usage: "conformance [options of `vlab conformance`]",
         what: "check the API of a service, question by question",

@@ -52,6 +52,27 @@ pub enum Alteration {
     Answer(&'static str, WrongAnswer),
     /// What the service does in one place.
     Conduct(Conduct),
+    /// What shows only when two things meet. Not in the list of all: no scenario of the catalogue is there for it, it is what a
+    /// search must find.
+    Planted(Planted),
+}
+
+/// Mistakes of the kind that tables cannot have: they show only when something comes at the wrong moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// What one request changes is stored in two steps, its events first: a service that dies between them has told what is not.
+    EventsFirst,
+    /// A lock is missing: the host monitor writes what it has decided a moment later, over a cancellation that came meanwhile.
+    NoLock,
+    /// The time at which an installation began survives a reset, and the next one has only the rest of it.
+    TimerSurvives,
+    /// What a host is to do is read from a copy that is as old as the poll before.
+    StaleSteps,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 4] = [Planted::EventsFirst, Planted::NoLock, Planted::TimerSurvives, Planted::StaleSteps];
 }
 
 /// A role in the list of hardware requirements.
@@ -520,6 +541,7 @@ impl Alteration {
             Alteration::ClusterMember(name, how) => format!("cluster-member/{name}/{}", word_of(how)),
             Alteration::Answer(operation, how) => format!("answer/{operation}/{}", word_of(how)),
             Alteration::Conduct(conduct) => format!("conduct/{}", conduct.as_str()),
+            Alteration::Planted(planted) => format!("planted/{}", word_of(planted)),
         }
     }
 
@@ -558,6 +580,7 @@ impl Alteration {
             Alteration::ClusterMember(name, how) => format!("a cluster's {name} is written {}", word_of(how)),
             Alteration::Answer(operation, how) => format!("the answer of {operation}: {}", word_of(how)),
             Alteration::Conduct(conduct) => conduct.meaning().to_owned(),
+            Alteration::Planted(planted) => format!("planted: {}", word_of(planted)),
         }
     }
 

@@ -30,9 +30,11 @@ mod state;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
+use vlab_api::types::HostStatus;
 use vlab_model::cluster::ClusterRule;
 use vlab_model::host::HostRule;
 use vlab_model::settings::Settings;
@@ -40,9 +42,9 @@ use vlab_model::settings::Settings;
 pub use rest::takes_files;
 pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
 
-use self::alteration::{Alteration, Conduct};
+use self::alteration::{Alteration, Conduct, Planted};
 use self::rest::wrong::Answers;
-use self::state::ServiceState;
+use self::state::{HostKey, ServiceState};
 
 /// What a core must know besides its state.
 #[derive(Clone, Debug)]
@@ -98,6 +100,14 @@ pub struct Core {
     /// Rules that fired since the start, each once.
     fired_of_hosts: Vec<&'static HostRule>,
     fired_of_clusters: Vec<&'static ClusterRule>,
+    /// The rule that fired last for each host, and which one followed which.
+    last_of_host: BTreeMap<HostKey, &'static HostRule>,
+    pairs: Vec<(&'static HostRule, &'static HostRule)>,
+    /// What the host monitor decided last of each host, and when; what each host was at its last poll. For what is planted.
+    monitored: BTreeMap<HostKey, (Timestamp, HostStatus)>,
+    at_last_poll: BTreeMap<HostKey, HostStatus>,
+    /// So much later than at the multiples of their intervals the monitors look: of hosts, of clusters.
+    phases: [Duration; 2],
     /// What was answered, where an alteration needs it.
     answers: Answers,
     /// Operations that were asked for since the start, each once.
@@ -128,6 +138,11 @@ impl Core {
             hosts_refreshed: 0,
             fired_of_hosts: Vec::new(),
             fired_of_clusters: Vec::new(),
+            last_of_host: BTreeMap::new(),
+            pairs: Vec::new(),
+            monitored: BTreeMap::new(),
+            at_last_poll: BTreeMap::new(),
+            phases: [Duration::ZERO; 2],
             answers: Answers::default(),
             asked: BTreeSet::new(),
         }
@@ -136,6 +151,16 @@ impl Core {
     /// The rules of the machines that fired since this core was made, each once: what a history of it can show at most.
     pub fn fired(&self) -> (&[&'static HostRule], &[&'static ClusterRule]) {
         (&self.fired_of_hosts, &self.fired_of_clusters)
+    }
+
+    /// Which rule of the hosts' machines fired right after which other one for the same host, each pair once.
+    pub fn pairs(&self) -> &[(&'static HostRule, &'static HostRule)] {
+        &self.pairs
+    }
+
+    /// Lets the monitors look so much later than at the multiples of their intervals.
+    pub fn shift_monitors(&mut self, hosts: Duration, clusters: Duration) {
+        self.phases = [hosts, clusters];
     }
 
     /// The operations of the API that were asked for since this core was made, by the names of its schema.
@@ -151,6 +176,16 @@ impl Core {
     /// Is the service wrong in this place?
     fn does(&self, conduct: Conduct) -> bool {
         self.config.alteration == Some(Alteration::Conduct(conduct))
+    }
+
+    /// Is it wrong in a way that shows only at the wrong moment?
+    fn is_planted(&self, planted: Planted) -> bool {
+        self.config.alteration == Some(Alteration::Planted(planted))
+    }
+
+    /// Does it store the events of what it does before the rest, on purpose?
+    pub fn stores_events_first(&self) -> bool {
+        self.is_planted(Planted::EventsFirst)
     }
 
     /// URL under which hosts reach the service.
@@ -191,12 +226,18 @@ impl Core {
 
     fn next_host_tick(&self) -> Option<Timestamp> {
         let work = self.state.host_agenda.next().filter(|_| self.begun)?;
-        Some(monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick, work))
+        let phase = self.phases[0];
+        Some(
+            monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick - phase, work - phase)
+                + phase,
+        )
     }
 
     fn next_cluster_tick(&self) -> Option<Timestamp> {
         let work = self.state.cluster_agenda.next().filter(|_| self.begun)?;
-        Some(monitor::tick(self.config.settings.cluster_monitor_interval, self.last_cluster_tick, work))
+        let phase = self.phases[1];
+        let interval = self.config.settings.cluster_monitor_interval;
+        Some(monitor::tick(interval, self.last_cluster_tick - phase, work - phase) + phase)
     }
 
     /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was

@@ -24,7 +24,7 @@ use vlab_model::view::{HostView, Scope};
 use vlab_model::{cluster, host, network, progress, roles};
 
 use crate::Core;
-use crate::alteration::Conduct;
+use crate::alteration::{Conduct, Planted};
 use crate::rows::{ClusterRow, HostRow};
 use crate::show::no_progress;
 use crate::state::HostKey;
@@ -122,6 +122,9 @@ impl Core {
             alteration.validations(&mut validations.0);
         }
         let decision = host::refresh_with(&row.view, &scope, settings, now, validations, self.hosts_wrong());
+        if self.is_planted(Planted::NoLock) && decision.to != row.host().status {
+            self.monitored.insert(key, (now, decision.to));
+        }
         self.apply_host(now, key, &decision);
         // After a change the row is on the agenda already; this is for the passing of time.
         let Some(row) = self.state.host(key).cloned() else { return };
@@ -151,9 +154,21 @@ impl Core {
         }
     }
 
+    /// Notes which rule of a host's machine followed which.
+    fn note_pair(&mut self, key: HostKey, rule: Option<&'static HostRule>) {
+        let Some(rule) = rule else { return };
+        if let Some(before) = self.last_of_host.insert(key, rule)
+            && before != rule
+            && !self.pairs.contains(&(before, rule))
+        {
+            self.pairs.push((before, rule));
+        }
+    }
+
     /// Carries a decision about a host out.
     pub(crate) fn apply_host(&mut self, now: Timestamp, key: HostKey, decision: &HostDecision) {
         self.note_fired(decision.rule);
+        self.note_pair(key, decision.rule);
         let Some(old) = self.state.host(key).cloned() else { return };
         let cluster = old.host().cluster_id.and_then(|id| self.state.cluster(id)).cloned();
         let sno = cluster.as_ref().is_some_and(|c| c.view.is_sno());
@@ -248,6 +263,7 @@ impl Core {
         {
             self.fired_of_clusters.push(rule);
         }
+        let timer_survives = self.is_planted(Planted::TimerSurvives);
         let Some(old) = self.state.cluster(id).cloned() else { return };
         let validations = decision.validations.as_ref().map(ClusterValidations::to_json_text);
         if let (Some(new), Some(text)) = (&decision.validations, &validations)
@@ -282,9 +298,11 @@ impl Core {
                     progress::set_percentages(c.progress.get_or_insert_default(), prepared, None, None);
                 }
             }
+            let began = row.view.cluster.install_started_at.filter(|at| timer_survives && at.is_set());
             for effect in &decision.effects {
                 apply_cluster_effect(row, *effect, now);
             }
+            row.view.cluster.install_started_at = began.or(row.view.cluster.install_started_at);
         });
         if !changed {
             return;

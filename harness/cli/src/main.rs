@@ -9,6 +9,7 @@ mod conformance;
 mod coverage;
 mod diff;
 mod error;
+mod explore;
 mod export;
 mod flakes;
 mod images;
@@ -26,6 +27,7 @@ mod reference;
 mod scenario;
 mod service;
 mod session;
+mod shrink;
 mod simulate;
 mod tools;
 mod ui;
@@ -71,6 +73,11 @@ enum Verb {
     Simulate(simulate::SimulateArgs),
     /// Put a service under the load of a plan: thousands of hosts that register, ask and reboot at their times.
     Load(Box<load::LoadArgs>),
+    /// Look for defects: draw scenarios, faults and interleavings, run them in virtual time, and write the shortest scenario that
+    /// shows each defect.
+    Explore(explore::ExploreArgs),
+    /// Write the smallest scenario that fails as a run did, by running it in virtual time again and again.
+    Shrink(shrink::ShrinkArgs),
     /// Check the API of a service with a few hundred requests, and judge the answers.
     Conformance(conformance::ConformanceArgs),
     /// Run only the simulated assisted-service.
@@ -172,6 +179,8 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Flakes(args) => flakes::flakes(&args),
             Verb::Simulate(args) => simulate::simulate(args),
             Verb::Load(args) => Box::pin(load::load(*args)).await,
+            Verb::Explore(args) => explore::explore(&args),
+            Verb::Shrink(args) => shrink::shrink(&args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,
             Verb::Kube(args) => kube::kube(&args),

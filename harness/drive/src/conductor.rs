@@ -26,6 +26,7 @@ use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
 use crate::members::Members;
+use crate::rest::Rest;
 use crate::user::{Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -168,6 +169,7 @@ pub struct Conductor {
     now: Timestamp,
     /// Something was seen since `until` was looked at: with thousands of hosts looking is not cheap.
     look_at_until: bool,
+    rest: Rest,
 }
 
 impl Conductor {
@@ -221,6 +223,7 @@ impl Conductor {
             closing: false,
             now: Timestamp::default(),
             look_at_until: true,
+            rest: Rest::default(),
             config,
         }
     }
@@ -349,7 +352,8 @@ impl Conductor {
             (None, Some(started)) => {
                 let total = self.deadline(started);
                 let at = self.config.scenario.until.at.map(|span| started + span.under(self.config.clock_scale));
-                [Some(total), at.filter(|_| self.satisfied_at.is_some())].into_iter().flatten().min()
+                let rest = self.rested_at(started).filter(|at| *at > self.now);
+                [Some(total), at.filter(|_| self.satisfied_at.is_some()), rest].into_iter().flatten().min()
             }
             (None, None) => None,
         };
@@ -379,8 +383,9 @@ impl Conductor {
             }
         }
         let until = &self.config.scenario.until;
+        let rest_reached = until.rest.is_none() || self.rested_at(started).is_some_and(|at| at <= now);
         let at_reached = until.at.is_none_or(|span| started + span.under(self.config.clock_scale) <= now);
-        if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached {
+        if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached && rest_reached {
             // The service names 60 s between polls; hosts scale that.
             let poll = self.config.timing.next_instruction(60);
             self.linger_until = Some(now + poll * until.idle_polls + until.then.under(self.config.clock_scale));
@@ -389,7 +394,10 @@ impl Conductor {
             return Some(Ending::Complete);
         }
         if self.linger_until.is_none() && self.deadline(started) <= now {
-            let mut waiting_for = self.clusters_left();
+            let mut waiting_for = match until.rest {
+                Some(_) => self.rest.moving(&self.directory),
+                None => self.clusters_left(),
+            };
             for tracker in &self.until {
                 if tracker.complete(&self.directory).is_none() {
                     waiting_for.extend(tracker.missing(&self.directory));
@@ -399,6 +407,14 @@ impl Conductor {
             return Some(Ending::OutOfTime { waiting_for });
         }
         None
+    }
+
+    /// When everything will have been at rest for as long as the scenario wants, if nothing more happens; `None` while something
+    /// moves or is still to come, or when the scenario does not ask.
+    fn rested_at(&self, started: Timestamp) -> Option<Timestamp> {
+        let wanted = self.config.scenario.until.rest?;
+        let still = self.rest.is_still() && !self.user.has_plans() && !self.faults.has_plans();
+        still.then(|| self.rest.since().unwrap_or(started) + wanted.under(self.config.clock_scale))
     }
 
     /// Since when the run only lingers (idle polls, `then`), if it does.
@@ -470,6 +486,9 @@ impl Conductor {
             } else {
                 self.ended_clusters.remove(cluster);
             }
+        }
+        if self.config.scenario.until.rest.is_some() {
+            self.rest.see(now, &what, source.tells_states(self.config.state_source));
         }
         let observation = self.recorder.record(source, service_time, now, what);
         self.directory.observe(observation);

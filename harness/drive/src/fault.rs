@@ -68,6 +68,8 @@ pub struct Engine {
     clock_scale: f64,
     orders: Vec<FaultOrder>,
     notes: Vec<What>,
+    /// Time as it was told last.
+    now: Timestamp,
 }
 
 impl Engine {
@@ -85,7 +87,14 @@ impl Engine {
             // Hosts have the streams below 2^61, see `conductor`.
             stream: 1 << 60 | i as u64,
         };
-        Self { faults: faults.iter().enumerate().map(live).collect(), seed, clock_scale, orders: vec![], notes: vec![] }
+        Self {
+            faults: faults.iter().enumerate().map(live).collect(),
+            seed,
+            clock_scale,
+            orders: vec![],
+            notes: vec![],
+            now: Timestamp::UNSET,
+        }
     }
 
     /// The run begins.
@@ -111,6 +120,7 @@ impl Engine {
 
     /// Time has come to `now`, and all that was seen until then was told: begins and ends what is due.
     pub fn wake(&mut self, now: Timestamp, directory: &Directory, present: &Present) {
+        self.now = now;
         for i in 0..self.faults.len() {
             let live = &mut self.faults[i];
             match &mut live.state {
@@ -190,6 +200,15 @@ impl Engine {
     /// What is to be noted in the history, and what is to be done then, in this order.
     pub fn take(&mut self) -> (Vec<What>, Vec<FaultOrder>) {
         (std::mem::take(&mut self.notes), std::mem::take(&mut self.orders))
+    }
+
+    /// Has a fault still to begin or to end at a time that is known?
+    pub fn has_plans(&self) -> bool {
+        self.faults.iter().any(|live| match &live.state {
+            FaultState::Waiting { due, .. } => due.is_some_and(|due| due > self.now),
+            FaultState::On { ends, .. } => ends.is_some() || live.fault.is_momentary(),
+            FaultState::Over => false,
+        })
     }
 
     /// When a fault begins or ends next by the clock alone.

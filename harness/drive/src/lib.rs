@@ -7,6 +7,7 @@
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
 //! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
+//! * [`explore`] looks for defects by itself.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
 
 pub mod addresses;
@@ -15,10 +16,13 @@ mod asked;
 pub mod conductor;
 mod contacts;
 pub mod coverage;
+pub mod explore;
 pub mod fault;
+mod interleave;
 mod members;
 pub mod prepare;
 pub mod requests;
+mod rest;
 pub mod simulate;
 pub mod target;
 pub mod user;

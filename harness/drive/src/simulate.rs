@@ -25,6 +25,7 @@ use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
+use crate::interleave::{DOWN, Dice, Killed, Way};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};
 use crate::requests::{answer, words};
@@ -76,6 +77,10 @@ pub struct Simulated {
     pub steps: u64,
     /// The operations of the API that were asked for.
     pub asked: BTreeSet<&'static str>,
+    /// Which rule of a host's machine fired right after which other one.
+    pub pairs: BTreeSet<(RuleId, RuleId)>,
+    /// What was answered that is no success: operation and status.
+    pub answers: BTreeSet<(&'static str, u16)>,
 }
 
 /// Runs a scenario in virtual time.
@@ -86,8 +91,12 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
 /// The same, given up after so many things that happened. What is wrong on purpose may never come to an end.
 pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
+    let dice = Dice::new(&score.scenario.interleaving, score.clock_scale);
     let mut world = World {
-        core: Core::new(core.clone(), Snapshot::default()),
+        core: new_core(&core, Snapshot::default(), &dice),
+        dice,
+        pairs: BTreeSet::new(),
+        answers: BTreeSet::new(),
         config: core,
         conductor: Conductor::new(score, recorder),
         queue: BinaryHeap::new(),
@@ -135,8 +144,16 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         }
     }
     world.note_fired();
-    let World { conductor, requests, fired, asked, .. } = world;
-    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked }
+    let World { conductor, requests, fired, asked, pairs, answers, .. } = world;
+    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, pairs, answers }
+}
+
+/// A core over what was stored, with the monitors' phases of the interleaving.
+fn new_core(config: &CoreConfig, snapshot: Snapshot, dice: &Dice) -> Core {
+    let mut core = Core::new(config.clone(), snapshot);
+    let [hosts, clusters] = dice.phases;
+    core.shift_monitors(hosts, clusters);
+    core
 }
 
 /// A whole run in virtual time, without a folder: its result and its history.
@@ -158,6 +175,12 @@ pub struct Whole {
     pub steps: u64,
     /// The operations of the API that were asked for.
     pub asked: BTreeSet<&'static str>,
+    /// Which rule of a host's machine fired right after which other one.
+    pub pairs: BTreeSet<(RuleId, RuleId)>,
+    /// What was answered that is no success: operation and status.
+    pub answers: BTreeSet<(&'static str, u16)>,
+    /// How the run ended.
+    pub ending: Ending,
 }
 
 /// A whole run in virtual time, given up after so many things that happened.
@@ -180,6 +203,8 @@ struct Played {
     fired: BTreeSet<RuleId>,
     steps: u64,
     asked: BTreeSet<&'static str>,
+    pairs: BTreeSet<(RuleId, RuleId)>,
+    answers: BTreeSet<(&'static str, u16)>,
 }
 
 impl Played {
@@ -189,14 +214,14 @@ impl Played {
         let info = prepared.info(&run_id, true, versions);
         let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
         let core = prepared.core_config("http://127.0.0.1:8090");
-        let Simulated { ending, conductor, now, fired, steps, asked, .. } =
+        let Simulated { ending, conductor, now, fired, steps, asked, pairs, answers, .. } =
             simulate_at_most(score, core, Recorder::new(None), most);
         let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked }
+        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked, pairs, answers }
     }
 
     fn judged(self, prepared: &Prepared) -> Whole {
-        let Self { info, history, ending, now, fired, steps, asked } = self;
+        let Self { info, history, ending, now, fired, steps, asked, pairs, answers } = self;
         let mut result = RunResult {
             version: RESULT_VERSION,
             run: info,
@@ -207,7 +232,7 @@ impl Played {
         };
         ending_check(&mut result, &ending);
         verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-        Whole { result, history, fired, steps, asked }
+        Whole { result, history, fired, steps, asked, pairs, answers, ending }
     }
 }
 
@@ -226,7 +251,7 @@ struct World {
     config: CoreConfig,
     conductor: Conductor,
     /// Things on their way, by the time at which they arrive and then in the order in which they were sent.
-    queue: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    queue: BinaryHeap<Reverse<(Timestamp, u32, u64)>>,
     events: BTreeMap<u64, Event>,
     next_event: u64,
     hosts: BTreeMap<Uuid, HostFacts>,
@@ -246,33 +271,53 @@ struct World {
     fired: BTreeSet<RuleId>,
     /// Operations that were asked for in them.
     asked: BTreeSet<&'static str>,
+    /// Pairs of rules, and answers that are no success, of all cores.
+    pairs: BTreeSet<(RuleId, RuleId)>,
+    answers: BTreeSet<(&'static str, u16)>,
+    /// The interleaving.
+    dice: Dice,
+}
+
+/// What can be the next thing to happen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Service,
+    Arrival,
+    Actors,
 }
 
 impl World {
     /// Does the next thing; when that was. `None`: nothing is left to do.
     fn step(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let arrives = self.queue.peek().map(|Reverse((at, _))| *at);
+        let arrives = self.queue.peek().map(|Reverse((at, ..))| *at);
         let service = self.core.next_wake().filter(|_| self.running == Running::Up);
         let actors = self.conductor.next_wake();
         let then = [arrives, service, actors].into_iter().flatten().min()?.max(now);
         // At one instant the service's own clockwork comes first, then what arrives, then the actors' timers.
-        if service.is_some_and(|at| at <= then) {
-            self.core.wake(service_clock(then));
-            self.store(then);
-        } else if arrives.is_some_and(|at| at <= then) {
-            let Some(Reverse((_, key))) = self.queue.pop() else { return Some(then) };
-            match self.events.remove(&key) {
-                Some(Event::Request(send)) => self.arrived(then, send),
-                Some(Event::Start(fault)) => self.start(then, &fault),
-                Some(Event::Answer(reply)) => {
-                    self.conductor.deliver(then, reply);
-                    self.collect(then);
-                }
-                None => {}
+        let all = [(service, Next::Service), (arrives, Next::Arrival), (actors, Next::Actors)];
+        let mut due = all.into_iter().filter(|(at, _)| at.is_some_and(|at| at <= then)).map(|(_, next)| next);
+        let first = self.dice.first_of(due.clone().count());
+        match due.nth(first)? {
+            Next::Service => {
+                self.core.wake(service_clock(then));
+                self.store(then);
             }
-        } else {
-            self.conductor.wake(then);
-            self.collect(then);
+            Next::Arrival => {
+                let Some(Reverse((.., key))) = self.queue.pop() else { return Some(then) };
+                match self.events.remove(&key) {
+                    Some(Event::Request(send)) => self.arrived(then, send),
+                    Some(Event::Start(fault)) => self.start(then, &fault),
+                    Some(Event::Answer(reply)) => {
+                        self.conductor.deliver(then, reply);
+                        self.collect(then);
+                    }
+                    None => {}
+                }
+            }
+            Next::Actors => {
+                self.conductor.wake(then);
+                self.collect(then);
+            }
         }
         Some(then)
     }
@@ -287,10 +332,19 @@ impl World {
             let (method, path) = (send.request.method, send.request.path.as_str());
             let facts = RequestFacts { side, method, path, first_on_connection };
             let applied = self.rules.apply(&facts);
+            let way = if side == Side::Hosts && !again { self.dice.way() } else { Way::Through };
             let lost = TransportError::Lost("the connection was closed before the answer".to_owned());
             let (result, late) = match applied {
                 None if matches!(self.running, Running::Paused(_)) => return self.held.push(send),
-                None => (self.ask(now, &send), Duration::ZERO),
+                None => {
+                    let result = match way {
+                        Way::Through => self.ask(now, &send),
+                        Way::RequestLost => Err(lost),
+                        Way::AnswerLost => self.ask(now, &send).and(Err(lost)),
+                        Way::Twice => self.ask(now, &send).and_then(|_| self.ask(now, &send)),
+                    };
+                    (result, Duration::ZERO)
+                }
                 Some(applied) => {
                     if applied.first {
                         let what = words(&applied.wrong, method, path);
@@ -321,7 +375,8 @@ impl World {
                 continue;
             }
             let reply = Reply { connection: send.connection, tag: send.tag, result };
-            return self.push(now + late + ONE_WAY, Event::Answer(reply));
+            let latency = self.dice.latency();
+            return self.push(now + late + ONE_WAY + latency, Event::Answer(reply));
         }
     }
 
@@ -331,8 +386,15 @@ impl World {
             return Err(TransportError::Connect("connection refused".to_owned()));
         }
         let response = self.core.handle(service_clock(now), &send.request);
-        self.store(now);
-        Ok(response)
+        if !response.is_success()
+            && let Some(operation) = vlab_api::ops::operation_of(send.request.method, &send.request.path)
+        {
+            self.answers.insert((operation, response.status));
+        }
+        match self.store(now) {
+            true => Ok(response),
+            false => Err(TransportError::Lost("the service ended".to_owned())),
+        }
     }
 
     /// Does what faults want.
@@ -374,6 +436,8 @@ impl World {
     /// Keeps which rules the core has used: a new one begins without.
     fn note_fired(&mut self) {
         self.asked.extend(self.core.asked());
+        let of = RuleId::of_host_rule;
+        self.pairs.extend(self.core.pairs().iter().filter_map(|(a, b)| Some((of(a)?, of(b)?))));
         let (hosts, clusters) = self.core.fired();
         self.fired.extend(hosts.iter().filter_map(|rule| RuleId::of_host_rule(rule)));
         self.fired.extend(clusters.iter().filter_map(|rule| RuleId::of_cluster_rule(rule)));
@@ -382,7 +446,7 @@ impl World {
     /// The service is there again, with what it had stored.
     fn start(&mut self, now: Timestamp, fault: &str) {
         self.note_fired();
-        self.core = Core::new(self.config.clone(), self.core.snapshot());
+        self.core = new_core(&self.config, self.core.snapshot(), &self.dice);
         self.running = Running::Up;
         self.core.wake(service_clock(now));
         self.store(now);
@@ -394,7 +458,8 @@ impl World {
     }
 
     fn push(&mut self, at: Timestamp, event: Event) {
-        self.queue.push(Reverse((at, self.next_event)));
+        let place = self.dice.place();
+        self.queue.push(Reverse((at, place, self.next_event)));
         self.events.insert(self.next_event, event);
         self.next_event += 1;
     }
@@ -409,15 +474,32 @@ impl World {
             tasks.into_iter().for_each(|task| self.carry_out(now, task));
         }
         for send in self.conductor.take_sends() {
-            self.push(now + ONE_WAY, Event::Request(send));
+            let latency = self.dice.latency();
+            self.push(now + ONE_WAY + latency, Event::Request(send));
         }
     }
 
-    /// The store of virtual time: the core's writes are taken as done, and what changed is observed.
-    fn store(&mut self, now: Timestamp) {
+    /// The store of virtual time: the core's writes are taken as done, and what changed is observed. Does the service still run
+    /// then?
+    fn store(&mut self, now: Timestamp) -> bool {
         let writes = self.core.take_writes();
         if writes.is_empty() {
-            return;
+            return true;
+        }
+        let killed = self.dice.write();
+        if killed == Some(Killed::Before) {
+            self.core.rollback();
+            if self.core.stores_events_first() {
+                // The first of two steps is stored.
+                let mut stored = self.core.snapshot();
+                writes
+                    .iter()
+                    .filter(|write| matches!(write, Write::AppendEvent(_)))
+                    .for_each(|event| stored.apply(event));
+                self.core = new_core(&self.config, stored, &self.dice);
+            }
+            self.kill(now, "before it stored");
+            return false;
         }
         self.core.confirm();
         for write in writes {
@@ -425,7 +507,20 @@ impl World {
                 self.conductor.observe(now, Source::Database, Some(service_clock(now)), what);
             }
         }
+        if killed == Some(Killed::After) {
+            self.kill(now, "after it had stored");
+        }
         self.collect(now);
+        killed.is_none()
+    }
+
+    /// The interleaving kills the service.
+    fn kill(&mut self, now: Timestamp, when: &str) {
+        self.running = Running::Down;
+        self.open.clear();
+        let text = format!("interleaving: the service was killed {when} write {}", self.dice.writes());
+        self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        self.push(now + DOWN, Event::Start("interleaving".into()));
     }
 
     fn changes(&mut self, write: Write) -> Vec<What> {

@@ -220,9 +220,11 @@ impl Checker<'_> {
             || actions.iter().any(|a| a.kind == ActionKind::Install && a.refused.is_none());
         let until = self.until(file, &known, installs)?;
         // Only once everything else is right: what is wrong elsewhere may be the reason.
-        if file.expect.is_empty() && self.problems.is_empty() {
+        // That everything comes to rest is something to expect.
+        if file.expect.is_empty() && until.rest.is_none() && self.problems.is_empty() {
             self.must_end_installed(file, &clusters, &actions, &until);
         }
+        let interleaving = self.interleaving(file.interleaving.as_ref());
         let load = self.load(file.load.as_ref());
         let report = self.report(file.report.as_ref(), hosts.len());
 
@@ -248,6 +250,7 @@ impl Checker<'_> {
             budgets,
             pivot,
             until,
+            interleaving,
             load,
             report,
             not_built: std::mem::take(&mut self.not_built),

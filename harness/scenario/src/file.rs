@@ -79,6 +79,9 @@ pub(crate) struct ScenarioFile {
     pub(crate) budgets: Option<BudgetsFile>,
     /// When the run ends. By default: when every cluster that is installed has become `installed`, `error` or `cancelled`.
     pub(crate) until: Option<At<UntilFile>>,
+    /// For virtual time: in which order and how late things come. By default every message takes as long, and what is due at the
+    /// same instant comes in the same order.
+    pub(crate) interleaving: Option<At<InterleavingFile>>,
     /// For load scenarios: how hosts arrive and what is measured.
     pub(crate) load: Option<LoadFile>,
     /// What the report contains.
@@ -778,8 +781,40 @@ pub(crate) struct UntilFile {
     /// Hosts then continue for this many of their poll intervals.
     #[schemars(extend("default" = 0))]
     pub(crate) idle_polls: Option<At<i64>>,
+    /// Everything has come to rest: for this long no host or cluster was in a status that it must leave again, none changed its
+    /// status or stage, and no action or fault has still to begin or to end. A run that never rests misses its total budget.
+    pub(crate) rest: Option<Text<Span>>,
     /// The run then continues for this long.
     pub(crate) then: Option<Text<Span>>,
+}
+
+/// In which order and how late things come in virtual time. Each key by itself changes nothing else.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Interleaving")]
+pub(crate) struct InterleavingFile {
+    /// Seed of the dice of all of this.
+    #[schemars(extend("default" = 0))]
+    pub(crate) seed: Option<u64>,
+    /// Every request and every answer takes up to this much longer.
+    pub(crate) latency: Option<Text<Span>>,
+    /// What is due at the same instant comes in any order.
+    #[schemars(extend("default" = false))]
+    pub(crate) any_order: Option<bool>,
+    /// The host monitor looks this much later than at the multiples of its interval.
+    pub(crate) host_monitor: Option<Text<Span>>,
+    /// The same for the cluster monitor.
+    pub(crate) cluster_monitor: Option<Text<Span>>,
+    /// Of a thousand requests of hosts, so many are lost: half of them before the service sees them, half with their answers.
+    pub(crate) lost: Option<At<i64>>,
+    /// Of a thousand requests of hosts, so many reach the service twice.
+    pub(crate) twice: Option<At<i64>>,
+    /// The service is killed before it stores these writes, counted from 1, and started again five seconds later.
+    #[serde(default)]
+    pub(crate) killed_before_writes: Vec<At<i64>>,
+    /// The service is killed when it has stored these writes and has not answered yet, and started again five seconds later.
+    #[serde(default)]
+    pub(crate) killed_after_writes: Vec<At<i64>>,
 }
 
 /// How hosts arrive, and what is measured.

@@ -50,6 +50,14 @@ pub fn load(source: &SourceFile, catalogue: &Catalogue) -> Result<Scenario, Load
     check::check(&file, source, &text, catalogue).map_err(|problems| LoadError::new(&source.name, text, problems))
 }
 
+/// A file as bare values, without a look at what they mean: for who changes scenarios.
+///
+/// # Errors
+/// It is no YAML.
+pub fn read_value(source: &SourceFile) -> Result<serde_json::Value, LoadError> {
+    parse::parse::<serde_json::Value>(source).map(|(value, _)| value)
+}
+
 /// The JSON Schema (2020-12) of the language, for editors. It is made from the same types that read the file.
 pub fn schema() -> serde_json::Value {
     let mut schema = schemars::schema_for!(file::ScenarioFile);

@@ -62,6 +62,8 @@ pub struct Scenario {
     pub pivot: Option<Pivot>,
     /// When the run ends.
     pub until: Until,
+    /// In which order and how late things come in virtual time.
+    pub interleaving: Interleaving,
     /// For load scenarios: how hosts come and what is measured.
     pub load: Option<Load>,
     /// What the report contains.
@@ -726,8 +728,41 @@ pub struct Until {
     pub at: Option<Span>,
     /// Then hosts go on for so many of their poll intervals.
     pub idle_polls: u32,
+    /// Everything was at rest for so long.
+    pub rest: Option<Span>,
     /// Then the run goes on for so long.
     pub then: Span,
+}
+
+/// In which order and how late things come in virtual time. The default is the plain way: every message takes as long, what is
+/// due at the same instant comes in the same order, nothing is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Interleaving {
+    /// Seed of its dice.
+    pub seed: u64,
+    /// Every request and every answer takes up to so much longer.
+    pub latency: Span,
+    /// What is due at the same instant comes in any order.
+    pub any_order: bool,
+    /// So much later than at the multiples of its interval the host monitor looks.
+    pub host_monitor: Span,
+    /// The same for the cluster monitor.
+    pub cluster_monitor: Span,
+    /// So many of a thousand requests of hosts are lost.
+    pub lost: u32,
+    /// So many of a thousand requests of hosts reach the service twice.
+    pub twice: u32,
+    /// The service is killed before it stores these writes, counted from 1.
+    pub killed_before_writes: Vec<u64>,
+    /// The service is killed when it has stored these writes.
+    pub killed_after_writes: Vec<u64>,
+}
+
+impl Interleaving {
+    /// Is it the plain way?
+    pub fn is_plain(&self) -> bool {
+        Self { seed: 0, ..self.clone() } == Self::default()
+    }
 }
 
 /// How hosts come, and what is measured.

@@ -1,6 +1,7 @@
 //! Installing, cancelling, resetting, and letting a cluster take more hosts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -19,6 +20,9 @@ use crate::machines::NO_TRANSITION;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, HostRow};
 use crate::state::HostKey;
+
+/// So long after the host monitor's decision it is written, where its lock is missing on purpose.
+const NO_LOCK_FOR: Duration = Duration::from_secs(5);
 
 /// Has nobody said yet what the host is to be?
 fn is_open(row: &HostRow) -> bool {
@@ -148,6 +152,11 @@ pub(crate) fn cancel(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Re
         }
         if stays.is_none() {
             core.host_machine(now, key, HostEvent::CancelInstallation, "");
+            if let Some((at, status)) = core.monitored.get(&key).copied()
+                && now <= at + NO_LOCK_FOR
+            {
+                core.state.edit_host(key, now, |row| row.view.host.status = status);
+            }
         }
         let text = format!("Installation cancelled for host {}", core.host_name(key));
         core.host_event(now, key, "host_installation_cancelled", Severity::Info, text);

@@ -287,6 +287,12 @@ impl User {
         self.fatal.as_deref()
     }
 
+    /// Has the user something to do now, or at a time that is known?
+    pub fn has_plans(&self) -> bool {
+        let due = self.actions.iter().any(|action| !action.done && action.due.is_some());
+        due || self.acting.is_some() || self.retry.is_some() || !self.todo.is_empty()
+    }
+
     /// One more look at everything, at the end of a run.
     pub fn look_once_more(&mut self, now: Timestamp) {
         self.final_look = true;

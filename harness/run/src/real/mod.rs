@@ -165,7 +165,13 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     needs.retain(|need| {
         !matches!(prepared.target, vlab_drive::target::Target::Simulated) || *need != Need::SimulatedService
     });
-    if let Some(reason) = crate::needs::unmet(&needs, &options.runs).await {
+    let unmet = match prepared.scenario.interleaving.is_plain() {
+        true => crate::needs::unmet(&needs, &options.runs).await,
+        false => Some(
+            "its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned(),
+        ),
+    };
+    if let Some(reason) = unmet {
         skip(prepared, &dir, clock, &mut result, &reason);
         return RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
     }

@@ -6,10 +6,10 @@ use vlab_model::pivot::{PivotMoment, SINGLE_NODE};
 
 use super::{Checker, Known};
 use crate::diagnostic::quoted;
-use crate::file::{BudgetsFile, LoadFile, PivotFile, ReportFile, ScenarioFile, UntilFile};
+use crate::file::{BudgetsFile, InterleavingFile, LoadFile, PivotFile, ReportFile, ScenarioFile, UntilFile};
 use crate::spanned::{At, Text};
 use crate::time::Span;
-use crate::types::{Action, Budgets, Cluster, Load, Moment, Pivot, ReportOptions, Until};
+use crate::types::{Action, Budgets, Cluster, Interleaving, Load, Moment, Pivot, ReportOptions, Until};
 use crate::words::{ActionKind, InstallMode, PivotOrder};
 
 impl Checker<'_> {
@@ -89,14 +89,15 @@ impl Checker<'_> {
             .as_ref()
             .and_then(|n| self.number(n, "the number of poll intervals", 0, 10_000))
             .unwrap_or(0);
-        let says = !until.seen.is_empty() || until.at.is_some();
+        let rest = self.read_option(&until.rest);
+        let says = !until.seen.is_empty() || until.at.is_some() || until.rest.is_some();
         if !says && !installs {
             let place = file.until.as_ref().map_or(file.name.span.clone(), |u| u.span.clone());
             self.refuse(
                 &place,
                 "nothing ends the run: no cluster is installed",
                 "no end",
-                "add `until:` with `seen` (something to wait for) or `at` (a time)",
+                "add `until:` with `seen` (something to wait for), `rest` or `at` (a time)",
             );
             return None;
         }
@@ -104,9 +105,35 @@ impl Checker<'_> {
             seen: seen.into_iter().collect::<Option<_>>()?,
             clusters_ended: !says,
             at,
+            rest,
             idle_polls: u32::try_from(idle_polls).unwrap_or(0),
             then,
         })
+    }
+
+    /// In which order and how late things come.
+    pub(super) fn interleaving(&mut self, file: Option<&At<InterleavingFile>>) -> Interleaving {
+        let Some(file) = file else { return Interleaving::default() };
+        let zero = Span::ZERO;
+        let of_a_thousand = |checker: &mut Self, n: &Option<At<i64>>, what: &str| {
+            let n = n.as_ref().and_then(|n| checker.number(n, what, 0, 1000));
+            n.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+        };
+        let writes = |checker: &mut Self, all: &[At<i64>]| -> Vec<u64> {
+            let numbers = all.iter().filter_map(|n| checker.number(n, "the number of a write", 1, 1_000_000_000));
+            numbers.filter_map(|n| u64::try_from(n).ok()).collect()
+        };
+        Interleaving {
+            seed: file.seed.unwrap_or(0),
+            latency: self.read_option(&file.latency).unwrap_or(zero),
+            any_order: file.any_order.unwrap_or(false),
+            host_monitor: self.read_option(&file.host_monitor).unwrap_or(zero),
+            cluster_monitor: self.read_option(&file.cluster_monitor).unwrap_or(zero),
+            lost: of_a_thousand(self, &file.lost, "the number of lost requests of a thousand"),
+            twice: of_a_thousand(self, &file.twice, "the number of requests of a thousand that come twice"),
+            killed_before_writes: writes(self, &file.killed_before_writes),
+            killed_after_writes: writes(self, &file.killed_after_writes),
+        }
     }
 
     /// Without `expect` every cluster must end `installed`: where that cannot be, the scenario must say what is to come of it.

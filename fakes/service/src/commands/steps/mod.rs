@@ -11,7 +11,7 @@ pub(crate) use args::api_host;
 
 use super::register::find;
 use crate::Core;
-use crate::alteration::{Alteration, Conduct, WrongPlan};
+use crate::alteration::{Alteration, Conduct, Planted, WrongPlan};
 use crate::refusal::Refusal;
 use crate::state::HostKey;
 
@@ -156,7 +156,12 @@ pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>
         core.state.edit_host(key, now, |row| row.view.host.discovery_agent_version = Some(version.to_owned()));
     }
     let row = find(core, key)?;
-    let mut table = if row.view.is_day2() { day2(row.host().status) } else { day1(row.host().status) };
+    let is_now = row.host().status;
+    let status = match core.is_planted(Planted::StaleSteps) {
+        true => core.at_last_poll.insert(key, is_now).unwrap_or(is_now),
+        false => is_now,
+    };
+    let mut table = if row.view.is_day2() { day2(status) } else { day1(status) };
     let wrong = core.wrong_plan(row.view.is_day2(), row.host().status);
     match wrong {
         Some(WrongPlan::OtherPace) => {

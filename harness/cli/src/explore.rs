@@ -1,0 +1,363 @@
+//! The verb `explore`: looks for defects in virtual time, keeps what is worth it in a folder, and writes the shortest scenario that
+//! shows each defect.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use vlab_drive::alterations::{self, Alteration};
+use vlab_drive::explore::exhaustive::exhaust;
+use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
+use vlab_drive::explore::shrink::name_of;
+use vlab_drive::explore::{Base, Search, Space, TapeFile, Violation, attempt, finding, shrink};
+use vlab_drive::prepare::Prepared;
+use vlab_judge::result::exit;
+use vlab_scenario::Catalogue;
+use vlab_service::alteration::{Alteration as Service, Planted};
+
+use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::tools::{catalogue, print, tell};
+
+#[derive(clap::Args)]
+pub(crate) struct ExploreArgs {
+    /// Scenarios to build on: names of the catalogue, or paths. Without any, a grammar draws them, too.
+    scenarios: Vec<String>,
+    /// Stop after so many minutes.
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
+    /// Stop after so many runs. Without this and without `--minutes`: one minute.
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
+    /// So many runs at a time. Only with one is the same seed the same search.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Folder in which tapes are kept that reach something new; the next search goes on from there.
+    #[arg(long, value_name = "DIR", default_value = "explorations")]
+    corpus: PathBuf,
+    /// Folder of what is found: a scenario for each.
+    #[arg(long, value_name = "DIR", default_value = "findings")]
+    findings: PathBuf,
+    /// Draw no interleavings: latency, order, lost requests and kills stay plain.
+    #[arg(long)]
+    plain: bool,
+    /// Instead of a search: all of the small world of one scenario. At every state that is reached, everything that can be done
+    /// at once is done.
+    #[arg(long)]
+    exhaustive: bool,
+    /// With `--exhaustive`: so many interventions one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    depth: usize,
+    /// Let this be wrong with the simulated service or hosts, by its name in `vlab mutation --list`, or `planted/` and one of
+    /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
+    #[arg(long, value_name = "NAME", hide = true)]
+    alteration: Option<String>,
+    /// Shrink each finding with at most so many runs.
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    shrink_runs: u64,
+}
+
+/// The panics of runs are findings, and told as such.
+fn quiet_panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// What all threads share.
+struct Shared<'a> {
+    space: Space,
+    catalogue: &'a Catalogue,
+    search: Mutex<Search>,
+    /// The written findings, by file name, with what they say.
+    written: Mutex<BTreeMap<String, String>>,
+    began: Instant,
+    args: &'a ExploreArgs,
+    alteration: Option<Alteration>,
+}
+
+/// The alteration of that name.
+fn alteration(name: &str) -> Result<Alteration, CliError> {
+    let planted = Planted::ALL.iter().map(|planted| Alteration::Service(Service::Planted(*planted)));
+    let mut all = planted.chain(alterations::all());
+    all.find(|alteration| alteration.name() == name)
+        .ok_or_else(|| CliError::usage(format!("there is no alteration {name:?}; `vlab mutation --list` shows them")))
+}
+
+pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
+    let catalogue = catalogue()?;
+    let mut bases = Vec::new();
+    for name in &args.scenarios {
+        let source = catalogue.find(name).or_usage()?;
+        let base = Base::new(&source, &catalogue);
+        bases.push(base.map_err(|why| CliError::usage(format!("{name} cannot be built on: {why}")))?);
+    }
+    if args.exhaustive {
+        let [base] = bases.as_slice() else {
+            return Err(CliError::usage("`--exhaustive` goes through the world of one scenario: name one"));
+        };
+        return exhaustive(args, base, &catalogue);
+    }
+    let grammar = bases.is_empty();
+    let space = Space::new(bases, grammar, !args.plain);
+    let (given, left_out) = read_corpus(&args.corpus, &space.digest())?;
+    if left_out > 0 {
+        tell(&format!(
+            "{left_out} tapes in {} are of another space (other scenarios, kinds of faults or options) and are tried as they are\n",
+            args.corpus.display()
+        ));
+    }
+    std::fs::create_dir_all(&args.findings)
+        .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    let search = Search::new(args.seed, space.bases.len() + usize::from(space.grammar), given);
+    quiet_panics();
+    let shared = Shared {
+        space,
+        catalogue: &catalogue,
+        search: Mutex::new(search),
+        written: Mutex::default(),
+        began: Instant::now(),
+        args,
+        alteration: args.alteration.as_deref().map(alteration).transpose()?,
+    };
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..args.jobs.max(1))
+            .map(|nth| {
+                scope.spawn({
+                    let shared = &shared;
+                    move || work(shared, nth == 0)
+                })
+            })
+            .collect();
+        workers.into_iter().find_map(|worker| worker.join().unwrap_or_else(|_| Some("a thread ended".to_owned())))
+    });
+    let _ = std::panic::take_hook();
+    if let Some(why) = failed {
+        return Err(CliError::internal(why));
+    }
+    let search = shared.search.into_inner().unwrap_or_else(PoisonError::into_inner);
+    write_corpus(&args.corpus, &shared.space.digest(), &search)?;
+    let written = shared.written.into_inner().unwrap_or_else(PoisonError::into_inner);
+    print(&summary(&search, shared.began.elapsed()));
+    for (file, about) in &written {
+        print(&format!("{}: {about}\n", args.findings.join(file).display()));
+    }
+    Ok(if search.found().is_empty() { exit::PASSED } else { exit::FAILED })
+}
+
+impl Shared<'_> {
+    /// Makes something wrong, where that is wanted.
+    fn alter(&self, prepared: &mut Prepared) {
+        prepared.alteration = self.alteration;
+    }
+
+    fn search(&self) -> std::sync::MutexGuard<'_, Search> {
+        self.search.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self, runs: u64) -> bool {
+        let minutes = self.args.minutes.or(self.args.runs.is_none().then_some(1.0));
+        self.args.runs.is_some_and(|most| runs >= most)
+            || minutes.is_some_and(|minutes| self.began.elapsed().as_secs_f64() >= minutes * 60.0)
+    }
+}
+
+/// Tries one tape after the other. What it says went wrong with the search itself.
+fn work(shared: &Shared<'_>, shows: bool) -> Option<String> {
+    let mut shown = Instant::now();
+    loop {
+        let proposal = {
+            let mut search = shared.search();
+            if shared.is_over(search.runs()) {
+                return None;
+            }
+            search.propose()
+        };
+        let tried = match attempt(&shared.space, shared.catalogue, &proposal, &|prepared| shared.alter(prepared)) {
+            Ok(tried) => tried,
+            Err(why) => return Some(format!("what was drawn cannot be run: {why}")),
+        };
+        let new = shared.search().accept(&tried);
+        for violation in new {
+            if let Err(why) = found(shared, &tried.drawn.trace.numbers(), &violation) {
+                return Some(why);
+            }
+        }
+        if shows && shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            let line = one_line(&shared.search(), shared.began.elapsed());
+            match std::io::stderr().is_terminal() {
+                true => tell(&format!("\r\x1b[2K{line}")),
+                false => tell(&format!("{line}\n")),
+            }
+        }
+    }
+}
+
+/// Makes a finding small, and writes it.
+fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<(), String> {
+    let began = Instant::now();
+    let terminal = std::io::stderr().is_terminal();
+    let begin = if terminal { "\r\x1b[2K" } else { "" };
+    tell(&format!("{begin}found: {}\n", violation.signature));
+    let mut shown = Instant::now();
+    let mut progress = |runs: u64, lines: usize| {
+        if shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            tell(&format!("{begin}  shrinking: {runs} runs, {lines} lines{}", if terminal { "" } else { "\n" }));
+        }
+    };
+    let all: (&Space, &Catalogue, &dyn Fn(&mut Prepared)) =
+        (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
+    let shrunk = shrink(all, numbers, &violation.signature, shared.args.shrink_runs, &mut progress);
+    let Some(shrunk) = shrunk else {
+        // Two runs that differ, for example.
+        tell(&format!("{begin}  it does not show again from its tape alone\n"));
+        return Ok(());
+    };
+    let (name, source) = finding(&shrunk);
+    let file = format!("{name}.yaml");
+    let write =
+        |path: PathBuf, bytes: &[u8]| std::fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
+    write(shared.args.findings.join(&file), &source.bytes)?;
+    let tape = TapeFile::write(&shared.space.digest(), &shrunk.tried.drawn.trace);
+    write(shared.args.findings.join(format!("{name}.tape")), tape.as_bytes())?;
+    let about = format!(
+        "{} lines, {} faults, {} actions; shrunk with {} runs in {:.1} s{}",
+        shrunk.tried.drawn.added.lines(),
+        shrunk.tried.drawn.added.faults.len(),
+        shrunk.tried.drawn.added.actions.len(),
+        shrunk.runs,
+        began.elapsed().as_secs_f64(),
+        if shrunk.is_minimal { "" } else { ", and not to the end" }
+    );
+    tell(&format!("{begin}  {file}: {about}\n"));
+    shared.written.lock().unwrap_or_else(PoisonError::into_inner).insert(file, about);
+    Ok(())
+}
+
+/// All of a small world.
+fn exhaustive(args: &ExploreArgs, base: &Base, catalogue: &Catalogue) -> ExitResult {
+    let altered = args.alteration.as_deref().map(alteration).transpose()?;
+    let (began, mut shown) = (Instant::now(), Instant::now());
+    let mut progress = |runs: u64, states: usize| {
+        if shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            tell(&format!("{runs} runs, {states} states\n"));
+        }
+    };
+    let alter = |prepared: &mut Prepared| prepared.alteration = altered;
+    let limits = (args.depth, args.runs.unwrap_or(u64::MAX));
+    let seen = exhaust(base, catalogue, &alter, limits, &mut progress).map_err(CliError::usage)?;
+    let whole = if seen.is_whole {
+        "every state was gone on from"
+    } else {
+        "the runs were used up before every state was gone on from"
+    };
+    print(&format!(
+        "{}: {} states, {} runs in {:.1} s, depth {}; {whole}; {} interventions are no scenario there\n",
+        base.name,
+        seen.states,
+        seen.runs,
+        began.elapsed().as_secs_f64(),
+        args.depth,
+        seen.refused
+    ));
+    std::fs::create_dir_all(&args.findings)
+        .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    for (violation, text) in &seen.violations {
+        let file = args.findings.join(format!("{}.yaml", name_of(violation)));
+        std::fs::write(&file, text).map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
+        print(&format!("{}: {}\n", file.display(), violation.signature));
+    }
+    match (seen.violations.is_empty(), seen.is_whole) {
+        (false, _) => Ok(exit::FAILED),
+        (true, true) => Ok(exit::PASSED),
+        (true, false) => Ok(exit::INCONCLUSIVE),
+    }
+}
+
+fn one_line(search: &Search, took: Duration) -> String {
+    let counts = search.counts();
+    let of = |kind: Kind| counts.get(&kind).copied().unwrap_or_default();
+    format!(
+        "{} runs, {:.0} a minute; {} of {} rules, {} pairs, {} events, {} refusals; {} tapes kept; {} found",
+        search.runs(),
+        search.runs() as f64 * 60.0 / took.as_secs_f64().max(0.001),
+        of(Kind::Rule),
+        possible_rules(),
+        of(Kind::Pair),
+        of(Kind::Event),
+        of(Kind::Answer),
+        search.kept_tapes(),
+        search.found().len()
+    )
+}
+
+fn summary(search: &Search, took: Duration) -> String {
+    let mut text = format!(
+        "{} runs in {:.1} s ({:.0} a minute), {} things happened; {} of the things drawn were left out because the language refuses them\n",
+        search.runs(),
+        took.as_secs_f64(),
+        search.runs() as f64 * 60.0 / took.as_secs_f64().max(0.001),
+        search.steps(),
+        search.refused()
+    );
+    for (kind, count) in search.counts() {
+        let most = match kind {
+            Kind::Rule => format!(" of {}", possible_rules()),
+            Kind::Pair => format!(" of {} that follow one another by the tables", possible_pairs()),
+            _ => String::new(),
+        };
+        text.push_str(&format!("  {}: {count}{most}\n", kind.words()));
+    }
+    text.push_str(&format!("{} different things are wrong\n", search.found().len()));
+    for found in search.found().values() {
+        text.push_str(&format!(
+            "  {} ({} of {} runs, first in run {})\n",
+            found.violation.signature,
+            found.times,
+            search.runs(),
+            found.run
+        ));
+    }
+    text
+}
+
+/// Ending of a tape's file.
+const TAPE: &str = "tape";
+
+/// The tapes of a corpus, and how many of them are of another space.
+fn read_corpus(folder: &Path, space: &str) -> Result<(Vec<Vec<u64>>, usize), CliError> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok((Vec::new(), 0)) };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|ext| ext == TAPE));
+    paths.sort();
+    let (mut tapes, mut other) = (Vec::new(), 0);
+    for path in paths {
+        let wrong = |why: String| CliError::usage(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        let tape = TapeFile::read(&text).map_err(|error| wrong(error.to_string()))?;
+        other += usize::from(tape.space != space);
+        tapes.push(tape.numbers);
+    }
+    Ok((tapes, other))
+}
+
+/// Writes the fewest tapes that reach all that was reached, and removes those that were there.
+fn write_corpus(folder: &Path, space: &str, search: &Search) -> Result<(), CliError> {
+    let wrong = |error: std::io::Error| CliError::inconclusive(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(wrong)?;
+    for entry in std::fs::read_dir(folder).map_err(wrong)?.flatten() {
+        if entry.path().extension().is_some_and(|ext| ext == TAPE) {
+            std::fs::remove_file(entry.path()).map_err(wrong)?;
+        }
+    }
+    for (nth, kept) in search.smallest_corpus().iter().enumerate() {
+        let text = TapeFile::write(space, &kept.trace);
+        std::fs::write(folder.join(format!("{nth:04}.{TAPE}")), text).map_err(wrong)?;
+    }
+    Ok(())
+}

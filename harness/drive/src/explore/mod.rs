@@ -1,0 +1,31 @@
+//! Exploration: the lab looks for defects by itself. From a tape of choices a scenario is drawn, run in virtual time and judged by
+//! what must hold in every run; what is new about it guides what is tried next, and what is wrong is made as small as it can be.
+//!
+//! * [`tape`] is the tape, [`scenario`] draws from it, on what [`base`] takes apart or its grammar makes.
+//! * [`oracle`] says what is wrong in a run, [`reach`] what it has reached.
+//! * [`search`] chooses what is tried, keeps what is worth it, and knows what was found; [`shrink`] makes it small. [`reduce`] does that to
+//!   any scenario that fails, over its file.
+//!
+//! * [`exhaustive`] goes through all of a small world.
+//!
+//! All of it is pure: who has threads, clocks and folders is a shell around it.
+
+pub mod base;
+pub mod exhaustive;
+mod grammar;
+pub mod oracle;
+pub mod reach;
+pub mod reduce;
+pub mod scenario;
+pub mod search;
+pub mod shrink;
+pub mod tape;
+#[cfg(test)]
+mod tests;
+
+pub use base::Base;
+pub use oracle::{Outcome, Violation};
+pub use scenario::{Drawn, Space};
+pub use search::{Proposal, Search, Tried, attempt};
+pub use shrink::{Shrunk, finding, shrink};
+pub use tape::{Draw, TapeFile, Trace};

@@ -1,0 +1,136 @@
+//! What is wrong in a run, whatever its scenario: an invariant that does not hold, errors of the service, a run that never comes to
+//! rest, one that panics, one that is not the same twice.
+//!
+//! What only a scenario's author can know is not asked: that a cluster is installed in the end, or that an action is taken.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
+use vlab_judge::verdict::{COMES_TO_ITS_END, SERVER_ERRORS, STAYS_UP};
+use vlab_scenario::Scenario;
+
+use super::exhaustive::{Entered, states};
+use super::reach::{Reached, reached};
+use crate::conductor::Ending;
+use crate::prepare::Prepared;
+use crate::simulate::{Whole, as_lines, run_whole};
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// The check, and what it said without names and numbers: the same in each run that shows the same.
+    pub signature: String,
+    /// The check that failed.
+    pub check: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What is wrong; nothing twice.
+    pub violations: Vec<Violation>,
+    /// What it reached.
+    pub reached: Reached,
+    /// How many things happened in it.
+    pub steps: u64,
+    /// The states that it went through.
+    pub states: Vec<Entered>,
+    /// Status with which each action of the scenario was answered, where it was refused.
+    pub refused: Vec<(usize, u16)>,
+}
+
+/// More things do not happen in a run of a drawn scenario, unless it has no end.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// Runs a scenario in virtual time and looks for what is wrong. `twice`: also whether it is the same again.
+pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
+    let run = || run_whole(prepared, MOST_STEPS);
+    let whole = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(whole) => whole,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+            let violation = violation(&prepared.scenario, "nothing panics", text);
+            return Outcome { violations: vec![violation], ..Outcome::default() };
+        }
+    };
+    let mut violations = of_result(&prepared.scenario, &whole.result, &whole.ending);
+    if twice && as_lines(&run().history) != as_lines(&whole.history) {
+        violations.push(violation(&prepared.scenario, "the same seed gives the same history", "two runs differ"));
+    }
+    Outcome {
+        violations,
+        reached: reached(&whole),
+        steps: whole.steps,
+        states: states(&whole.history),
+        refused: refusals(&whole),
+    }
+}
+
+fn refusals(whole: &Whole) -> Vec<(usize, u16)> {
+    use vlab_model::history::What;
+    let of = |o: &vlab_model::history::Observation| match &o.what {
+        What::UserAction { planned: Some(index), status, .. } if *status >= 400 => Some((*index, *status)),
+        _ => None,
+    };
+    whole.history.iter().filter_map(of).collect()
+}
+
+/// What is wrong by the checks of a result.
+fn of_result(scenario: &Scenario, result: &RunResult, ending: &Ending) -> Vec<Violation> {
+    let mut violations: Vec<Violation> = Vec::new();
+    for check in result.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed) {
+        if is_wrong(scenario, check, ending) {
+            let found = violation(scenario, &check.name, &check.message);
+            if !violations.iter().any(|other| other.signature == found.signature) {
+                violations.push(found);
+            }
+        }
+    }
+    violations
+}
+
+/// Is a failed check one that must hold in every run?
+pub fn is_wrong(scenario: &Scenario, check: &CheckResult, ending: &Ending) -> bool {
+    let name = check.name.as_str();
+    if name == COMES_TO_ITS_END {
+        // Who is held up to the end of the run need not come to rest.
+        let ends = |f: &vlab_scenario::Fault| f.is_momentary() || f.lasts.is_some() || f.until.is_some();
+        return matches!(ending, Ending::Dead(_)) || scenario.faults.iter().all(ends);
+    }
+    check.kind == CheckKind::Invariant || [SERVER_ERRORS, STAYS_UP].contains(&name)
+}
+
+/// What is wrong, with a signature that does not depend on names and numbers.
+pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
+    let id = check.split(':').next().unwrap_or_default();
+    let first = message.split(';').next().unwrap_or_default();
+    let names: Vec<&str> = scenario
+        .hosts
+        .iter()
+        .flat_map(|host| [host.name.as_str(), host.group.as_str()])
+        .chain(scenario.clusters.iter().map(|cluster| cluster.name.as_str()))
+        .collect();
+    let mut words: Vec<&str> = Vec::new();
+    for word in first.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let plain = match bare {
+            bare if names.contains(&bare) => "@",
+            bare if bare.contains(|c: char| c.is_ascii_digit()) => "#",
+            _ => word.trim_end_matches([',', '.', ':']),
+        };
+        if words.last() != Some(&plain) || !["@", "#"].contains(&plain) {
+            words.push(plain);
+        }
+        if words.len() >= 40 {
+            break;
+        }
+    }
+    Violation {
+        signature: format!("{id}: {}", words.join(" ")),
+        check: check.to_owned(),
+        message: message.chars().take(2000).collect(),
+    }
+}

@@ -1,0 +1,103 @@
+//! What a run has reached, as far as it guides a search: rules, pairs of rules, stages, validations, events, answers, and what was
+//! going on when something went wrong on purpose.
+
+use std::collections::BTreeSet;
+
+use vlab_history::rules::{Machine, RuleId};
+use vlab_model::history::{FaultPhase, Observation, What};
+use vlab_model::host;
+
+use crate::simulate::Whole;
+
+/// Kinds of things that are reached, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A rule of one of the machines.
+    Rule,
+    /// A rule of a host's machine right after another one.
+    Pair,
+    /// A stage of an installation, in a status.
+    Stage,
+    /// A value of a validation.
+    Validation,
+    /// An event.
+    Event,
+    /// An operation that answered with a status that is no success.
+    Answer,
+    /// A kind of fault that began while a cluster was in a status.
+    Fault,
+    /// Something that the user did while a cluster was in a status, and how it was answered.
+    Action,
+}
+
+impl Kind {
+    /// All, in order.
+    pub const ALL: [Kind; 8] =
+        [Kind::Rule, Kind::Pair, Kind::Stage, Kind::Validation, Kind::Event, Kind::Answer, Kind::Fault, Kind::Action];
+
+    /// For people, of several.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Kind::Rule => "rules",
+            Kind::Pair => "pairs of rules",
+            Kind::Stage => "stages",
+            Kind::Validation => "validations",
+            Kind::Event => "events",
+            Kind::Answer => "refusals",
+            Kind::Fault => "faults by status",
+            Kind::Action => "actions by status",
+        }
+    }
+}
+
+/// Something that was reached.
+pub type Reached = BTreeSet<(Kind, String)>;
+
+/// What a run has reached.
+pub fn reached(whole: &Whole) -> Reached {
+    let mut all = Reached::new();
+    let rule = |id: &RuleId| format!("{}/{}", id.machine.as_str(), id.index);
+    all.extend(whole.fired.iter().map(|id| (Kind::Rule, rule(id))));
+    all.extend(whole.pairs.iter().map(|(a, b)| (Kind::Pair, format!("{} {}", rule(a), rule(b)))));
+    all.extend(whole.answers.iter().map(|(operation, status)| (Kind::Answer, format!("{operation} {status}"))));
+    of_history(&whole.history, &mut all);
+    all
+}
+
+fn of_history(history: &[Observation], all: &mut Reached) {
+    // Of the cluster that changed last: with one cluster it is that one.
+    let mut cluster = "no cluster";
+    for observation in history {
+        match &observation.what {
+            What::ClusterStatus { to, .. } => cluster = to.as_str(),
+            What::HostStage { to: Some(stage), .. } => _ = all.insert((Kind::Stage, stage.as_str().to_owned())),
+            What::ClusterFinalizingStage { stage, .. } => _ = all.insert((Kind::Stage, stage.as_str().to_owned())),
+            What::Validation { is_cluster, id, to: Some(to), .. } => {
+                let whose = if *is_cluster { "cluster" } else { "host" };
+                all.insert((Kind::Validation, format!("{whose} {id} {}", to.as_str())));
+            }
+            What::Event { name, .. } => _ = all.insert((Kind::Event, name.clone())),
+            What::Fault { phase: FaultPhase::Begin, inject, .. } => {
+                all.insert((Kind::Fault, format!("{inject} {cluster}")));
+            }
+            What::UserAction { action, status, planned: Some(_), .. } => {
+                all.insert((Kind::Action, format!("{action} {status} {cluster}")));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How many pairs of rules there can be at most: those of which one leads to where the other one begins.
+pub fn possible_pairs() -> usize {
+    let of = |table: &'static [host::HostRule]| -> usize {
+        let after = |a: &host::HostRule| table.iter().filter(|b| *b != a && b.from.contains(&a.to)).count();
+        table.iter().map(after).sum()
+    };
+    of(host::RULES) + of(host::POOL_RULES)
+}
+
+/// How many rules there are.
+pub fn possible_rules() -> usize {
+    RuleId::all().filter(|id| matches!(id.machine, Machine::Host | Machine::Pool | Machine::Cluster)).count()
+}
