@@ -6,6 +6,7 @@
 //! * [`addresses`] are those that a scenario's hosts have.
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
+//! * [`hub`] is the Kubernetes API server of a run that asks over Kubernetes, with the service's controllers.
 //! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
 
@@ -15,6 +16,7 @@ mod asked;
 pub mod conductor;
 pub mod coverage;
 pub mod fault;
+pub mod hub;
 pub mod prepare;
 pub mod requests;
 pub mod simulate;

@@ -19,11 +19,13 @@ use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, 
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
+use vlab_model::history::{ActionKind, Observation, RunEnd, RunInfo, Source, UserVerb, What};
+use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
+use crate::hub::{Hub, HubEnd, is_for_hub};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};
 use crate::requests::{answer, words};
@@ -39,6 +41,15 @@ enum Event {
     Answer(Reply),
     /// The service that this fault stopped is started again.
     Start(Arc<str>),
+    /// Something between the service's controllers and the API server, of the controllers of that start.
+    Hub(u64, ForHub),
+}
+
+/// What is on its way between the service's controllers and the API server.
+enum ForHub {
+    Ask(Ask),
+    Answer(u64, Response),
+    News(u64, Vec<(String, serde_json::Value)>, bool),
 }
 
 /// The service as it runs.
@@ -49,6 +60,19 @@ enum Running {
     Down,
     /// Standing still, by this fault.
     Paused(Arc<str>),
+}
+
+/// What a user over REST would have done.
+fn kind_of(command: Command) -> ActionKind {
+    match command {
+        Command::Install => ActionKind::Install,
+        Command::Cancel => ActionKind::Cancel,
+        Command::AllowAddHosts => ActionKind::AllowAddHosts,
+        Command::InstallHost => ActionKind::InstallHost,
+        Command::Bind => ActionKind::Bind,
+        Command::Unbind => ActionKind::Unbind,
+        Command::DeleteHost => ActionKind::DeleteHost,
+    }
 }
 
 /// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
@@ -75,6 +99,8 @@ pub struct Simulated {
     pub steps: u64,
     /// The operations of the API that were asked for.
     pub asked: BTreeSet<&'static str>,
+    /// The hub, where the service was asked over Kubernetes.
+    pub hub: Option<HubEnd>,
 }
 
 /// Runs a scenario in virtual time.
@@ -85,7 +111,17 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
 /// The same, given up after so many things that happened. What is wrong on purpose may never come to an end.
 pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
+    let orders = score.kube.as_ref().map(|kube| kube.orders.clone());
+    let hub = orders.as_ref().map(|orders| Hub::new(seed, score.clock_scale, orders, BEGINNING));
+    let (hub, no_hub) = match hub {
+        Some(Err(why)) => (None, Some(why)),
+        Some(Ok(hub)) => (Some(hub), None),
+        None => (None, None),
+    };
     let mut world = World {
+        hub,
+        over: false,
+        starts: 0,
         core: Core::new(core.clone(), Snapshot::default()),
         config: core,
         conductor: Conductor::new(score, recorder),
@@ -111,6 +147,9 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
     world.collect(now);
     let mut steps = 0;
     let ending = loop {
+        if let Some(why) = no_hub {
+            break Ending::Dead(why);
+        }
         if let Some(ending) = world.conductor.ending(now) {
             break ending;
         }
@@ -134,8 +173,10 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         }
     }
     world.note_fired();
-    let World { conductor, requests, fired, asked, .. } = world;
-    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked }
+    world.settle_hub(now);
+    let World { conductor, requests, fired, asked, hub, .. } = world;
+    let hub = hub.map(|hub| hub.end(orders.map_or(0, |orders| orders.len())));
+    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, hub }
 }
 
 /// A whole run in virtual time, without a folder: its result and its history.
@@ -157,6 +198,13 @@ pub struct Whole {
     pub steps: u64,
     /// The operations of the API that were asked for.
     pub asked: BTreeSet<&'static str>,
+    /// The hub, where the service was asked over Kubernetes.
+    pub hub: Option<HubEnd>,
+}
+
+/// A whole run over Kubernetes in which that goes wrong at the API server.
+pub fn run_whole_with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Whole {
+    Played::with(prepared, most, orders).judged(prepared)
 }
 
 /// A whole run in virtual time, given up after so many things that happened.
@@ -179,23 +227,31 @@ struct Played {
     fired: BTreeSet<RuleId>,
     steps: u64,
     asked: BTreeSet<&'static str>,
+    hub: Option<HubEnd>,
 }
 
 impl Played {
     fn new(prepared: &Prepared, most: u64) -> Self {
+        Self::with(prepared, most, &[])
+    }
+
+    fn with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Self {
         let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
         let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
         let info = prepared.info(&run_id, true, versions);
-        let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        let mut score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        if let Some(kube) = &mut score.kube {
+            kube.orders = orders.to_vec();
+        }
         let core = prepared.core_config("http://127.0.0.1:8090");
-        let Simulated { ending, conductor, now, fired, steps, asked, .. } =
+        let Simulated { ending, conductor, now, fired, steps, asked, hub, .. } =
             simulate_at_most(score, core, Recorder::new(None), most);
         let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked }
+        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked, hub }
     }
 
     fn judged(self, prepared: &Prepared) -> Whole {
-        let Self { info, history, ending, now, fired, steps, asked } = self;
+        let Self { info, history, ending, now, fired, steps, asked, hub } = self;
         let mut result = RunResult {
             version: RESULT_VERSION,
             run: info,
@@ -206,7 +262,7 @@ impl Played {
         };
         ending_check(&mut result, &ending);
         verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-        Whole { result, history, fired, steps, asked }
+        Whole { result, history, fired, steps, asked, hub }
     }
 }
 
@@ -221,6 +277,12 @@ pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<Rule
 
 struct World {
     core: Core,
+    /// The API server and the controllers, where the service is asked over Kubernetes.
+    hub: Option<Hub>,
+    /// The run is over: nothing is written into the history any more.
+    over: bool,
+    /// How often the service, and its controllers with it, was started again.
+    starts: u64,
     /// What the core is made with.
     config: CoreConfig,
     conductor: Conductor,
@@ -253,16 +315,24 @@ impl World {
         let arrives = self.queue.peek().map(|Reverse((at, _))| *at);
         let service = self.core.next_wake().filter(|_| self.running == Running::Up);
         let actors = self.conductor.next_wake();
-        let then = [arrives, service, actors].into_iter().flatten().min()?.max(now);
+        let hub = self.hub.as_ref().and_then(|hub| hub.next_wake(self.running == Running::Up));
+        let then = [arrives, service, actors, hub].into_iter().flatten().min()?.max(now);
         // At one instant the service's own clockwork comes first, then what arrives, then the actors' timers.
         if service.is_some_and(|at| at <= then) {
             self.core.wake(service_clock(then));
             self.store(then);
+        } else if hub.is_some_and(|at| at <= then) {
+            let core = (self.running == Running::Up).then_some(&mut self.core);
+            if let Some(hub) = &mut self.hub {
+                hub.wake(core, then);
+            }
+            self.hub_moved(then);
         } else if arrives.is_some_and(|at| at <= then) {
             let Some(Reverse((_, key))) = self.queue.pop() else { return Some(then) };
             match self.events.remove(&key) {
                 Some(Event::Request(send)) => self.arrived(then, send),
                 Some(Event::Start(fault)) => self.start(then, &fault),
+                Some(Event::Hub(start, what)) => self.at_hub(then, start, what),
                 Some(Event::Answer(reply)) => {
                     self.conductor.deliver(then, reply);
                     self.collect(then);
@@ -279,6 +349,12 @@ impl World {
     /// A request is where the gateway would be.
     fn arrived(&mut self, now: Timestamp, send: Send) {
         self.requests += 1;
+        if let Some(hub) = self.hub.as_mut().filter(|_| is_for_hub(&send.request.path)) {
+            let response = hub.ask(now, &send.request);
+            self.hub_moved(now);
+            let reply = Reply { connection: send.connection, tag: send.tag, result: Ok(response) };
+            return self.push(now + ONE_WAY, Event::Answer(reply));
+        }
         let mut again = false;
         loop {
             let first_on_connection = again || !self.open.contains(&send.connection);
@@ -334,6 +410,77 @@ impl World {
         Ok(response)
     }
 
+    /// Something of the controllers, or for them, has arrived.
+    fn at_hub(&mut self, now: Timestamp, start: u64, what: ForHub) {
+        let Some(hub) = self.hub.as_mut().filter(|_| start == self.starts) else { return };
+        if self.running != Running::Up && !matches!(what, ForHub::Ask(_)) {
+            // The service stands still: it hears later.
+            return self.push(now + ONE_WAY * 20, Event::Hub(start, what));
+        }
+        match what {
+            ForHub::Ask(ask) => {
+                if let Some(response) = hub.ask_for_door(now, &ask) {
+                    self.push(now + ONE_WAY, Event::Hub(start, ForHub::Answer(ask.tag, response)));
+                }
+            }
+            ForHub::Answer(tag, response) => hub.door().answered(&mut self.core, now, tag, Ok(response)),
+            ForHub::News(tag, events, over) => hub.door().told(&mut self.core, now, tag, events, over),
+        }
+        self.hub_moved(now);
+    }
+
+    /// After anything at the hub: the service's rows may have changed, controllers may ask, watches have something to tell.
+    fn hub_moved(&mut self, now: Timestamp) {
+        self.store(now);
+        let Some(hub) = &mut self.hub else { return };
+        let asks = hub.door().take_asks();
+        let commands = hub.door().take_commands();
+        let (news, lines) = hub.news(now);
+        for ask in asks {
+            self.push(now + ONE_WAY, Event::Hub(self.starts, ForHub::Ask(ask)));
+        }
+        for (tag, events, over) in news {
+            self.push(now + ONE_WAY, Event::Hub(self.starts, ForHub::News(tag, events, over)));
+        }
+        if self.over {
+            return;
+        }
+        for (command, subject) in commands {
+            let (reason, planned) = ("by the service's controllers".to_owned(), None);
+            let (action, subject) = (UserVerb::Action(kind_of(command)), Some(subject));
+            let what = What::UserAction { action, subject, status: 200, reason, planned };
+            self.conductor.observe(now, Source::Harness, None, what);
+        }
+        for text in lines {
+            self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        }
+        self.collect(now);
+    }
+
+    /// Lets the controllers come to rest after the run: what resources say at the end is compared with what rows say.
+    fn settle_hub(&mut self, now: Timestamp) {
+        self.over = true;
+        let end = now + Duration::from_secs(60);
+        while self.running == Running::Up {
+            let Some(due) = self.hub.as_ref().and_then(|hub| hub.next_wake(true)) else { break };
+            let arrives = self.queue.peek().map(|Reverse((at, _))| *at);
+            let then = arrives.map_or(due, |at| at.min(due)).max(now);
+            if then > end {
+                break;
+            }
+            if due <= then {
+                if let Some(hub) = &mut self.hub {
+                    hub.wake(Some(&mut self.core), then);
+                }
+                self.hub_moved(then);
+            } else if let Some(Reverse((_, key))) = self.queue.pop()
+                && let Some(Event::Hub(start, what)) = self.events.remove(&key)
+            {
+                self.at_hub(then, start, what);
+            }
+        }
+    }
+
     /// Does what faults want.
     fn carry_out(&mut self, now: Timestamp, task: Task) {
         match task {
@@ -341,6 +488,10 @@ impl World {
             Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
             Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
                 self.running = Running::Down;
+                self.starts += 1;
+                if let Some(hub) = &mut self.hub {
+                    hub.door_ended();
+                }
                 self.open.clear();
                 for Send { connection, tag, .. } in std::mem::take(&mut self.held) {
                     let result = Err(TransportError::Lost("the service ended".to_owned()));
@@ -419,6 +570,12 @@ impl World {
             return;
         }
         self.core.confirm();
+        if let Some(hub) = &mut self.hub {
+            hub.rows_changed(now, &writes);
+        }
+        if self.over {
+            return;
+        }
         for write in writes {
             for what in self.changes(write) {
                 self.conductor.observe(now, Source::Database, Some(service_clock(now)), what);

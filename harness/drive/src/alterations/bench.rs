@@ -117,7 +117,7 @@ impl Bench {
     pub fn new(catalogue: &Catalogue) -> Result<Self, String> {
         let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new(), hits: Mutex::default() };
         for prepared in prepare_catalogue(catalogue)? {
-            let Whole { result, history, fired, steps, asked } = run_whole(&prepared, u64::MAX);
+            let Whole { result, history, fired, steps, asked, .. } = run_whole(&prepared, u64::MAX);
             let failed: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| c.name.clone()).collect();
             if !failed.is_empty() {
                 let name = &prepared.scenario.name;
