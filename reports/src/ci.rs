@@ -122,7 +122,7 @@ mod tests {
     use vlab_judge::result::CheckKind;
 
     use super::*;
-    use crate::session::{Attempt, Item};
+    use crate::session::{Attempt, SessionItem};
 
     fn failed(name: &str, message: &str) -> CheckResult {
         let mut check = CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Failed);
@@ -196,11 +196,11 @@ mod tests {
             how_to_repeat: "vlab scenario x --seed 7".to_owned(),
             ..Attempt::default()
         };
-        let item = |name: &str, verdict| Item {
+        let item = |name: &str, verdict| SessionItem {
             scenario: name.to_owned(),
             repetition: 1,
             attempts: vec![attempt(verdict)],
-            ..Item::default()
+            ..SessionItem::default()
         };
         let items = vec![item("good", Verdict::Passed), item("bad", Verdict::Failed)];
         let text = summary(&Session { items, ..Session::default() });

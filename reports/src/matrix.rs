@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::ci::cell as markdown;
-use crate::session::{Item, ItemOutcome, Session};
+use crate::session::{ItemOutcome, Session, SessionItem};
 use crate::text::human_ms;
 
 /// What of a cell is the same in a whole row, and its column.
@@ -64,7 +64,7 @@ impl<'a> Matrix<'a> {
         self.cells.iter().find(|cell| cell.row == row && cell.column == column)
     }
 
-    fn item(&self, cell: &Cell) -> Option<&'a Item> {
+    fn item(&self, cell: &Cell) -> Option<&'a SessionItem> {
         let What::Run { scenario, service } = &cell.what else { return None };
         self.session.items.iter().find(|item| item.scenario == *scenario && item.service == *service)
     }
@@ -223,7 +223,7 @@ mod tests {
     use crate::session::Attempt;
 
     fn session() -> Session {
-        let item = |scenario: &str, verdict| Item {
+        let item = |scenario: &str, verdict| SessionItem {
             scenario: scenario.to_owned(),
             service: "simulated".to_owned(),
             attempts: vec![Attempt {
@@ -234,7 +234,7 @@ mod tests {
                 how_to_repeat: "vlab scenario x --seed 7".to_owned(),
                 ..Attempt::default()
             }],
-            ..Item::default()
+            ..SessionItem::default()
         };
         Session { items: vec![item("a", Verdict::Passed), item("b", Verdict::Failed)], ..Session::default() }
     }

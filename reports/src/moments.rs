@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage};
-use vlab_history::timeline::{Change, Subject};
+use vlab_history::timeline::{Change, HostOrCluster};
 use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::validation::ValidationStatus;
 
-use crate::timeline::{Timeline, when};
+use crate::timeline::{Lanes, when};
 
-/// What kind of thing is said. The order is that of [`Kind::ALL`]; the page knows the kinds by these words.
+/// What kind of thing is said. The order is that of [`MomentKind::ALL`]; the page knows the kinds by these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the words say it")]
-pub enum Kind {
+pub enum MomentKind {
     Status,
     Stage,
     Percent,
@@ -39,7 +39,7 @@ pub enum Kind {
     Note,
 }
 
-impl Kind {
+impl MomentKind {
     /// All, in their order.
     pub const ALL: [Self; 17] = [
         Self::Status,
@@ -132,7 +132,7 @@ pub struct Who<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fact<'a> {
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: MomentKind,
     /// Which one of that kind: a validation, an operator, a fault.
     pub key: Cow<'a, str>,
     /// What it is now; empty: nothing any more.
@@ -142,7 +142,7 @@ pub struct Fact<'a> {
 }
 
 impl<'a> Fact<'a> {
-    fn new(kind: Kind, key: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
+    fn new(kind: MomentKind, key: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
         Self { kind, key: key.into(), value: value.into(), info: Cow::Borrowed("") }
     }
 
@@ -153,7 +153,7 @@ impl<'a> Fact<'a> {
 
 /// Something is said of somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct Moment {
     /// Microseconds since the start.
     pub at: i64,
     /// Of whom: a place in [`Moments::who`].
@@ -170,12 +170,12 @@ pub struct Moments<'a> {
     /// What is said.
     pub facts: Vec<Fact<'a>>,
     /// Everything, in order of time.
-    pub items: Vec<Item>,
+    pub items: Vec<Moment>,
 }
 
 impl<'a> Moments<'a> {
     /// Reads a history, whose timeline is known.
-    pub fn read(history: &'a [Observation], timeline: &Timeline<'a>) -> Self {
+    pub fn read(history: &'a [Observation], timeline: &Lanes<'a>) -> Self {
         let mut reader = Reader::new(history, timeline);
         for (observation, change) in vlab_history::Timeline::new(history).walk() {
             let at = timeline.offset(when(observation)).clamp(0, timeline.length);
@@ -204,7 +204,7 @@ struct Reader<'a> {
 const RUN: u32 = 0;
 
 impl<'a> Reader<'a> {
-    fn new(history: &'a [Observation], timeline: &Timeline<'a>) -> Self {
+    fn new(history: &'a [Observation], timeline: &Lanes<'a>) -> Self {
         let mut reader = Self {
             moments: Moments::default(),
             known: HashMap::new(),
@@ -255,40 +255,42 @@ impl<'a> Reader<'a> {
                 next
             }
         };
-        self.moments.items.push(Item { at, who, fact: place });
+        self.moments.items.push(Moment { at, who, fact: place });
     }
 
     fn percent(&mut self, at: i64, who: u32, percent: i64) {
         if self.percent.insert(who, percent).unwrap_or(0) != percent {
-            self.say(at, who, Fact::new(Kind::Percent, "", percent.to_string()));
+            self.say(at, who, Fact::new(MomentKind::Percent, "", percent.to_string()));
         }
     }
 
     /// A state changed.
     fn change(&mut self, at: i64, change: Change<'a>) {
-        let (Subject::Host(id) | Subject::Cluster(id)) = change.subject;
+        let (HostOrCluster::Host(id) | HostOrCluster::Cluster(id)) = change.subject;
         let who = self.who(Some(id));
         let fact = match &change.observation.what {
-            What::HostStatus { to, info, .. } => Fact::new(Kind::Status, "", to.as_str()).info(info),
-            What::ClusterStatus { to, info, .. } => Fact::new(Kind::Status, "", to.as_str()).info(info),
+            What::HostStatus { to, info, .. } => Fact::new(MomentKind::Status, "", to.as_str()).info(info),
+            What::ClusterStatus { to, info, .. } => Fact::new(MomentKind::Status, "", to.as_str()).info(info),
             What::HostStage { to, info, percentage, .. } => {
                 self.percent(at, who, *percentage);
-                Fact::new(Kind::Stage, "", to.map_or("", HostStage::as_str)).info(info)
+                Fact::new(MomentKind::Stage, "", to.map_or("", HostStage::as_str)).info(info)
             }
-            What::ClusterFinalizingStage { stage, .. } => Fact::new(Kind::Stage, "", stage.as_str()),
+            What::ClusterFinalizingStage { stage, .. } => Fact::new(MomentKind::Stage, "", stage.as_str()),
             What::ClusterProgress { total, .. } => return self.percent(at, who, *total),
             What::HostRole { role, bootstrap, .. } => {
                 let more = if *bootstrap { "bootstrap" } else { "" };
-                Fact::new(Kind::Role, "", HostRole::as_str(*role)).info(more)
+                Fact::new(MomentKind::Role, "", HostRole::as_str(*role)).info(more)
             }
-            What::HostDeleted { .. } => Fact::new(Kind::Deleted, "", "deleted"),
-            What::StatusInfo { info, .. } => Fact::new(Kind::Words, "", info),
-            What::HostLogs { state, .. } | What::ClusterLogs { state, .. } => Fact::new(Kind::Logs, "", state.as_str()),
+            What::HostDeleted { .. } => Fact::new(MomentKind::Deleted, "", "deleted"),
+            What::StatusInfo { info, .. } => Fact::new(MomentKind::Words, "", info),
+            What::HostLogs { state, .. } | What::ClusterLogs { state, .. } => {
+                Fact::new(MomentKind::Logs, "", state.as_str())
+            }
             What::Validation { id, to, message, .. } => {
-                Fact::new(Kind::Validation, id, to.map_or("", ValidationStatus::as_str)).info(message)
+                Fact::new(MomentKind::Validation, id, to.map_or("", ValidationStatus::as_str)).info(message)
             }
             What::Operator { name, status, .. } => {
-                Fact::new(Kind::Operator, name, status.map_or("", |status| status.as_str()))
+                Fact::new(MomentKind::Operator, name, status.map_or("", |status| status.as_str()))
             }
             _ => return,
         };
@@ -298,10 +300,10 @@ impl<'a> Reader<'a> {
     /// Something happened that is no change of a state.
     fn take(&mut self, at: i64, what: &'a What) {
         let (who, fact) = match what {
-            What::RunStarted(info) => (RUN, Fact::new(Kind::Note, "", "the run starts").info(&info.scenario)),
-            What::RunFinished { how } => (RUN, Fact::new(Kind::Note, "", "the run ends").info(how.word())),
+            What::RunStarted(info) => (RUN, Fact::new(MomentKind::Note, "", "the run starts").info(&info.scenario)),
+            What::RunFinished { how } => (RUN, Fact::new(MomentKind::Note, "", "the run ends").info(how.word())),
             What::Event { name, severity, message, cluster, host } => {
-                (self.who(host.or(*cluster)), Fact::new(Kind::Event, severity.as_str(), name).info(message))
+                (self.who(host.or(*cluster)), Fact::new(MomentKind::Event, severity.as_str(), name).info(message))
             }
             What::Step { host, step_type, answered, cached, .. } => {
                 let how = match (answered, cached) {
@@ -310,11 +312,11 @@ impl<'a> Reader<'a> {
                     (Some(0), false) => "answered".into(),
                     (Some(code), _) => Cow::Owned(format!("answered with exit code {code}")),
                 };
-                (self.who(Some(*host)), Fact::new(Kind::Step, "", step_type).info(how))
+                (self.who(Some(*host)), Fact::new(MomentKind::Step, "", step_type).info(how))
             }
-            What::HostDid { host, what } => (self.who(Some(*host)), Fact::new(Kind::Did, "", what.word())),
+            What::HostDid { host, what } => (self.who(Some(*host)), Fact::new(MomentKind::Did, "", what.word())),
             What::InCluster { cluster, host, what } => {
-                (self.who(host.or(Some(*cluster))), Fact::new(Kind::Did, "", what.word()).info("in the cluster"))
+                (self.who(host.or(Some(*cluster))), Fact::new(MomentKind::Did, "", what.word()).info("in the cluster"))
             }
             What::UserAction { action, subject, status, reason, .. } => {
                 let answer = match status {
@@ -322,29 +324,29 @@ impl<'a> Reader<'a> {
                     status if reason.is_empty() => format!("HTTP {status}"),
                     status => format!("HTTP {status}: {reason}"),
                 };
-                (self.who(*subject), Fact::new(Kind::User, "", action.word()).info(answer))
+                (self.who(*subject), Fact::new(MomentKind::User, "", action.word()).info(answer))
             }
             What::Fault { .. } => return self.fault(at, what),
             What::BadAnswer { host, request, status, .. } => {
                 let answer = if *status == 0 { "connection refused".into() } else { format!("HTTP {status}") };
-                (self.who(*host), Fact::new(Kind::Note, "", answer).info(request))
+                (self.who(*host), Fact::new(MomentKind::Note, "", answer).info(request))
             }
             What::Killed { program, detail } => {
-                (RUN, Fact::new(Kind::Note, "", format!("{program} was killed")).info(detail))
+                (RUN, Fact::new(MomentKind::Note, "", format!("{program} was killed")).info(detail))
             }
             What::Unreadable { subject, of, error } => {
-                (self.who(*subject), Fact::new(Kind::Note, "", format!("{of} cannot be understood")).info(error))
+                (self.who(*subject), Fact::new(MomentKind::Note, "", format!("{of} cannot be understood")).info(error))
             }
             What::Incomplete { part, machine, why } => {
                 let of = machine.as_deref().map(|machine| format!(" of {machine}")).unwrap_or_default();
-                (RUN, Fact::new(Kind::Note, "", format!("incomplete: {part}{of}")).info(why))
+                (RUN, Fact::new(MomentKind::Note, "", format!("incomplete: {part}{of}")).info(why))
             }
-            What::Note { text } => (RUN, Fact::new(Kind::Note, "", text)),
+            What::Note { text } => (RUN, Fact::new(MomentKind::Note, "", text)),
             What::Machine { machine, did, detail } => {
-                (self.machine(machine), Fact::new(Kind::Machine, "", did.word()).info(detail))
+                (self.machine(machine), Fact::new(MomentKind::Machine, "", did.word()).info(detail))
             }
             What::Console { machine, line, finding } => {
-                (self.machine(machine), Fact::new(Kind::Console, finding.as_deref().unwrap_or(""), line))
+                (self.machine(machine), Fact::new(MomentKind::Console, finding.as_deref().unwrap_or(""), line))
             }
             // Names are known already; what another source saw of a change stands with the change.
             _ => return,
@@ -363,17 +365,17 @@ impl<'a> Reader<'a> {
             FaultPhase::End => {
                 let hit = self.open.remove(name.as_str()).unwrap_or_else(|| vec![who]);
                 for who in hit {
-                    self.say(at, who, Fact::new(Kind::Fault, name, "").info(info.clone()));
+                    self.say(at, who, Fact::new(MomentKind::Fault, name, "").info(info.clone()));
                 }
                 return;
             }
             // Without a begin there is no state to which the effect belongs.
             FaultPhase::Effect if !self.open.contains_key(name.as_str()) => {
-                return self.say(at, who, Fact::new(Kind::Note, "", name).info(info));
+                return self.say(at, who, Fact::new(MomentKind::Note, "", name).info(info));
             }
             FaultPhase::Effect => {}
         }
-        self.say(at, who, Fact::new(Kind::Fault, name, "active").info(info));
+        self.say(at, who, Fact::new(MomentKind::Fault, name, "active").info(info));
     }
 }
 
@@ -400,8 +402,8 @@ mod tests {
     /// Each item in words: when in milliseconds, whom, what.
     fn told(all: Vec<What>) -> Vec<String> {
         let history = history(all);
-        let moments = Moments::read(&history, &Timeline::read(&history));
-        let words = |item: &Item| {
+        let moments = Moments::read(&history, &Lanes::read(&history));
+        let words = |item: &Moment| {
             let fact = &moments.facts[item.fact as usize];
             let who = &moments.who[item.who as usize].name;
             let words = [fact.kind.word(), &fact.key, &fact.value, &fact.info];
@@ -462,7 +464,7 @@ mod tests {
         let status = |to| What::HostStatus { host, cluster: None, from: None, to, info: "why".into() };
         let all = [HostStatus::Known, HostStatus::Disconnected].into_iter().cycle().take(10).map(status).collect();
         let history = history(all);
-        let moments = Moments::read(&history, &Timeline::read(&history));
+        let moments = Moments::read(&history, &Lanes::read(&history));
         assert_eq!((moments.items.len(), moments.facts.len()), (10, 2));
     }
 }

@@ -22,7 +22,7 @@ const LAST: usize = 10;
 
 /// A line: an attempt of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRecord {
     /// Version of the line.
     pub v: u32,
     /// When it ended.
@@ -54,7 +54,7 @@ pub struct Run {
     pub failed: Option<String>,
 }
 
-impl Run {
+impl RunRecord {
     /// The line of a run of that session.
     pub fn of(result: &RunResult, session: &str) -> Self {
         let failed = (result.verdict != Verdict::Passed).then(|| match result.decisive() {
@@ -85,7 +85,7 @@ impl Run {
 ///
 /// # Errors
 /// Those of the file system, with the path in their text.
-pub fn append(runs: &Path, run: &Run) -> io::Result<()> {
+pub fn append(runs: &Path, run: &RunRecord) -> io::Result<()> {
     let path = runs.join(RECORD);
     let mut line = serde_json::to_vec(run).map_err(io::Error::other)?;
     line.push(b'\n');
@@ -98,7 +98,7 @@ pub fn append(runs: &Path, run: &Run) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of the file system, with the path in their text.
-pub fn read(runs: &Path) -> io::Result<(Vec<Run>, usize)> {
+pub fn read(runs: &Path) -> io::Result<(Vec<RunRecord>, usize)> {
     let path = runs.join(RECORD);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -106,8 +106,8 @@ pub fn read(runs: &Path) -> io::Result<(Vec<Run>, usize)> {
         Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let understood = |line: &&str| serde_json::from_str::<Run>(line).ok().filter(|run| run.v == VERSION);
-    let mut runs: Vec<Run> = lines.iter().filter_map(understood).collect();
+    let understood = |line: &&str| serde_json::from_str::<RunRecord>(line).ok().filter(|run| run.v == VERSION);
+    let mut runs: Vec<RunRecord> = lines.iter().filter_map(understood).collect();
     let lost = lines.len() - runs.len();
     runs.sort_by_key(|run| run.at);
     Ok((runs, lost))
@@ -156,8 +156,8 @@ impl Statistics {
 }
 
 /// The statistics of each scenario, those that pass least often first. `last`: only the newest so many runs of each count.
-pub fn statistics(runs: &[Run], last: Option<usize>) -> Vec<Statistics> {
-    let mut by_key: BTreeMap<(&str, &str, &str), Vec<&Run>> = BTreeMap::new();
+pub fn statistics(runs: &[RunRecord], last: Option<usize>) -> Vec<Statistics> {
+    let mut by_key: BTreeMap<(&str, &str, &str), Vec<&RunRecord>> = BTreeMap::new();
     for run in runs {
         by_key.entry((&run.scenario, &run.service, &run.hosts)).or_default().push(run);
     }
@@ -177,9 +177,9 @@ pub fn statistics(runs: &[Run], last: Option<usize>) -> Vec<Statistics> {
     all
 }
 
-fn of(runs: &[&Run]) -> Statistics {
+fn of(runs: &[&RunRecord]) -> Statistics {
     let count = |verdict| runs.iter().filter(|run| run.verdict == verdict).count();
-    let letter = |run: &&Run| match run.verdict {
+    let letter = |run: &&RunRecord| match run.verdict {
         Verdict::Passed => '.',
         Verdict::Failed => 'F',
         Verdict::Inconclusive => '?',
@@ -246,8 +246,8 @@ mod tests {
     use super::*;
     use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
 
-    fn run(scenario: &str, second: i64, failed: Option<&str>) -> Run {
-        Run {
+    fn run(scenario: &str, second: i64, failed: Option<&str>) -> RunRecord {
+        RunRecord {
             v: VERSION,
             at: Timestamp::from_secs(second),
             scenario: scenario.to_owned(),
@@ -257,7 +257,7 @@ mod tests {
             service: "simulated".to_owned(),
             hosts: "simulated".to_owned(),
             failed: failed.map(str::to_owned),
-            ..Run::default()
+            ..RunRecord::default()
         }
     }
 
@@ -282,17 +282,17 @@ mod tests {
         result.checks.push(CheckResult::new(CheckKind::Budget, "install", CheckVerdict::Failed));
         result.checks.push(CheckResult::new(CheckKind::Expectation, "all hosts", CheckVerdict::Failed));
         result.conclude();
-        assert_eq!(Run::of(&result, "s").failed.as_deref(), Some("expectation: all hosts"));
+        assert_eq!(RunRecord::of(&result, "s").failed.as_deref(), Some("expectation: all hosts"));
         result.cut_short(130, "Ctrl-C after 17 s");
         result.checks.clear();
-        assert_eq!(Run::of(&result, "s").failed.as_deref(), Some("run: cut short or not decided"));
+        assert_eq!(RunRecord::of(&result, "s").failed.as_deref(), Some("run: cut short or not decided"));
         result.verdict = Verdict::Passed;
-        assert_eq!(Run::of(&result, "s").failed, None);
+        assert_eq!(RunRecord::of(&result, "s").failed, None);
     }
 
     #[test]
     fn scenarios_that_pass_least_often_come_first_with_what_they_fail_of() {
-        let mut runs: Vec<Run> = (1..=12).map(|n| run("good", n, None)).collect();
+        let mut runs: Vec<RunRecord> = (1..=12).map(|n| run("good", n, None)).collect();
         runs.extend((1..=12).map(|n| run("bad", n, (n % 3 == 0).then_some(if n == 3 { "rare" } else { "often" }))));
         let all = statistics(&runs, None);
         let (bad, good) = (&all[0], &all[1]);

@@ -43,12 +43,12 @@ pub struct Session {
     /// How many runs went on at once.
     pub jobs: usize,
     /// What was to be run, in order.
-    pub items: Vec<Item>,
+    pub items: Vec<SessionItem>,
 }
 
 /// One scenario of a session, with one seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Item {
+pub struct SessionItem {
     /// Name of the scenario.
     pub scenario: String,
     /// What to call it to run it again: its name, or the path of its file.
@@ -151,7 +151,7 @@ impl ItemOutcome {
     }
 }
 
-impl Item {
+impl SessionItem {
     /// What it came to.
     pub fn outcome(&self) -> ItemOutcome {
         let outcome = match self.attempts.last().map(|a| a.verdict) {
@@ -197,7 +197,7 @@ impl Session {
     }
 
     /// The items that have not passed: what to run again.
-    pub fn not_passed(&self) -> impl Iterator<Item = &Item> {
+    pub fn not_passed(&self) -> impl Iterator<Item = &SessionItem> {
         self.items.iter().filter(|i| !matches!(i.outcome(), ItemOutcome::Passed | ItemOutcome::Flaky))
     }
 
@@ -297,7 +297,7 @@ impl Session {
     /// The session for the terminal: a line for each item, those that did not pass last, where people look first.
     pub fn table(&self, color: bool) -> String {
         let mut text = String::new();
-        let mut items: Vec<&Item> = self.items.iter().collect();
+        let mut items: Vec<&SessionItem> = self.items.iter().collect();
         items.sort_by_key(|i| std::cmp::Reverse(i.outcome()));
         let width = items.iter().map(|i| i.title(self).len()).max().unwrap_or(0);
         for item in items {
@@ -369,8 +369,8 @@ mod tests {
         }
     }
 
-    fn item(scenario: &str, verdicts: &[Verdict], quarantined: bool) -> Item {
-        Item {
+    fn item(scenario: &str, verdicts: &[Verdict], quarantined: bool) -> SessionItem {
+        SessionItem {
             scenario: scenario.into(),
             called: scenario.into(),
             repetition: 1,
@@ -381,11 +381,11 @@ mod tests {
                 until: "2026-12-31".into(),
             }),
             attempts: verdicts.iter().map(|v| attempt(*v)).collect(),
-            ..Item::default()
+            ..SessionItem::default()
         }
     }
 
-    fn session(items: Vec<Item>) -> Session {
+    fn session(items: Vec<SessionItem>) -> Session {
         Session {
             version: SESSION_VERSION,
             id: "s".into(),

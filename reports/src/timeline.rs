@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus};
-use vlab_history::timeline::{Change, Sources, Subject};
+use vlab_history::timeline::{Change, HostOrCluster, Sources};
 use vlab_model::history::{FaultPhase, MachineMoment, Observation, What};
 use vlab_model::validation::ValidationStatus;
 
@@ -127,7 +127,7 @@ impl Row<'_> {
 
 /// Everything that there is to draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timeline<'a> {
+pub struct Lanes<'a> {
     /// Where it begins.
     pub start: Timestamp,
     /// Length in microseconds, at least 1.
@@ -147,7 +147,7 @@ pub struct Timeline<'a> {
     names: BTreeMap<Uuid, &'a str>,
 }
 
-impl<'a> Timeline<'a> {
+impl<'a> Lanes<'a> {
     /// Reads `history`. With an empty history the timeline is empty and one microsecond long.
     pub fn read(history: &'a [Observation]) -> Self {
         let mut reader = Reader::new(history);
@@ -200,7 +200,7 @@ pub(crate) fn when(observation: &Observation) -> Timestamp {
 }
 
 struct Reader<'a> {
-    timeline: Timeline<'a>,
+    timeline: Lanes<'a>,
     lanes: BTreeMap<Uuid, Lane<'a>>,
 }
 
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         let start = times().min().unwrap_or_default();
         let end = times().max().unwrap_or_default();
         let timeline =
-            Timeline { start, length: end.as_micros().saturating_sub(start.as_micros()).max(1), ..Timeline::default() };
+            Lanes { start, length: end.as_micros().saturating_sub(start.as_micros()).max(1), ..Lanes::default() };
         Self { timeline, lanes: BTreeMap::new() }
     }
 
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
 
     /// A state changed.
     fn change(&mut self, at: i64, change: Change<'a>) {
-        let (Subject::Host(id) | Subject::Cluster(id)) = change.subject;
+        let (HostOrCluster::Host(id) | HostOrCluster::Cluster(id)) = change.subject;
         let mut transition =
             Transition { at, subject: id, kind: "", which: "", from: "", to: "", info: "", sources: change.sources };
         match &change.observation.what {
@@ -421,7 +421,7 @@ impl<'a> Reader<'a> {
         self.timeline.transitions.push(t);
     }
 
-    fn finish(self) -> Timeline<'a> {
+    fn finish(self) -> Lanes<'a> {
         let mut timeline = self.timeline;
         for (id, mut lane) in self.lanes {
             lane.name = name_of(&timeline.names, id);
@@ -497,7 +497,7 @@ mod tests {
             status(3, Source::Poll, 30, Some(Discovering), Known),
             status(4, Source::Events, 40, Some(Insufficient), Known),
         ];
-        let timeline = Timeline::read(&history);
+        let timeline = Lanes::read(&history);
         let spans: Vec<_> = timeline.hosts[0].statuses.iter().map(|s| (s.from, s.to, s.value)).collect();
         assert_eq!(spans, [(0, 10_000, "discovering"), (10_000, 20_000, "insufficient"), (20_000, 40_000, "known")]);
         assert_eq!(timeline.transitions.len(), 3);
@@ -512,7 +512,7 @@ mod tests {
             status(1, Source::Events, 5, None, Discovering),
             status(2, Source::Poll, 10, Some(Discovering), Known),
         ];
-        let timeline = Timeline::read(&history);
+        let timeline = Lanes::read(&history);
         assert_eq!(timeline.hosts[0].statuses.len(), 2);
         assert_eq!(timeline.transitions[0].sources.to_string(), "events poll");
     }
@@ -522,8 +522,8 @@ mod tests {
         let mut history =
             vec![status(0, Source::Database, 0, None, Discovering), status(1, Source::Database, 50, None, Known)];
         history[1].service_time = Some(Timestamp::UNSET);
-        assert_eq!(Timeline::read(&history).length, 50_500);
-        assert_eq!(Timeline::read(&[]).length, 1);
+        assert_eq!(Lanes::read(&history).length, 50_500);
+        assert_eq!(Lanes::read(&[]).length, 1);
     }
 
     #[test]

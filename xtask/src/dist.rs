@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{INCONCLUSIVE, can_build_machines, cargo, root, say, sbom, target};
+use crate::{INCONCLUSIVE, can_build_machines, cargo, root, run, say, sbom, target};
 
 /// Target of the static programs: glibc's own static form, which every installation of Rust can make.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -106,15 +106,6 @@ fn put(file: &Path, folder: &Path) -> Result<PathBuf, String> {
     let _ = fs::remove_file(&place);
     fs::copy(file, &place).map_err(|error| format!("{} to {}: {error}", file.display(), place.display()))?;
     Ok(place)
-}
-
-fn run(mut command: Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name} ended with {status}")),
-        Err(error) => Err(format!("{name}: {error}")),
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use vlab_setup::{Purpose, ensure};
 
-use crate::{INCONCLUSIVE, USAGE, root, say, target};
+use crate::{INCONCLUSIVE, USAGE, root, run, say, target};
 
 /// What a reader of the README has: it asks for git, a C compiler and linker, and Rust.
 const PACKAGES: &str = "git,ca-certificates,build-essential,passwd";
@@ -234,15 +234,6 @@ impl Drop for Machine {
         if let Err(why) = run(remove) {
             say(&format!("{}: {why}", self.path.display()));
         }
-    }
-}
-
-fn run(mut command: Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    match command.stdin(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name} ended with {status}")),
-        Err(error) => Err(format!("{name}: {error}")),
     }
 }
 

@@ -423,6 +423,16 @@ fn exit_code(code: Option<i32>) -> ExitCode {
     ExitCode::from(code.map_or(130, |code| u8::try_from(code).unwrap_or(INTERNAL)))
 }
 
+/// Runs a program to its end. It gets nothing to read.
+fn run(mut command: Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} ended with {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
 /// The cargo that runs us, in the workspace. What cargo tells a program that it runs must not reach the next cargo: it
 /// would rebuild what reads it.
 fn cargo() -> Command {

@@ -81,64 +81,44 @@ impl WrongStep {
     }
 }
 
-macro_rules! conducts {
-    ($($(#[doc = $about:literal])+ $name:ident = $word:literal,)*) => {
-        /// What hosts or controllers do in one place, without a table.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Conduct {
-            $($(#[doc = $about])+ $name,)*
-        }
-
-        impl Conduct {
-            /// All of them.
-            pub const ALL: &'static [Conduct] = &[$(Conduct::$name),*];
-
-            const fn word(self) -> &'static str {
-                match self { $(Conduct::$name => $word,)* }
-            }
-
-            const fn about(self) -> &'static str {
-                match self { $(Conduct::$name => concat!($($about),+),)* }
-            }
-        }
-    };
-}
-
-conducts! {
-    /// The agent starts an installer although one runs.
-    SecondInstaller = "second-installer",
-    /// The agent does not stop the installer.
-    InstallerGoesOn = "installer-goes-on",
-    /// The agent does not start over when it is told to.
-    IgnoresExit = "ignores-exit",
-    /// The agent asks ten times more rarely than it is told to.
-    PollsRarely = "polls-rarely",
-    /// The installer tells no percentages of what it writes.
-    NoPercentages = "no-percentages",
-    /// The installer reports a stage that was before when it has written the image.
-    ReportsBackwards = "reports-backwards",
-    /// A host that was told to reboot stays where it is.
-    NoReboot = "no-reboot",
-    /// Logs are announced and never sent.
-    NoLogs = "no-logs",
-    /// The controller says that nodes are done before they are ready.
-    DoneTooEarly = "done-too-early",
-    /// The controller does not say that nodes configure themselves.
-    ConfiguringNotTold = "configuring-not-told",
-    /// The controller does not say that nodes have joined.
-    JoinedNotTold = "joined-not-told",
-    /// The controller does not say how often nodes rebooted.
-    RebootsNotTold = "reboots-not-told",
-    /// The controller says that operators are available before they are.
-    OperatorsTooEarly = "operators-too-early",
-    /// The controller never says that an operator is available.
-    OperatorsNotTold = "operators-not-told",
-    /// The controller completes the installation before anything else.
-    CompletesTooEarly = "completes-too-early",
-    /// The controller does not leave a cluster that has failed.
-    ControllerStays = "controller-stays",
-    /// The controller sends no logs while it works.
-    NoControllerLogs = "no-controller-logs",
+vlab_model::closed_words! {
+    /// What hosts or controllers do in one place, without a table.
+    Conduct {
+        /// The agent starts an installer although one runs.
+        SecondInstaller = "second-installer",
+        /// The agent does not stop the installer.
+        InstallerGoesOn = "installer-goes-on",
+        /// The agent does not start over when it is told to.
+        IgnoresExit = "ignores-exit",
+        /// The agent asks ten times more rarely than it is told to.
+        PollsRarely = "polls-rarely",
+        /// The installer tells no percentages of what it writes.
+        NoPercentages = "no-percentages",
+        /// The installer reports a stage that was before when it has written the image.
+        ReportsBackwards = "reports-backwards",
+        /// A host that was told to reboot stays where it is.
+        NoReboot = "no-reboot",
+        /// Logs are announced and never sent.
+        NoLogs = "no-logs",
+        /// The controller says that nodes are done before they are ready.
+        DoneTooEarly = "done-too-early",
+        /// The controller does not say that nodes configure themselves.
+        ConfiguringNotTold = "configuring-not-told",
+        /// The controller does not say that nodes have joined.
+        JoinedNotTold = "joined-not-told",
+        /// The controller does not say how often nodes rebooted.
+        RebootsNotTold = "reboots-not-told",
+        /// The controller says that operators are available before they are.
+        OperatorsTooEarly = "operators-too-early",
+        /// The controller never says that an operator is available.
+        OperatorsNotTold = "operators-not-told",
+        /// The controller completes the installation before anything else.
+        CompletesTooEarly = "completes-too-early",
+        /// The controller does not leave a cluster that has failed.
+        ControllerStays = "controller-stays",
+        /// The controller sends no logs while it works.
+        NoControllerLogs = "no-controller-logs",
+    }
 }
 
 /// Steps that no run comes to: hosts are reclaimed by the service's controllers in Kubernetes alone.
@@ -175,7 +155,7 @@ impl Alteration {
             Alteration::LeavesOut(script, line) => format!("installer/{}/without-{line}", script.word()),
             Alteration::Step(kind, how) => format!("agent/{}/{}", STEPS[*kind].step_type, how.word()),
             Alteration::Skips(step) => format!("controller/skips-{step:?}"),
-            Alteration::Conduct(conduct) => format!("hosts/{}", conduct.word()),
+            Alteration::Conduct(conduct) => format!("hosts/{}", conduct.as_str()),
         }
     }
 
@@ -198,7 +178,7 @@ impl Alteration {
             }
             Alteration::Step(kind, how) => format!("{}: {}", STEPS[*kind].step_type, how.word()),
             Alteration::Skips(step) => format!("the controller leaves out {step:?}"),
-            Alteration::Conduct(conduct) => conduct.about().trim().to_owned(),
+            Alteration::Conduct(conduct) => conduct.meaning().to_owned(),
         }
     }
 }

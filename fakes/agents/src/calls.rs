@@ -191,7 +191,7 @@ mod tests {
             Err(()) => Err(TransportError::Connect("refused".into())),
         };
         let mut calls = Calls::new();
-        let mut dice = Stream::new(1, 0, crate::rng::Purpose::Delays);
+        let mut dice = Stream::new(1, 0, crate::rng::Dice::Delays);
         let id = calls.start((), Request::new(vlab_api::http::Method::Get, "/x"), policy);
         let mut tried = 0;
         loop {

@@ -13,7 +13,7 @@ use vlab_model::settings::{HostTiming, Span};
 use crate::alteration::Alteration;
 use crate::fault::{ActiveFaults, ClusterFault};
 use crate::hands::Observed;
-use crate::rng::{Purpose, Stream};
+use crate::rng::{Dice, Stream};
 
 /// Something that happened inside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl ControlPlane {
         Self {
             timing: timing.clone(),
             control_plane_count,
-            dice: Stream::new(seed, index, Purpose::Cluster),
+            dice: Stream::new(seed, index, Dice::Cluster),
             phase: Phase::Idle,
             phase_due: None,
             bootstrap: None,

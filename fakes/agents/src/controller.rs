@@ -16,7 +16,7 @@ use crate::calls::{CONTROLLER, Calls, HttpResult, RetryDecision};
 use crate::cluster::{Happening, LogReader, NodeState};
 use crate::fault::ClusterFault;
 use crate::installer::{ClusterBrief, HostBrief, ON_ITS_WAY};
-use crate::rng::{Purpose as Dice, Stream};
+use crate::rng::{Dice, Stream};
 use crate::world::{Timer, Who, World};
 
 /// So many refusals of its token in a row end the controller.

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 /// What a stream is for. Different purposes never share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Purpose {
+pub enum Dice {
     /// Delays of retries and back-offs.
     Delays = 1,
     /// How long steps and stages take on this machine.
@@ -25,13 +25,13 @@ pub enum Purpose {
 pub struct Stream {
     seed: u64,
     index: u32,
-    purpose: Purpose,
+    purpose: Dice,
     used: u16,
 }
 
 impl Stream {
     /// The stream of that purpose for that host (or cluster).
-    pub fn new(seed: u64, index: u32, purpose: Purpose) -> Self {
+    pub fn new(seed: u64, index: u32, purpose: Dice) -> Self {
         Self { seed, index, purpose, used: 0 }
     }
 
@@ -59,7 +59,7 @@ impl Stream {
 /// A number that always belongs to the same thing, for measurements that must not change from one poll to the next.
 pub fn fixed(seed: u64, index: u32, salt: u64) -> f64 {
     let mixed = seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Stream::new(mixed, index, Purpose::Measurements).unit()
+    Stream::new(mixed, index, Dice::Measurements).unit()
 }
 
 #[cfg(test)]
@@ -72,17 +72,17 @@ mod tests {
             let mut s = Stream::new(seed, index, purpose);
             [s.next_u64(), s.next_u64(), s.next_u64()]
         };
-        let a = take(1, 0, Purpose::Delays);
-        assert_eq!(a, take(1, 0, Purpose::Delays));
+        let a = take(1, 0, Dice::Delays);
+        assert_eq!(a, take(1, 0, Dice::Delays));
         assert_ne!(a[0], a[1]);
-        for other in [take(2, 0, Purpose::Delays), take(1, 1, Purpose::Delays), take(1, 0, Purpose::Durations)] {
+        for other in [take(2, 0, Dice::Delays), take(1, 1, Dice::Delays), take(1, 0, Dice::Durations)] {
             assert_ne!(a, other);
         }
     }
 
     #[test]
     fn between_stays_between() {
-        let mut s = Stream::new(7, 3, Purpose::Measurements);
+        let mut s = Stream::new(7, 3, Dice::Measurements);
         for _ in 0..1000 {
             let x = s.between(2.0, 10.0);
             assert!((2.0..10.0).contains(&x), "{x}");

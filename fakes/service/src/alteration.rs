@@ -130,118 +130,98 @@ pub enum WrongAnswer {
     Stale,
 }
 
-macro_rules! conducts {
-    ($($(#[doc = $about:literal])+ $name:ident = $word:literal,)*) => {
-        /// What the service does in one place, without a table.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Conduct {
-            $($(#[doc = $about])+ $name,)*
-        }
-
-        impl Conduct {
-            /// All of them.
-            pub const ALL: &'static [Conduct] = &[$(Conduct::$name),*];
-
-            const fn word(self) -> &'static str {
-                match self { $(Conduct::$name => $word,)* }
-            }
-
-            const fn about(self) -> &'static str {
-                match self { $(Conduct::$name => concat!($($about),+),)* }
-            }
-        }
-    };
-}
-
-conducts! {
-    /// A host's stage is worth one percent less than it is.
-    HostPercentage = "host-percentage",
-    /// A cluster's percentage does not follow its hosts.
-    InstallingPercentageStands = "installing-percentage-stands",
-    /// A cluster's percentage goes back when its hosts have come half way.
-    InstallingPercentageGoesBack = "installing-percentage-goes-back",
-    /// The end of the preparation is worth nothing.
-    PreparingPercentage = "preparing-percentage",
-    /// Operators that are done are worth nothing.
-    FinalizingPercentage = "finalizing-percentage",
-    /// No role is suggested.
-    NoRoleSuggested = "no-role-suggested",
-    /// Every host is suggested as a worker.
-    WorkersSuggested = "workers-suggested",
-    /// Every host is suggested as a master.
-    MastersSuggested = "masters-suggested",
-    /// Roles are not settled when the installation begins.
-    RolesNotSettled = "roles-not-settled",
-    /// No host is made the bootstrap.
-    NoBootstrap = "no-bootstrap",
-    /// Two hosts are made the bootstrap.
-    TwoBootstraps = "two-bootstraps",
-    /// The host that registered last is made the bootstrap, whatever its role.
-    LastIsBootstrap = "last-is-bootstrap",
-    /// Polls leave no trace.
-    PollsNotNoted = "polls-not-noted",
-    /// What hosts say of their clocks leaves no trace.
-    ClocksNotNoted = "clocks-not-noted",
-    /// Polls are noted, and a host that was away is not looked at again.
-    ReturnNotNoticed = "return-not-noticed",
-    /// The host monitor does nothing.
-    HostMonitorSleeps = "host-monitor-sleeps",
-    /// The cluster monitor does nothing.
-    ClusterMonitorSleeps = "cluster-monitor-sleeps",
-    /// Cancelling leaves one host as it is.
-    CancelSparesAHost = "cancel-spares-a-host",
-    /// Cancelling leaves all hosts as they are.
-    CancelSparesHosts = "cancel-spares-hosts",
-    /// Cancelling does not end the background preparation.
-    CancelKeepsPreparing = "cancel-keeps-preparing",
-    /// A reset leaves one host as it is.
-    ResetSparesAHost = "reset-spares-a-host",
-    /// A reset leaves all hosts as they are.
-    ResetSparesHosts = "reset-spares-hosts",
-    /// A reset keeps what the preparation made.
-    ResetKeepsFiles = "reset-keeps-files",
-    /// The background preparation is never done.
-    PreparationNeverDone = "preparation-never-done",
-    /// The background preparation fails.
-    PreparationFails = "preparation-fails",
-    /// The kubeconfig is not completed with the ingress certificate.
-    KubeconfigNotCompleted = "kubeconfig-not-completed",
-    /// Reports about operators are lost.
-    OperatorsNotNoted = "operators-not-noted",
-    /// Reports of finalizing stages are lost.
-    FinalizingStageNotNoted = "finalizing-stage-not-noted",
-    /// Reports of hosts' stages are lost.
-    StageNotNoted = "stage-not-noted",
-    /// A stage that lies before the present one is taken.
-    LowerStageTaken = "lower-stage-taken",
-    /// A stage that is not one of the host's role is taken.
-    StageOfAnotherRoleTaken = "stage-of-another-role-taken",
-    /// A report that the installation failed is taken for any other.
-    FailureNotNoticed = "failure-not-noticed",
-    /// Uploaded logs are lost.
-    LogsLost = "logs-lost",
-    /// The machine network is not derived.
-    NoMachineNetwork = "no-machine-network",
-    /// Who reaches whom is not worked out.
-    NoMajorityGroup = "no-majority-group",
-    /// The answer to a step is not stored.
-    RepliesNotStored = "replies-not-stored",
-    /// A host whose answer says that its medium is gone goes on.
-    MediaNotNoticed = "media-not-noticed",
-    /// Hosts are taken in whatever the status of their cluster.
-    HostsTakenAlways = "hosts-taken-always",
-    /// A cluster that is not ready is installed all the same.
-    InstallsUnready = "installs-unready",
-    /// A host stays in its cluster's list when it is unbound.
-    StaysBound = "stays-bound",
-    /// A bound host does not get its cluster.
-    NotBound = "not-bound",
-    /// Allowing hosts to be added does not change the cluster's status.
-    NotAddingHosts = "not-adding-hosts",
-    /// A host that is removed stays.
-    HostNotDeleted = "host-not-deleted",
-    /// A restart loses all hosts.
-    RestartForgets = "restart-forgets",
+vlab_model::closed_words! {
+    /// What the service does in one place, without a table.
+    Conduct {
+        /// A host's stage is worth one percent less than it is.
+        HostPercentage = "host-percentage",
+        /// A cluster's percentage does not follow its hosts.
+        InstallingPercentageStands = "installing-percentage-stands",
+        /// A cluster's percentage goes back when its hosts have come half way.
+        InstallingPercentageGoesBack = "installing-percentage-goes-back",
+        /// The end of the preparation is worth nothing.
+        PreparingPercentage = "preparing-percentage",
+        /// Operators that are done are worth nothing.
+        FinalizingPercentage = "finalizing-percentage",
+        /// No role is suggested.
+        NoRoleSuggested = "no-role-suggested",
+        /// Every host is suggested as a worker.
+        WorkersSuggested = "workers-suggested",
+        /// Every host is suggested as a master.
+        MastersSuggested = "masters-suggested",
+        /// Roles are not settled when the installation begins.
+        RolesNotSettled = "roles-not-settled",
+        /// No host is made the bootstrap.
+        NoBootstrap = "no-bootstrap",
+        /// Two hosts are made the bootstrap.
+        TwoBootstraps = "two-bootstraps",
+        /// The host that registered last is made the bootstrap, whatever its role.
+        LastIsBootstrap = "last-is-bootstrap",
+        /// Polls leave no trace.
+        PollsNotNoted = "polls-not-noted",
+        /// What hosts say of their clocks leaves no trace.
+        ClocksNotNoted = "clocks-not-noted",
+        /// Polls are noted, and a host that was away is not looked at again.
+        ReturnNotNoticed = "return-not-noticed",
+        /// The host monitor does nothing.
+        HostMonitorSleeps = "host-monitor-sleeps",
+        /// The cluster monitor does nothing.
+        ClusterMonitorSleeps = "cluster-monitor-sleeps",
+        /// Cancelling leaves one host as it is.
+        CancelSparesAHost = "cancel-spares-a-host",
+        /// Cancelling leaves all hosts as they are.
+        CancelSparesHosts = "cancel-spares-hosts",
+        /// Cancelling does not end the background preparation.
+        CancelKeepsPreparing = "cancel-keeps-preparing",
+        /// A reset leaves one host as it is.
+        ResetSparesAHost = "reset-spares-a-host",
+        /// A reset leaves all hosts as they are.
+        ResetSparesHosts = "reset-spares-hosts",
+        /// A reset keeps what the preparation made.
+        ResetKeepsFiles = "reset-keeps-files",
+        /// The background preparation is never done.
+        PreparationNeverDone = "preparation-never-done",
+        /// The background preparation fails.
+        PreparationFails = "preparation-fails",
+        /// The kubeconfig is not completed with the ingress certificate.
+        KubeconfigNotCompleted = "kubeconfig-not-completed",
+        /// Reports about operators are lost.
+        OperatorsNotNoted = "operators-not-noted",
+        /// Reports of finalizing stages are lost.
+        FinalizingStageNotNoted = "finalizing-stage-not-noted",
+        /// Reports of hosts' stages are lost.
+        StageNotNoted = "stage-not-noted",
+        /// A stage that lies before the present one is taken.
+        LowerStageTaken = "lower-stage-taken",
+        /// A stage that is not one of the host's role is taken.
+        StageOfAnotherRoleTaken = "stage-of-another-role-taken",
+        /// A report that the installation failed is taken for any other.
+        FailureNotNoticed = "failure-not-noticed",
+        /// Uploaded logs are lost.
+        LogsLost = "logs-lost",
+        /// The machine network is not derived.
+        NoMachineNetwork = "no-machine-network",
+        /// Who reaches whom is not worked out.
+        NoMajorityGroup = "no-majority-group",
+        /// The answer to a step is not stored.
+        RepliesNotStored = "replies-not-stored",
+        /// A host whose answer says that its medium is gone goes on.
+        MediaNotNoticed = "media-not-noticed",
+        /// Hosts are taken in whatever the status of their cluster.
+        HostsTakenAlways = "hosts-taken-always",
+        /// A cluster that is not ready is installed all the same.
+        InstallsUnready = "installs-unready",
+        /// A host stays in its cluster's list when it is unbound.
+        StaysBound = "stays-bound",
+        /// A bound host does not get its cluster.
+        NotBound = "not-bound",
+        /// Allowing hosts to be added does not change the cluster's status.
+        NotAddingHosts = "not-adding-hosts",
+        /// A host that is removed stays.
+        HostNotDeleted = "host-not-deleted",
+        /// A restart loses all hosts.
+        RestartForgets = "restart-forgets",
+    }
 }
 
 /// So late is an event that is late.
@@ -521,7 +501,7 @@ impl Alteration {
             Alteration::HostMember(name, how) => format!("host-member/{name}/{}", word_of(how)),
             Alteration::ClusterMember(name, how) => format!("cluster-member/{name}/{}", word_of(how)),
             Alteration::Answer(operation, how) => format!("answer/{operation}/{}", word_of(how)),
-            Alteration::Conduct(conduct) => format!("conduct/{}", conduct.word()),
+            Alteration::Conduct(conduct) => format!("conduct/{}", conduct.as_str()),
         }
     }
 
@@ -559,7 +539,7 @@ impl Alteration {
             Alteration::HostMember(name, how) => format!("a host's {name} is written {}", word_of(how)),
             Alteration::ClusterMember(name, how) => format!("a cluster's {name} is written {}", word_of(how)),
             Alteration::Answer(operation, how) => format!("the answer of {operation}: {}", word_of(how)),
-            Alteration::Conduct(conduct) => conduct.about().trim().to_owned(),
+            Alteration::Conduct(conduct) => conduct.meaning().to_owned(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use vlab_drive::prepare::Choices;
 use vlab_drive::target::Target;
 use vlab_reports::matrix::{Cell, Matrix, What};
-use vlab_run::session::Order;
+use vlab_run::session::RunOrder;
 use vlab_scenario::{HostKind, Scenario};
 
 use crate::args::{Hosts, Options, interrupted};
@@ -211,7 +211,7 @@ pub(crate) async fn matrix(args: MatrixArgs) -> ExitResult {
         };
         for (scenario, text) in &loaded {
             let prepared = prepare_hosts(scenario.clone(), &catalogue, &choices).map_err(CliError::rendered)?;
-            orders.push(Order { prepared, text: text.clone(), repetition: 1 });
+            orders.push(RunOrder { prepared, text: text.clone(), repetition: 1 });
         }
     }
     let running = Running { options: &args.options, how: &args.how, ability, interrupted };

@@ -6,7 +6,7 @@ use vlab_drive::target::Target;
 use vlab_run::hosts::HostProvider as _;
 use vlab_run::hosts::vm::{Ability, Libvirt};
 use vlab_run::prepare::prepare;
-use vlab_run::session::{Order, Partition};
+use vlab_run::session::{Partition, RunOrder};
 use vlab_scenario::{Catalogue, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
@@ -141,7 +141,7 @@ impl SessionArgs {
         for repetition in 1..=u32::from(self.repeat) {
             for (scenario, text) in &loaded {
                 let prepared = prepare_hosts(scenario.clone(), catalogue, &choices).map_err(CliError::rendered)?;
-                orders.push(Order { prepared, text: text.clone(), repetition });
+                orders.push(RunOrder { prepared, text: text.clone(), repetition });
             }
         }
         let ended = run_orders(catalogue, orders, Running { options, how: &self.how, ability, interrupted }).await?;

@@ -10,11 +10,11 @@ use vlab_drive::prepare::Choices;
 use vlab_drive::target::Target;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::console::{self, Style};
-use vlab_reports::session::{Item, ItemOutcome, Session};
+use vlab_reports::session::{ItemOutcome, Session, SessionItem};
 use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
-use vlab_run::session::{self, Front, LATEST, Order, Plan, Tried, find_session};
+use vlab_run::session::{self, Front, LATEST, RunOrder, SessionPlan, Tried, find_session};
 use vlab_scenario::Catalogue;
 
 use crate::args::{Options, SeriesArgs, interrupted};
@@ -82,7 +82,7 @@ pub(crate) struct SessionExit {
 /// Runs all of them.
 pub(crate) async fn run_orders(
     catalogue: &Catalogue,
-    orders: Vec<Order>,
+    orders: Vec<RunOrder>,
     running: Running<'_>,
 ) -> Result<SessionExit, CliError> {
     let Running { options, how, ability, interrupted } = running;
@@ -112,7 +112,7 @@ pub(crate) async fn run_orders(
         ability,
         interrupted: interrupted.clone(),
     };
-    let plan = Plan {
+    let plan = SessionPlan {
         orders,
         quarantine,
         runs: options.lab.runs(),
@@ -146,7 +146,7 @@ struct Terminal {
 }
 
 impl Front for Terminal {
-    fn options(&self, order: &Order) -> RealOptions {
+    fn options(&self, order: &RunOrder) -> RealOptions {
         let live = match (self.looked_at, self.how.jobs) {
             (false, _) => Show::Nothing,
             (true, 1) => Show::Hosts(self.screen.clone()),
@@ -159,7 +159,7 @@ impl Front for Terminal {
         options
     }
 
-    fn begins(&self, order: &Order) {
+    fn begins(&self, order: &RunOrder) {
         let name = &order.prepared.scenario.name;
         if self.all > 1 && !self.looked_at && !self.options.quiet {
             tell(&format!("{name} begins\n"));
@@ -170,7 +170,7 @@ impl Front for Terminal {
         }
     }
 
-    fn tried(&self, order: &Order, tried: &Tried<'_>) {
+    fn tried(&self, order: &RunOrder, tried: &Tried<'_>) {
         let name = &order.prepared.scenario.name;
         let (result, last) = (&tried.outcome.result, tried.last);
         let mut text = match (self.all, result.verdict) {
@@ -233,7 +233,8 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
     let session = Session::read(&find_session(&runs, &args.session)).map_err(|error| {
         CliError::usage(format!("{error}; `vlab scenario` with several scenarios or `--repeat` leaves a session"))
     })?;
-    let items: Vec<&Item> = if args.all { session.items.iter().collect() } else { session.not_passed().collect() };
+    let items: Vec<&SessionItem> =
+        if args.all { session.items.iter().collect() } else { session.not_passed().collect() };
     if items.is_empty() {
         let why = format!("all {} runs of {} passed; `--all` repeats them", session.items.len(), session.id);
         return Err(CliError::nothing_selected(why));
@@ -262,7 +263,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
             ..Choices::default()
         };
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;
-        orders.push(Order { prepared, text, repetition: item.repetition });
+        orders.push(RunOrder { prepared, text, repetition: item.repetition });
     }
     let ended =
         run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted })

@@ -24,7 +24,7 @@ use crate::addresses::{address_of, addresses, declared_hardware, host_id};
 use crate::asked::Asked;
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines, machine_fault};
-use crate::fault::{Engine, Order, Present, ResolvedTarget};
+use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
 use crate::user::{KubeUser, Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
@@ -428,7 +428,7 @@ impl Conductor {
         if let What::Console { machine, line, finding: Some(id) } = &what
             && let Some(check) = console::CHECKS.iter().find(|check| check.id == *id && check.ends)
         {
-            let said = || format!("{machine} does nothing any more: {id} ({}): {line}", check.description);
+            let said = || format!("{machine} has stopped working: {id} ({}): {line}", check.description);
             self.dead.get_or_insert_with(said);
         }
         if let What::ClusterStatus { cluster, to, .. } = &what
@@ -622,18 +622,18 @@ impl Conductor {
     }
 
     /// Does to the hosts what the fault engine says.
-    fn carry_out(&mut self, now: Timestamp, order: Order) {
+    fn carry_out(&mut self, now: Timestamp, order: FaultOrder) {
         if let Some(order) = self.order_for_machines(&order) {
             return self.order_machines(order);
         }
         let (fault, hit) = match order {
-            Order::Inject(fault, hit) => (fault, hit),
-            Order::Undo(fault, ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway) => {
+            FaultOrder::Inject(fault, hit) => (fault, hit),
+            FaultOrder::Undo(fault, ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway) => {
                 return self.tasks.push(Task::Undo(fault.name.as_str().into()));
             }
             // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
-            Order::Undo(..) if self.closing => return,
-            Order::Undo(fault, _) => return self.fleet.clear(now, &fault.name),
+            FaultOrder::Undo(..) if self.closing => return,
+            FaultOrder::Undo(fault, _) => return self.fleet.clear(now, &fault.name),
         };
         let cluster = match &hit {
             ResolvedTarget::Cluster(name) => self.config.scenario.clusters.iter().position(|c| c.name == *name),
@@ -683,10 +683,10 @@ impl Conductor {
 
     /// The same for virtual machines; `None` when simulated hosts are meant. What cannot be done to machines was refused when
     /// the run was prepared.
-    fn order_for_machines(&self, order: &Order) -> Option<MachineOrder> {
+    fn order_for_machines(&self, order: &FaultOrder) -> Option<MachineOrder> {
         let (fault, hit, undo) = match order {
-            Order::Inject(fault, hit) => (fault, hit, false),
-            Order::Undo(fault, hit) => (fault, hit, true),
+            FaultOrder::Inject(fault, hit) => (fault, hit, false),
+            FaultOrder::Undo(fault, hit) => (fault, hit, true),
         };
         let (on, to) = match hit {
             ResolvedTarget::Hosts(names) => (names.clone(), Vec::new()),
@@ -850,18 +850,18 @@ mod tests {
             conductor.observe(now, Source::Database, None, what);
             conductor.take_machine_orders().len()
         };
-        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
+        conductor.carry_out(now, FaultOrder::Inject(fault.clone(), hit()));
         assert_eq!(conductor.take_machine_orders(), []);
         assert_eq!([writes(&mut conductor, ""), writes(&mut conductor, "35%")], [0, 0]);
         assert_eq!([writes(&mut conductor, "41%"), writes(&mut conductor, "45%")], [1, 0], "once");
-        conductor.carry_out(now, Order::Undo(fault.clone(), hit()));
+        conductor.carry_out(now, FaultOrder::Undo(fault.clone(), hit()));
         assert_eq!(conductor.take_machine_orders().len(), 1, "what has failed is healed");
         // When so much is written already, at once; and a fault that ends before its time does nothing at all.
-        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
+        conductor.carry_out(now, FaultOrder::Inject(fault.clone(), hit()));
         assert_eq!(conductor.take_machine_orders().len(), 1);
         assert_eq!(writes(&mut conductor, ""), 0);
-        conductor.carry_out(now, Order::Inject(fault.clone(), hit()));
-        conductor.carry_out(now, Order::Undo(fault, hit()));
+        conductor.carry_out(now, FaultOrder::Inject(fault.clone(), hit()));
+        conductor.carry_out(now, FaultOrder::Undo(fault, hit()));
         assert_eq!(conductor.take_machine_orders(), []);
         assert_eq!(writes(&mut conductor, "90%"), 0);
     }

@@ -26,7 +26,7 @@ pub type ResolvedTarget = FaultTarget<Vec<String>>;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Order {
+pub enum FaultOrder {
     /// Put the fault on.
     Inject(Fault, ResolvedTarget),
     /// Take it off.
@@ -66,7 +66,7 @@ pub struct Engine {
     faults: Vec<Live>,
     seed: u64,
     clock_scale: f64,
-    orders: Vec<Order>,
+    orders: Vec<FaultOrder>,
     notes: Vec<What>,
 }
 
@@ -146,7 +146,7 @@ impl Engine {
         let live = &mut self.faults[i];
         let fault = live.fault.clone();
         self.notes.extend(began(&fault, directory, &hit));
-        self.orders.push(Order::Inject(fault.clone(), hit.clone()));
+        self.orders.push(FaultOrder::Inject(fault.clone(), hit.clone()));
         let ends = fault.lasts.map(|span| now + span.under(self.clock_scale));
         live.state = FaultState::On { hit, ends, until: fault.until.clone().map(Tracker::new) };
         // What happens to a program takes its time: whoever does it says when it is done.
@@ -174,7 +174,7 @@ impl Engine {
             self.notes.push(note(&live.fault.name, FaultPhase::End, why));
             // What happens in a moment has nothing to be taken off.
             if !live.fault.is_momentary() {
-                self.orders.push(Order::Undo(live.fault.clone(), hit));
+                self.orders.push(FaultOrder::Undo(live.fault.clone(), hit));
             }
         }
     }
@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// What is to be noted in the history, and what is to be done then, in this order.
-    pub fn take(&mut self) -> (Vec<What>, Vec<Order>) {
+    pub fn take(&mut self) -> (Vec<What>, Vec<FaultOrder>) {
         (std::mem::take(&mut self.notes), std::mem::take(&mut self.orders))
     }
 

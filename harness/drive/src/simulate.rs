@@ -154,7 +154,7 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
             break ending;
         }
         if steps >= most {
-            break Ending::Dead(format!("after {steps} things that happened there is no end in sight"));
+            break Ending::Dead(format!("the run had not ended after {steps} events"));
         }
         steps += 1;
         match world.step(now) {

@@ -18,7 +18,7 @@ const PATIENCE: u8 = 1;
 
 /// A change, and who told of it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change<S> {
+pub struct MergedChange<S> {
     /// Before; `None`: not known, or the first.
     pub from: Option<S>,
     /// The state that was entered.
@@ -64,9 +64,9 @@ impl<S: Copy + PartialEq> Merged<S> {
     }
 
     /// An event tells of a change. `from` where it names it. Gives what is new.
-    pub fn event(&mut self, from: Option<S>, to: S) -> Vec<Change<S>> {
+    pub fn event(&mut self, from: Option<S>, to: S) -> Vec<MergedChange<S>> {
         if let Some(at) = self.unconfirmed.iter().position(|s| *s == to) {
-            // Told already by a look; so is what should have been told before it.
+            // ToldByEvent already by a look; so is what should have been told before it.
             self.unconfirmed.drain(..=at);
             return Vec::new();
         }
@@ -95,7 +95,7 @@ impl<S: Copy + PartialEq> Merged<S> {
     }
 
     /// All events up to now were read. Gives what only looks have shown; `last`: there is no next round to wait for.
-    pub fn round(&mut self, last: bool) -> Vec<Change<S>> {
+    pub fn round(&mut self, last: bool) -> Vec<MergedChange<S>> {
         let told = std::mem::take(&mut self.told);
         let mut changes = Vec::new();
         let mut waiting = std::mem::take(&mut self.looked).into_iter();
@@ -114,14 +114,14 @@ impl<S: Copy + PartialEq> Merged<S> {
         changes
     }
 
-    fn go(&mut self, to: S, source: Source) -> Change<S> {
-        Change { from: self.now.replace(to), to, source }
+    fn go(&mut self, to: S, source: Source) -> MergedChange<S> {
+        MergedChange { from: self.now.replace(to), to, source }
     }
 }
 
 /// What the text of an event says about states.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ToldByEvent {
     /// Of a host's status, with the service's words.
     HostStatus(HostStatus, HostStatus, String),
     /// Of a host's stage, with the text about it.
@@ -142,7 +142,7 @@ static FINALIZING: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^Updated finalizing stage of the cluster to '([^']+)'").ok());
 
 /// Reads an event; `None` when it says nothing about a state, or in words that are not known.
-pub fn told(name: &str, message: &str) -> Option<Told> {
+pub fn told(name: &str, message: &str) -> Option<ToldByEvent> {
     let read = |pattern: &LazyLock<Option<Regex>>| {
         let found = pattern.as_ref()?.captures(message)?;
         let part = |n: usize| found.get(n).map_or("", |m| m.as_str().trim()).to_owned();
@@ -152,14 +152,14 @@ pub fn told(name: &str, message: &str) -> Option<Told> {
         "host_status_updated" => {
             let [from, to, info] = read(&HOST_STATUS)?;
             let info = info.strip_prefix('(').and_then(|i| i.strip_suffix(')')).map_or(info.clone(), str::to_owned);
-            Some(Told::HostStatus(from.parse().ok()?, to.parse().ok()?, info))
+            Some(ToldByEvent::HostStatus(from.parse().ok()?, to.parse().ok()?, info))
         }
         "host_install_progress_updated" => {
             let [stage, info, _] = read(&HOST_STAGE)?;
-            Some(Told::HostStage(stage.parse().ok()?, info))
+            Some(ToldByEvent::HostStage(stage.parse().ok()?, info))
         }
-        "cluster_status_updated" => Some(Told::ClusterStatus(read(&CLUSTER_STATUS)?[0].parse().ok()?)),
-        "cluster_finalizing_stage_updated" => Some(Told::Finalizing(read(&FINALIZING)?[0].parse().ok()?)),
+        "cluster_status_updated" => Some(ToldByEvent::ClusterStatus(read(&CLUSTER_STATUS)?[0].parse().ok()?)),
+        "cluster_finalizing_stage_updated" => Some(ToldByEvent::Finalizing(read(&FINALIZING)?[0].parse().ok()?)),
         _ => None,
     }
 }
@@ -252,32 +252,32 @@ mod tests {
     }
 
     #[rstest]
-    #[case("host_status_updated", "Host m: updated status from known to installing (Going on)", Some(Told::HostStatus(HostStatus::Known, HostStatus::Installing, "Going on".into())))]
-    #[case("host_status_updated", "Host m: updated status from known to insufficient (a (b)\nc)", Some(Told::HostStatus(HostStatus::Known, HostStatus::Insufficient, "a (b)\nc".into())))]
+    #[case("host_status_updated", "Host m: updated status from known to installing (Going on)", Some(ToldByEvent::HostStatus(HostStatus::Known, HostStatus::Installing, "Going on".into())))]
+    #[case("host_status_updated", "Host m: updated status from known to insufficient (a (b)\nc)", Some(ToldByEvent::HostStatus(HostStatus::Known, HostStatus::Insufficient, "a (b)\nc".into())))]
     #[case("host_status_updated", "Host m: updated status from known to nowhere (x)", None)]
-    #[case("host_install_progress_updated", "Host: m, reached installation stage Writing image to disk: 42%", Some(Told::HostStage(HostStage::WritingImageToDisk, "42%".into())))]
+    #[case("host_install_progress_updated", "Host: m, reached installation stage Writing image to disk: 42%", Some(ToldByEvent::HostStage(HostStage::WritingImageToDisk, "42%".into())))]
     #[case(
         "host_install_progress_updated",
         "Host: m, reached installation stage Rebooting",
-        Some(Told::HostStage(HostStage::Rebooting, String::new()))
+        Some(ToldByEvent::HostStage(HostStage::Rebooting, String::new()))
     )]
     #[case(
         "cluster_status_updated",
         "Updated status of the cluster to ready",
-        Some(Told::ClusterStatus(ClusterStatus::Ready))
+        Some(ToldByEvent::ClusterStatus(ClusterStatus::Ready))
     )]
     #[case(
         "cluster_status_updated",
         "Updated status of the cluster to ready (all is well)",
-        Some(Told::ClusterStatus(ClusterStatus::Ready))
+        Some(ToldByEvent::ClusterStatus(ClusterStatus::Ready))
     )]
     #[case(
         "cluster_finalizing_stage_updated",
         "Updated finalizing stage of the cluster to 'Adding router ca'",
-        Some(Told::Finalizing(FinalizingStage::AddingRouterCa))
+        Some(ToldByEvent::Finalizing(FinalizingStage::AddingRouterCa))
     )]
     #[case("host_bootstrap_set", "Host m: set as bootstrap", None)]
-    fn events_tell_states(#[case] name: &str, #[case] message: &str, #[case] expected: Option<Told>) {
+    fn events_tell_states(#[case] name: &str, #[case] message: &str, #[case] expected: Option<ToldByEvent>) {
         assert_eq!(told(name, message), expected);
     }
 }

@@ -63,14 +63,14 @@ impl std::fmt::Display for Sources {
 
 /// A host or a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subject {
+pub enum HostOrCluster {
     /// A host.
     Host(Uuid),
     /// A cluster.
     Cluster(Uuid),
 }
 
-impl Subject {
+impl HostOrCluster {
     /// Whose state an observation tells; `None` where it tells none.
     pub fn of(what: &What) -> Option<Self> {
         match what {
@@ -78,20 +78,20 @@ impl Subject {
             | What::HostStage { host, .. }
             | What::HostRole { host, .. }
             | What::HostDeleted { host }
-            | What::HostLogs { host, .. } => Some(Subject::Host(*host)),
+            | What::HostLogs { host, .. } => Some(HostOrCluster::Host(*host)),
             What::ClusterStatus { cluster, .. }
             | What::ClusterProgress { cluster, .. }
             | What::ClusterFinalizingStage { cluster, .. }
             | What::Operator { cluster, .. }
-            | What::ClusterLogs { cluster, .. } => Some(Subject::Cluster(*cluster)),
+            | What::ClusterLogs { cluster, .. } => Some(HostOrCluster::Cluster(*cluster)),
             What::StatusInfo { subject, is_cluster: true, .. } | What::Member { subject, is_cluster: true, .. } => {
-                Some(Subject::Cluster(*subject))
+                Some(HostOrCluster::Cluster(*subject))
             }
             What::StatusInfo { subject, is_cluster: false, .. } | What::Member { subject, is_cluster: false, .. } => {
-                Some(Subject::Host(*subject))
+                Some(HostOrCluster::Host(*subject))
             }
-            What::Validation { subject, is_cluster: true, .. } => Some(Subject::Cluster(*subject)),
-            What::Validation { subject, is_cluster: false, .. } => Some(Subject::Host(*subject)),
+            What::Validation { subject, is_cluster: true, .. } => Some(HostOrCluster::Cluster(*subject)),
+            What::Validation { subject, is_cluster: false, .. } => Some(HostOrCluster::Host(*subject)),
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl Subject {
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'h> {
     /// The host or cluster that changed.
-    pub subject: Subject,
+    pub subject: HostOrCluster,
     /// The observation that tells the change.
     pub observation: &'h Observation,
     /// Who has seen it: the one that is believed, and those that confirm it.
@@ -109,9 +109,9 @@ pub struct Change<'h> {
 }
 
 /// A change of a status or a stage in a form in which what other sources saw can be found again.
-type Key = (Subject, &'static str, &'static str, &'static str);
+type Key = (HostOrCluster, &'static str, &'static str, &'static str);
 
-fn key(subject: Subject, what: &What) -> Option<Key> {
+fn key(subject: HostOrCluster, what: &What) -> Option<Key> {
     Some(match what {
         What::HostStatus { from, to, .. } => (subject, "status", from.map_or("", HostStatus::as_str), to.as_str()),
         What::ClusterStatus { from, to, .. } => {
@@ -217,7 +217,7 @@ impl<'h> Timeline<'h> {
                     timeline.clusters.entry(*cluster).or_default().vip_dhcp = true;
                 }
                 what => {
-                    if let Some(subject) = Subject::of(what) {
+                    if let Some(subject) = HostOrCluster::of(what) {
                         timeline.take(subject, observation);
                     }
                 }
@@ -227,7 +227,7 @@ impl<'h> Timeline<'h> {
     }
 
     /// A state was told: something new, or something that is known.
-    fn take(&mut self, subject: Subject, observation: &'h Observation) {
+    fn take(&mut self, subject: HostOrCluster, observation: &'h Observation) {
         let source = observation.source;
         let key = key(subject, &observation.what);
         if !source.tells_states(self.truth) || self.is_known(&observation.what) {

@@ -207,7 +207,7 @@ fn remove_if(path: &Path, is_that: fn(&fs::FileType) -> bool, that: &str) -> Res
         Err(error) => return Err(error.to_string()),
     };
     if !path.is_absolute() || !is_that(&meta.file_type()) {
-        return Err(format!("is not {that} any more"));
+        return Err(format!("is no longer {that}"));
     }
     fs::remove_file(path).map(|()| Some(String::new())).map_err(|error| error.to_string())
 }
@@ -220,7 +220,7 @@ fn remove_directory(path: &Path) -> Result<Option<String>, String> {
     };
     refuse_precious(path)?;
     if !meta.is_dir() {
-        return Err("is not a directory any more".to_owned());
+        return Err("is no longer a directory".to_owned());
     }
     let me = nix::unistd::geteuid();
     if !me.is_root() && meta.uid() != me.as_raw() {

@@ -224,7 +224,7 @@ fn supervise(ledger: &Path, harness: &OsStr, log: &Path, redact: Redact) -> io::
                 to_redact = said_to_redact(&last_words);
             }
             if !dead() {
-                note.write("the harness has let go of its supervisor and lives on: nothing is removed");
+                note.write("the harness has closed its pipe to the supervisor and still runs: nothing is removed");
                 return Ok(!ledger.exists());
             }
         }

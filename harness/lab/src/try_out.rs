@@ -27,7 +27,7 @@ impl Tried {
     /// Its last line, of stderr if there is one there.
     pub(crate) fn last_words(&self) -> String {
         let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
-        last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| "without a word".to_owned())
+        last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| "without a message".to_owned())
     }
 }
 

@@ -12,7 +12,7 @@ use vlab_api::Timestamp;
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::{RunResult, Verdict};
 use vlab_reports::record;
-use vlab_reports::session::{Attempt, Item, ItemOutcome, Quarantine, SESSION, SESSION_VERSION, Session};
+use vlab_reports::session::{Attempt, ItemOutcome, Quarantine, SESSION, SESSION_VERSION, Session, SessionItem};
 use vlab_scenario::Quarantined;
 
 use crate::real::{self, RealOptions};
@@ -59,7 +59,7 @@ impl Partition {
 
 /// Something to run.
 #[derive(Debug)]
-pub struct Order {
+pub struct RunOrder {
     /// What is run.
     pub prepared: Prepared,
     /// The scenario's text.
@@ -68,17 +68,17 @@ pub struct Order {
     pub repetition: u32,
 }
 
-impl Order {
+impl RunOrder {
     /// Does it need all of this computer? Who measures load measures the others as well, when they run beside it; virtual
     /// machines want all of it, too.
     fn runs_alone(&self) -> bool {
         self.prepared.scenario.load.is_some() || self.prepared.has_machines()
     }
 
-    fn item(&self, quarantine: &[Quarantined]) -> Item {
+    fn item(&self, quarantine: &[Quarantined]) -> SessionItem {
         let prepared = &self.prepared;
         let known = quarantine.iter().find(|q| q.scenario == prepared.scenario.name);
-        Item {
+        SessionItem {
             scenario: prepared.scenario.name.clone(),
             called: prepared.called.clone(),
             repetition: self.repetition,
@@ -97,9 +97,9 @@ impl Order {
 
 /// What is to be run, and how.
 #[derive(Debug)]
-pub struct Plan {
+pub struct SessionPlan {
     /// The runs, in the order in which they begin.
-    pub orders: Vec<Order>,
+    pub orders: Vec<RunOrder>,
     /// Scenarios whose failures do not count.
     pub quarantine: Vec<Quarantined>,
     /// Folder of all runs.
@@ -117,11 +117,11 @@ pub struct Plan {
 /// Who shows a session while it goes on.
 pub trait Front: Send + Sync + 'static {
     /// How a run is carried out and shown.
-    fn options(&self, order: &Order) -> RealOptions;
+    fn options(&self, order: &RunOrder) -> RealOptions;
     /// A run begins.
-    fn begins(&self, order: &Order);
+    fn begins(&self, order: &RunOrder);
     /// A run was tried.
-    fn tried(&self, order: &Order, attempt: &Tried<'_>);
+    fn tried(&self, order: &RunOrder, attempt: &Tried<'_>);
     /// Something went wrong with the session itself.
     fn warn(&self, problem: &str);
 }
@@ -154,8 +154,8 @@ pub struct SessionEnd {
 ///
 /// # Errors
 /// The session's folder cannot be written.
-pub async fn run(plan: Plan, front: Arc<dyn Front>) -> std::io::Result<SessionEnd> {
-    let Plan { orders, quarantine, runs, jobs, retries, flaky_passes, interrupted } = plan;
+pub async fn run(plan: SessionPlan, front: Arc<dyn Front>) -> std::io::Result<SessionEnd> {
+    let SessionPlan { orders, quarantine, runs, jobs, retries, flaky_passes, interrupted } = plan;
     let begun = Timestamp::now();
     let session = Session {
         version: SESSION_VERSION,
@@ -179,7 +179,7 @@ pub async fn run(plan: Plan, front: Arc<dyn Front>) -> std::io::Result<SessionEn
     // A run that broke has no attempt in the book: it counts as not run. That it broke is said.
     let told = |joined: Result<(), tokio::task::JoinError>| {
         if let Err(error) = joined {
-            front.warn(&format!("a run broke: {error}"));
+            front.warn(&format!("a run crashed: {error}"));
         }
     };
     for (index, order) in orders.into_iter().enumerate() {
@@ -249,7 +249,7 @@ impl Book {
 
     /// The line of an attempt in the list of all runs of the folder.
     fn record(&self, result: &RunResult) -> std::io::Result<()> {
-        let line = record::Run::of(result, &lock(&self.session).id);
+        let line = record::RunRecord::of(result, &lock(&self.session).id);
         // The folder of the session is two below that of the runs.
         let runs = self.folder.parent().and_then(Path::parent).unwrap_or(Path::new("."));
         record::append(runs, &line)
@@ -273,7 +273,7 @@ fn point_latest(folder: &Path) -> std::io::Result<()> {
 
 /// One run of a session on its way.
 struct Task {
-    order: Order,
+    order: RunOrder,
     index: usize,
     retries: u16,
     book: Arc<Book>,

@@ -388,7 +388,7 @@ async fn answer_once(status: &'static str, body: &'static str) -> String {
 #[rstest]
 #[case("200 OK", r#"{"versions":{},"release_tag":"v9"}"#, Ok("(v9)"))]
 #[case("200 OK", r#"{"versions":{"assisted-installer-service":"image:7"}}"#, Ok("(image:7)"))]
-#[case("200 OK", r#"{"versions":{}}"#, Ok("(of no known version)"))]
+#[case("200 OK", r#"{"versions":{}}"#, Ok("(of an unknown version)"))]
 #[case("200 OK", "{}", Err("it is not an assisted-service: it answers JSON without `versions`"))]
 #[case("200 OK", "<html>", Err("answers no JSON"))]
 #[case("404 Not Found", "", Err("it is not an assisted-service: asked for its versions it answers HTTP 404"))]

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use vlab_api::types::HostStatus;
 use vlab_lab::postgres::{PgCluster, PgOptions};
 use vlab_model::history::What;
-use vlab_run::service::watch::{self, Change, News, Watcher};
+use vlab_run::service::watch::{self, TableChange, TableNews, Watcher};
 
 /// Budget for what a database does at once; only one that hangs needs it.
 const LONG: Duration = Duration::from_secs(60);
@@ -47,8 +47,8 @@ fn id(host: u32) -> Uuid {
     Uuid::parse_str(&format!("{host:032}")).unwrap()
 }
 
-fn moves(changes: &[Change]) -> Vec<(Uuid, HostStatus, HostStatus)> {
-    let of = |change: &Change| match &change.what {
+fn moves(changes: &[TableChange]) -> Vec<(Uuid, HostStatus, HostStatus)> {
+    let of = |change: &TableChange| match &change.what {
         What::HostStatus { host, from: Some(from), to, .. } => Some((*host, *from, *to)),
         _ => None,
     };
@@ -57,7 +57,7 @@ fn moves(changes: &[Change]) -> Vec<(Uuid, HostStatus, HostStatus)> {
 
 /// Something that watches.
 struct Watched {
-    news: mpsc::UnboundedReceiver<News>,
+    news: mpsc::UnboundedReceiver<TableNews>,
     over: oneshot::Sender<Instant>,
     task: JoinHandle<Result<(), String>>,
 }
@@ -70,25 +70,25 @@ impl Watched {
     }
 
     /// Waits until it has told so many changes.
-    async fn see(&mut self, count: usize) -> Vec<Change> {
+    async fn see(&mut self, count: usize) -> Vec<TableChange> {
         let mut seen = Vec::new();
         while seen.len() < count {
             match timeout(LONG, self.news.recv()).await.unwrap_or_else(|_| panic!("{} of {count}", seen.len())).unwrap()
             {
-                News::Changes(_, changes) => seen.extend(changes),
-                News::Refused(why) => panic!("{why}"),
+                TableNews::Changes(_, changes) => seen.extend(changes),
+                TableNews::Refused(why) => panic!("{why}"),
             }
         }
         seen
     }
 
     /// Ends it: what it still told, and how it ended.
-    async fn end(mut self, within: Duration) -> (Vec<Change>, Result<(), String>) {
+    async fn end(mut self, within: Duration) -> (Vec<TableChange>, Result<(), String>) {
         self.over.send(Instant::now() + within).unwrap();
         let ended = timeout(LONG, self.task).await.unwrap().unwrap();
         let mut seen = Vec::new();
         while let Some(news) = self.news.recv().await {
-            if let News::Changes(_, changes) = news {
+            if let TableNews::Changes(_, changes) = news {
                 seen.extend(changes);
             }
         }
@@ -235,7 +235,7 @@ async fn a_database_that_refuses_is_told_at_once_and_at_the_end() {
     admin.batch_execute("REVOKE SELECT ON vlab_history.change FROM plain").await.unwrap();
     admin.batch_execute(&update(1, Known)).await.unwrap();
     let told = timeout(LONG, watched.news.recv()).await.unwrap().unwrap();
-    assert!(matches!(&told, News::Refused(why) if why.contains("permission denied")), "{told:?}");
+    assert!(matches!(&told, TableNews::Refused(why) if why.contains("permission denied")), "{told:?}");
     let (seen, ended) = watched.end(Duration::from_millis(100)).await;
     assert_eq!(seen, []);
     let why = ended.unwrap_err();

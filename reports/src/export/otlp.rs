@@ -6,9 +6,9 @@ use vlab_api::Timestamp;
 use vlab_model::history::Observation;
 
 use super::{Clean, id, role, run_info, slices};
-use crate::moments::{Item, Kind, Moments};
+use crate::moments::{Moment, MomentKind, Moments};
 use crate::redact::Redactor;
-use crate::timeline::{Lane, Timeline};
+use crate::timeline::{Lane, Lanes};
 
 /// `SPAN_KIND_INTERNAL`
 const INTERNAL: u8 = 1;
@@ -17,7 +17,7 @@ const ERROR: u8 = 2;
 
 /// The file, without secrets.
 pub fn render(history: &[Observation], redactor: &Redactor) -> String {
-    let timeline = Timeline::read(history);
+    let timeline = Lanes::read(history);
     let moments = Moments::read(history, &timeline);
     let info = run_info(history);
     let start = timeline.start.as_micros();
@@ -30,7 +30,7 @@ pub fn render(history: &[Observation], redactor: &Redactor) -> String {
         let span = trace.span(Some(&root), &path, (fault.from, to), &format!("fault {}", fault.name));
         trace.add_events(&span, fault.effects.iter().map(|at| (*at, "effect", String::new())));
     }
-    let mut by_who: Vec<Vec<Item>> = vec![Vec::new(); moments.who.len()];
+    let mut by_who: Vec<Vec<Moment>> = vec![Vec::new(); moments.who.len()];
     for item in &moments.items {
         by_who[item.who as usize].push(*item);
     }
@@ -57,11 +57,11 @@ pub fn render(history: &[Observation], redactor: &Redactor) -> String {
 }
 
 /// What happened at one moment and is neither a status nor a stage, for people: when, its name, more.
-fn event<'m>(moments: &'m Moments<'_>, item: &Item) -> Option<(i64, &'m str, String)> {
+fn event<'m>(moments: &'m Moments<'_>, item: &Moment) -> Option<(i64, &'m str, String)> {
     let fact = &moments.facts[item.fact as usize];
     let (name, more) = match fact.kind {
-        Kind::Status | Kind::Stage | Kind::Fault | Kind::Percent => return None,
-        Kind::Validation | Kind::Operator => (&*fact.key, format!("{} {}", fact.value, fact.info)),
+        MomentKind::Status | MomentKind::Stage | MomentKind::Fault | MomentKind::Percent => return None,
+        MomentKind::Validation | MomentKind::Operator => (&*fact.key, format!("{} {}", fact.value, fact.info)),
         _ => (&*fact.value, fact.info.to_string()),
     };
     let name = if name.is_empty() { fact.kind.word() } else { name };

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use vlab_model::history::Observation;
 
 use super::{Clean, role, run_info, slices};
-use crate::moments::{Kind, Moments, Sort};
+use crate::moments::{MomentKind, Moments, Sort};
 use crate::redact::Redactor;
-use crate::timeline::{Lane, Timeline};
+use crate::timeline::{Lane, Lanes};
 
 const USER: u64 = 1;
 const NOTES: u64 = 2;
@@ -22,7 +22,7 @@ const HAPPENED: u64 = 3;
 
 /// The file, without secrets.
 pub fn render(history: &[Observation], redactor: &Redactor) -> String {
-    let timeline = Timeline::read(history);
+    let timeline = Lanes::read(history);
     let moments = Moments::read(history, &timeline);
     let mut trace = Trace { events: Vec::new(), clean: Clean(redactor) };
     trace.process(1, "run", 0);
@@ -92,7 +92,7 @@ impl Trace<'_> {
         self.events.push(event);
     }
 
-    fn user_and_faults(&mut self, timeline: &Timeline<'_>) {
+    fn user_and_faults(&mut self, timeline: &Lanes<'_>) {
         self.thread(1, USER, "user");
         self.thread(1, NOTES, "run and service");
         for (n, fault) in timeline.faults.iter().enumerate() {
@@ -128,20 +128,20 @@ impl Trace<'_> {
             let fact = &moments.facts[item.fact as usize];
             let pid = u64::from(item.who) + 1;
             let track = match (moments.who[item.who as usize].sort, fact.kind) {
-                (_, Kind::User) => (1, USER),
+                (_, MomentKind::User) => (1, USER),
                 (Sort::Run, _) => (1, NOTES),
                 _ => (pid, HAPPENED),
             };
             match fact.kind {
-                Kind::Status | Kind::Stage | Kind::Fault => {}
-                Kind::Percent => {
+                MomentKind::Status | MomentKind::Stage | MomentKind::Fault => {}
+                MomentKind::Percent => {
                     let percent: i64 = fact.value.parse().unwrap_or_default();
                     let event = json!({
                         "ph": "C", "pid": pid, "ts": item.at, "name": "installed %", "args": {"percent": percent}
                     });
                     self.events.push(event);
                 }
-                Kind::Validation | Kind::Operator => {
+                MomentKind::Validation | MomentKind::Operator => {
                     let name = format!("{}: {}", fact.key, fact.value);
                     self.instant(track, item.at, (&name, fact.kind.word()), &fact.info);
                 }

@@ -10,7 +10,7 @@ use super::{Axis, LARGEST_PAGE, Limits, Page, finished, head, scripts};
 use crate::moments::Moments;
 use crate::redact::Redactor;
 use crate::text::human;
-use crate::timeline::Timeline;
+use crate::timeline::Lanes;
 
 /// A run to be drawn beside another one.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Run<'a> {
 
 /// The page of two runs, without their secrets. Never longer than [`LARGEST_PAGE`].
 pub fn render(runs: [Run<'_>; 2]) -> String {
-    let timelines = runs.map(|run| Timeline::read(run.history));
+    let timelines = runs.map(|run| Lanes::read(run.history));
     let [first, second] = &timelines;
     let moments = [Moments::read(runs[0].history, first), Moments::read(runs[1].history, second)];
     let (axes, aligned) = aligned(first, second);
@@ -53,7 +53,7 @@ pub fn render(runs: [Run<'_>; 2]) -> String {
 }
 
 /// The axes of both: one length, one zero. Where both installed, that is where they started to.
-fn aligned(a: &Timeline<'_>, b: &Timeline<'_>) -> ([Axis; 2], bool) {
+fn aligned(a: &Lanes<'_>, b: &Lanes<'_>) -> ([Axis; 2], bool) {
     let starts = a.installation().zip(b.installation());
     let (of_a, of_b) = starts.unwrap_or((0, 0));
     let origin = of_a.max(of_b);
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn runs_without_an_installation_are_aligned_at_their_beginning() {
         let timeline = |length| {
-            let mut timeline = Timeline::default();
+            let mut timeline = Lanes::default();
             timeline.length = length;
             timeline
         };

@@ -23,7 +23,7 @@ use vlab_model::history::Observation;
 use crate::moments::Moments;
 use crate::redact::Redactor;
 use crate::text::{shorten, thousands};
-use crate::timeline::Timeline;
+use crate::timeline::Lanes;
 
 /// The page is never longer than this, in bytes; what does not fit is left out and the page says so.
 pub const LARGEST_PAGE: usize = 5 * 1024 * 1024;
@@ -65,7 +65,7 @@ impl Limits {
 
 /// The page, without secrets. Never longer than [`LARGEST_PAGE`].
 pub fn render(result: &RunResult, history: &[Observation], redactor: &Redactor) -> String {
-    let timeline = Timeline::read(history);
+    let timeline = Lanes::read(history);
     let moments = Moments::read(history, &timeline);
     let mut limits = Limits::MOST;
     let axis = Axis::of(&timeline);
@@ -105,7 +105,7 @@ struct Axis {
 
 impl Axis {
     /// That of one run.
-    fn of(timeline: &Timeline<'_>) -> Self {
+    fn of(timeline: &Lanes<'_>) -> Self {
         Self { shift: 0, origin: 0, length: timeline.length }
     }
 }
@@ -113,7 +113,7 @@ impl Axis {
 /// What the templates of `report.html` read.
 struct Page<'a> {
     result: &'a RunResult,
-    timeline: &'a Timeline<'a>,
+    timeline: &'a Lanes<'a>,
     moments: &'a Moments<'a>,
     axis: Axis,
     limits: Limits,
@@ -243,7 +243,7 @@ mod tests {
     fn a_page_with_little_room_says_how_much_it_leaves_out() {
         let failed = || CheckResult::new(CheckKind::Expectation, "installs", CheckVerdict::Failed);
         let result = RunResult { checks: (0..40).map(|_| failed()).collect(), ..RunResult::default() };
-        let (timeline, redactor) = (Timeline::default(), Redactor::default());
+        let (timeline, redactor) = (Lanes::default(), Redactor::default());
         let limits = Limits { checks: 25, ..Limits::MOST };
         let (moments, axis) = (Moments::default(), Axis::of(&timeline));
         let page = Page {

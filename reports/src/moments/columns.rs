@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::json;
 
-use super::{Item, Kind, Moments, Sort};
+use super::{Moment, MomentKind, Moments, Sort};
 use crate::redact::Redactor;
 use crate::text::{shorten, thousands};
 
@@ -20,22 +20,25 @@ const NAME: usize = 60;
 const LEVELS: [Level; 8] = [
     Level { text: 400, without: &[] },
     Level { text: 200, without: &[] },
-    Level { text: 200, without: &[Kind::Step] },
-    Level { text: 100, without: &[Kind::Step, Kind::Did] },
-    Level { text: 60, without: &[Kind::Step, Kind::Did, Kind::Event] },
-    Level { text: 60, without: &[Kind::Step, Kind::Did, Kind::Event, Kind::Console] },
-    Level { text: 60, without: &[Kind::Step, Kind::Did, Kind::Event, Kind::Console, Kind::Validation] },
+    Level { text: 200, without: &[MomentKind::Step] },
+    Level { text: 100, without: &[MomentKind::Step, MomentKind::Did] },
+    Level { text: 60, without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event] },
+    Level { text: 60, without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event, MomentKind::Console] },
+    Level {
+        text: 60,
+        without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event, MomentKind::Console, MomentKind::Validation],
+    },
     Level {
         text: 0,
         without: &[
-            Kind::Step,
-            Kind::Did,
-            Kind::Event,
-            Kind::Console,
-            Kind::Validation,
-            Kind::Words,
-            Kind::Percent,
-            Kind::Logs,
+            MomentKind::Step,
+            MomentKind::Did,
+            MomentKind::Event,
+            MomentKind::Console,
+            MomentKind::Validation,
+            MomentKind::Words,
+            MomentKind::Percent,
+            MomentKind::Logs,
         ],
     },
 ];
@@ -45,7 +48,7 @@ struct Level {
     /// Characters of a text of more words.
     text: usize,
     /// Kinds that are left out.
-    without: &'static [Kind],
+    without: &'static [MomentKind],
 }
 
 /// Moments as they are written.
@@ -91,18 +94,18 @@ impl Moments<'_> {
     }
 
     /// What a level has of the first `who`.
-    fn kept(&self, level: Level, who: usize) -> Vec<Item> {
+    fn kept(&self, level: Level, who: usize) -> Vec<Moment> {
         let is_kept =
-            |item: &&Item| (item.who as usize) < who && !level.without.contains(&self.facts[item.fact as usize].kind);
+            |item: &&Moment| (item.who as usize) < who && !level.without.contains(&self.facts[item.fact as usize].kind);
         self.items.iter().filter(is_kept).copied().collect()
     }
 
     fn left_out(&self, level: Level, who: usize) -> Vec<String> {
-        let mut counts: BTreeMap<Kind, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<MomentKind, u64> = BTreeMap::new();
         for item in &self.items {
             *counts.entry(self.facts[item.fact as usize].kind).or_default() += 1;
         }
-        let of = |kind: &Kind| counts.get(kind).map(|n| format!("{} {}", thousands(*n), kind.plural()));
+        let of = |kind: &MomentKind| counts.get(kind).map(|n| format!("{} {}", thousands(*n), kind.plural()));
         let mut words: Vec<String> = level.without.iter().filter_map(of).collect();
         if who < self.who.len() {
             words.push(format!(
@@ -132,7 +135,7 @@ struct Writer<'m> {
 }
 
 impl<'m> Writer<'m> {
-    fn write(&mut self, items: &[Item], level: Level, length: i64) -> String {
+    fn write(&mut self, items: &[Moment], level: Level, length: i64) -> String {
         let mut strings = Strings { texts: vec![String::new()], places: HashMap::from([(String::new(), 0)]) };
         let (mut times, mut who, mut what) = (String::new(), String::new(), String::new());
         let mut facts = String::new();
@@ -166,7 +169,7 @@ impl<'m> Writer<'m> {
         let data = json!({
             "length": length / 1000,
             "count": items.len(),
-            "kinds": Kind::ALL.map(Kind::word),
+            "kinds": MomentKind::ALL.map(MomentKind::word),
             "names": names,
             "sorts": self.moments.who.iter().map(|who| sort(who.sort)).collect::<String>(),
             "strings": strings.texts,
@@ -258,8 +261,8 @@ mod tests {
             value: Cow::Owned(value),
             info: Cow::Borrowed("hunter2 said so"),
         };
-        let facts = vec![fact(Kind::Status, "known".into()), fact(Kind::Step, "<inventory>".into())];
-        let item = |i: usize| Item { at: (i * 1500) as i64, who: (i % hosts + 1) as u32, fact: (i % 2) as u32 };
+        let facts = vec![fact(MomentKind::Status, "known".into()), fact(MomentKind::Step, "<inventory>".into())];
+        let item = |i: usize| Moment { at: (i * 1500) as i64, who: (i % hosts + 1) as u32, fact: (i % 2) as u32 };
         Moments { who: who.collect(), facts, items: (0..hosts * each).map(item).collect() }
     }
 

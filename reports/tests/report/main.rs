@@ -400,7 +400,7 @@ proptest! {
             harness_time: sample::at(ms as f64),
             what,
         }).collect();
-        let timeline = vlab_reports::timeline::Timeline::read(&history);
+        let timeline = vlab_reports::timeline::Lanes::read(&history);
         for lane in timeline.hosts.iter().chain(&timeline.clusters) {
             for spans in [&lane.statuses, &lane.stages] {
                 prop_assert!(spans.iter().all(|s| 0 <= s.from && s.from <= s.to && s.to <= timeline.length), "{spans:?}");

@@ -33,7 +33,7 @@ use crate::hands::{Ran, Work};
 use crate::installer::{Asked, ClusterBrief, Condition, File, HostBrief, Installer, Job, ON_ITS_WAY, Task, Writing};
 use crate::plan::HostPlan;
 use crate::profile::HardwareProfile;
-use crate::rng::{Purpose as Dice, Stream};
+use crate::rng::{Dice, Stream};
 use crate::steps::{self, Effect, STEPS, Site, StepAnswer};
 use crate::world::{Timer, Who, World};
 

@@ -170,7 +170,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, Record>, CliError> {
     for (number, line) in BufReader::new(file).lines().enumerate() {
         let line = line.or_inconclusive()?;
         let record: Record = serde_json::from_str(&line).map_err(|error| {
-            CliError::inconclusive(format!("{}:{}: {error}; remove the file to begin anew", path.display(), number + 1))
+            CliError::inconclusive(format!("{}:{}: {error}; remove the file to start over", path.display(), number + 1))
         })?;
         records.insert(record.name.clone(), record);
     }

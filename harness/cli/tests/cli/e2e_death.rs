@@ -190,7 +190,7 @@ fn a_database_that_cannot_be_read_any_more_is_inconclusive() {
         let client = vlab_lab::postgres::connect(&conninfo).await.unwrap();
         client.batch_execute("DROP SCHEMA vlab_history CASCADE").await.unwrap();
     });
-    let words = ["inconclusive", "the changes in the service's tables cannot be read any more"];
+    let words = ["inconclusive", "the changes in the service's tables can no longer be read"];
     run.end(RUN).ends_with(3).says(&words);
     let result = bench.result();
     assert!(result.checks.iter().any(|c| c.kind == CheckKind::Lab && c.name == "history"), "{:#?}", result.checks);

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rstest::rstest;
 
-use crate::bench::{CliFixture, Said, VLAB};
+use crate::bench::{CliFixture, RUN, Said, VLAB};
 
 /// The small scenario that is over in seconds.
 const SMALL: &str = "insufficient-hardware";
@@ -37,6 +37,21 @@ fn temporary_files_that_cannot_be_started_are_no_obstacle() {
     let mut command = bench.command_of("unshare".as_ref(), &["--mount", "sh", "-c", &script]);
     let said: Said = command.output().unwrap().into();
     said.ends_with(0).says(&["passed"]);
+}
+
+/// As a script that starts several at once does: none writes into the folder of another, and the newest is one of them.
+#[test]
+fn runs_of_the_same_second_have_a_folder_each() {
+    let bench = CliFixture::new();
+    let runs: Vec<_> = (0..4).map(|_| bench.start(&["simulate", SMALL])).collect();
+    for run in runs {
+        run.end(RUN).ends_with(0).says(&["passed"]);
+    }
+    let entries = fs::read_dir(bench.path("runs")).unwrap().map(|entry| entry.unwrap());
+    let folders: Vec<_> = entries.filter(|entry| entry.file_type().unwrap().is_dir()).map(|e| e.path()).collect();
+    assert_eq!(folders.len(), 4, "{folders:?}");
+    assert!(folders.iter().all(|folder| folder.join("result.json").exists()), "{folders:?}");
+    assert!(folders.contains(&bench.latest().canonicalize().unwrap()));
 }
 
 /// `vlab setup` where PostgreSQL is missing, with these programs and no others: what it says, and the exit code 3.

@@ -166,6 +166,38 @@ fn the_paths_open_as_they_are_written() {
     }
 }
 
+/// Lines that a file may have. A reader keeps no more in mind.
+const LINES: usize = 900;
+
+/// Longer ones: tables, and the mirror of the API.
+const LONGER: &[&str] =
+    &["harness/api/src/types.rs", "harness/model/src/host/table.rs", "harness/model/src/settings.rs"];
+
+/// Files of Rust below a folder, with their lines.
+fn sources(folder: &Path, found: &mut Vec<(String, usize)>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            found.push((name, std::fs::read_to_string(&path).unwrap().lines().count()));
+        }
+    }
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    let mut found = Vec::new();
+    for folder in ["fakes", "harness", "images", "reports", "xtask"] {
+        sources(&root().join(folder), &mut found);
+    }
+    let long: Vec<&(String, usize)> = found.iter().filter(|(_, lines)| *lines > LINES).collect();
+    let other: Vec<_> = long.iter().filter(|(name, _)| !LONGER.contains(&name.as_str())).collect();
+    assert!(other.is_empty(), "more than {LINES} lines: {other:?}; split them");
+    assert_eq!(long.len(), LONGER.len(), "a file of the list of exceptions is short enough, or gone: {long:?}");
+}
+
 #[test]
 fn a_wrong_description_is_noticed() {
     let text = "## Rooms\n\n| room | what | uses | pure |\n| --- | --- | --- | --- |\n| `a`, `vlab-a` | x | – | yes |\n\

@@ -81,8 +81,8 @@ impl FaultFixture {
             self.see(when, what);
         }
         let words = orders.into_iter().map(|order| match order {
-            Order::Inject(_, on) => format!("+ {}", hit(on)),
-            Order::Undo(_, on) => format!("- {}", hit(on)),
+            FaultOrder::Inject(_, on) => format!("+ {}", hit(on)),
+            FaultOrder::Undo(_, on) => format!("- {}", hit(on)),
         });
         words.collect()
     }

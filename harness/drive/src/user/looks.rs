@@ -38,23 +38,23 @@ impl User {
         let cluster = event.cluster_id.and_then(|id| self.cluster_index.get(&id).copied());
         let at = event.event_time;
         match (told, host, cluster) {
-            (Told::HostStatus(from, to, info), Some(h), _) => {
+            (ToldByEvent::HostStatus(from, to, info), Some(h), _) => {
                 for change in self.hosts[h].states.status.event(Some(from), to) {
                     let info = if change.to == to { info.clone() } else { String::new() };
                     self.host_changed(h, Some(at), change, info, event.cluster_id);
                 }
             }
-            (Told::HostStage(stage, info), Some(h), _) => {
+            (ToldByEvent::HostStage(stage, info), Some(h), _) => {
                 for change in self.hosts[h].states.stage.event(None, Some(stage)) {
                     self.host_stage_changed(h, Some(at), change, info.clone());
                 }
             }
-            (Told::ClusterStatus(to), None, Some(c)) => {
+            (ToldByEvent::ClusterStatus(to), None, Some(c)) => {
                 for change in self.clusters[c].states.status.event(None, to) {
                     self.cluster_changed(c, Some(at), change);
                 }
             }
-            (Told::Finalizing(stage), None, Some(c)) => {
+            (ToldByEvent::Finalizing(stage), None, Some(c)) => {
                 for change in self.clusters[c].states.finalizing.event(None, Some(stage)) {
                     self.finalizing_changed(c, Some(at), change);
                 }
@@ -85,7 +85,7 @@ impl User {
         }
     }
 
-    fn changed<S>(&mut self, at: Option<Timestamp>, change: &Change<S>, what: What) {
+    fn changed<S>(&mut self, at: Option<Timestamp>, change: &MergedChange<S>, what: What) {
         let service_time = at.filter(|_| change.source == Source::Events);
         self.seen.push(Seen { source: change.source, service_time, what });
     }
@@ -94,7 +94,7 @@ impl User {
         &mut self,
         index: usize,
         at: Option<Timestamp>,
-        change: Change<HostStatus>,
+        change: MergedChange<HostStatus>,
         info: String,
         cluster: Option<Uuid>,
     ) {
@@ -106,7 +106,7 @@ impl User {
         &mut self,
         index: usize,
         at: Option<Timestamp>,
-        change: Change<Option<HostStage>>,
+        change: MergedChange<Option<HostStage>>,
         info: String,
     ) {
         // Events do not tell the percentage; the last look's is the best there is.
@@ -116,7 +116,7 @@ impl User {
         self.changed(at, &change, What::HostStage { host, from, to: change.to, info, percentage });
     }
 
-    fn cluster_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<ClusterStatus>) {
+    fn cluster_changed(&mut self, index: usize, at: Option<Timestamp>, change: MergedChange<ClusterStatus>) {
         let Some(cluster) = self.clusters[index].id else { return };
         // Events of clusters tell no words.
         let facts = self.clusters[index].facts.as_ref();
@@ -124,7 +124,12 @@ impl User {
         self.changed(at, &change, What::ClusterStatus { cluster, from: change.from, to: change.to, info });
     }
 
-    fn finalizing_changed(&mut self, index: usize, at: Option<Timestamp>, change: Change<Option<FinalizingStage>>) {
+    fn finalizing_changed(
+        &mut self,
+        index: usize,
+        at: Option<Timestamp>,
+        change: MergedChange<Option<FinalizingStage>>,
+    ) {
         if let (Some(cluster), Some(stage)) = (self.clusters[index].id, change.to) {
             self.changed(at, &change, What::ClusterFinalizingStage { cluster, stage });
         }

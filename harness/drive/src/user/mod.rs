@@ -22,7 +22,7 @@ use vlab_api::types::{
 };
 use vlab_history::Directory;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
-use vlab_history::merge::{Change, Merged, Told, told};
+use vlab_history::merge::{Merged, MergedChange, ToldByEvent, told};
 use vlab_judge::moment::Tracker;
 use vlab_model::history::{HistoryPart, HostMoment, Observation, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};

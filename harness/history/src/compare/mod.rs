@@ -70,7 +70,7 @@ pub struct Difference {
 
 /// A difference that is decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Explained {
+pub struct ExplainedDifference {
     /// The difference.
     #[serde(flatten)]
     pub difference: Difference,
@@ -123,7 +123,7 @@ pub struct Comparison {
     /// What differs and nobody has explained.
     pub differences: Vec<Difference>,
     /// What differs and is decided.
-    pub explained: Vec<Explained>,
+    pub explained: Vec<ExplainedDifference>,
 }
 
 /// Compares two histories.
@@ -374,7 +374,7 @@ impl Comparison {
                 Some((explanation, why)) => {
                     *used.entry(explanation).or_default() += 1;
                     let why = why.to_owned();
-                    self.explained.push(Explained { difference, explanation, why });
+                    self.explained.push(ExplainedDifference { difference, explanation, why });
                 }
                 None => self.differences.push(difference),
             }

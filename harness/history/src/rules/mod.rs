@@ -31,7 +31,7 @@ use vlab_model::settings::Settings;
 use vlab_model::validation::{ClusterGate, HostGate, ValidationStatus, cluster_spec, host_spec};
 use vlab_model::view::ClusterView;
 
-use crate::timeline::{Change, Subject, Timeline};
+use crate::timeline::{Change, HostOrCluster, Timeline};
 
 use self::effects::{Traces, stopped};
 use self::evidence::{Clue, Evidence};
@@ -453,8 +453,8 @@ impl<'a> Reader<'a> {
         let Some(first) = batch.first() else { return };
         let place = Place { at: first.observation.at(), seq: first.observation.seq };
         match first.subject {
-            Subject::Cluster(id) => self.take_cluster(id, batch, place),
-            Subject::Host(id) => self.take_host(id, batch, place),
+            HostOrCluster::Cluster(id) => self.take_cluster(id, batch, place),
+            HostOrCluster::Host(id) => self.take_host(id, batch, place),
         }
     }
 

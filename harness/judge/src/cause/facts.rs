@@ -162,8 +162,8 @@ impl Reader<'_> {
     fn did(&self, host: Uuid, what: &HostMoment) -> Option<Fact> {
         let text = match what {
             HostMoment::InstallerFailed => return Some(self.installer(host, "")),
-            HostMoment::Frozen => "is not known to the service any more, and its agent stopped for good".to_owned(),
-            HostMoment::GaveUpPolling => "asked the service in vain for too long".to_owned(),
+            HostMoment::Frozen => "is no longer known to the service, and its agent stopped for good".to_owned(),
+            HostMoment::GaveUpPolling => "got no answer from the service for too long".to_owned(),
             HostMoment::StaticNetworkFailed => "could not read its static network".to_owned(),
             HostMoment::CutOff => "has no address from which it reaches the service".to_owned(),
             HostMoment::RegistrationRefused(status) => format!("was refused its registration with {status}"),

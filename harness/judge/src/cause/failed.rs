@@ -143,9 +143,9 @@ fn of_observation(what: &What) -> Option<Whom> {
             Some(Whom::Host(*host))
         }
         What::Event { cluster: Some(cluster), .. } | What::InCluster { cluster, .. } => Some(Whom::Cluster(*cluster)),
-        other => vlab_history::timeline::Subject::of(other).map(|subject| match subject {
-            vlab_history::timeline::Subject::Host(id) => Whom::Host(id),
-            vlab_history::timeline::Subject::Cluster(id) => Whom::Cluster(id),
+        other => vlab_history::timeline::HostOrCluster::of(other).map(|subject| match subject {
+            vlab_history::timeline::HostOrCluster::Host(id) => Whom::Host(id),
+            vlab_history::timeline::HostOrCluster::Cluster(id) => Whom::Cluster(id),
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vlab_history::merge::Told;
+use vlab_history::merge::ToldByEvent;
 use vlab_history::merge::told;
 use vlab_model::history::{HistoryPart, Observation, What};
 
@@ -86,7 +86,7 @@ impl Reader<'_> {
     pub(super) fn host_status_told(&mut self, host: usize, message: &str, moment: Moment) {
         let ledger = &mut self.hosts[host].ledger;
         match told("host_status_updated", message) {
-            Some(Told::HostStatus(from, to, _)) => ledger.told(Some(from as u32), to as u32, moment.seq),
+            Some(ToldByEvent::HostStatus(from, to, _)) => ledger.told(Some(from as u32), to as u32, moment.seq),
             _ => ledger.unread(moment.seq),
         }
     }
@@ -95,7 +95,7 @@ impl Reader<'_> {
     pub(super) fn cluster_status_told(&mut self, cluster: usize, message: &str, moment: Moment) {
         let ledger = &mut self.clusters[cluster].ledger;
         match told("cluster_status_updated", message) {
-            Some(Told::ClusterStatus(to)) => ledger.told(None, to as u32, moment.seq),
+            Some(ToldByEvent::ClusterStatus(to)) => ledger.told(None, to as u32, moment.seq),
             _ => ledger.unread(moment.seq),
         }
     }

@@ -141,7 +141,7 @@ fn read(lines: BufReader<PipeReader>, waiting: &Waiting<()>) {
     for line in lines.lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             Ok(Line::Answer { id, result }) => waiting.answer(id, result),
-            _ => tracing::warn!(line, "the container helper says something else"),
+            _ => tracing::warn!(line, "cannot understand a line of the container helper"),
         }
     }
     waiting.end();

@@ -214,7 +214,7 @@ impl Carrier {
                 Ok(Some(ready)) => ready,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "delayed frames of the lab network are not carried any more");
+                    tracing::warn!(%error, "delayed frames of the lab network are no longer forwarded");
                     break;
                 }
             };

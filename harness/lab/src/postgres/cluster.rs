@@ -592,7 +592,7 @@ impl Drop for Own {
         *server = Server::Dead;
         let removed = remove_all(&self.base, &self.data).and_then(|()| self.release_entries());
         if let Err(error) = removed {
-            tracing::warn!(%error, "a private PostgreSQL is not wholly removed; `vlab gc` removes the rest");
+            tracing::warn!(%error, "a private PostgreSQL was not completely removed; `vlab gc` removes the rest");
         }
     }
 }

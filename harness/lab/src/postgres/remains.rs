@@ -42,7 +42,11 @@ pub(crate) fn kill(data_dir: &Path, end: Instant) -> Result<usize, String> {
         }
         alive.is_empty()
     });
-    if gone { Ok(killed.len()) } else { Err(format!("{} of its processes do not die", servers().len())) }
+    if gone {
+        Ok(killed.len())
+    } else {
+        Err(format!("{} of its processes are still there after SIGKILL", servers().len()))
+    }
 }
 
 /// Lets all processes of the server in `data_dir` stand still (returns when they do), or go on; how many there are.
@@ -63,7 +67,7 @@ pub(crate) fn pause(data_dir: &Path, still: bool, end: Instant) -> Result<usize,
     match (done, count) {
         (true, 1..) => Ok(count),
         (true, 0) => Err("it has no processes".to_owned()),
-        (false, _) => Err("its processes do not obey".to_owned()),
+        (false, _) => Err(format!("not all of its processes could be {}", if still { "stopped" } else { "continued" })),
     }
 }
 

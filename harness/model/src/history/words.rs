@@ -18,6 +18,8 @@ macro_rules! closed_words {
         }
 
         impl $name {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$($name::$variant),*];
             /// All words, in order.
             pub const NAMES: &'static [&'static str] = &[$($word),*];
             /// The word in files.

@@ -47,7 +47,7 @@ pub trait HostProvider: Sync {
     /// What cannot be had; it is found out before anything is made, as far as that is possible.
     fn start<'a>(
         &'a self,
-        order: &'a Order<'a>,
+        order: &'a HostsOrder<'a>,
         result: &'a mut RunResult,
     ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>>;
 
@@ -67,7 +67,7 @@ pub struct HostFile {
 }
 
 /// What hosts need around them.
-pub struct Order<'a> {
+pub struct HostsOrder<'a> {
     /// The run.
     pub prepared: &'a Prepared,
     /// Folder of the run.

@@ -10,7 +10,7 @@ use vlab_drive::prepare::Prepared;
 use vlab_judge::result::RunResult;
 use vlab_scenario::HostKind;
 
-use super::{HostFile, HostProvider, News, Order, RunningHosts, Stopped};
+use super::{HostFile, HostProvider, HostsOrder, News, RunningHosts, Stopped};
 use crate::error::LabError;
 use crate::service::{BoxFuture, Inside};
 
@@ -25,7 +25,7 @@ impl HostProvider for Simulated {
 
     fn start<'a>(
         &'a self,
-        _: &'a Order<'a>,
+        _: &'a HostsOrder<'a>,
         _: &'a mut RunResult,
     ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>> {
         Box::pin(async { Ok(Box::new(Played) as Box<dyn RunningHosts>) })
@@ -54,7 +54,7 @@ impl RunningHosts for Played {
 
     fn carry_out(&mut self, order: MachineOrder, _: Timestamp) {
         // Orders are for hosts that the conductor does not play.
-        tracing::warn!(?order, "an order for hosts that nobody has");
+        tracing::warn!(?order, "an order for machines in a run that has none");
     }
 
     fn news(&mut self) -> BoxFuture<'_, News> {

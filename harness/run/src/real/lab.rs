@@ -54,7 +54,7 @@ impl RealRun<'_> {
         self.ledger = Some((ledger.clone(), supervisor));
         // Killed from here on, it leaves no log with a secret in it.
         self.tell_supervisor();
-        let order = hosts::Order {
+        let order = hosts::HostsOrder {
             prepared: self.prepared,
             folder: self.dir.path(),
             runs: &self.options.runs,
@@ -97,7 +97,7 @@ impl RealRun<'_> {
         inside: Option<&Inside>,
     ) -> Result<Arc<dyn RunningService>, LabError> {
         let run_id = result.run.run_id.clone();
-        let order = service::Order {
+        let order = service::ServiceOrder {
             prepared: self.prepared,
             run_id: &run_id,
             folder: self.dir.path(),

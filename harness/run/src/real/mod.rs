@@ -194,7 +194,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
 fn skip(prepared: &Prepared, dir: &RunDir, clock: Clock, result: &mut RunResult, reason: &str) {
     let skipped = CheckVerdict::Skipped { reason: reason.to_owned() };
     let mut check = CheckResult::new(CheckKind::Lab, "needs", skipped);
-    check.expected = "the place of the run offers what the scenario needs".to_owned();
+    check.expected = "this machine offers what the scenario needs".to_owned();
     result.checks.push(check);
     result.finished_at = clock.now();
     result.cut_short(exit::INCONCLUSIVE, format!("skipped: {reason}"));

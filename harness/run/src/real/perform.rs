@@ -37,9 +37,9 @@ const AT_ONCE: usize = 256;
 
 /// Changes in the service's tables.
 pub(super) struct Watch {
-    pub(super) news: mpsc::UnboundedReceiver<watch::News>,
+    pub(super) news: mpsc::UnboundedReceiver<watch::TableNews>,
     /// Where the database is not ours nobody sends any; then this keeps the channel open.
-    idle: Option<mpsc::UnboundedSender<watch::News>>,
+    idle: Option<mpsc::UnboundedSender<watch::TableNews>>,
     watcher: Option<Watcher>,
 }
 
@@ -82,7 +82,7 @@ enum Event {
     Interrupted,
     Answer(TimedReply),
     Report(Report),
-    Watched(watch::News),
+    Watched(watch::TableNews),
     News(News),
     Ended(ProgramEnd),
     Wake,
@@ -186,18 +186,17 @@ async fn watch_database(service: &dyn RunningService, result: &mut RunResult) ->
 }
 
 /// Takes in what is told of the database; what is wrong with the lab, if that is it.
-pub(super) fn observe(conductor: &mut Conductor, news: watch::News) -> Option<LabError> {
+pub(super) fn observe(conductor: &mut Conductor, news: watch::TableNews) -> Option<LabError> {
     match news {
-        watch::News::Changes(at, changes) => {
+        watch::TableNews::Changes(at, changes) => {
             for change in changes {
                 conductor.observe(at, Source::Database, Some(change.at), change.what);
             }
             None
         }
-        watch::News::Refused(why) => Some(LabError::new(
-            "history",
-            format!("the changes in the service's tables cannot be read any more: {why}"),
-        )),
+        watch::TableNews::Refused(why) => {
+            Some(LabError::new("history", format!("the changes in the service's tables can no longer be read: {why}")))
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::environment::{Around, Database, StandIns, environment};
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::scratch::OC;
 use super::{
-    About, BoxFuture, DATABASE, Down, Order, ProgramEnd, Restart, RunningService, STOP, StartError, not_ended,
+    About, BoxFuture, DATABASE, Down, ProgramEnd, Restart, RunningService, STOP, ServiceOrder, StartError, not_ended,
 };
 use crate::error::{LabError, lab};
 
@@ -50,7 +50,7 @@ const POSTGRES_SETTINGS: &[&str] = &["fsync=off", "full_page_writes=off", "max_c
 
 /// What is up so far: whatever happens, this goes down again.
 struct Rising<'a> {
-    order: &'a Order<'a>,
+    order: &'a ServiceOrder<'a>,
     image: &'a str,
     pod: Pod,
     postgres: Option<Container>,
@@ -66,7 +66,7 @@ struct Containers {
 
 /// Starts PostgreSQL, waits for an answer to a query, starts the service, waits for `/ready`.
 pub(super) async fn start(
-    order: &Order<'_>,
+    order: &ServiceOrder<'_>,
     image: &str,
     postgres_image: Option<&str>,
 ) -> Result<Arc<dyn RunningService>, LabError> {
@@ -239,7 +239,7 @@ impl Rising<'_> {
             && matches!(**error, ContainerError::PortTaken { .. })
         {
             // Between our asking for a free port and the engine's taking it somebody else got it.
-            tracing::warn!("the service's port was taken by somebody else; once more with another one");
+            tracing::warn!("another program took the service's port; trying again with another port");
             first = self.start_service(database, path).await;
         }
         let (address, service) = first.map_err(broken)?;
@@ -292,7 +292,7 @@ impl Rising<'_> {
     }
 }
 
-fn postgres_spec(order: &Order<'_>, image: String, database: &Database) -> ContainerSpec {
+fn postgres_spec(order: &ServiceOrder<'_>, image: String, database: &Database) -> ContainerSpec {
     let env = [
         ("POSTGRES_USER", database.user.as_str()),
         ("POSTGRES_PASSWORD", &database.password),

@@ -14,7 +14,8 @@ use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 use super::environment::Database;
 use super::scratch::Scratch;
 use super::{
-    About, BoxFuture, DATABASE, Down, Launch, Launcher, Order, ProgramEnd, Restart, RunningService, STOP, not_ended,
+    About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
+    not_ended,
 };
 use crate::error::{LabError, lab};
 
@@ -43,7 +44,7 @@ struct Local {
 }
 
 /// Starts PostgreSQL and the service on it.
-pub(super) async fn start(order: &Order<'_>, kind: ProcessKind) -> Result<Arc<dyn RunningService>, LabError> {
+pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result<Arc<dyn RunningService>, LabError> {
     let postgres = PgCluster::start(PgOptions {
         log_file: Some(order.folder.join("postgresql.log")),
         ledger: order.ledger.clone(),
@@ -93,7 +94,7 @@ pub(super) async fn start(order: &Order<'_>, kind: ProcessKind) -> Result<Arc<dy
 }
 
 async fn start_on(
-    order: &Order<'_>,
+    order: &ServiceOrder<'_>,
     kind: &ProcessKind,
     postgres: &PgCluster,
     scratch: &mut Option<Scratch>,

@@ -50,7 +50,7 @@ const STOP: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// [`LabError`]; nothing is left then, or what is left is in the ledger.
-pub async fn start(order: &Order<'_>) -> Result<Arc<dyn RunningService>, LabError> {
+pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, LabError> {
     match &order.prepared.target {
         Target::Simulated => Box::pin(local::start(order, simulated::KIND)).await,
         Target::Process { .. } => Box::pin(local::start(order, process::KIND)).await,
@@ -186,7 +186,7 @@ impl Secrets {
 }
 
 /// What a service needs around it.
-pub struct Order<'a> {
+pub struct ServiceOrder<'a> {
     /// The run.
     pub prepared: &'a Prepared,
     /// Its id.
@@ -209,7 +209,7 @@ pub struct Order<'a> {
     pub interrupted: &'a CancellationToken,
 }
 
-impl Order<'_> {
+impl ServiceOrder<'_> {
     /// Ends early when the user wants an end. Only for what may be given up in the middle.
     async fn or_end<T>(&self, work: impl Future<Output = Result<T, LabError>>) -> Result<T, LabError> {
         tokio::select! {

@@ -36,7 +36,7 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
         Err(StartError::Process(ProcessError::NotReady(ReadyError::Ended { ref log, .. })))
             if again.is_none() && port_taken(log) =>
         {
-            tracing::warn!("the service's port was taken by somebody else; once more with another one");
+            tracing::warn!("another program took the service's port; trying again with another port");
             process_once(program, launch, None).await
         }
         other => other,

@@ -76,7 +76,7 @@ fn versions_of(response: &Response) -> Result<String, String> {
             .get("release_tag")
             .and_then(text)
             .or_else(|| versions.get("assisted-installer-service").and_then(text))
-            .unwrap_or_else(|| "of no known version".to_owned())),
+            .unwrap_or_else(|| "of an unknown version".to_owned())),
         None => Err("it is not an assisted-service: it answers JSON without `versions`".to_owned()),
     }
 }

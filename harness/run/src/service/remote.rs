@@ -7,7 +7,7 @@ use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
 
 use super::ready::who_is;
-use super::{About, BoxFuture, Down, Order, ProgramEnd, Restart, RunningService, StartError};
+use super::{About, BoxFuture, Down, ProgramEnd, Restart, RunningService, ServiceOrder, StartError};
 use crate::error::{LabError, lab};
 
 struct Remote {
@@ -15,7 +15,7 @@ struct Remote {
 }
 
 /// Finds it.
-pub(super) async fn start(order: &Order<'_>, url: &str) -> Result<Arc<dyn RunningService>, LabError> {
+pub(super) async fn start(order: &ServiceOrder<'_>, url: &str) -> Result<Arc<dyn RunningService>, LabError> {
     let about = order.or_end(async { find(url).await.map_err(lab("service")) }).await?;
     Ok(Arc::new(Remote { about }))
 }

@@ -28,7 +28,7 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A change as the database saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct TableChange {
     /// The database's clock.
     pub at: Timestamp,
     /// What changed.
@@ -227,12 +227,16 @@ impl Watcher {
     ///
     /// # Errors
     /// The database's answer; the next call goes on where the last one that succeeded stopped.
-    pub async fn poll(&mut self, client: &Client) -> Result<Vec<Change>, tokio_postgres::Error> {
+    pub async fn poll(&mut self, client: &Client) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let statement = client.prepare(READ).await?;
         self.read(client, &statement).await
     }
 
-    async fn read(&mut self, client: &Client, statement: &Statement) -> Result<Vec<Change>, tokio_postgres::Error> {
+    async fn read(
+        &mut self,
+        client: &Client,
+        statement: &Statement,
+    ) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let rows = client.query(statement, &[&self.seen]).await?;
         if let Some(row) = rows.first() {
             self.seen = row.get(0);
@@ -246,7 +250,7 @@ impl Watcher {
             let at = Timestamp::from_micros(row.get(2));
             let (subject, id): (&str, &str) = (row.get(3), row.get(4));
             let (before, after): (Option<&str>, Option<&str>) = (row.get(5), row.get(6));
-            changes.extend(decode(subject, id, before, after).into_iter().map(|what| Change { at, what }));
+            changes.extend(decode(subject, id, before, after).into_iter().map(|what| TableChange { at, what }));
         }
         Ok(changes)
     }
@@ -301,9 +305,9 @@ fn is_deleted(row: &str) -> bool {
 
 /// What is told while it is watched.
 #[derive(Debug)]
-pub enum News {
+pub enum TableNews {
     /// Changes, and when they were read.
-    Changes(Timestamp, Vec<Change>),
+    Changes(Timestamp, Vec<TableChange>),
     /// The database refuses to be read, and not because it is going down or coming up: waiting will not help.
     Refused(String),
 }
@@ -316,7 +320,7 @@ pub enum News {
 /// The database could not be read to its end, and why: the last error.
 pub async fn watch(
     conninfo: String,
-    tell: mpsc::UnboundedSender<News>,
+    tell: mpsc::UnboundedSender<TableNews>,
     mut over: oneshot::Receiver<Instant>,
 ) -> Result<(), String> {
     let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false };
@@ -330,13 +334,13 @@ pub async fn watch(
             read = async { interval.tick().await; line.read().await } => match read {
                 Ok(found) => {
                     line.refused = false;
-                    if !found.is_empty() && tell.send(News::Changes(Timestamp::now(), found)).is_err() {
+                    if !found.is_empty() && tell.send(TableNews::Changes(Timestamp::now(), found)).is_err() {
                         return Ok(());
                     }
                 }
                 Err(error) => {
                     if is_refusal(&error) && !std::mem::replace(&mut line.refused, true) {
-                        let _ = tell.send(News::Refused(vlab_lab::postgres::explain(&error)));
+                        let _ = tell.send(TableNews::Refused(vlab_lab::postgres::explain(&error)));
                     }
                 }
             },
@@ -355,7 +359,7 @@ struct Line {
 }
 
 impl Line {
-    async fn read(&mut self) -> Result<Vec<Change>, tokio_postgres::Error> {
+    async fn read(&mut self) -> Result<Vec<TableChange>, tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
         let read = self.watcher.read(&client, &statement).await;
         if read.is_ok() {
@@ -374,7 +378,7 @@ impl Line {
     }
 
     /// Reads until nothing is left and nobody has still something to commit.
-    async fn drain(&mut self, deadline: Instant, tell: &mpsc::UnboundedSender<News>) -> Result<(), String> {
+    async fn drain(&mut self, deadline: Instant, tell: &mpsc::UnboundedSender<TableNews>) -> Result<(), String> {
         loop {
             // At least once, however late it is.
             let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
@@ -392,13 +396,13 @@ impl Line {
     }
 
     /// Reads what is there; how many transactions may still bring more. They are counted before: who was over then is read.
-    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<News>) -> Result<i64, tokio_postgres::Error> {
+    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<TableNews>) -> Result<i64, tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
         let writers: i64 = client.query_one(WRITERS, &[]).await?.get(0);
         let found = self.watcher.read(&client, &statement).await?;
         self.open = Some((client, statement));
         if !found.is_empty() {
-            let _ = tell.send(News::Changes(Timestamp::now(), found));
+            let _ = tell.send(TableNews::Changes(Timestamp::now(), found));
         }
         Ok(writers)
     }

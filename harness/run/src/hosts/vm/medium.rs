@@ -22,7 +22,7 @@ pub async fn lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {
     std::thread::spawn(move || {
         let _ = done.send(build_lab_iso(tell));
     });
-    built.await.unwrap_or_else(|_| Err("building it has failed without a word".to_owned()))
+    built.await.unwrap_or_else(|_| Err("the build ended without a message".to_owned()))
 }
 
 fn build_lab_iso(tell: fn(&str)) -> Result<PathBuf, String> {

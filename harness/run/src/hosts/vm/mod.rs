@@ -32,7 +32,7 @@ use vlab_scenario::{HostKind, Need};
 pub use self::medium::{lab_iso, whole};
 use self::plan::{Plan, PlannedMachine, base_url, images_url, plan};
 use self::running::VirtualLab;
-use super::{HostFile, HostProvider, Order, RunningHosts};
+use super::{HostFile, HostProvider, HostsOrder, RunningHosts};
 use crate::error::{LabError, lab};
 use crate::service::{BoxFuture, Inside};
 
@@ -91,7 +91,7 @@ impl HostProvider for Libvirt {
 
     fn start<'a>(
         &'a self,
-        order: &'a Order<'a>,
+        order: &'a HostsOrder<'a>,
         result: &'a mut RunResult,
     ) -> BoxFuture<'a, Result<Box<dyn RunningHosts>, LabError>> {
         Box::pin(async move { Ok(Box::new(start(order, result).await?) as Box<dyn RunningHosts>) })
@@ -114,7 +114,7 @@ impl HostProvider for Libvirt {
     }
 }
 
-async fn start(order: &Order<'_>, result: &mut RunResult) -> Result<VirtualLab, LabError> {
+async fn start(order: &HostsOrder<'_>, result: &mut RunResult) -> Result<VirtualLab, LabError> {
     let scenario = &order.prepared.scenario;
     let ability = match order.ability {
         Some(ability) => ability.clone(),

@@ -32,7 +32,7 @@ use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_
 use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
-use crate::hosts::{News, Order, RunningHosts, Stopped};
+use crate::hosts::{HostsOrder, News, RunningHosts, Stopped};
 use crate::service::{BoxFuture, Inside};
 
 /// How long readers of consoles may take to come to the end of what is there.
@@ -73,7 +73,12 @@ impl VirtualLab {
     ///
     /// # Errors
     /// What cannot be had.
-    pub(super) async fn start(order: &Order<'_>, accel: Accel, plan: Plan, inside: Inside) -> Result<Self, LabError> {
+    pub(super) async fn start(
+        order: &HostsOrder<'_>,
+        accel: Accel,
+        plan: Plan,
+        inside: Inside,
+    ) -> Result<Self, LabError> {
         let folder = order.folder.join("network");
         std::fs::create_dir_all(&folder)
             .map_err(|e| LabError::new("lab network", format!("{}: {e}", folder.display())))?;
