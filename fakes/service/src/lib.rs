@@ -6,7 +6,8 @@
 //! two it must not call `handle` or `wake`. [`Core::new`] over the stored rows continues where the writes ended.
 //!
 //! * `rows` is what is stored, `state` the tables and the one place through which they change.
-//! * `commands` decide about what is asked for; they know no HTTP. `rest` is the way in over HTTP: it parses and shows.
+//! * `commands` decide about what is asked for; they know no HTTP. `rest` is the way in over HTTP: it parses and shows; [`kube`] is the
+//!   way in over Kubernetes resources.
 //! * `monitor` is what time does, `preparation` what an installation makes in the background.
 //! * [`alteration`] is what can be wrong with all that on purpose.
 //! * `machines` asks the model's state machines, `journal` writes events, `show` is how rows look to users.
@@ -15,6 +16,8 @@ pub mod alteration;
 mod commands;
 mod go;
 mod journal;
+#[expect(clippy::disallowed_types, reason = "this asks an API server over HTTP, as plain data")]
+pub mod kube;
 mod machines;
 mod monitor;
 mod preparation;

@@ -42,6 +42,12 @@ pub struct ClusterPrivate {
     pub api_vip_lease: Option<String>,
     /// Lease of the ingress VIP, as the agent reported it.
     pub ingress_vip_lease: Option<String>,
+    /// Its ClusterDeployment, `namespace/name`; `None`: it was made over REST.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_key: Option<String>,
+    /// What its resources said when they were last taken in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_spec: Option<String>,
 }
 
 /// An infra-env.
@@ -56,6 +62,12 @@ pub struct InfraEnvRow {
     pub pull_secret: String,
     /// Key of the image tokens; a new one invalidates the old tokens.
     pub signing_key_generation: u64,
+    /// Namespace of its resource, which has its name; `None`: it was made over REST.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_namespace: Option<String>,
+    /// What its resource said when it was last taken in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_spec: Option<String>,
 }
 
 /// A host.
@@ -81,6 +93,9 @@ pub struct HostPrivate {
     pub formatting_announced: bool,
     /// Last `upgrade_agent_*` events by name: one per hour each.
     pub last_upgrade_events: BTreeMap<String, Timestamp>,
+    /// Its Agent is approved. Without a resource nobody asks.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub approved: bool,
 }
 
 impl ClusterRow {

@@ -26,6 +26,10 @@ pub(crate) struct SimulateArgs {
     /// Time profile. In virtual time an hour costs nothing.
     #[arg(long, default_value = "real")]
     time_profile: String,
+    /// How the user asks the service: `rest`, or `kube`, by resources on a Kubernetes API server on which the service's
+    /// controllers act.
+    #[arg(long, value_name = "API", default_value = "rest", value_parser = ["rest", "kube"])]
+    api: String,
     /// Folder in which the run gets a folder of its own.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
@@ -59,6 +63,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Exi
             time_profile: Some(args.time_profile.clone()),
             service: Some(Target::Simulated),
             hosts: Some(HostKind::Simulated),
+            kube: args.api == "kube",
             ..Choices::default()
         };
         let (prepared, _) = read(catalogue, &args.scenario, &choices)?;
@@ -96,6 +101,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> ExitResult {
         time_profile: Some(args.time_profile.clone()),
         service: Some(Target::Simulated),
         hosts: Some(HostKind::Simulated),
+        kube: args.api == "kube",
         ..Choices::default()
     };
     let (prepared, text) = read(catalogue, &args.scenario, &choices)?;

@@ -27,7 +27,7 @@ use crate::fault::machine::{MachineFault, has_machines, machine_fault};
 use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
 use crate::members::Members;
 use crate::rest::Rest;
-use crate::user::{Ready, User, UserConfig};
+use crate::user::{KubeUser, Ready, User, UserConfig};
 
 /// Connections of the user come first; the fleet's follow.
 const USER_CONNECTIONS: Connection = 2;
@@ -63,6 +63,8 @@ pub struct ConductorConfig {
     pub ssh_key: Option<String>,
     /// Hosts or clusters do something wrong. For tests of the checks; no scenario can ask for it.
     pub alteration: Option<Alteration>,
+    /// The user asks over Kubernetes.
+    pub kube: Option<KubeUser>,
 }
 
 /// What is to be done to virtual machines.
@@ -186,6 +188,7 @@ impl Conductor {
                 ntp_source: config.ntp_source.clone(),
                 ssh_key: config.ssh_key.clone(),
                 events_tell_states: config.state_source == Source::Poll,
+                kube: config.kube.clone(),
             },
             &host_ids,
         );
@@ -481,7 +484,9 @@ impl Conductor {
         if let What::ClusterStatus { cluster, to, .. } = &what
             && source.tells_states(self.config.state_source)
         {
-            if matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
+            // Over Kubernetes an installed cluster takes more hosts at once, without being asked.
+            let opened = *to == ClusterStatus::AddingHosts && self.config.kube.is_some();
+            if opened || matches!(to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled) {
                 self.ended_clusters.insert(*cluster);
             } else {
                 self.ended_clusters.remove(cluster);

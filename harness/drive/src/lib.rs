@@ -6,6 +6,7 @@
 //! * [`addresses`] are those that a scenario's hosts have.
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
+//! * [`hub`] is the Kubernetes API server of a run that asks over Kubernetes, with the service's controllers.
 //! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
 //! * [`explore`] looks for defects by itself.
 //! * [`coverage`] is what the runs of a catalogue have exercised of the service's machines.
@@ -18,6 +19,7 @@ mod contacts;
 pub mod coverage;
 pub mod explore;
 pub mod fault;
+pub mod hub;
 mod interleave;
 mod members;
 pub mod prepare;

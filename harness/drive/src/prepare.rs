@@ -13,13 +13,14 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{Catalogue, Host, HostKind, LoadError, Scenario};
+use vlab_scenario::{ActionKind, Catalogue, Host, HostKind, LoadError, Scenario};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;
 use crate::alterations::Alteration;
 use crate::conductor::ConductorConfig;
 use crate::target::{OWNED, Target, TargetError};
+use crate::user::KubeUser;
 
 /// Version of the harness.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -50,6 +51,8 @@ pub struct Choices {
     pub real_tools: bool,
     /// What hosts of `kind: auto` become, and why; without it they are simulated.
     pub auto: Option<(HostKind, String)>,
+    /// The service is asked over Kubernetes instead of REST. In virtual time alone.
+    pub kube: bool,
 }
 
 /// Everything that a run needs to know.
@@ -85,6 +88,8 @@ pub struct Prepared {
     pub hosts_chosen: bool,
     /// What is wrong with service or hosts on purpose, in virtual time. No scenario can ask for it.
     pub alteration: Option<Alteration>,
+    /// The service is asked over Kubernetes.
+    pub kube: bool,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
 }
@@ -212,6 +217,11 @@ pub fn prepare(
         *postgres = Some(chosen.clone());
     }
     fits(&target, &scenario, choices.real_tools, place)?;
+    if choices.kube
+        && let Some(why) = not_over_kube(&target, &scenario)
+    {
+        return Err(PrepareError::Unfit { target: target.to_string(), why });
+    }
     let usual_time_profile = usual_time_profile(&scenario, catalogue)?;
     let time_profile = choices.time_profile.clone().unwrap_or_else(|| usual_time_profile.clone());
     let profile = catalogue.time_profile(&time_profile).map_err(|e| (time_profile.as_str(), e))?;
@@ -251,6 +261,7 @@ pub fn prepare(
         hosts_chosen: choices.hosts.is_some(),
         called,
         alteration: None,
+        kube: choices.kube,
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
@@ -381,6 +392,35 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
     }
 }
 
+/// What of a scenario has no form as resources, or is not built for them.
+fn not_over_kube(target: &Target, scenario: &Scenario) -> Option<String> {
+    if *target != Target::Simulated {
+        return Some("over Kubernetes only the simulated service is asked yet: leave `--api kube` out".to_owned());
+    }
+    if let Some(cluster) = scenario.clusters.iter().find(|cluster| cluster.vip_dhcp_allocation) {
+        let name = &cluster.name;
+        return Some(format!("cluster {name} leases its VIPs by DHCP, for which an AgentClusterInstall has no member"));
+    }
+    let no_form = |kind: ActionKind| match kind {
+        ActionKind::Reset => Some("no resource says that; delete the ClusterDeployment and apply it again"),
+        ActionKind::Cancel => Some("one deletes the AgentClusterInstall, and there is no cluster to look at any more"),
+        _ => None,
+    };
+    if let Some((action, why)) = scenario.actions.iter().find_map(|a| Some((a, no_form(a.kind)?))) {
+        return Some(format!("line {}: `{}` has no form over Kubernetes: {why}", action.line, action.kind));
+    }
+    let refused = scenario.actions.iter().find(|action| action.refused.is_some());
+    if let Some(action) = refused {
+        return Some(format!(
+            "line {}: `{}` is to be refused by the REST API; over Kubernetes a refusal is a condition of the resource",
+            action.line, action.kind
+        ));
+    }
+    scenario.infra_env.refused.map(|status| {
+        format!("the infra-env is to be refused with {status} by the REST API; over Kubernetes that is a condition")
+    })
+}
+
 /// A pull secret of the right form for the public registries that the default images come from.
 fn pull_secret(seed: u64) -> String {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -469,6 +509,10 @@ impl Prepared {
                 Some(Alteration::Hosts(alteration)) => Some(alteration),
                 _ => None,
             },
+            kube: self.kube.then(|| KubeUser {
+                releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
+                orders: Vec::new(),
+            }),
         }
     }
 

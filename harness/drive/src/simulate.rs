@@ -20,11 +20,13 @@ use vlab_history::rules::RuleId;
 use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_operator};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
+use vlab_model::history::{ActionKind, Observation, RunEnd, RunInfo, Source, UserVerb, What};
+use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
+use crate::hub::{Hub, HubEnd, is_for_hub};
 use crate::interleave::{DOWN, Dice, Killed, Way};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};
@@ -41,6 +43,15 @@ enum Event {
     Answer(Reply),
     /// The service that this fault stopped is started again.
     Start(Arc<str>),
+    /// Something between the service's controllers and the API server, of the controllers of that start.
+    Hub(u64, ForHub),
+}
+
+/// What is on its way between the service's controllers and the API server.
+enum ForHub {
+    Ask(Ask),
+    Answer(u64, Response),
+    News(u64, Vec<(String, serde_json::Value)>, bool),
 }
 
 /// The service as it runs.
@@ -51,6 +62,19 @@ enum Running {
     Down,
     /// Standing still, by this fault.
     Paused(Arc<str>),
+}
+
+/// What a user over REST would have done.
+fn kind_of(command: Command) -> ActionKind {
+    match command {
+        Command::Install => ActionKind::Install,
+        Command::Cancel => ActionKind::Cancel,
+        Command::AllowAddHosts => ActionKind::AllowAddHosts,
+        Command::InstallHost => ActionKind::InstallHost,
+        Command::Bind => ActionKind::Bind,
+        Command::Unbind => ActionKind::Unbind,
+        Command::DeleteHost => ActionKind::DeleteHost,
+    }
 }
 
 /// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
@@ -81,6 +105,8 @@ pub struct Simulated {
     pub pairs: BTreeSet<(RuleId, RuleId)>,
     /// What was answered that is no success: operation and status.
     pub answers: BTreeSet<(&'static str, u16)>,
+    /// The hub, where the service was asked over Kubernetes.
+    pub hub: Option<HubEnd>,
 }
 
 /// Runs a scenario in virtual time.
@@ -92,7 +118,17 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
 pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
     let dice = Dice::new(&score.scenario.interleaving, score.clock_scale);
+    let orders = score.kube.as_ref().map(|kube| kube.orders.clone());
+    let hub = orders.as_ref().map(|orders| Hub::new(seed, score.clock_scale, orders, BEGINNING));
+    let (hub, no_hub) = match hub {
+        Some(Err(why)) => (None, Some(why)),
+        Some(Ok(hub)) => (Some(hub), None),
+        None => (None, None),
+    };
     let mut world = World {
+        hub,
+        over: false,
+        starts: 0,
         core: new_core(&core, Snapshot::default(), &dice),
         dice,
         pairs: BTreeSet::new(),
@@ -121,6 +157,9 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
     world.collect(now);
     let mut steps = 0;
     let ending = loop {
+        if let Some(why) = no_hub {
+            break Ending::Dead(why);
+        }
         if let Some(ending) = world.conductor.ending(now) {
             break ending;
         }
@@ -144,8 +183,10 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         }
     }
     world.note_fired();
-    let World { conductor, requests, fired, asked, pairs, answers, .. } = world;
-    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, pairs, answers }
+    world.settle_hub(now);
+    let World { conductor, requests, fired, asked, pairs, answers, hub, .. } = world;
+    let hub = hub.map(|hub| hub.end(orders.map_or(0, |orders| orders.len())));
+    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, pairs, answers, hub }
 }
 
 /// A core over what was stored, with the monitors' phases of the interleaving.
@@ -181,6 +222,13 @@ pub struct Whole {
     pub answers: BTreeSet<(&'static str, u16)>,
     /// How the run ended.
     pub ending: Ending,
+    /// The hub, where the service was asked over Kubernetes.
+    pub hub: Option<HubEnd>,
+}
+
+/// A whole run over Kubernetes in which that goes wrong at the API server.
+pub fn run_whole_with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Whole {
+    Played::with(prepared, most, orders).judged(prepared)
 }
 
 /// A whole run in virtual time, given up after so many things that happened.
@@ -205,23 +253,31 @@ struct Played {
     asked: BTreeSet<&'static str>,
     pairs: BTreeSet<(RuleId, RuleId)>,
     answers: BTreeSet<(&'static str, u16)>,
+    hub: Option<HubEnd>,
 }
 
 impl Played {
     fn new(prepared: &Prepared, most: u64) -> Self {
+        Self::with(prepared, most, &[])
+    }
+
+    fn with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Self {
         let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
         let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
         let info = prepared.info(&run_id, true, versions);
-        let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        let mut score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
+        if let Some(kube) = &mut score.kube {
+            kube.orders = orders.to_vec();
+        }
         let core = prepared.core_config("http://127.0.0.1:8090");
-        let Simulated { ending, conductor, now, fired, steps, asked, pairs, answers, .. } =
+        let Simulated { ending, conductor, now, fired, steps, asked, pairs, answers, hub, .. } =
             simulate_at_most(score, core, Recorder::new(None), most);
         let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked, pairs, answers }
+        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked, pairs, answers, hub }
     }
 
     fn judged(self, prepared: &Prepared) -> Whole {
-        let Self { info, history, ending, now, fired, steps, asked, pairs, answers } = self;
+        let Self { info, history, ending, now, fired, steps, asked, pairs, answers, hub } = self;
         let mut result = RunResult {
             version: RESULT_VERSION,
             run: info,
@@ -232,7 +288,7 @@ impl Played {
         };
         ending_check(&mut result, &ending);
         verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-        Whole { result, history, fired, steps, asked, pairs, answers, ending }
+        Whole { result, history, fired, steps, asked, pairs, answers, ending, hub }
     }
 }
 
@@ -247,6 +303,12 @@ pub fn rehearse(prepared: &Prepared) -> (Ending, Vec<Observation>, BTreeSet<Rule
 
 struct World {
     core: Core,
+    /// The API server and the controllers, where the service is asked over Kubernetes.
+    hub: Option<Hub>,
+    /// The run is over: nothing is written into the history any more.
+    over: bool,
+    /// How often the service, and its controllers with it, was started again.
+    starts: u64,
     /// What the core is made with.
     config: CoreConfig,
     conductor: Conductor,
@@ -282,6 +344,7 @@ struct World {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Service,
+    Hub,
     Arrival,
     Actors,
 }
@@ -292,9 +355,10 @@ impl World {
         let arrives = self.queue.peek().map(|Reverse((at, ..))| *at);
         let service = self.core.next_wake().filter(|_| self.running == Running::Up);
         let actors = self.conductor.next_wake();
-        let then = [arrives, service, actors].into_iter().flatten().min()?.max(now);
-        // At one instant the service's own clockwork comes first, then what arrives, then the actors' timers.
-        let all = [(service, Next::Service), (arrives, Next::Arrival), (actors, Next::Actors)];
+        let hub = self.hub.as_ref().and_then(|hub| hub.next_wake(self.running == Running::Up));
+        let then = [arrives, service, actors, hub].into_iter().flatten().min()?.max(now);
+        // At one instant the service's own clockwork comes first, then its controllers', then what arrives, then the actors' timers.
+        let all = [(service, Next::Service), (hub, Next::Hub), (arrives, Next::Arrival), (actors, Next::Actors)];
         let mut due = all.into_iter().filter(|(at, _)| at.is_some_and(|at| at <= then)).map(|(_, next)| next);
         let first = self.dice.first_of(due.clone().count());
         match due.nth(first)? {
@@ -302,11 +366,19 @@ impl World {
                 self.core.wake(service_clock(then));
                 self.store(then);
             }
+            Next::Hub => {
+                let core = (self.running == Running::Up).then_some(&mut self.core);
+                if let Some(hub) = &mut self.hub {
+                    hub.wake(core, then);
+                }
+                self.hub_moved(then);
+            }
             Next::Arrival => {
                 let Some(Reverse((.., key))) = self.queue.pop() else { return Some(then) };
                 match self.events.remove(&key) {
                     Some(Event::Request(send)) => self.arrived(then, send),
                     Some(Event::Start(fault)) => self.start(then, &fault),
+                    Some(Event::Hub(start, what)) => self.at_hub(then, start, what),
                     Some(Event::Answer(reply)) => {
                         self.conductor.deliver(then, reply);
                         self.collect(then);
@@ -325,6 +397,12 @@ impl World {
     /// A request is where the gateway would be.
     fn arrived(&mut self, now: Timestamp, send: Send) {
         self.requests += 1;
+        if let Some(hub) = self.hub.as_mut().filter(|_| is_for_hub(&send.request.path)) {
+            let response = hub.ask(now, &send.request);
+            self.hub_moved(now);
+            let reply = Reply { connection: send.connection, tag: send.tag, result: Ok(response) };
+            return self.push(now + ONE_WAY, Event::Answer(reply));
+        }
         let mut again = false;
         loop {
             let first_on_connection = again || !self.open.contains(&send.connection);
@@ -397,14 +475,84 @@ impl World {
         }
     }
 
+    /// Something of the controllers, or for them, has arrived.
+    fn at_hub(&mut self, now: Timestamp, start: u64, what: ForHub) {
+        let Some(hub) = self.hub.as_mut().filter(|_| start == self.starts) else { return };
+        if self.running != Running::Up && !matches!(what, ForHub::Ask(_)) {
+            // The service stands still: it hears later.
+            return self.push(now + ONE_WAY * 20, Event::Hub(start, what));
+        }
+        match what {
+            ForHub::Ask(ask) => {
+                if let Some(response) = hub.ask_for_door(now, &ask) {
+                    self.push(now + ONE_WAY, Event::Hub(start, ForHub::Answer(ask.tag, response)));
+                }
+            }
+            ForHub::Answer(tag, response) => hub.door().answered(&mut self.core, now, tag, Ok(response)),
+            ForHub::News(tag, events, over) => hub.door().told(&mut self.core, now, tag, events, over),
+        }
+        self.hub_moved(now);
+    }
+
+    /// After anything at the hub: the service's rows may have changed, controllers may ask, watches have something to tell.
+    fn hub_moved(&mut self, now: Timestamp) {
+        self.store(now);
+        let Some(hub) = &mut self.hub else { return };
+        let asks = hub.door().take_asks();
+        let commands = hub.door().take_commands();
+        let (news, lines) = hub.news(now);
+        for ask in asks {
+            self.push(now + ONE_WAY, Event::Hub(self.starts, ForHub::Ask(ask)));
+        }
+        for (tag, events, over) in news {
+            self.push(now + ONE_WAY, Event::Hub(self.starts, ForHub::News(tag, events, over)));
+        }
+        if self.over {
+            return;
+        }
+        for (command, subject) in commands {
+            let (reason, planned) = ("by the service's controllers".to_owned(), None);
+            let (action, subject) = (UserVerb::Action(kind_of(command)), Some(subject));
+            let what = What::UserAction { action, subject, status: 200, reason, planned };
+            self.conductor.observe(now, Source::Harness, None, what);
+        }
+        for text in lines {
+            self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        }
+        self.collect(now);
+    }
+
+    /// Lets the controllers come to rest after the run: what resources say at the end is compared with what rows say.
+    fn settle_hub(&mut self, now: Timestamp) {
+        self.over = true;
+        let end = now + Duration::from_secs(60);
+        while self.running == Running::Up {
+            let Some(due) = self.hub.as_ref().and_then(|hub| hub.next_wake(true)) else { break };
+            let arrives = self.queue.peek().map(|Reverse((at, ..))| *at);
+            let then = arrives.map_or(due, |at| at.min(due)).max(now);
+            if then > end {
+                break;
+            }
+            if due <= then {
+                if let Some(hub) = &mut self.hub {
+                    hub.wake(Some(&mut self.core), then);
+                }
+                self.hub_moved(then);
+            } else if let Some(Reverse((.., key))) = self.queue.pop()
+                && let Some(Event::Hub(start, what)) = self.events.remove(&key)
+            {
+                self.at_hub(then, start, what);
+            }
+        }
+    }
+
     /// Does what faults want.
     fn carry_out(&mut self, now: Timestamp, task: Task) {
         match task {
             Task::Do(_, ServiceFault::Requests(rule)) => self.rules.inject(rule),
             Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
             Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
-                self.running = Running::Down;
-                self.open.clear();
+                self.end_service();
                 for Send { connection, tag, .. } in std::mem::take(&mut self.held) {
                     let result = Err(TransportError::Lost("the service ended".to_owned()));
                     self.push(now, Event::Answer(Reply { connection, tag, result }));
@@ -486,7 +634,7 @@ impl World {
         if writes.is_empty() {
             return true;
         }
-        let killed = self.dice.write();
+        let killed = if self.over { None } else { self.dice.write() };
         if killed == Some(Killed::Before) {
             self.core.rollback();
             if self.core.stores_events_first() {
@@ -502,6 +650,12 @@ impl World {
             return false;
         }
         self.core.confirm();
+        if let Some(hub) = &mut self.hub {
+            hub.rows_changed(now, &writes);
+        }
+        if self.over {
+            return true;
+        }
         for write in writes {
             for what in self.changes(write) {
                 self.conductor.observe(now, Source::Database, Some(service_clock(now)), what);
@@ -514,10 +668,19 @@ impl World {
         killed.is_none()
     }
 
+    /// The service is gone, and its controllers with it.
+    fn end_service(&mut self) {
+        self.running = Running::Down;
+        self.starts += 1;
+        if let Some(hub) = &mut self.hub {
+            hub.door_ended();
+        }
+        self.open.clear();
+    }
+
     /// The interleaving kills the service.
     fn kill(&mut self, now: Timestamp, when: &str) {
-        self.running = Running::Down;
-        self.open.clear();
+        self.end_service();
         let text = format!("interleaving: the service was killed {when} write {}", self.dice.writes());
         self.conductor.observe(now, Source::Harness, None, What::Note { text });
         self.push(now + DOWN, Event::Start("interleaving".into()));

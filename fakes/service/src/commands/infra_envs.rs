@@ -125,6 +125,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, params: InfraEnvCreatePara
         ordinal: core.state.new_ordinal(),
         pull_secret,
         signing_key_generation: 0,
+        ..InfraEnvRow::default()
     };
     core.state.insert_infra_env(row);
     core.infra_env_event(now, id, "infra_env_registered", Severity::Info, format!("Registered infra env {id}"));

@@ -18,6 +18,7 @@ fn user() -> User {
         ntp_source: None,
         ssh_key: None,
         events_tell_states: false,
+        kube: None,
     };
     let mut user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
     user.todo.clear();

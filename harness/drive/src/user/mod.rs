@@ -30,10 +30,13 @@ use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 use crate::members::Members;
 
 mod events;
+mod kube;
 mod looks;
 mod requests;
 
 use self::events::EventList;
+use self::kube::Apply;
+pub use self::kube::KubeUser;
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;
@@ -67,6 +70,8 @@ pub struct UserConfig {
     pub ssh_key: Option<String>,
     /// States are known from looks and events alone: what events tell of the time between two looks becomes states, too.
     pub events_tell_states: bool,
+    /// The service is asked over Kubernetes.
+    pub kube: Option<KubeUser>,
 }
 
 /// Something that the user found out or did, for the history.
@@ -100,9 +105,23 @@ enum UserTask {
     CreateCluster(usize),
     CreateInfraEnv(Whose),
     FetchImage(Whose),
-    SetRole { host: usize },
+    SetRole {
+        host: usize,
+    },
     Install(usize),
     Action(usize, Option<usize>),
+    /// Over Kubernetes: make a namespace.
+    Namespace(String),
+    /// Over Kubernetes: apply a resource.
+    Apply(Box<Apply>),
+    /// Over Kubernetes: look whether the service has the cluster.
+    AwaitCluster(Whose),
+    /// Over Kubernetes: look whether there is an image.
+    AwaitInfraEnv(Whose),
+    /// Over Kubernetes: approve a host, with its role.
+    Approve {
+        host: usize,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +206,8 @@ pub struct User {
     look_queue: VecDeque<Look>,
     next_look: Option<Timestamp>,
     retry: Option<(Timestamp, UserTask)>,
+    /// Tasks that wait for something: over Kubernetes one looks again and again.
+    later: Vec<(Timestamp, UserTask)>,
     started: Option<Timestamp>,
     sends: Vec<Send>,
     seen: Vec<Seen>,
@@ -228,7 +249,7 @@ impl User {
                 done: false,
             })
             .collect();
-        Self {
+        let mut user = Self {
             clusters: scenario.clusters.iter().map(|_| ClusterState::default()).collect(),
             pool: ClusterState::default(),
             host_index: host_ids.iter().enumerate().map(|(i, id)| (*id, i)).collect(),
@@ -244,6 +265,7 @@ impl User {
             look_queue: VecDeque::new(),
             next_look: None,
             retry: None,
+            later: Vec::new(),
             started: None,
             sends: Vec::new(),
             seen: Vec::new(),
@@ -254,7 +276,11 @@ impl User {
             last_pages: 0,
             unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
+        };
+        if user.is_kube() {
+            user.todo = user.kube_todo();
         }
+        user
     }
 
     /// Who belongs to whom in the scenario.
@@ -321,7 +347,7 @@ impl User {
                     let state = &mut self.hosts[index];
                     state.registered = true;
                     state.known = matches!(to, HostStatus::Known);
-                    if std::mem::replace(&mut state.cluster, *cluster) != *cluster {
+                    if std::mem::replace(&mut state.cluster, *cluster) != *cluster && self.config.kube.is_none() {
                         // The service forgets the role of a host that it unbinds.
                         state.role_set = false;
                     }
@@ -353,6 +379,9 @@ impl User {
 
     /// A host that the scenario gives a role is told it as soon as it is there.
     fn want_role(&mut self, index: usize) {
+        if self.is_kube() {
+            return self.want_approval(index);
+        }
         let planned = &self.scenario.hosts[index];
         let wanted = planned.role;
         let host = &mut self.hosts[index];
@@ -373,7 +402,9 @@ impl User {
     /// Installs a cluster that is ready and of which all hosts are known: a user waits for all hosts, not for enough.
     fn want_install(&mut self, index: usize) {
         let cluster = &self.scenario.clusters[index];
-        if cluster.install != InstallMode::Auto
+        // Over Kubernetes the controllers install what is approved.
+        if self.is_kube()
+            || cluster.install != InstallMode::Auto
             || self.clusters[index].asked_to_install
             || self.clusters[index].status != ClusterStatus::Ready
         {
@@ -417,6 +448,10 @@ impl User {
             && let Some((_, task)) = self.retry.take()
         {
             self.todo.push_front(task);
+        }
+        if let Some(place) = self.later.iter().position(|(at, _)| *at <= now) {
+            let (_, task) = self.later.remove(place);
+            self.todo.push_back(task);
         }
         while self.acting.is_none()
             && let Some(task) = self.todo.pop_front()
@@ -481,7 +516,9 @@ impl User {
             self.seen.push(Seen { source: Source::Harness, service_time: None, what });
             return;
         }
+        let over_kube = if self.is_kube() { self.kube_request(&task) } else { None };
         let request = match &task {
+            _ if over_kube.is_some() => over_kube,
             UserTask::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
             UserTask::CreateInfraEnv(whose) => Some(ops::create_infra_env(&self.infra_env_params(*whose)).request),
             UserTask::FetchImage(whose) => self.state(*whose).infra_env.map(|id| match scenario.infra_env.image_type {
@@ -497,6 +534,11 @@ impl User {
             }),
             UserTask::Install(index) => self.clusters[*index].id.map(|id| ops::install_cluster(id).request),
             UserTask::Action(index, host) => self.action_request(*index, *host),
+            UserTask::Namespace(_)
+            | UserTask::Apply(_)
+            | UserTask::AwaitCluster(_)
+            | UserTask::AwaitInfraEnv(_)
+            | UserTask::Approve { .. } => None,
         };
         match request {
             Some(request) => {
@@ -530,6 +572,10 @@ impl User {
             UserTask::FetchImage(whose) => (UserVerb::FetchImage, self.state(*whose).id, None),
             UserTask::SetRole { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
             UserTask::Install(index) => (UserVerb::Action(ActionKind::Install), self.clusters[*index].id, None),
+            UserTask::AwaitCluster(whose) => (UserVerb::CreateCluster, self.state(*whose).id, None),
+            UserTask::AwaitInfraEnv(whose) => (UserVerb::CreateInfraEnv, self.state(*whose).id, None),
+            UserTask::Approve { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
+            UserTask::Namespace(_) | UserTask::Apply(_) => (UserVerb::CreateCluster, None, None),
             UserTask::Action(index, host) => {
                 let action = &self.scenario.actions[*index];
                 let cluster = action
@@ -544,6 +590,7 @@ impl User {
     }
 
     fn acted(&mut self, now: Timestamp, task: UserTask, reply: Reply) {
+        let Some((task, reply)) = self.kube_acted(now, task, reply) else { return };
         let mut outcome: Result<(), Failure> = match &task {
             UserTask::CreateCluster(index) => {
                 read(ops::create_cluster(&ClusterCreateParams::default()), reply).map(|cluster| {
@@ -765,7 +812,8 @@ impl Actor for User {
         let look = if self.final_look && self.look_queue.is_empty() { None } else { look };
         let retry = self.retry.as_ref().map(|(at, _)| *at);
         let action = self.actions.iter().filter(|a| !a.done).filter_map(|a| a.due).min();
-        [look, retry, action].into_iter().flatten().min()
+        let later = self.later.iter().map(|(at, _)| *at).min();
+        [look, retry, action, later].into_iter().flatten().min()
     }
 
     fn is_finished(&self) -> bool {
@@ -818,6 +866,7 @@ mod tests {
             ntp_source: None,
             ssh_key: of_run.map(str::to_owned),
             events_tell_states: false,
+            kube: None,
         };
         let user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
         assert_eq!(user.cluster_params(0).ssh_public_key.as_deref(), cluster);

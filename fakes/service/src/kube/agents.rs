@@ -1,0 +1,405 @@
+//! Agent: a host. The service makes it when a host registers with an InfraEnv that has a resource.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use vlab_api::types::{
+    DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, NodeLabelParams, Severity,
+};
+use vlab_model::disks;
+use vlab_model::host::HostEvent;
+
+use super::client::Kind;
+use super::conditions;
+use super::object::{
+    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, filled, is_deleted, is_owned_by, label, owner, reference, text,
+};
+use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
+use super::spec;
+use super::{Command, Who};
+use crate::commands::{binding, hosts};
+use crate::rows::HostRow;
+use crate::state::HostKey;
+
+const FINALIZER: &str = "agent.agent-install.openshift.io/ai-deprovision";
+/// After an error of the backend it is tried again.
+const BACKEND_AGAIN: Duration = Duration::from_secs(10);
+
+/// Makes the Agent of a host that has none.
+pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
+    pass.wanted.push((Who::Agent, key.to_owned()));
+    let Some(&host) = pass.index.hosts.get(key) else { return Ok(()) };
+    if pass.get(Kind::Agent, key).is_some() {
+        return Ok(());
+    }
+    let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
+    let Some(of) = pass.index.infra_env_keys.get(&host.0).cloned() else { return Ok(()) };
+    let Some(infra_env) = pass.get(Kind::InfraEnv, &of) else { return Ok(()) };
+    if is_deleted(&infra_env) {
+        return Ok(());
+    }
+    let (namespace, name) = of.split_once('/').unwrap_or(("", &of));
+    let mut labels: Map<String, Value> = infra_env["spec"]["agentLabels"].as_object().cloned().unwrap_or_default();
+    labels.insert(INFRA_ENV_LABEL.into(), json!(name));
+    let mut spec = json!({ "approved": false, "role": "" });
+    if let Some(cluster) = row.host().cluster_id.and_then(|id| pass.index.cluster_keys.get(&id)) {
+        spec["clusterDeploymentName"] = cluster_name(cluster);
+    }
+    let agent = json!({
+        "apiVersion": Kind::Agent.api_version(), "kind": "Agent", "spec": spec,
+        "metadata": { "name": host.1.to_string(), "namespace": namespace, "labels": labels,
+                      "ownerReferences": [owner(&infra_env, false)] },
+    });
+    Err(post(Kind::Agent, namespace, &agent))
+}
+
+fn cluster_name(key: &str) -> Value {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    json!({ "name": name, "namespace": namespace })
+}
+
+pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
+    let Some(agent) = pass.get(Kind::Agent, key) else { return Ok(()) };
+    let host = pass.index.hosts.get(key).copied().filter(|host| pass.core.state.host(*host).is_some());
+    if is_deleted(&agent) {
+        if let Some(host) = host {
+            let outcome = hosts::delete(pass.core, pass.now, host);
+            pass.gave(Command::DeleteHost, host.1, &outcome);
+            outcome.map_err(|_| Stop::Failed)?;
+            pass.index.hosts.remove(key);
+        }
+        return pass.drop_finalizer(&agent, FINALIZER);
+    }
+    let Some(host) = host else { return gone(pass, &agent) };
+    pass.finalizer(&agent, FINALIZER)?;
+    membership(pass, &agent, host)?;
+    let outcome = told(sync(pass, &agent, host))?;
+    let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
+    annotations(&agent, &row)?;
+    inventory_labels(&agent, &row)?;
+    write_status(pass, &agent, &row, &outcome)?;
+    match outcome {
+        Err(Problem::Backend(_)) => Err(Stop::Later(BACKEND_AGAIN)),
+        _ => Ok(()),
+    }
+}
+
+/// The service does not know the host any more.
+fn gone(pass: &Pass<'_>, agent: &Value) -> Result<(), Stop> {
+    let mut wanted = vec![conditions::synced(&Err(Problem::Input("the host was not found".into())), "")];
+    wanted.extend(conditions::not_available(conditions::OF_HOSTS, "The agent's host is not available"));
+    let mut status = agent["status"].clone();
+    status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
+    pass.status(agent, &status)
+}
+
+/// The labels and the owner that say where it belongs.
+fn membership(pass: &Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Stop> {
+    let Some(of) = pass.index.infra_env_keys.get(&host.0) else { return Ok(()) };
+    let Some(infra_env) = pass.get(Kind::InfraEnv, of) else { return Ok(()) };
+    let (_, name) = of.split_once('/').unwrap_or(("", of));
+    let cluster = text(&agent["spec"]["clusterDeploymentName"]["namespace"]);
+    let mut labels = Map::new();
+    if label(agent, INFRA_ENV_LABEL) != name {
+        labels.insert(INFRA_ENV_LABEL.into(), json!(name));
+    }
+    if label(agent, CLUSTER_LABEL) != cluster {
+        labels.insert(CLUSTER_LABEL.into(), if cluster.is_empty() { Value::Null } else { json!(cluster) });
+    }
+    let owned = is_owned_by(agent, &infra_env["metadata"]["uid"]);
+    if labels.is_empty() && owned {
+        return Ok(());
+    }
+    let mut meta = json!({ "labels": labels });
+    if !owned {
+        meta["ownerReferences"] = json!([owner(&infra_env, false)]);
+    }
+    Err(merge(agent, "", &json!({ "metadata": meta })))
+}
+
+/// What a host that was lost is made again from.
+fn annotations(agent: &Value, row: &HostRow) -> Result<(), Stop> {
+    let h = row.host();
+    let wanted = [
+        ("state", h.status.to_string()),
+        ("role", h.role.map(|r| r.to_string()).unwrap_or_default()),
+        ("current-stage", row.view.stage().map(|s| s.to_string()).unwrap_or_default()),
+    ];
+    let mut changed = agent.clone();
+    let mut differs = false;
+    for (name, value) in wanted {
+        let name = format!("agent.agent-install.openshift.io/{name}");
+        if text(&agent["metadata"]["annotations"][&name]) != value {
+            changed["metadata"]["annotations"][&name] = json!(value);
+            differs = true;
+        }
+    }
+    if differs { Err(put(&changed)) } else { Ok(()) }
+}
+
+/// Labels to select Agents by their hardware.
+fn inventory_labels(agent: &Value, row: &HostRow) -> Result<(), Stop> {
+    let Some(inventory) = &row.view.inventory else { return Ok(()) };
+    let yes = |is: bool| if is { "true" } else { "false" }.to_owned();
+    let vendor = inventory.system_vendor.clone().unwrap_or_default();
+    let cpu = inventory.cpu.clone().unwrap_or_default();
+    let spinning = |d: &vlab_api::types::Disk| d.drive_type == Some(vlab_api::types::DriveType::HDD);
+    let flags = cpu.flags.clone().unwrap_or_default();
+    let wanted = [
+        ("storage-hasnonrotationaldisk", yes(row.view.disks().iter().any(|d| !spinning(d)))),
+        ("cpu-architecture", cpu.architecture.unwrap_or_default()),
+        ("cpu-virtenabled", yes(flags.iter().any(|f| f == "vmx" || f == "svm"))),
+        ("host-manufacturer", label_value(vendor.manufacturer.as_deref().unwrap_or(""))),
+        ("host-productname", label_value(vendor.product_name.as_deref().unwrap_or(""))),
+        ("host-isvirtual", yes(vendor.virtual_ == Some(true))),
+    ];
+    let mut changed = agent.clone();
+    let mut differs = false;
+    for (name, value) in wanted {
+        let name = format!("inventory.agent-install.openshift.io/{name}");
+        if label(agent, &name) != value {
+            changed["metadata"]["labels"][&name] = json!(value);
+            differs = true;
+        }
+    }
+    let version = "inventory.agent-install.openshift.io/version";
+    if text(&agent["metadata"]["annotations"][version]) != "0.1" {
+        changed["metadata"]["annotations"][version] = json!("0.1");
+        differs = true;
+    }
+    if differs { Err(put(&changed)) } else { Ok(()) }
+}
+
+/// A text as the value of a label: what labels cannot have is left out.
+fn label_value(text: &str) -> String {
+    let kept: String =
+        text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).take(63).collect();
+    kept.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}
+
+/// Lets the host of the service be what the Agent says.
+fn sync(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
+    bound(pass, agent, host)?;
+    approved(pass, agent, host)?;
+    update(pass, agent, host)
+}
+
+/// Binds the host to the cluster that the Agent names, or takes it out of the one that it does not name any more.
+fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
+    let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
+    let wanted = reference(&agent["spec"]["clusterDeploymentName"], super::object::namespace(agent));
+    let is = row.host().cluster_id;
+    if wanted.is_empty() {
+        return if is.is_some() { unbind(pass, agent, &row, host) } else { Ok(()) };
+    }
+    let missing = || Problem::Input(format!("failed to find the cluster of ClusterDeployment {wanted}"));
+    let cluster = pass.cluster(&wanted).ok_or_else(missing)?;
+    match is {
+        Some(bound) if bound == cluster => Ok(()),
+        // First out of the other one; a later pass binds.
+        Some(_) => unbind(pass, agent, &row, host),
+        None if matches!(row.host().status, HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction) => Ok(()),
+        None => {
+            let outcome = binding::bind(pass.core, pass.now, host, cluster);
+            pass.gave(Command::Bind, host.1, &outcome);
+            Ok(outcome?)
+        }
+    }
+}
+
+fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
+    use HostStatus::{AddedToExistingCluster, Installed, Reclaiming, ReclaimingRebooting};
+    if matches!(row.host().status, Reclaiming | ReclaimingRebooting) {
+        return Ok(());
+    }
+    let reclaims = matches!(row.host().status, Installed | AddedToExistingCluster)
+        && label(agent, BMH_LABEL).is_empty()
+        && pass.core.state.infra_env(host.0).is_some_and(|row| row.infra_env.cluster_id.is_none());
+    if reclaims {
+        let name = pass.core.host_name(host);
+        if pass.core.host_machine(pass.now, host, HostEvent::ReclaimHost, "") {
+            tell(pass, host, "host_reclaimed", format!("Host {name}: is to be reclaimed from its cluster"));
+            return Ok(());
+        }
+    }
+    let outcome = binding::unbind(pass.core, pass.now, host);
+    pass.gave(Command::Unbind, host.1, &outcome);
+    Ok(outcome?)
+}
+
+/// A host is installed only when somebody approved it.
+fn approved(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
+    let Some(of) = pass.index.infra_env_keys.get(&host.0).cloned() else { return Ok(()) };
+    let automatic = pass
+        .get(Kind::InfraEnv, &of)
+        .is_some_and(|ie| ie["spec"]["agentApproval"]["autoApprove"] == true && !is_deleted(&ie));
+    let wanted = agent["spec"]["approved"] == true;
+    if automatic && !wanted {
+        let mut changed = agent.clone();
+        changed["spec"]["approved"] = json!(true);
+        return Err(put(&changed).into());
+    }
+    let is = pass.core.state.host(host).is_some_and(|row| row.private.approved);
+    if is != wanted {
+        pass.core.state.edit_host(host, pass.now, |row| row.private.approved = wanted);
+        let text = format!("Host {}: updated approved to {wanted}", pass.core.host_name(host));
+        tell(pass, host, "host_approved_updated", text);
+    }
+    Ok(())
+}
+
+/// An event that only this door has: it is not in the list of those that every run can show.
+fn tell(pass: &mut Pass<'_>, host: HostKey, name: &str, message: String) {
+    let cluster_id = pass.core.state.host(host).and_then(|row| row.host().cluster_id);
+    pass.core.state.append_event(Event {
+        name: Some(name.to_owned()),
+        severity: Severity::Info,
+        category: Some("user".to_owned()),
+        message,
+        event_time: pass.now,
+        cluster_id,
+        infra_env_id: Some(host.0),
+        host_id: Some(host.1),
+        ..Event::default()
+    });
+}
+
+fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
+    let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
+    let spec = &agent["spec"];
+    let h = row.host();
+    let mut params = HostUpdateParams::default();
+    let role = filled(&spec["role"]).and_then(|role| role.parse::<HostRole>().ok());
+    // A single node is a master and a host of day 2 a worker, whatever one asks for; where nobody asks, the service decides.
+    if let Some(role) = role.filter(|role| h.role != Some(*role) && !row.view.is_day2()) {
+        params.host_role = Some(role.to_string());
+    }
+    if let Some(hostname) = filled(&spec["hostname"]).filter(|name| h.requested_hostname.as_ref() != Some(name)) {
+        params.host_name = Some(hostname);
+    }
+    if let Some(pool) = filled(&spec["machineConfigPool"]).filter(|p| h.machine_config_pool_name.as_ref() != Some(p)) {
+        params.machine_config_pool_name = Some(pool);
+    }
+    let labels = spec::text_map(&spec["nodeLabels"]);
+    let before: std::collections::BTreeMap<String, String> =
+        h.node_labels.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    if labels != before {
+        params.node_labels = Some(labels.into_iter().map(|(key, value)| NodeLabelParams { key, value }).collect());
+    }
+    let path = filled(&spec["installation_disk_path"])
+        .and_then(|path| row.view.disks().iter().find(|d| d.path.as_ref() == Some(&path)).map(disks::identifier))
+        .map(str::to_owned);
+    if let Some(id) = filled(&spec["installation_disk_id"]).or(path)
+        && h.installation_disk_id.as_ref() != Some(&id)
+        && row.view.inventory.is_some()
+    {
+        params.disks_selected_config = Some(vec![DiskConfigParams { id, role: Some(DiskRole::Install) }]);
+    }
+    if params != HostUpdateParams::default() {
+        hosts::update(pass.core, pass.now, host, &params)?;
+    }
+    arguments(pass, spec, &row, host)
+}
+
+/// Arguments and ignition of the installation: JSON in a text.
+fn arguments(pass: &mut Pass<'_>, spec: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
+    let h = row.host();
+    let args = text(&spec["installerArgs"]);
+    if args != h.installer_args.as_deref().unwrap_or("") && !(args == "[]" && h.installer_args.is_none()) {
+        let list: Vec<String> = if args.is_empty() {
+            Vec::new()
+        } else {
+            let wrong = |e| Problem::Input(format!("fail to unmarshal installerArgs: {e}"));
+            serde_json::from_str(args).map_err(wrong)?
+        };
+        let same: Option<Vec<String>> = h.installer_args.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        if same.unwrap_or_default() != list {
+            hosts::set_installer_args(pass.core, pass.now, host, &list)?;
+        }
+    }
+    let config = filled(&spec["ignitionConfigOverrides"]);
+    if config != h.ignition_config_overrides {
+        hosts::set_ignition_override(pass.core, pass.now, host, config)?;
+    }
+    Ok(())
+}
+
+fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Result<(), Problem>) -> Result<(), Stop> {
+    let shown = pass.core.show_host(row);
+    let h = row.host();
+    let mut status = agent["status"].clone();
+    let mut wanted = vec![conditions::synced(outcome, "The Spec has been successfully applied")];
+    let validations = h.validations_info.as_deref();
+    wanted.extend(conditions::of_host(h.status, &h.status_info, validations, row.private.approved));
+    status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
+    status["role"] = json!(shown.role);
+    status["kind"] = json!(h.kind);
+    status["bootstrap"] = json!(h.bootstrap == Some(true));
+    status["installation_disk_id"] = json!(h.installation_disk_id);
+    status["validationsInfo"] = validations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+    status["inventory"] = inventory(row);
+    status["ntpSources"] = h.ntp_sources.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()).map_or(
+        Value::Null,
+        |list| {
+            let one = |s: &Value| json!({ "sourceName": s["source_name"], "sourceState": s["source_state"] });
+            json!(list.as_array().into_iter().flatten().map(one).collect::<Vec<_>>())
+        },
+    );
+    let progress = h.progress.clone().unwrap_or_default();
+    status["progress"] = json!({
+        "currentStage": progress.current_stage, "progressInfo": progress.progress_info,
+        "installationPercentage": progress.installation_percentage,
+        "progressStages": shown.progress_stages,
+    });
+    let base = format!("{}/api/assisted-install/v2", pass.core.base_url());
+    let logs = h.logs_collected_at.is_some_and(|at| at != vlab_api::Timestamp::UNSET);
+    status["debugInfo"] = json!({
+        "state": h.status, "stateInfo": h.status_info, "eventsURL": format!("{base}/events?host_id={}", h.id),
+        "logsURL": (logs && h.cluster_id.is_some()).then(|| {
+            format!("{base}/clusters/{}/logs?host_id={}", h.cluster_id.unwrap_or_default(), h.id)
+        }),
+    });
+    pass.status(agent, &status)
+}
+
+/// What the host has, as resources say it.
+fn inventory(row: &HostRow) -> Value {
+    let Some(i) = &row.view.inventory else { return Value::Null };
+    let interface = |n: &vlab_api::types::Interface| {
+        json!({
+            "name": n.name, "macAddress": n.mac_address, "hasCarrier": n.has_carrier, "speedMbps": n.speed_mbps,
+            "product": n.product, "vendor": n.vendor, "flags": n.flags.clone().unwrap_or_default(),
+            "ipV4Addresses": n.ipv4_addresses.clone().unwrap_or_default(),
+            "ipV6Addresses": n.ipv6_addresses.clone().unwrap_or_default(),
+        })
+    };
+    let disk = |d: &vlab_api::types::Disk| {
+        json!({
+            "id": disks::identifier(d), "name": d.name, "path": d.path, "byPath": d.by_path, "byID": d.by_id,
+            "driveType": d.drive_type, "model": d.model, "vendor": d.vendor, "serial": d.serial, "wwn": d.wwn,
+            "hctl": d.hctl, "sizeBytes": d.size_bytes, "bootable": d.bootable,
+            "installationEligibility": {
+                "eligible": d.installation_eligibility.as_ref().and_then(|e| e.eligible),
+                "notEligibleReasons":
+                    d.installation_eligibility.as_ref().and_then(|e| e.not_eligible_reasons.clone()).unwrap_or_default(),
+            },
+        })
+    };
+    json!({
+        "hostname": i.hostname, "bmcAddress": i.bmc_address, "bmcV6Address": i.bmc_v6address,
+        "memory": i.memory.as_ref().map(|m| json!({ "physicalBytes": m.physical_bytes, "usableBytes": m.usable_bytes })),
+        "cpu": i.cpu.as_ref().map(|c| json!({
+            "architecture": c.architecture, "count": c.count, "modelName": c.model_name, "flags": c.flags,
+            "clockMegahertz": c.frequency.map(|f| f.round() as i64),
+        })),
+        "interfaces": i.interfaces.iter().flatten().map(interface).collect::<Vec<_>>(),
+        "disks": i.disks.iter().flatten().map(disk).collect::<Vec<_>>(),
+        "boot": i.boot.as_ref().map(|b| json!({
+            "currentBootMode": b.current_boot_mode, "pxeInterface": b.pxe_interface,
+        })),
+        "systemVendor": i.system_vendor.as_ref().map(|v| json!({
+            "manufacturer": v.manufacturer, "productName": v.product_name, "serialNumber": v.serial_number,
+            "virtual": v.virtual_,
+        })),
+    })
+}

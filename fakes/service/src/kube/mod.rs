@@ -1,0 +1,510 @@
+//! The service over Kubernetes: controllers that turn resources into commands and rows into conditions. What is decided is decided in
+//! `commands`, as for REST; here resources are read, and what came of them is written into their status.
+//!
+//! [`Door`] is a client of a Kubernetes API server as plain data. It says what it wants to ask ([`Door::take_asks`]); a shell
+//! asks, and brings back answers ([`Door::answered`]) and what watches tell ([`Door::told`]).
+//!
+//! * `client` keeps lists and watches of the kinds, and what is known of them.
+//! * A *pass* looks at one resource and does the first thing that is missing. A write ends it: when its answer is there, the resource is
+//!   looked at again from the beginning, until nothing is missing. So a restart between two writes, a conflict, or a copy that is old
+//!   are nothing special: the next pass sees what is there.
+//! * `clusters`, `infra_envs`, `agents`, `bare_metal`, `classification` are the passes of the kinds. `conditions` has the tables of
+//!   conditions.
+//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts.
+//! * `definitions` are the kinds as definitions for an API server.
+
+mod agents;
+mod bare_metal;
+mod classification;
+mod client;
+mod clusters;
+mod conditions;
+mod definitions;
+mod hub;
+mod infra_envs;
+mod object;
+mod pass;
+mod spec;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::Response;
+
+pub use self::client::{Ask, Kind};
+pub use self::definitions::definitions;
+
+use self::client::{Change, Client};
+use self::object::{BMH_LABEL, INFRA_ENV_LABEL, label, reference};
+use self::pass::{Pass, Stop};
+use crate::Core;
+use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};
+use crate::state::HostKey;
+
+/// How the controllers are to be.
+#[derive(Clone, Debug)]
+pub struct DoorConfig {
+    /// How many times faster than the real ones they wait.
+    pub pace: f64,
+    /// Do they also do Hive's part: say on a ClusterDeployment that it is installed?
+    pub hive: bool,
+    /// Do they also do metal3's part: provision a BareMetalHost that has an image?
+    pub metal3: bool,
+}
+
+/// Whose pass it is. The order is that in which passes that are due at one time are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    InfraEnv,
+    Cluster,
+    /// Makes the Agent of a host.
+    Host,
+    Agent,
+    Bmh,
+    Classification,
+    ServiceConfig,
+    Hive,
+    Metal3,
+}
+
+/// A resource that is to be looked at: whose pass, and `namespace/name`.
+type Item = (Who, String);
+
+/// First wait after a failure; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+/// Longest wait after failures.
+const LONGEST_WAIT: Duration = Duration::from_secs(1000);
+/// So many writes in one go are a pass that does not come to rest.
+const MOST_WRITES: u32 = 100;
+
+/// What is to be looked at, and when.
+#[derive(Debug, Default)]
+struct Queue {
+    by_time: BTreeSet<(Timestamp, Item)>,
+    due: BTreeMap<Item, Timestamp>,
+    failures: BTreeMap<Item, u32>,
+}
+
+impl Queue {
+    fn add(&mut self, item: Item, at: Timestamp) {
+        match self.due.get(&item) {
+            Some(old) if *old <= at => return,
+            Some(old) => {
+                self.by_time.remove(&(*old, item.clone()));
+            }
+            None => {}
+        }
+        self.due.insert(item.clone(), at);
+        self.by_time.insert((at, item));
+    }
+
+    fn pop(&mut self, now: Timestamp) -> Option<Item> {
+        let (at, _) = self.by_time.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, item) = self.by_time.pop_first()?;
+        self.due.remove(&item);
+        Some(item)
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+}
+
+/// Which rows belong to which resources.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    clusters: BTreeMap<String, Uuid>,
+    cluster_keys: BTreeMap<Uuid, String>,
+    infra_envs: BTreeMap<String, Uuid>,
+    infra_env_keys: BTreeMap<Uuid, String>,
+    /// Hosts by their Agent's key.
+    hosts: BTreeMap<String, HostKey>,
+}
+
+impl Index {
+    fn put_cluster(&mut self, key: String, id: Uuid) {
+        self.clusters.insert(key.clone(), id);
+        self.cluster_keys.insert(id, key);
+    }
+
+    fn put_infra_env(&mut self, key: String, id: Uuid) {
+        self.infra_envs.insert(key.clone(), id);
+        self.infra_env_keys.insert(id, key);
+    }
+}
+
+/// A command that the controllers gave the service, as a user over REST would have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A cluster was installed.
+    Install,
+    /// Its installation was cancelled.
+    Cancel,
+    /// It was opened for more hosts.
+    AllowAddHosts,
+    /// A host was installed into such a cluster.
+    InstallHost,
+    /// A host was bound.
+    Bind,
+    /// A host was unbound.
+    Unbind,
+    /// A host was deleted.
+    DeleteHost,
+}
+
+/// What the controllers have done, for people and for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoorStats {
+    /// Passes.
+    pub passes: u64,
+    /// Writes that were sent.
+    pub writes: u64,
+    /// Of these, refused.
+    pub refused: u64,
+}
+
+/// A pass whose write is on its way.
+#[derive(Debug)]
+struct Busy {
+    item: Item,
+    tag: u64,
+    /// How many writes it has sent.
+    writes: u32,
+}
+
+/// The controllers.
+#[derive(Debug)]
+pub struct Door {
+    config: DoorConfig,
+    client: Client,
+    queue: Queue,
+    index: Index,
+    busy: Option<Busy>,
+    /// The resource that is looked at again, because its write was answered, and how many there were.
+    current: Option<(Item, u32)>,
+    commands: Vec<(Command, Uuid)>,
+    stats: DoorStats,
+    begun: bool,
+}
+
+impl Door {
+    /// Controllers that have not begun.
+    pub fn new(config: DoorConfig) -> Self {
+        Self {
+            config,
+            client: Client::default(),
+            queue: Queue::default(),
+            index: Index::default(),
+            busy: None,
+            current: None,
+            commands: Vec::new(),
+            stats: DoorStats::default(),
+            begun: false,
+        }
+    }
+
+    /// What is to be asked, since the last call. Requests are answered with [`Door::answered`]; watches go on with [`Door::told`].
+    pub fn take_asks(&mut self) -> Vec<Ask> {
+        self.client.take_asks()
+    }
+
+    /// Commands that the service carried out, and the cluster or host, since the last call.
+    pub fn take_commands(&mut self) -> Vec<(Command, Uuid)> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> DoorStats {
+        self.stats
+    }
+
+    /// When [`Door::wake`] has something to do.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        if !self.begun {
+            return Some(Timestamp::UNSET);
+        }
+        let pass = if self.busy.is_none() && self.client.is_complete() { self.queue.next() } else { None };
+        [pass, self.client.next_wake()].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn wake(&mut self, core: &mut Core, now: Timestamp) {
+        if !std::mem::replace(&mut self.begun, true) {
+            let rows = core.state.snapshot();
+            rows.clusters.into_iter().for_each(|row| self.cluster_row(now, &row));
+            rows.infra_envs.into_iter().for_each(|row| self.infra_env_row(now, &row));
+            rows.hosts.into_iter().for_each(|row| self.host_row(now, &row));
+        }
+        self.client.wake(now);
+        self.go_on(core, now);
+    }
+
+    /// An answer is there; `Err`: there was none, and why.
+    pub fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, answer: Result<Response, String>) {
+        if let Some(busy) = self.busy.take_if(|busy| busy.tag == tag) {
+            self.wrote(now, busy, answer);
+        } else {
+            let pause = self.paced(Duration::from_secs(1));
+            let changes = self.client.answered(now + pause, tag, answer);
+            self.objects_changed(now, &changes);
+        }
+        self.wake(core, now);
+    }
+
+    /// A watch told something, or is over.
+    pub fn told(&mut self, core: &mut Core, now: Timestamp, tag: u64, events: Vec<(String, Value)>, over: bool) {
+        let changes = self.client.told(now, tag, events, over);
+        self.objects_changed(now, &changes);
+        self.wake(core, now);
+    }
+
+    /// The API server was restarted: what was asked gets no answer, and watches are over.
+    pub fn lost(&mut self, core: &mut Core, now: Timestamp) {
+        if let Some(busy) = self.busy.take() {
+            self.wrote(now, busy, Err("the connection was lost".to_owned()));
+        }
+        let pause = self.paced(Duration::from_secs(1));
+        self.client.lost(now + pause);
+        self.wake(core, now);
+    }
+
+    fn paced(&self, span: Duration) -> Duration {
+        span.div_f64(self.config.pace.max(0.001))
+    }
+
+    /// A write was answered.
+    fn wrote(&mut self, now: Timestamp, busy: Busy, answer: Result<Response, String>) {
+        let Busy { item, writes, .. } = busy;
+        match answer {
+            Ok(response) if response.is_success() => {
+                let object: Option<Value> = response.decode().ok();
+                let changes: Vec<Change> = object.and_then(|object| self.client.wrote(object)).into_iter().collect();
+                self.objects_changed(now, &changes);
+                self.current = Some((item, writes));
+            }
+            _ => {
+                self.stats.refused += 1;
+                self.fail(now, item);
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Timestamp, item: Item) {
+        let failures = self.queue.failures.entry(item.clone()).or_default();
+        let wait = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(*failures)).min(LONGEST_WAIT);
+        *failures += 1;
+        let at = now + self.paced(wait).max(Duration::from_millis(1));
+        self.queue.add(item, at);
+    }
+
+    /// Makes passes until one writes, or none is due.
+    fn go_on(&mut self, core: &mut Core, now: Timestamp) {
+        while self.busy.is_none() && self.client.is_complete() {
+            let Some((item, writes)) = self.current.take().or_else(|| self.queue.pop(now).map(|item| (item, 0))) else {
+                return;
+            };
+            self.stats.passes += 1;
+            let outcome = self.pass(core, now, &item);
+            match outcome {
+                Ok(()) => {
+                    self.queue.failures.remove(&item);
+                }
+                Err(Stop::Write(_)) if writes >= MOST_WRITES => self.fail(now, item),
+                Err(Stop::Write(request)) => {
+                    self.stats.writes += 1;
+                    let tag = self.client.ask(request);
+                    self.busy = Some(Busy { item, tag, writes: writes + 1 });
+                }
+                Err(Stop::Later(span)) => {
+                    self.queue.failures.remove(&item);
+                    let at = now + self.paced(span).max(Duration::from_millis(1));
+                    self.queue.add(item, at);
+                }
+                Err(Stop::Failed) => self.fail(now, item),
+            }
+        }
+    }
+
+    fn pass(&mut self, core: &mut Core, now: Timestamp, item: &Item) -> Result<(), Stop> {
+        let now = core.begin(now);
+        let mut wanted = Vec::new();
+        let mut pass = Pass {
+            core,
+            client: &self.client,
+            index: &mut self.index,
+            config: &self.config,
+            now,
+            wanted: &mut wanted,
+            commands: &mut self.commands,
+        };
+        let key = item.1.as_str();
+        let outcome = match item.0 {
+            Who::InfraEnv => infra_envs::pass(&mut pass, key),
+            Who::Cluster => clusters::pass(&mut pass, key),
+            Who::Host => agents::make(&mut pass, key),
+            Who::Agent => agents::pass(&mut pass, key),
+            Who::Bmh => bare_metal::pass(&mut pass, key),
+            Who::Classification => classification::pass(&mut pass, key),
+            Who::ServiceConfig => hub::service_config(&mut pass, key),
+            Who::Hive => hub::hive(&mut pass, key),
+            Who::Metal3 => hub::metal3(&mut pass, key),
+        };
+        core.state.end_unit();
+        wanted.into_iter().for_each(|item| self.queue.add(item, now));
+        outcome
+    }
+
+    /// The service stored that. Whose resource it is is looked at.
+    pub fn rows_changed(&mut self, now: Timestamp, writes: &[Write]) {
+        for write in writes {
+            match write {
+                Write::PutCluster(row) => self.cluster_row(now, row),
+                Write::DeleteCluster(id) => {
+                    if let Some(key) = self.index.cluster_keys.remove(id) {
+                        self.index.clusters.retain(|_, other| other != id);
+                        self.queue.add((Who::Cluster, key), now);
+                    }
+                }
+                Write::PutInfraEnv(row) => self.infra_env_row(now, row),
+                Write::DeleteInfraEnv(id) => {
+                    if let Some(key) = self.index.infra_env_keys.remove(id) {
+                        self.index.infra_envs.retain(|_, other| other != id);
+                        self.queue.add((Who::InfraEnv, key), now);
+                    }
+                }
+                Write::PutHost(row) => self.host_row(now, row),
+                Write::DeleteHost { infra_env_id, host_id } => {
+                    let gone = (*infra_env_id, *host_id);
+                    let keys: Vec<String> = self
+                        .index
+                        .hosts
+                        .iter()
+                        .filter(|(_, host)| **host == gone)
+                        .map(|(key, _)| key.clone())
+                        .collect();
+                    for key in keys {
+                        self.index.hosts.remove(&key);
+                        self.queue.add((Who::Agent, key), now);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn cluster_row(&mut self, now: Timestamp, row: &ClusterRow) {
+        let Some(key) = row.private.kube_key.clone() else { return };
+        self.index.put_cluster(key.clone(), row.cluster().id);
+        self.queue.add((Who::Cluster, key), now);
+    }
+
+    fn infra_env_row(&mut self, now: Timestamp, row: &InfraEnvRow) {
+        let Some(namespace) = &row.kube_namespace else { return };
+        let key = format!("{namespace}/{}", row.infra_env.name);
+        self.index.put_infra_env(key.clone(), row.infra_env.id);
+        self.queue.add((Who::InfraEnv, key), now);
+    }
+
+    fn host_row(&mut self, now: Timestamp, row: &HostRow) {
+        let Some(of) = self.index.infra_env_keys.get(&row.infra_env_id()) else { return };
+        let Some((namespace, _)) = of.split_once('/') else { return };
+        let key = format!("{namespace}/{}", row.host().id);
+        let new = self.index.hosts.insert(key.clone(), (row.infra_env_id(), row.host().id)).is_none();
+        let who = if new || self.client.get(Kind::Agent, &key).is_none() { Who::Host } else { Who::Agent };
+        self.queue.add((who, key), now);
+        if let Some(cluster) = row.host().cluster_id.and_then(|id| self.index.cluster_keys.get(&id)) {
+            self.queue.add((Who::Cluster, cluster.clone()), now);
+        }
+    }
+
+    /// Resources changed: whose pass that concerns is due.
+    fn objects_changed(&mut self, now: Timestamp, changes: &[Change]) {
+        for change in changes {
+            let Some(object) = change.new.as_ref().or(change.old.as_ref()) else { continue };
+            for item in concerned(&self.client, &self.config, change.kind, &change.key, object) {
+                self.queue.add(item, now);
+            }
+        }
+    }
+}
+
+/// Whose passes look at that resource.
+fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object: &Value) -> Vec<Item> {
+    let own = |who: Who| vec![(who, key.to_owned())];
+    let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+    match kind {
+        Kind::ClusterDeployment => {
+            let mut items = own(Who::Cluster);
+            let of = |ie: &Value| reference(&ie["spec"]["clusterRef"], "") == key;
+            items.extend(
+                client.all(Kind::InfraEnv).filter(|(_, ie)| of(ie)).map(|(key, _)| (Who::InfraEnv, key.clone())),
+            );
+            items
+        }
+        Kind::AgentClusterInstall => {
+            let of = reference(&object["spec"]["clusterDeploymentRef"], namespace);
+            let mut items = vec![(Who::Cluster, of.clone())];
+            if config.hive {
+                items.push((Who::Hive, of));
+            }
+            items
+        }
+        Kind::InfraEnv => {
+            let mut items = own(Who::InfraEnv);
+            let name = key.split_once('/').map_or("", |(_, name)| name);
+            let bmhs = client.all_in(Kind::BareMetalHost, namespace);
+            items.extend(
+                bmhs.filter(|(_, bmh)| label(bmh, INFRA_ENV_LABEL) == name).map(|(key, _)| (Who::Bmh, key.clone())),
+            );
+            items
+        }
+        Kind::NMStateConfig => {
+            client.all_in(Kind::InfraEnv, namespace).map(|(key, _)| (Who::InfraEnv, key.clone())).collect()
+        }
+        Kind::Agent => {
+            let mut items = own(Who::Agent);
+            let host = label(object, BMH_LABEL);
+            if !host.is_empty() {
+                items.push((Who::Bmh, format!("{namespace}/{host}")));
+            } else {
+                let bmhs = client.all_in(Kind::BareMetalHost, namespace);
+                let name = label(object, INFRA_ENV_LABEL);
+                items.extend(
+                    bmhs.filter(|(_, bmh)| label(bmh, INFRA_ENV_LABEL) == name).map(|(key, _)| (Who::Bmh, key.clone())),
+                );
+            }
+            let classes = client.all_in(Kind::AgentClassification, namespace);
+            items.extend(classes.map(|(key, _)| (Who::Classification, key.clone())));
+            items
+        }
+        Kind::Secret | Kind::ConfigMap | Kind::ClusterImageSet => {
+            // What waits for one of these says so in its status and is looked at again.
+            let mut items: Vec<Item> = Vec::new();
+            let clusters: Vec<&String> = if namespace.is_empty() {
+                client.all(Kind::ClusterDeployment).map(|(key, _)| key).collect()
+            } else {
+                client.all_in(Kind::ClusterDeployment, namespace).map(|(key, _)| key).collect()
+            };
+            items.extend(clusters.into_iter().map(|key| (Who::Cluster, key.clone())));
+            if kind == Kind::Secret {
+                items.extend(client.all_in(Kind::InfraEnv, namespace).map(|(key, _)| (Who::InfraEnv, key.clone())));
+            }
+            items
+        }
+        Kind::BareMetalHost => {
+            let mut items = own(Who::Bmh);
+            if config.metal3 {
+                items.extend(own(Who::Metal3));
+            }
+            items
+        }
+        Kind::AgentClassification => own(Who::Classification),
+        Kind::AgentServiceConfig => own(Who::ServiceConfig),
+    }
+}

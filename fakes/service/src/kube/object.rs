@@ -1,0 +1,105 @@
+//! Reading resources, and the names that are agreed on in them.
+
+use serde_json::{Map, Value, json};
+use vlab_api::Timestamp;
+
+/// On Agents and BareMetalHosts: the InfraEnv that they belong to.
+pub(super) const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
+/// On Agents: their BareMetalHost.
+pub(super) const BMH_LABEL: &str = "agent-install.openshift.io/bmh";
+/// On Agents: the namespace of their ClusterDeployment.
+pub(super) const CLUSTER_LABEL: &str = "agent-install.openshift.io/clusterdeployment-namespace";
+/// On Secrets and ConfigMaps that the service uses.
+pub(super) const WATCH_LABEL: &str = "agent-install.openshift.io/watch";
+/// On the same, for backups.
+pub(super) const BACKUP_LABEL: &str = "cluster.open-cluster-management.io/backup";
+
+/// `namespace/name`, or the name.
+pub(super) fn key_of(object: &Value) -> String {
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    match meta["namespace"].as_str() {
+        Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+pub(super) fn version_of(object: &Value) -> u64 {
+    text(&object["metadata"]["resourceVersion"]).parse().unwrap_or(0)
+}
+
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A text that is there and not empty.
+pub(super) fn filled(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+pub(super) fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+pub(super) fn namespace(object: &Value) -> &str {
+    text(&object["metadata"]["namespace"])
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+pub(super) fn label<'v>(object: &'v Value, name: &str) -> &'v str {
+    text(&object["metadata"]["labels"][name])
+}
+
+pub(super) fn annotation<'v>(object: &'v Value, name: &str) -> &'v str {
+    text(&object["metadata"]["annotations"][name])
+}
+
+pub(super) fn is_deleted(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Key of what a reference names; empty when it names nothing.
+pub(super) fn reference(reference: &Value, own_namespace: &str) -> String {
+    let name = text(&reference["name"]);
+    if name.is_empty() {
+        return String::new();
+    }
+    let namespace = reference["namespace"].as_str().filter(|n| !n.is_empty()).unwrap_or(own_namespace);
+    format!("{namespace}/{name}")
+}
+
+/// The value without members that are null: an object that has them and one that does not are the same.
+pub(super) fn bare(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let members = map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), bare(v)));
+            Value::Object(members.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(bare).collect()),
+        other => other.clone(),
+    }
+}
+
+/// A time as resources have it: whole seconds.
+pub(super) fn time(at: Timestamp) -> Value {
+    let whole = Timestamp::from_secs(at.as_secs()).to_string();
+    json!(whole.replace(".000Z", "Z"))
+}
+
+/// Who is owned by that.
+pub(super) fn owner(of: &Value, blocks: bool) -> Value {
+    let mut owner = json!({
+        "apiVersion": of["apiVersion"], "kind": of["kind"], "name": of["metadata"]["name"], "uid": of["metadata"]["uid"],
+    });
+    if blocks {
+        owner["blockOwnerDeletion"] = json!(true);
+    }
+    owner
+}
+
+pub(super) fn is_owned_by(object: &Value, uid: &Value) -> bool {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|owner| owner["uid"] == *uid)
+}

@@ -1,0 +1,189 @@
+//! A look at one resource: what a pass can read, and how it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request};
+
+use super::client::{Client, Kind};
+use super::object::{BACKUP_LABEL, WATCH_LABEL, bare, key_of, label};
+use super::{Command, DoorConfig, Index, Item};
+use crate::Core;
+use crate::refusal::{Reason, Refusal};
+
+/// Why a pass ends before nothing is missing.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// That is to be written; then the resource is looked at again.
+    Write(Request),
+    /// Something that it needs is not there yet, and nobody will tell.
+    Later(Duration),
+    /// It cannot go on; it is tried again, later and later.
+    Failed,
+}
+
+/// Something that is wrong with what a resource asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// Who wrote it must change it.
+    Input(String),
+    /// It is the service's; it is tried again.
+    Backend(String),
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.reason {
+            Reason::Internal | Reason::NotBuilt => Self::Backend(refusal.text),
+            _ => Self::Input(refusal.text),
+        }
+    }
+}
+
+/// What a step of a pass can end with.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Stop(Stop),
+    Problem(Problem),
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<Problem> for Halt {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        Self::Problem(refusal.into())
+    }
+}
+
+/// Takes problems out of a step's end: they are told, and the pass goes on.
+pub(super) fn told<T>(outcome: Result<T, Halt>) -> Result<Result<T, Problem>, Stop> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(Halt::Problem(problem)) => Ok(Err(problem)),
+        Err(Halt::Stop(stop)) => Err(stop),
+    }
+}
+
+/// What a pass has to do with.
+pub(super) struct Pass<'a> {
+    pub(super) core: &'a mut Core,
+    pub(super) client: &'a Client,
+    pub(super) index: &'a mut Index,
+    pub(super) config: &'a DoorConfig,
+    pub(super) now: Timestamp,
+    /// What is to be looked at besides.
+    pub(super) wanted: &'a mut Vec<Item>,
+    /// What the service was told to do.
+    pub(super) commands: &'a mut Vec<(Command, Uuid)>,
+}
+
+impl Pass<'_> {
+    pub(super) fn get(&self, kind: Kind, key: &str) -> Option<Arc<Value>> {
+        self.client.get(kind, key).cloned()
+    }
+
+    /// A command was given; one that was carried out is told.
+    pub(super) fn gave(&mut self, command: Command, subject: Uuid, outcome: &Result<(), Refusal>) {
+        if outcome.is_ok() {
+            self.commands.push((command, subject));
+        }
+    }
+
+    pub(super) fn cluster(&self, key: &str) -> Option<Uuid> {
+        let id = *self.index.clusters.get(key)?;
+        self.core.state.cluster(id).map(|_| id)
+    }
+
+    pub(super) fn infra_env(&self, key: &str) -> Option<Uuid> {
+        let id = *self.index.infra_envs.get(key)?;
+        self.core.state.infra_env(id).map(|_| id)
+    }
+
+    /// Holds the resource until its finalizer's work is done.
+    pub(super) fn finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
+        let all = &object["metadata"]["finalizers"];
+        if all.as_array().into_iter().flatten().any(|f| f == finalizer) {
+            return Ok(());
+        }
+        let mut changed = object.clone();
+        let mut finalizers = all.as_array().cloned().unwrap_or_default();
+        finalizers.push(json!(finalizer));
+        changed["metadata"]["finalizers"] = Value::Array(finalizers);
+        Err(put(&changed))
+    }
+
+    /// Its work is done.
+    pub(super) fn drop_finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
+        let all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let left: Vec<Value> = all.iter().filter(|f| *f != finalizer).cloned().collect();
+        if left.len() == all.len() {
+            return Ok(());
+        }
+        let mut changed = object.clone();
+        changed["metadata"]["finalizers"] = Value::Array(left);
+        Err(put(&changed))
+    }
+
+    /// Marks a Secret or ConfigMap as one that the service uses: two writes, as the real service does it.
+    pub(super) fn mark_as_used(&self, object: &Value) -> Result<(), Stop> {
+        for name in [BACKUP_LABEL, WATCH_LABEL] {
+            if label(object, name) != "true" {
+                let mut changed = object.clone();
+                changed["metadata"]["labels"][name] = json!("true");
+                return Err(put(&changed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the status, if it is another one.
+    pub(super) fn status(&self, object: &Value, status: &Value) -> Result<(), Stop> {
+        let status = bare(status);
+        if bare(&object["status"]) == status {
+            return Ok(());
+        }
+        let mut changed = object.clone();
+        changed["status"] = status;
+        let path = format!("{}/status", path(&changed));
+        Err(Stop::Write(Request::new(Method::Put, path).json(&changed)))
+    }
+}
+
+fn path(object: &Value) -> String {
+    Kind::of(object["kind"].as_str().unwrap_or_default()).map(|kind| kind.path_of(&key_of(object))).unwrap_or_default()
+}
+
+/// Writes a resource over the one that is there.
+pub(super) fn put(object: &Value) -> Stop {
+    Stop::Write(Request::new(Method::Put, path(object)).json(object))
+}
+
+/// Makes a resource.
+pub(super) fn post(kind: Kind, namespace: &str, object: &Value) -> Stop {
+    Stop::Write(Request::new(Method::Post, kind.path_in(namespace)).json(object))
+}
+
+/// Changes members of a resource.
+pub(super) fn merge(object: &Value, subresource: &str, patch: &Value) -> Stop {
+    let mut request = Request::new(Method::Patch, format!("{}{subresource}", path(object)));
+    request.body = patch.to_string().into_bytes();
+    Stop::Write(request.header("content-type", "application/merge-patch+json"))
+}
+
+/// Deletes a resource.
+pub(super) fn delete(object: &Value) -> Stop {
+    Stop::Write(Request::new(Method::Delete, path(object)))
+}

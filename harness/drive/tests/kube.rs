@@ -1,0 +1,328 @@
+//! The service over Kubernetes, in virtual time: scenarios that are driven by resources, things that go wrong at the API server, deletion in
+//! every order, and that controllers come to rest.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request};
+use vlab_drive::hub::HubEnd;
+use vlab_drive::prepare::{Choices, Nowhere, PrepareError, Prepared, prepare};
+use vlab_drive::simulate::{Whole, as_lines, run_whole, run_whole_with};
+use vlab_judge::result::CheckVerdict;
+use vlab_kube::{Fault, Memory, Options, Order, WatchId};
+use vlab_scenario::{Catalogue, HostKind};
+use vlab_service::kube::{Door, DoorConfig, Kind, definitions};
+use vlab_service::{Core, CoreConfig, Snapshot};
+
+/// More than any of these runs needs.
+const STEPS: u64 = 100_000;
+
+fn try_prepared(scenario: &str) -> Result<Prepared, PrepareError> {
+    let catalogue = Catalogue::discover().unwrap();
+    let scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
+    let choices = Choices {
+        seed: Some(1),
+        time_profile: Some("fast".to_owned()),
+        hosts: Some(HostKind::Simulated),
+        kube: true,
+        ..Choices::default()
+    };
+    prepare(scenario, &catalogue, &choices, &Nowhere)
+}
+
+fn prepared(scenario: &str) -> Prepared {
+    try_prepared(scenario).unwrap()
+}
+
+fn passes(whole: &Whole) {
+    let failed = whole.result.checks.iter().filter(|c| c.verdict == CheckVerdict::Failed);
+    let failed: Vec<String> = failed.map(|c| format!("{}: {}", c.name, c.message)).collect();
+    assert_eq!((whole.result.exit_code, failed), (0, vec![]));
+}
+
+/// The same scenario as over REST, with the same checks.
+#[rstest]
+#[case("sno")]
+#[case("ha-3-2")]
+#[case("late-binding")]
+#[case("hold-and-approve")]
+#[case("day-2-worker")]
+#[case("static-bond")]
+#[case("vips-given-late")]
+#[case("insufficient-hardware")]
+#[case("service-down-while-installing")]
+fn a_scenario_passes_over_kubernetes(#[case] scenario: &str) {
+    passes(&run_whole(&prepared(scenario), STEPS));
+}
+
+#[test]
+fn resources_say_what_rows_say() {
+    let prepared = prepared("ha-3-2");
+    let whole = run_whole(&prepared, STEPS);
+    let hub = whole.hub.unwrap();
+    let aci = hub.of(Kind::AgentClusterInstall).next().unwrap();
+    assert_eq!(aci["status"]["debugInfo"]["state"], "adding-hosts");
+    for (kind, is) in [
+        ("SpecSynced", "True SyncOK"),
+        ("Validated", "True ValidationsPassing"),
+        ("RequirementsMet", "True ClusterAlreadyInstalling"),
+        ("Completed", "True InstallationCompleted"),
+        ("Failed", "False InstallationNotFailed"),
+        ("Stopped", "True InstallationCompleted"),
+    ] {
+        assert_eq!(HubEnd::condition(aci, kind), is, "{kind}");
+    }
+    let cd = hub.of(Kind::ClusterDeployment).next().unwrap();
+    assert_eq!(
+        (&cd["spec"]["installed"], &cd["spec"]["clusterMetadata"]),
+        (&json!(true), &aci["spec"]["clusterMetadata"])
+    );
+    let agents: Vec<&Value> = hub.of(Kind::Agent).collect();
+    assert_eq!(agents.len(), 5);
+    for agent in agents {
+        assert_eq!(HubEnd::condition(agent, "Installed"), "True InstallationCompleted");
+        assert_eq!(HubEnd::condition(agent, "Bound"), "True Bound");
+        assert_eq!(agent["status"]["debugInfo"]["state"], "installed");
+        assert_eq!(agent["metadata"]["annotations"]["agent.agent-install.openshift.io/state"], "installed");
+    }
+    let secrets: Vec<&str> = hub.of(Kind::Secret).filter_map(|s| s["metadata"]["name"].as_str()).collect();
+    assert!(secrets.contains(&"ha-admin-kubeconfig") && secrets.contains(&"ha-admin-password"), "{secrets:?}");
+    // Nobody finds the pull secret in a status or in the history.
+    let secret = prepared.pull_secret.as_str();
+    let told: Vec<String> = hub.objects.iter().map(|(_, object)| object["status"].to_string()).collect();
+    assert!(told.iter().all(|status| !status.contains(secret)));
+    assert!(!as_lines(&whole.history).contains(secret));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let prepared = prepared("sno");
+    let lines = || as_lines(&run_whole(&prepared, STEPS).history);
+    assert!(lines() == lines());
+}
+
+fn order(fault: Fault, kind: &str, verb: &str, subresource: &str, after: u64) -> Order {
+    let mut order = Order::new(fault, kind);
+    (order.verb, order.subresource, order.after) = (verb.into(), subresource.into(), after);
+    order
+}
+
+/// Whatever goes wrong at the API server: the installation comes to its end, and resources say what rows say.
+#[rstest]
+#[case::conflict_at_the_finalizer(order(Fault::Conflict, "agentclusterinstalls", "update", "", 0))]
+#[case::conflict_at_the_owner(order(Fault::Conflict, "agentclusterinstalls", "update", "", 1))]
+#[case::conflict_at_the_metadata(order(Fault::Conflict, "agentclusterinstalls", "update", "", 2))]
+#[case::conflict_at_a_status(order(Fault::Conflict, "agentclusterinstalls", "update", "status", 4))]
+#[case::conflict_at_an_agent(order(Fault::Conflict, "agents", "update", "*", 5))]
+#[case::status_refused(order(Fault::Refuse(500), "agents", "update", "status", 3))]
+#[case::agent_not_made_at_once(order(Fault::Refuse(503), "agents", "create", "", 0))]
+#[case::no_quota_for_the_kubeconfig(order(Fault::Quota, "secrets", "create", "", 1))]
+#[case::event_twice(order(Fault::Twice, "agents", "", "*", 2))]
+#[case::event_late(order(Fault::Delay(Duration::from_secs(2)), "agentclusterinstalls", "", "*", 3))]
+#[case::watch_cut(order(Fault::Cut, "infraenvs", "", "*", 1))]
+#[case::watch_closed(order(Fault::Close, "agents", "", "*", 1))]
+fn it_is_installed_all_the_same(#[case] order: Order) {
+    let whole = run_whole_with(&prepared("sno"), STEPS, std::slice::from_ref(&order));
+    passes(&whole);
+    let hub = whole.hub.unwrap();
+    assert_eq!(hub.fired, [1], "{order:?} never happened");
+    let aci = hub.of(Kind::AgentClusterInstall).next().unwrap();
+    assert_eq!(HubEnd::condition(aci, "Completed"), "True InstallationCompleted");
+    let agent = hub.of(Kind::Agent).next().unwrap();
+    assert_eq!(HubEnd::condition(agent, "Installed"), "True InstallationCompleted");
+}
+
+#[rstest]
+#[case("reset", "has no form over Kubernetes")]
+#[case("cancel", "`cancel` has no form over Kubernetes")]
+#[case("vips-by-dhcp", "leases its VIPs by DHCP")]
+fn what_has_no_form_as_resources_is_refused_by_name(#[case] scenario: &str, #[case] words: &str) {
+    let error = try_prepared(scenario).unwrap_err().to_string();
+    assert!(error.contains(words), "{error}");
+}
+
+/// A service, its controllers and an API server, without users and hosts.
+struct Bench {
+    memory: Memory,
+    core: Core,
+    door: Door,
+    now: Timestamp,
+    watches: BTreeMap<WatchId, u64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let prepared = prepared("sno");
+        let now = Timestamp::from_secs(1_767_225_600);
+        let config: CoreConfig = prepared.core_config("http://127.0.0.1:8090");
+        let mut memory = Memory::new(Options::default(), now);
+        memory.create_all(now, &definitions()).unwrap();
+        let door = Door::new(DoorConfig { pace: 1.0, hive: true, metal3: true });
+        let core = Core::new(config.clone(), Snapshot::default());
+        let image = config.settings.release_images.last().unwrap().url.clone();
+        let mut bench = Self { memory, core, door, now, watches: BTreeMap::new() };
+        bench.core.wake(now);
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": "default"},
+                            "stringData": {".dockerconfigjson": prepared.pull_secret}});
+        let set = json!({"apiVersion": "hive.openshift.io/v1", "kind": "ClusterImageSet", "metadata": {"name": "set"},
+                         "spec": {"releaseImage": image}});
+        let cd = json!({"apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"baseDomain": "example.com", "clusterName": "c", "platform": {}, "pullSecretRef": {"name": "pull"},
+                     "clusterInstallRef": {"group": "extensions.hive.openshift.io", "version": "v1beta1",
+                                           "kind": "AgentClusterInstall", "name": "c"}}});
+        let aci = json!({"apiVersion": "extensions.hive.openshift.io/v1beta1", "kind": "AgentClusterInstall",
+            "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"clusterDeploymentRef": {"name": "c"}, "imageSetRef": {"name": "set"},
+                     "provisionRequirements": {"controlPlaneAgents": 1},
+                     "networking": {"clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}],
+                                    "serviceNetwork": ["172.30.0.0/16"]}}});
+        let infra_env = json!({"apiVersion": "agent-install.openshift.io/v1beta1", "kind": "InfraEnv",
+            "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"clusterRef": {"name": "c", "namespace": "default"}, "pullSecretRef": {"name": "pull"}}});
+        // The InfraEnv first: its cluster is waited for.
+        bench.memory.create_all(now, &[infra_env, aci, cd, secret, set]).unwrap();
+        bench.settle(30);
+        bench
+    }
+
+    /// Lets so many seconds pass.
+    fn settle(&mut self, seconds: i64) {
+        let end = Timestamp::from_secs(self.now.as_secs() + seconds);
+        loop {
+            self.door.wake(&mut self.core, self.now);
+            self.exchange();
+            let next = [self.core.next_wake(), self.door.next_wake(), self.memory.core.next_wake()];
+            let next = next.into_iter().flatten().min().unwrap_or(end).max(self.now);
+            if next >= end {
+                self.now = end;
+                return;
+            }
+            self.now = if next == self.now { next + Duration::from_millis(1) } else { next };
+            self.core.wake(self.now);
+            self.memory.core.wake(self.now);
+        }
+    }
+
+    fn exchange(&mut self) {
+        loop {
+            let writes = self.core.take_writes();
+            self.core.confirm();
+            self.door.rows_changed(self.now, &writes);
+            let asks = self.door.take_asks();
+            let mut quiet = asks.is_empty();
+            for ask in asks {
+                if ask.watch {
+                    let watch = self.memory.watch(self.now, &ask.request.path).unwrap();
+                    self.watches.insert(watch, ask.tag);
+                } else {
+                    let response = self.memory.handle(self.now, &ask.request);
+                    self.door.answered(&mut self.core, self.now, ask.tag, Ok(response));
+                }
+            }
+            for watch in self.memory.core.take_woken() {
+                let Some(tag) = self.watches.get(&watch).copied() else { continue };
+                let (events, over) = self.memory.poll_watch(self.now, watch);
+                quiet &= events.is_empty() && !over;
+                let events = events.into_iter().map(|event| (event.kind, event.object)).collect();
+                self.door.told(&mut self.core, self.now, tag, events, over);
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn get(&mut self, kind: Kind) -> Value {
+        let key = if kind.is_namespaced() { "default/c" } else { "set" };
+        self.memory.get(self.now, &kind.path_of(key)).unwrap()
+    }
+
+    fn rest(&mut self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::new(method, format!("/api/assisted-install/v2{path}")).json(body);
+        let response = self.core.handle(self.now, &request);
+        (response.status, response.decode().unwrap_or_default())
+    }
+
+    /// An agent registers; gives its host's id.
+    fn register(&mut self) -> String {
+        let url = self.get(Kind::InfraEnv)["status"]["debugInfo"]["eventsURL"].as_str().unwrap().to_owned();
+        let id = url.split_once("infra_env_id=").unwrap().1.to_owned();
+        let host = "11111111-2222-3333-4444-555555555555";
+        let body = json!({"host_id": host, "discovery_agent_version": "a"});
+        assert_eq!(self.rest(Method::Post, &format!("/infra-envs/{id}/hosts"), &body).0, 201);
+        self.settle(5);
+        host.to_owned()
+    }
+}
+
+#[test]
+fn six_resources_in_any_order_give_a_cluster_and_an_image() {
+    let mut bench = Bench::new();
+    let aci = bench.get(Kind::AgentClusterInstall);
+    assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "True SyncOK");
+    assert_eq!(HubEnd::condition(&aci, "RequirementsMet"), "False ClusterNotReady");
+    let infra_env = bench.get(Kind::InfraEnv);
+    assert_eq!(HubEnd::condition(&infra_env, "ImageCreated"), "True InfraEnvAvailable");
+    let (_, clusters) = bench.rest(Method::Get, "/clusters", &json!(null));
+    assert_eq!((clusters.as_array().unwrap().len(), &clusters[0]["name"]), (1, &json!("c")));
+    let host = bench.register();
+    let agent = bench.memory.get(bench.now, &Kind::Agent.path_of(&format!("default/{host}"))).unwrap();
+    assert_eq!(
+        (&agent["spec"]["approved"], &agent["spec"]["clusterDeploymentName"]["name"]),
+        (&json!(false), &json!("c"))
+    );
+    assert_eq!(agent["status"]["debugInfo"]["state"], "discovering");
+}
+
+/// Without input nothing is written, however long it takes.
+#[test]
+fn controllers_come_to_rest() {
+    let mut bench = Bench::new();
+    let (before, writes) = (bench.memory.versions(), bench.door.stats().writes);
+    bench.settle(3600);
+    assert_eq!(bench.memory.versions(), before);
+    assert_eq!(bench.door.stats().writes, writes);
+}
+
+/// In every order all of them go, and nothing of them stays in the service.
+#[rstest]
+#[case(&[Kind::ClusterDeployment, Kind::InfraEnv])]
+#[case(&[Kind::InfraEnv, Kind::ClusterDeployment])]
+#[case(&[Kind::AgentClusterInstall, Kind::ClusterDeployment, Kind::InfraEnv])]
+#[case(&[Kind::InfraEnv, Kind::AgentClusterInstall, Kind::ClusterDeployment])]
+fn deletion_leaves_nothing(#[case] kinds: &[Kind], #[values(false, true)] at_once: bool) {
+    let mut bench = Bench::new();
+    bench.register();
+    for kind in kinds {
+        bench.memory.delete(bench.now, &kind.path_of("default/c")).unwrap();
+        bench.settle(if at_once { 0 } else { 60 });
+    }
+    bench.settle(600);
+    let left: Vec<String> = bench.memory.versions().into_keys().filter(|key| key.contains("default/")).collect();
+    let left: Vec<&String> = left.iter().filter(|key| key.contains("openshift.io")).collect();
+    assert_eq!(left, Vec::<&String>::new());
+    for path in ["/clusters", "/infra-envs"] {
+        assert_eq!(bench.rest(Method::Get, path, &json!(null)).1, json!([]), "{path}");
+    }
+}
+
+/// What is wrong is told, and is right again once it is mended.
+#[test]
+fn a_spec_that_cannot_be_taken_says_why() {
+    let mut bench = Bench::new();
+    let path = Kind::AgentClusterInstall.path_of("default/c");
+    bench.memory.merge(bench.now, &path, &json!({"spec": {"imageSetRef": {"name": "other"}}})).unwrap();
+    bench.settle(30);
+    let aci = bench.get(Kind::AgentClusterInstall);
+    assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "False InputError");
+    bench.memory.merge(bench.now, &path, &json!({"spec": {"imageSetRef": {"name": "set"}}})).unwrap();
+    bench.settle(30);
+    let aci = bench.get(Kind::AgentClusterInstall);
+    assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "True SyncOK");
+}
