@@ -3,7 +3,7 @@
 //!
 //! `cargo run --profile load -p vlab-kube-server --example figures -- target/load/vlab-kube [DEFINITION.yaml…]`
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,13 +18,13 @@ const WATCHES: usize = 50;
 const WRITES: usize = 2000;
 const RATE: u64 = 200;
 
-struct Client(TcpStream);
+struct Client(BufReader<TcpStream>);
 
 impl Client {
     fn new(address: &str) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_nodelay(true).ok()?;
-        Some(Self(stream))
+        Some(Self(BufReader::new(stream)))
     }
 
     fn send(&mut self, method: &str, path: &str, kind: &str, body: &str) {
@@ -32,15 +32,14 @@ impl Client {
             "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        self.0.write_all(text.as_bytes()).expect("the server takes requests");
+        self.0.get_mut().write_all(text.as_bytes()).expect("the server takes requests");
     }
 
     /// The status of the answer, and its body.
     fn answer(&mut self) -> (u16, Vec<u8>) {
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            self.0.read_exact(&mut byte).expect("an answer");
-            head.push(byte[0]);
+            assert!(self.0.read_until(b'\n', &mut head).expect("an answer") > 0, "the server has gone");
         }
         let head = String::from_utf8_lossy(&head).to_lowercase();
         let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")?.parse::<usize>().ok());
@@ -65,7 +64,7 @@ fn start(program: &PathBuf, folder: &std::path::Path) -> (Child, String, Duratio
         .expect("vlab-kube starts");
     let mut first = String::new();
     let out = child.stdout.take().expect("its output");
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut first).expect("its URL");
+    BufReader::new(out).read_line(&mut first).expect("its URL");
     let address = first.trim().trim_start_matches("http://").to_owned();
     let mut client = Client::new(&address).expect("it listens");
     assert_eq!(client.ask("GET", "/api/v1/namespaces/default", "", ""), 200);

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,18 +13,20 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
-use vlab_kube::{Answer, Caller, Core, Options, Reply, Ticket, WatchId};
+use vlab_kube::{Answer, Caller, Core, Failure, Options, Reply, Ticket, WatchId};
 
 use crate::keys::Keys;
 use crate::webhooks::{self, Services};
@@ -45,9 +47,12 @@ pub struct ServeOptions {
 /// What all connections share.
 struct Shared {
     core: Mutex<Core>,
-    watches: Mutex<BTreeMap<WatchId, Arc<Notify>>>,
+    /// Who is to be woken when a watch has news.
+    watches: Mutex<BTreeMap<WatchId, Waker>>,
     waiting: Mutex<BTreeMap<Ticket, oneshot::Sender<Reply>>>,
     timer: Notify,
+    /// When the core wants to be woken, as the timer knows it.
+    due: Mutex<Option<Timestamp>>,
     services: Services,
     open: bool,
 }
@@ -99,7 +104,81 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tls(keys: &Keys) -> io::Result<ServerConfig> {
+/// Asks for a certificate and takes any at first, as the real server does: with one that is not good, requests are answered with 401,
+/// and no connection breaks off without a word.
+#[derive(Debug)]
+struct Lenient(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Lenient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// How connections are taken, and how their certificates are checked.
+#[derive(Clone)]
+struct Tls {
+    acceptor: TlsAcceptor,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// What the certificate of a connection says.
+#[derive(Clone, Debug)]
+enum Certificate {
+    /// There is none.
+    Absent,
+    /// The user and the groups.
+    Of(String, Vec<String>),
+    /// It is expired, of another authority, or names nobody.
+    Refused,
+}
+
+impl Tls {
+    fn certificate(&self, chain: Option<&[CertificateDer<'static>]>) -> Certificate {
+        let Some([first, rest @ ..]) = chain else { return Certificate::Absent };
+        if self.verifier.verify_client_cert(first, rest, UnixTime::now()).is_err() {
+            return Certificate::Refused;
+        }
+        subject(first).map_or(Certificate::Refused, |(name, groups)| Certificate::Of(name, groups))
+    }
+}
+
+fn secured(keys: &Keys) -> io::Result<Tls> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     let certificates = |pem: &str| -> io::Result<Vec<CertificateDer<'static>>> {
@@ -117,11 +196,11 @@ fn tls(keys: &Keys) -> io::Result<ServerConfig> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(Lenient(Arc::clone(&verifier))))
         .with_single_cert(certificates(&keys.server.cert)?, key)
         .map_err(io::Error::other)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), verifier })
 }
 
 /// Starts a server.
@@ -132,8 +211,8 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
     let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", options.listen));
     let listener = TcpListener::bind(options.listen).await.map_err(at)?;
     let address = listener.local_addr()?;
-    let acceptor = match &options.keys {
-        Some(keys) => Some(TlsAcceptor::from(Arc::new(tls(keys)?))),
+    let tls = match &options.keys {
+        Some(keys) => Some(secured(keys)?),
         None => None,
     };
     let shared = Arc::new(Shared {
@@ -141,15 +220,16 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
         watches: Mutex::default(),
         waiting: Mutex::default(),
         timer: Notify::new(),
+        due: Mutex::default(),
         services: options.services,
-        open: acceptor.is_none(),
+        open: tls.is_none(),
     });
-    let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
+    let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
     let ticking = tokio::spawn(tick(Arc::clone(&shared)));
     Ok(Server { shared, address, tasks: vec![accepting, ticking] })
 }
 
-async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<Tls>, shared: Arc<Shared>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of files, for a moment.
@@ -157,16 +237,16 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
-            let Some(acceptor) = acceptor else {
-                return connection(stream, None, shared).await;
+            let Some(tls) = tls else {
+                return connection(stream, Certificate::Absent, shared).await;
             };
             // Who does not speak TLS is no client.
-            let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await;
+            let handshake = tokio::time::timeout(Duration::from_secs(10), tls.acceptor.accept(stream)).await;
             let Ok(Ok(stream)) = handshake else { return };
-            let subject = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
-            connection(stream, subject, shared).await;
+            let certificate = tls.certificate(stream.get_ref().1.peer_certificates());
+            connection(stream, certificate, shared).await;
         });
     }
 }
@@ -180,11 +260,11 @@ fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
     Some((name, groups))
 }
 
-async fn connection<S>(stream: S, subject: Option<(String, Vec<String>)>, shared: Arc<Shared>)
+async fn connection<S>(stream: S, certificate: Certificate, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |incoming| answer(incoming, subject.clone(), Arc::clone(&shared)));
+    let service = service_fn(move |incoming| answer(incoming, certificate.clone(), Arc::clone(&shared)));
     // A client that goes away in the middle is no error of ours.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
@@ -192,7 +272,46 @@ where
 /// The body of an answer: whole, or the lines of a watch.
 enum Sent {
     Whole(Option<Bytes>),
-    Lines(mpsc::Receiver<Bytes>),
+    Watch(Watching),
+}
+
+/// A watch of a client: its connection asks the core for lines as fast as they can be sent.
+struct Watching {
+    shared: Arc<Shared>,
+    id: WatchId,
+    over: bool,
+}
+
+impl Watching {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let told = {
+            let mut core = held(&self.shared.core);
+            let told = core.poll_watch(Timestamp::now(), self.id);
+            remind(&self.shared, &core);
+            // Still under the core's lock: nothing can happen between the look and the wish to be woken.
+            if told.lines.is_empty() && !told.over {
+                held(&self.shared.watches).insert(self.id, cx.waker().clone());
+            }
+            told
+        };
+        self.over = told.over;
+        match told.lines.as_slice() {
+            [] if told.over => Poll::Ready(None),
+            [] => Poll::Pending,
+            [one] => Poll::Ready(Some(one.clone())),
+            many => Poll::Ready(Some(many.concat().into())),
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        held(&self.shared.core).close_watch(self.id);
+        held(&self.shared.watches).remove(&self.id);
+    }
 }
 
 impl Body for Sent {
@@ -202,7 +321,7 @@ impl Body for Sent {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
             Sent::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Sent::Lines(lines) => lines.poll_recv(cx).map(|b| b.map(|b| Ok(Frame::data(b)))),
+            Sent::Watch(watch) => watch.poll(cx).map(|b| b.map(|b| Ok(Frame::data(b)))),
         }
     }
 
@@ -213,14 +332,14 @@ impl Body for Sent {
     fn size_hint(&self) -> hyper::body::SizeHint {
         match self {
             Sent::Whole(bytes) => hyper::body::SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Sent::Lines(_) => hyper::body::SizeHint::default(),
+            Sent::Watch(_) => hyper::body::SizeHint::default(),
         }
     }
 }
 
 async fn answer(
     incoming: hyper::Request<Incoming>,
-    subject: Option<(String, Vec<String>)>,
+    certificate: Certificate,
     shared: Arc<Shared>,
 ) -> Result<hyper::Response<Sent>, hyper::Error> {
     let (parts, body) = incoming.into_parts();
@@ -234,7 +353,7 @@ async fn answer(
         }
     }
     request.body = body.collect().await?.to_bytes().to_vec();
-    let reply = match caller(&shared, &request, subject) {
+    let reply = match caller(&shared, &request, certificate) {
         Ok(caller) => ask(&shared, &caller, &request).await,
         Err(response) => Reply::Done(response),
     };
@@ -245,7 +364,14 @@ async fn answer(
     })
 }
 
-fn caller(shared: &Shared, request: &Request, subject: Option<(String, Vec<String>)>) -> Result<Caller, Response> {
+fn caller(shared: &Shared, request: &Request, certificate: Certificate) -> Result<Caller, Response> {
+    let subject = match certificate {
+        Certificate::Absent => None,
+        Certificate::Of(name, groups) => Some((name, groups)),
+        // A token may still say who it is.
+        Certificate::Refused if request.get_header("authorization").is_some() => None,
+        Certificate::Refused => return Err(Failure::unauthorized().response()),
+    };
     if shared.open && request.get_header("authorization").is_none() {
         return Ok(Caller::admin());
     }
@@ -274,10 +400,10 @@ async fn ask(shared: &Arc<Shared>, caller: &Caller, request: &Request) -> Reply 
 
 /// Wakes watches that have news, and makes the calls that are due.
 fn pump(shared: &Arc<Shared>, core: &mut Core) {
-    let watches = held(&shared.watches);
+    let mut watches = held(&shared.watches);
     for id in core.take_woken() {
-        if let Some(notify) = watches.get(&id) {
-            notify.notify_one();
+        if let Some(waker) = watches.remove(&id) {
+            waker.wake();
         }
     }
     drop(watches);
@@ -296,13 +422,22 @@ fn pump(shared: &Arc<Shared>, core: &mut Core) {
             pump(&shared, &mut core);
         });
     }
-    shared.timer.notify_one();
+    remind(shared, core);
+}
+
+/// Tells the timer when the core wants to be woken.
+fn remind(shared: &Shared, core: &Core) {
+    let next = core.next_wake();
+    let known = std::mem::replace(&mut *held(&shared.due), next);
+    if next != known {
+        shared.timer.notify_one();
+    }
 }
 
 /// Wakes the core when it asked for it.
 async fn tick(shared: Arc<Shared>) {
     loop {
-        let next = held(&shared.core).next_wake();
+        let next = *held(&shared.due);
         let wait = next.map_or(Duration::from_secs(3600), |due| due.since(Timestamp::now()));
         tokio::select! {
             () = tokio::time::sleep(wait) => {
@@ -316,35 +451,8 @@ async fn tick(shared: Arc<Shared>) {
 }
 
 fn watch(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
-    let (send, receive) = mpsc::channel(8);
-    let notify = Arc::new(Notify::new());
-    held(&shared.watches).insert(id, Arc::clone(&notify));
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        loop {
-            let told = held(&shared.core).poll_watch(Timestamp::now(), id);
-            let chunk = match told.lines.as_slice() {
-                [] => None,
-                [one] => Some(one.clone()),
-                many => Some(Bytes::from(many.concat())),
-            };
-            if let Some(chunk) = chunk
-                && send.send(chunk).await.is_err()
-            {
-                break;
-            }
-            if told.over {
-                break;
-            }
-            tokio::select! {
-                () = notify.notified() => {}
-                () = send.closed() => break,
-            }
-        }
-        held(&shared.core).close_watch(id);
-        held(&shared.watches).remove(&id);
-    });
-    let mut response = hyper::Response::new(Sent::Lines(receive));
+    let watching = Watching { shared: Arc::clone(shared), id, over: false };
+    let mut response = hyper::Response::new(Sent::Watch(watching));
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
     response
 }

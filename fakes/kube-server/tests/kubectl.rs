@@ -75,37 +75,7 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-const DEFINITION: &str = r#"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: { name: things.lab.example.com }
-spec:
-  group: lab.example.com
-  scope: Namespaced
-  names: { plural: things, singular: thing, kind: Thing, listKind: ThingList, shortNames: [th] }
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: { status: {} }
-    additionalPrinterColumns:
-    - { name: Mode, type: string, jsonPath: .spec.mode }
-    - { name: Count, type: integer, jsonPath: .spec.count, priority: 1 }
-    schema:
-      openAPIV3Schema:
-        type: object
-        description: A thing of the lab.
-        properties:
-          spec:
-            type: object
-            properties:
-              mode: { type: string, enum: [a, b], default: a, description: How it works. }
-              count: { type: integer, minimum: 0 }
-          status:
-            type: object
-            properties:
-              conditions: { type: array, items: { type: object, properties: { type: { type: string }, status: { type: string } } } }
-"#;
+const DEFINITION: &str = include_str!("clients/thing.yaml");
 
 const THING: &str = "
 apiVersion: lab.example.com/v1
@@ -128,6 +98,15 @@ const COMMANDS: &[(&str, &str, i32, &str)] = &[
     ("get thing x -o yaml", "", 0, "apiVersion: lab.example.com/v1\nkind: Thing\n"),
     ("get thing -l k=v -o name", "", 0, "thing.lab.example.com/x"),
     ("get thing -A", "", 0, "NAMESPACE   NAME   MODE\ndefault     x      a\n"),
+    ("get th --show-labels", "", 0, "NAME   MODE   LABELS\nx      a      k=v\n"),
+    ("get th -o custom-columns=N:.metadata.name,C:.spec.count", "", 0, "N     C\nx     1\n"),
+    ("get th x -o go-template={{.spec.count}}", "", 0, "1"),
+    ("get th --sort-by=.spec.count -o name", "", 0, "thing.lab.example.com/x"),
+    ("get th x --watch --request-timeout=1s", "", 0, "NAME   MODE\nx      a\n"),
+    ("apply view-last-applied thing x", "", 0, "kind: Thing"),
+    ("replace -f -", THING, 0, "thing.lab.example.com/x replaced"),
+    ("create -f -", THING, 1, "(AlreadyExists)"),
+    ("explain thing --recursive", "", 0, "conditions"),
     ("get thing nothing", "", 1, "Error from server (NotFound): things.lab.example.com \"nothing\" not found"),
     ("describe thing x", "", 0, "Kind:         Thing"),
     ("explain thing.spec.mode", "", 0, "How it works."),
@@ -151,6 +130,7 @@ const COMMANDS: &[(&str, &str, i32, &str)] = &[
     ("wait --for=condition=Ready --timeout=10s thing/x", "", 0, "condition met"),
     ("wait --for=jsonpath={.spec.count}=4 --timeout=10s thing/x", "", 0, "condition met"),
     ("label thing x a=b", "", 0, "labeled"),
+    ("label thing x a=c --overwrite", "", 0, "labeled"),
     ("annotate thing x a.example.com/c=d", "", 0, "annotated"),
     (
         "apply --validate=strict -f -",
@@ -164,6 +144,19 @@ const COMMANDS: &[(&str, &str, i32, &str)] = &[
     ("create secret generic s --from-literal=password=p", "", 0, "secret/s created"),
     ("get secret s -o jsonpath={.data.password}", "", 0, "cA=="),
     ("create namespace lab", "", 0, "namespace/lab created"),
+    ("describe namespace lab", "", 0, "Status:       Active"),
+    ("create quota q --hard=pods=1", "", 0, "resourcequota/q created"),
+    ("create job j --image=i", "", 0, "job.batch/j created"),
+    ("create deployment d --image=i --replicas=2", "", 0, "deployment.apps/d created"),
+    ("scale deployment d --replicas=3", "", 0, "deployment.apps/d scaled"),
+    ("set image deployment d i=j", "", 0, "deployment.apps/d image updated"),
+    ("get deployment d -o jsonpath={.spec.replicas}", "", 0, "3"),
+    ("get all", "", 0, "deployment.apps/d"),
+    ("run p --image=i", "", 0, "pod/p created"),
+    ("delete pod p --wait=false", "", 0, "pod \"p\" deleted"),
+    ("certificate approve none", "", 1, "certificatesigningrequests.certificates.k8s.io \"none\" not found"),
+    ("auth can-i --list", "", 0, "*.*"),
+    ("get cm -A --chunk-size=1", "", 0, "NAMESPACE   NAME   DATA   AGE"),
     ("create serviceaccount robot", "", 0, "serviceaccount/robot created"),
     ("create token robot", "", 0, ""),
     ("create role r --verb=get --resource=configmaps", "", 0, "role.rbac.authorization.k8s.io/r created"),
@@ -184,7 +177,7 @@ const COMMANDS: &[(&str, &str, i32, &str)] = &[
     ("get things", "", 1, "the server could not find the requested resource"),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_people_do_with_kubectl() {
     let Some(program) = kubectl() else {
         vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");

@@ -150,13 +150,7 @@ impl Core {
     ) -> Result<Caller, Failure> {
         let header = request.get_header("authorization");
         if let Some(token) = header.and_then(|h| h.strip_prefix("Bearer ").or_else(|| h.strip_prefix("bearer "))) {
-            return self
-                .options
-                .tokens
-                .get(token.trim())
-                .cloned()
-                .map(known)
-                .ok_or_else(|| Failure::new(401, "Unauthorized", "Unauthorized"));
+            return self.options.tokens.get(token.trim()).cloned().map(known).ok_or_else(Failure::unauthorized);
         }
         Ok(match certificate {
             Some((user, groups)) => known(Caller { user, groups, uid: String::new() }),

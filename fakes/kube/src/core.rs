@@ -103,7 +103,7 @@ pub(crate) struct Ask {
     pub(crate) path: ResourcePath,
     pub(crate) query: Query,
     pub(crate) resource: Arc<Resource>,
-    pub(crate) version: Version,
+    pub(crate) version: Arc<Version>,
     pub(crate) warnings: Vec<String>,
     pub(crate) dice: ChaCha8Rng,
     /// What webhooks answered so far, and how many of the answers were used.
@@ -267,7 +267,7 @@ impl Core {
 
     fn ask(&self, now: Timestamp, waiting: &Waiting, path: ResourcePath, query: Query) -> Result<Ask, Stop> {
         let resource = self.registry.find(&path.group, &path.resource).ok_or_else(Failure::no_such_path)?;
-        let version = resource.version(&path.version).ok_or_else(Failure::no_such_path)?.clone();
+        let version = Arc::clone(resource.version(&path.version).ok_or_else(Failure::no_such_path)?);
         let namespaced = resource.namespaced;
         if path.namespace.is_some() && !namespaced || path.namespace.is_none() && namespaced && path.name.is_some() {
             return Err(Failure::no_such_path().into());

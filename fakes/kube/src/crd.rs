@@ -98,9 +98,9 @@ fn column(value: &Value) -> Column {
 }
 
 fn version(group: &str, kind: &str, value: &Value) -> Version {
-    let published = value["schema"]["openAPIV3Schema"].clone();
+    let published = &value["schema"]["openAPIV3Schema"];
     // Checked before it was stored.
-    let schema = Schema::read(&published).unwrap_or_else(|_| Schema::any());
+    let schema = Schema::read(published).unwrap_or_else(|_| Schema::any());
     let age = || Column {
         name: "Age".into(),
         kind: "date".into(),
@@ -128,7 +128,7 @@ fn version(group: &str, kind: &str, value: &Value) -> Version {
     Version {
         served: value["served"] == true,
         schema: Arc::new(root(schema)),
-        published: Arc::new(published),
+        published: published.to_string().into(),
         status: value["subresources"]["status"].is_object(),
         scale,
         columns,
@@ -157,8 +157,8 @@ fn rank(name: &str) -> (u8, i64, i64) {
 pub(crate) fn resource(crd: &Value) -> Resource {
     let (spec, names) = (&crd["spec"], &crd["spec"]["names"]);
     let (group, kind) = (text(spec, "group"), text(names, "kind"));
-    let mut versions: Vec<Version> =
-        spec["versions"].as_array().into_iter().flatten().map(|v| version(group, kind, v)).collect();
+    let mut versions: Vec<Arc<Version>> =
+        spec["versions"].as_array().into_iter().flatten().map(|v| Arc::new(version(group, kind, v))).collect();
     versions.sort_by_key(|v| rank(&v.name));
     let storage = spec["versions"].as_array().into_iter().flatten().find(|v| v["storage"] == true);
     Resource {

@@ -21,7 +21,7 @@ pub(crate) fn server_version() -> Value {
 }
 
 /// Kinds by group and version.
-type Kinds = BTreeMap<(String, String), Vec<(Arc<Resource>, Version)>>;
+type Kinds = BTreeMap<(String, String), Vec<(Arc<Resource>, Arc<Version>)>>;
 
 fn by_version(registry: &Registry) -> Kinds {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();

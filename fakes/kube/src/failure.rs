@@ -148,6 +148,11 @@ impl Failure {
         Self { details: json!({}), ..Self::new(404, "NotFound", "the server could not find the requested resource") }
     }
 
+    /// 401: nobody knows who asks.
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
     /// 409: the name is taken.
     pub fn already_exists(subject: Subject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);

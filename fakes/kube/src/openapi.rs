@@ -204,7 +204,11 @@ fn document(registry: &Registry, group: &str, version: &str) -> Option<Vec<u8>> 
             reach(resource.message, &mut reached);
             component(resource.message)
         };
-        let schema = if resource.custom { (*found.published).clone() } else { message(resource.message) };
+        let schema = if resource.custom {
+            serde_json::from_str(&found.published).unwrap_or_default()
+        } else {
+            message(resource.message)
+        };
         paths(resource, found, &format!("#/components/schemas/{name}"), &mut all);
         schemas.insert(name, rooted(schema, resource, version));
     }

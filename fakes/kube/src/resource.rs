@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::builtin::kinds;
 use crate::failure::{Failure, Subject};
 use crate::schema::Schema;
@@ -50,8 +48,8 @@ pub struct Version {
     pub served: bool,
     /// What its fields are.
     pub schema: Arc<Schema>,
-    /// The schema as it was written, for those who ask for it. Null for built-in kinds.
-    pub published: Arc<Value>,
+    /// The schema as it was written, as JSON for those who ask for it. Empty for built-in kinds.
+    pub published: Arc<str>,
     /// Is the status written by itself?
     pub status: bool,
     /// Has it a `scale` subresource?
@@ -94,14 +92,14 @@ pub struct Resource {
     /// The message of a built-in kind.
     pub message: &'static str,
     /// Its versions, the preferred one first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<Arc<Version>>,
     /// Which of them is stored.
     pub storage: String,
 }
 
 impl Resource {
     /// The version of that name, if it is served.
-    pub fn version(&self, name: &str) -> Option<&Version> {
+    pub fn version(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|v| v.name == name && v.served)
     }
 

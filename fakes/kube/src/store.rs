@@ -126,6 +126,18 @@ impl Stored {
         self.line.clone()
     }
 
+    /// The line of a watch that says so of this object: the one that there is, where it says the same.
+    pub(crate) fn line_of(&self, did: &str) -> Bytes {
+        let head = format!("{{\"type\":\"{did}\",\"object\":");
+        if self.line.starts_with(head.as_bytes()) {
+            return self.line();
+        }
+        let mut line = Vec::with_capacity(head.len() + self.line.len() - self.start);
+        line.extend_from_slice(head.as_bytes());
+        line.extend_from_slice(&self.line[self.start..]);
+        line.into()
+    }
+
     /// The object as JSON.
     pub fn bytes(&self) -> Bytes {
         self.line.slice(self.start..self.line.len() - 2)

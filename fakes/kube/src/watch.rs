@@ -10,10 +10,10 @@ use vlab_api::Timestamp;
 
 use crate::core::{Ask, Core, Stop};
 use crate::failure::Failure;
-use crate::fault::Event;
+use crate::fault::{Event, Faults};
 use crate::read::Selection;
 use crate::resource::{Resource, ResourceId, Version};
-use crate::store::{Change, Did, Stored};
+use crate::store::{Change, Did, Store, Stored};
 use crate::table::{self, Include};
 use crate::view::{self, Form};
 
@@ -35,7 +35,7 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Watch {
     resource: Arc<Resource>,
-    version: Version,
+    version: Arc<Version>,
     namespace: String,
     selection: Selection,
     form: Form,
@@ -45,6 +45,8 @@ struct Watch {
     ready: VecDeque<Bytes>,
     bookmark: Option<Timestamp>,
     end: Timestamp,
+    /// When it is to be woken for a bookmark or its end. `None`: it was, and has not looked yet, because its client reads slowly.
+    due: Option<Timestamp>,
     over: bool,
 }
 
@@ -52,6 +54,7 @@ struct Watch {
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     all: BTreeMap<WatchId, Watch>,
+    due: BTreeSet<(Timestamp, WatchId)>,
     next: u64,
     woken: BTreeSet<WatchId>,
 }
@@ -72,17 +75,42 @@ impl Watches {
     }
 
     pub(crate) fn next(&self) -> Option<Timestamp> {
-        self.all.values().filter(|w| !w.over).flat_map(|w| [Some(w.end), w.bookmark]).flatten().min()
+        self.due.first().map(|(due, _)| *due)
     }
 
     pub(crate) fn due(&mut self, now: Timestamp) {
-        let due = self.all.iter().filter(|(_, w)| now >= w.end || w.bookmark.is_some_and(|b| now >= b));
-        self.woken.extend(due.map(|(id, _)| *id));
+        while let Some((due, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            self.due.remove(&(due, id));
+            if let Some(watch) = self.all.get_mut(&id) {
+                watch.due = None;
+                self.woken.insert(id);
+            }
+        }
+    }
+
+    /// Notes when a watch is to be woken next.
+    fn schedule(&mut self, id: WatchId) {
+        let Some(watch) = self.all.get_mut(&id) else { return };
+        let due = watch.bookmark.map_or(watch.end, |bookmark| bookmark.min(watch.end));
+        if watch.due != Some(due) {
+            if let Some(before) = watch.due.replace(due) {
+                self.due.remove(&(before, id));
+            }
+            self.due.insert((due, id));
+        }
+    }
+
+    fn forget(&mut self, id: WatchId) {
+        if let Some(due) = self.all.remove(&id).and_then(|watch| watch.due) {
+            self.due.remove(&(due, id));
+        }
     }
 
     pub(crate) fn end_all(&mut self) {
+        self.due.clear();
         for watch in self.all.values_mut() {
             watch.over = true;
+            watch.due = None;
             watch.ready.clear();
         }
         self.all_changed();
@@ -110,6 +138,9 @@ impl Watch {
     }
 
     fn shown(&mut self, kind: &str, stored: &Stored, rv: u64, now: Timestamp) -> Bytes {
+        if self.plain() && stored.rv == rv {
+            return stored.line_of(kind);
+        }
         let mut object = view::value(&self.resource, &self.version, stored);
         object["metadata"]["resourceVersion"] = json!(rv.to_string());
         match self.form {
@@ -137,12 +168,56 @@ impl Watch {
         match (before, after) {
             (true, true) => Some(self.shown("MODIFIED", &change.after, change.rv, now)),
             (false, true) => Some(self.shown("ADDED", &change.after, change.rv, now)),
+            // One that is gone is as it last was, with the resource version of its end, already.
+            (true, false) if change.did == Did::Deleted => Some(self.shown("DELETED", &change.after, change.rv, now)),
             (true, false) => {
                 let last = change.before.as_ref().unwrap_or(&change.after);
                 Some(self.shown("DELETED", last, change.rv, now))
             }
             (false, false) => None,
         }
+    }
+}
+
+impl Watch {
+    fn catch_up(&mut self, now: Timestamp, store: &Store, faults: &mut Faults, told: &mut Told) {
+        let expired = |after: u64, known: u64| {
+            let failure = Failure::expired(format!("too old resource version: {after} ({known})"));
+            line("ERROR", &failure.status())
+        };
+        let Some(changes) = store.changes(self.resource.id, self.after) else {
+            told.lines.push(expired(self.after, store.oldest(self.resource.id)));
+            told.over = true;
+            return;
+        };
+        for change in changes {
+            let event = faults.event(now, &self.resource, change);
+            match event {
+                Event::Later(_) => return,
+                Event::Cut => {
+                    told.lines.push(expired(self.after, change.rv));
+                    told.over = true;
+                    return;
+                }
+                Event::Close => {
+                    told.over = true;
+                    return;
+                }
+                Event::Withhold | Event::Tell | Event::Twice => {}
+            }
+            self.after = change.rv;
+            if event == Event::Withhold {
+                continue;
+            }
+            if let Some(line) = self.tell(change, now) {
+                if event == Event::Twice {
+                    told.lines.push(line.clone());
+                }
+                told.lines.push(line);
+            }
+        }
+        // What others wrote meanwhile does not concern it, but a bookmark may say that far.
+        self.after = self.after.max(store.rv());
     }
 }
 
@@ -158,7 +233,7 @@ impl Core {
         let bookmarks = ask.query.is_set("allowWatchBookmarks");
         let mut watch = Watch {
             resource: Arc::clone(&ask.resource),
-            version: ask.version.clone(),
+            version: Arc::clone(&ask.version),
             namespace: ask.namespace().to_owned(),
             selection,
             form,
@@ -168,6 +243,7 @@ impl Core {
             ready: VecDeque::new(),
             bookmark: bookmarks.then_some(ask.now + BOOKMARKS),
             end: ask.now + limit,
+            due: None,
             over: false,
         };
         if after.is_none() {
@@ -186,6 +262,7 @@ impl Core {
         self.watches.next += 1;
         let id = WatchId(self.watches.next);
         self.watches.all.insert(id, watch);
+        self.watches.schedule(id);
         self.watches.woken.insert(id);
         Ok(id)
     }
@@ -214,65 +291,28 @@ impl Core {
 
     /// What a watch has to say now. A watch that is over is forgotten with this call.
     pub fn poll_watch(&mut self, now: Timestamp, id: WatchId) -> Told {
-        let Some(mut watch) = self.watches.all.remove(&id) else { return Told { lines: Vec::new(), over: true } };
+        let Core { watches, store, faults, .. } = self;
+        let Some(watch) = watches.all.get_mut(&id) else { return Told { lines: Vec::new(), over: true } };
         let mut told = Told { lines: watch.ready.drain(..).collect(), over: false };
         if !watch.over {
-            self.catch_up(now, &mut watch, &mut told);
+            watch.catch_up(now, store, faults, &mut told);
         }
         if watch.bookmark.is_some_and(|due| now >= due) && !told.over {
             told.lines.push(watch.bookmark(false));
             watch.bookmark = Some(now + BOOKMARKS);
         }
         told.over |= watch.over || now >= watch.end;
-        if !told.over {
-            self.watches.all.insert(id, watch);
+        if told.over {
+            watches.forget(id);
+        } else {
+            watches.schedule(id);
         }
         told
     }
 
-    fn catch_up(&mut self, now: Timestamp, watch: &mut Watch, told: &mut Told) {
-        let Some(changes) = self.store.changes(watch.resource.id, watch.after) else {
-            let oldest = self.store.oldest(watch.resource.id);
-            let failure = Failure::expired(format!("too old resource version: {} ({oldest})", watch.after));
-            told.lines.push(line("ERROR", &failure.status()));
-            told.over = true;
-            return;
-        };
-        for change in changes {
-            let event = self.faults.event(now, &watch.resource, change);
-            match event {
-                Event::Later(_) => return,
-                Event::Cut => {
-                    let failure =
-                        Failure::expired(format!("too old resource version: {} ({})", watch.after, change.rv));
-                    told.lines.push(line("ERROR", &failure.status()));
-                    told.over = true;
-                    return;
-                }
-                Event::Close => {
-                    told.over = true;
-                    return;
-                }
-                Event::Withhold | Event::Tell | Event::Twice => {}
-            }
-            watch.after = change.rv;
-            if event == Event::Withhold {
-                continue;
-            }
-            if let Some(line) = watch.tell(change, now) {
-                if event == Event::Twice {
-                    told.lines.push(line.clone());
-                }
-                told.lines.push(line);
-            }
-        }
-        // What others wrote meanwhile does not concern it, but a bookmark may say that far.
-        watch.after = watch.after.max(self.store.rv());
-    }
-
     /// The client of a watch has gone.
     pub fn close_watch(&mut self, id: WatchId) {
-        self.watches.all.remove(&id);
+        self.watches.forget(id);
         self.watches.woken.remove(&id);
     }
 

@@ -233,7 +233,7 @@ fn resource(row: &Row, schemas: &mut Schemas) -> Resource {
         name: row.version.to_owned(),
         served: true,
         schema: Arc::new(root(schema)),
-        published: Arc::default(),
+        published: Arc::from(""),
         status: row.subresources.contains(&"status"),
         scale: row.subresources.contains(&"scale").then(|| crate::resource::Scale {
             wanted: ".spec.replicas".into(),
@@ -267,7 +267,7 @@ fn resource(row: &Row, schemas: &mut Schemas) -> Resource {
         review: matches!(row.scope, 'r' | 'R'),
         subresources: row.subresources,
         message: row.message,
-        versions: vec![version],
+        versions: vec![Arc::new(version)],
         storage: row.version.to_owned(),
     }
 }

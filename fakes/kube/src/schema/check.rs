@@ -1,6 +1,7 @@
 //! Does a value fulfil its schema? The texts are Kubernetes' own, because people and clients know them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use crate::failure::Cause;
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     options: Vec<Value>,
-    pattern: Option<(String, Regex)>,
+    pattern: Option<(String, Arc<Regex>)>,
     format: Option<String>,
     minimum: Option<(f64, bool)>,
     maximum: Option<(f64, bool)>,
@@ -70,6 +71,18 @@ const NAMES: [&str; 22] = [
     "x-kubernetes-list-map-keys",
 ];
 
+/// A compiled pattern; definitions repeat the same few (a quantity, a time) dozens of times, and one takes up to 100 kB.
+fn regex(text: &str) -> Result<Arc<Regex>, regex::Error> {
+    static COMPILED: LazyLock<Mutex<HashMap<String, Weak<Regex>>>> = LazyLock::new(Mutex::default);
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = compiled.get(text).and_then(Weak::upgrade) {
+        return Ok(known);
+    }
+    let made = Arc::new(Regex::new(text)?);
+    compiled.insert(text.to_owned(), Arc::downgrade(&made));
+    Ok(made)
+}
+
 impl Checks {
     pub(super) fn read(object: &Map<String, Value>, path: &str, depth: usize) -> Result<Option<Self>, String> {
         if !NAMES.iter().any(|name| object.contains_key(*name)) {
@@ -83,7 +96,7 @@ impl Checks {
             list(name).iter().map(|s| read(s, &format!("{path}.{name}"), depth + 1).map(Arc::new)).collect()
         };
         let pattern = match object.get("pattern").and_then(Value::as_str) {
-            Some(text) => Some((text.to_owned(), Regex::new(text).map_err(|e| format!("{path}.pattern: {e}"))?)),
+            Some(text) => Some((text.to_owned(), regex(text).map_err(|e| format!("{path}.pattern: {e}"))?)),
             None => None,
         };
         let word = |rule: &Value, name: &str| rule[name].as_str().unwrap_or_default().to_owned();
