@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{Event, Host, HostCreateParams, HostRole, HostStatus, ImageType, Severity};
+use vlab_api::types::{Event, Host, HostCreateParams, HostRole, ImageType, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{disks, host};

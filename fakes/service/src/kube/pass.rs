@@ -179,7 +179,7 @@ pub(super) fn post(kind: Kind, namespace: &str, object: &Value) -> Stop {
 /// Changes members of a resource.
 pub(super) fn merge(object: &Value, subresource: &str, patch: &Value) -> Stop {
     let mut request = Request::new(Method::Patch, format!("{}{subresource}", path(object)));
-    request.body = patch.to_string().into_bytes();
+    request.body = patch.to_string().into_bytes().into();
     Stop::Write(request.header("content-type", "application/merge-patch+json"))
 }
 
