@@ -137,11 +137,8 @@ impl Services {
         let target = if images { &self.with_images } else { &self.plain };
         let wire = |_: &ConformanceCheck| {
             let settings = self.settings.clone();
-            let wire = if images {
-                CoreWire::with_images(settings, alteration)
-            } else {
-                CoreWire::new(settings, alteration)
-            };
+            let wire =
+                if images { CoreWire::with_images(settings, alteration) } else { CoreWire::new(settings, alteration) };
             Box::new(wire) as Box<dyn Wire>
         };
         let one = vec![check.clone()];
