@@ -391,6 +391,18 @@ fn one_event_each_counts_events() {
     assert_only(&s, "one-event-each", "status events for");
 }
 
+/// Whatever the clock: the times of the service's own events are exact.
+#[test]
+fn an_event_that_is_told_twice_at_once_is_noticed_in_real_time() {
+    let mut s = good();
+    s.event("host_install_progress_updated", Some(C), Some(id(1)));
+    let again = s.lines[s.lines.len() - 1].what.clone();
+    s.say(Source::Events, again.clone());
+    assert_eq!(verdict(&s, "events-tell"), InvariantVerdict::Held);
+    s.say_too(Source::Events, again);
+    assert_violated(&s, "events-tell", "is told twice");
+}
+
 #[test]
 fn cancelled_only_stops_lets_a_cancelled_host_send_its_logs() {
     let mut s = until_installing();
