@@ -11,7 +11,7 @@ use vlab_drive::alterations::{self, Alteration};
 use vlab_drive::explore::exhaustive::exhaust;
 use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
 use vlab_drive::explore::shrink::name_of;
-use vlab_drive::explore::{Base, Search, Space, TapeFile, Violation, attempt, finding, shrink};
+use vlab_drive::explore::{Base, Search, Space, TapeFile, Trace, Violation, attempt, finding, shrink};
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::exit;
 use vlab_scenario::Catalogue;
@@ -346,7 +346,7 @@ fn read_corpus(folder: &Path, space: &str) -> Result<(Vec<Vec<u64>>, usize), Cli
     Ok((tapes, other))
 }
 
-/// Writes the fewest tapes that reach all that was reached, and removes those that were there.
+/// Writes the fewest tapes that reach all that was reached, and those that were not tried yet, in the place of what was there.
 fn write_corpus(folder: &Path, space: &str, search: &Search) -> Result<(), CliError> {
     let wrong = |error: std::io::Error| CliError::inconclusive(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(wrong)?;
@@ -355,8 +355,10 @@ fn write_corpus(folder: &Path, space: &str, search: &Search) -> Result<(), CliEr
             std::fs::remove_file(entry.path()).map_err(wrong)?;
         }
     }
-    for (nth, kept) in search.smallest_corpus().iter().enumerate() {
-        let text = TapeFile::write(space, &kept.trace);
+    let untried = search.untried().iter().map(|numbers| Trace::of_numbers(numbers));
+    let all: Vec<Trace> = search.smallest_corpus().iter().map(|kept| kept.trace.clone()).chain(untried).collect();
+    for (nth, trace) in all.iter().enumerate() {
+        let text = TapeFile::write(space, trace);
         std::fs::write(folder.join(format!("{nth:04}.{TAPE}")), text).map_err(wrong)?;
     }
     Ok(())

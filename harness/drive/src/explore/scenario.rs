@@ -153,6 +153,10 @@ fn without_what_is_refused(
 /// Times in seconds between something that is seen and what follows, the plainest first.
 const THENS: &[u64] = &[60, 1, 2, 5, 10, 20, 30, 120, 300, 600, 1800];
 
+/// How much longer messages take, the plainest first. The judge takes what is said within two seconds for the same moment, and
+/// between a step and what the service makes of its answer are two messages.
+const LATENCIES: &[&str] = &["", "100ms", "20ms", "500ms", "900ms"];
+
 /// How long faults last, the plainest first. Empty: to the end of the run.
 const LASTS: &[&str] = &["5m", "10m", "30m", "2m", "1m", "20s", "1h", "3h", "10h", "5s", ""];
 
@@ -407,7 +411,7 @@ fn interleaving(draw: &mut Draw<'_>, added: &mut Added) {
     }
     let mut how = vec![format!("seed: {}", draw.choose("seed of the interleaving", 1000))];
     let pick = |draw: &mut Draw<'_>, label: &'static str, list: &[&'static str]| draw.pick(label, list);
-    if let Some(latency) = pick(draw, "latency", &["", "1s", "100ms", "5s", "20s"]).filter(|l| !l.is_empty()) {
+    if let Some(latency) = pick(draw, "latency", LATENCIES).filter(|l| !l.is_empty()) {
         how.push(format!("latency: {latency}"));
     }
     if draw.chance("any order", 50) {

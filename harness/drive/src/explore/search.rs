@@ -251,6 +251,11 @@ impl Search {
         counts
     }
 
+    /// Tapes that were given and not tried yet.
+    pub fn untried(&self) -> &[Vec<u64>] {
+        &self.plain
+    }
+
     /// How many tapes are kept.
     pub fn kept_tapes(&self) -> usize {
         self.corpus.len()

@@ -39,6 +39,12 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Bare numbers, of which nobody knows yet what they choose.
+    pub fn of_numbers(numbers: &[u64]) -> Self {
+        let choices = numbers.iter().map(|value| Choice { label: "not tried yet", value: *value }).collect();
+        Self { choices, stretches: Vec::new() }
+    }
+
     /// The bare numbers, without the zeros at the end: these are what is chosen anyway.
     pub fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.choices.iter().map(|choice| choice.value).collect();
