@@ -141,7 +141,9 @@ impl Hub {
 
     /// The service ended, and its controllers with it.
     pub(crate) fn door_ended(&mut self) {
-        self.watches.clear();
+        for watch in std::mem::take(&mut self.watches).into_keys() {
+            self.memory.core.close_watch(watch);
+        }
         self.door = Door::new(self.config.clone());
     }
 

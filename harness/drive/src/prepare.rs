@@ -553,7 +553,8 @@ impl Prepared {
             (_, true, true) => " --hosts vm",
             (_, true, false) => " --hosts sim",
         };
-        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}", self.called, self.seed)
+        let api = if self.kube { " --api kube" } else { "" };
+        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}", self.called, self.seed)
     }
 }
 

@@ -326,3 +326,27 @@ fn a_spec_that_cannot_be_taken_says_why() {
     let aci = bench.get(Kind::AgentClusterInstall);
     assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "True SyncOK");
 }
+
+/// The image comes once it has settled, and then nothing more happens.
+#[test]
+fn a_bare_metal_host_gets_the_image_of_its_infra_env() {
+    let mut bench = Bench::new();
+    let labels = json!({"infraenvs.agent-install.openshift.io": "c"});
+    let bmh = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+                     "metadata": {"name": "c", "namespace": "default", "labels": labels},
+                     "spec": {"online": false, "bootMACAddress": "52:54:00:00:00:01"}});
+    bench.memory.create_all(bench.now, &[bmh]).unwrap();
+    bench.settle(10);
+    assert_eq!(bench.get(Kind::BareMetalHost)["spec"]["image"], json!(null), "the image is too young");
+    bench.settle(60);
+    let (bmh, infra_env) = (bench.get(Kind::BareMetalHost), bench.get(Kind::InfraEnv));
+    let image = json!({"url": infra_env["status"]["isoDownloadURL"], "format": "live-iso"});
+    assert_eq!((&bmh["spec"]["image"], &bmh["spec"]["online"]), (&image, &json!(true)));
+    assert_eq!(bmh["status"]["provisioning"]["state"], "provisioned");
+    let writes = bench.door.stats().writes;
+    bench.settle(3600);
+    assert_eq!(bench.door.stats().writes, writes);
+    bench.memory.delete(bench.now, &Kind::BareMetalHost.path_of("default/c")).unwrap();
+    bench.settle(10);
+    assert!(bench.memory.get(bench.now, &Kind::BareMetalHost.path_of("default/c")).is_err());
+}

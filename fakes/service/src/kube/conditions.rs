@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn times_stay_where_nothing_changes() {
-        let at = |s| Timestamp::from_secs(1000 + s);
+        let at = |s: i64| Timestamp::from_secs(1000 + s);
         let first = merged(&Value::Null, &[Condition::new("A", "True", "R", "m")], at(0), true);
         assert_eq!(merged(&first, &[Condition::new("A", "True", "R", "m")], at(5), true), first);
         let other = merged(&first, &[Condition::new("A", "True", "R", "n")], at(5), true);
