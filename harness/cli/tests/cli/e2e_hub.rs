@@ -20,6 +20,8 @@ printf 'POST /apis/coordination.k8s.io/v1/namespaces/%s/leases HTTP/1.1\r\nhost:
 read -r answer <&3
 echo "lease: $answer"
 exec 3>&-
+# The simulated service opens the images that it is told.
+unset OS_IMAGES
 export VLAB_POSTGRES="host=$DB_HOST port=$DB_PORT user=$DB_USER password=$DB_PASS dbname=$DB_NAME"
 exec "$VLAB_TEST_PROGRAM" service --listen "127.0.0.1:$HTTP_LISTEN_PORT"
 "#;
