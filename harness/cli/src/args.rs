@@ -7,6 +7,7 @@ use vlab_judge::result::{RunResult, exit};
 use vlab_reports::spread::Series;
 use vlab_run::live::Show;
 use vlab_run::real::{self, RealOptions};
+use vlab_run::service::hub::HubOrder;
 use vlab_scenario::HostKind;
 use vlab_service_server::program::stop_on_signals;
 
@@ -48,6 +49,9 @@ pub(crate) struct LabArgs {
     /// With `process` and `container`: let the service find `oc` in PATH, instead of a stand-in that answers without a registry.
     #[arg(long)]
     pub(crate) real_tools: bool,
+    /// With `process`: the service's controllers work, too, on an API server of the run with the CustomResourceDefinitions in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) definitions: Option<PathBuf>,
     /// With `container`: the PostgreSQL image. Without it, `vlab-postgres` if this machine has it, else `postgres:16` from
     /// Docker's registry.
     #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
@@ -86,6 +90,7 @@ impl LabArgs {
             keep: false,
             pause_on_failure: false,
             real_tools: self.real_tools,
+            hub: self.definitions.clone().map(|definitions| HubOrder { program: None, definitions }),
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
             tell: say,

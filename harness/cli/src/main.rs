@@ -145,6 +145,9 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|verb| verb == vlab_lab::network::namespace::VERB) {
         return vlab_lab::network::namespace::in_namespace_main(&args[2..]);
     }
+    if args.get(1).is_some_and(|verb| verb == vlab_lab::pod::VERB) {
+        return vlab_lab::pod::in_pod_main(&args[2..]);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

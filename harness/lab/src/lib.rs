@@ -13,6 +13,7 @@ pub mod leaks;
 pub mod ledger;
 pub mod machines;
 pub mod network;
+pub mod pod;
 pub mod postgres;
 pub mod proc;
 pub mod process;

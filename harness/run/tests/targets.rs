@@ -21,7 +21,7 @@ use vlab_judge::result::CheckVerdict;
 use vlab_judge::verdict::judge;
 use vlab_model::history::{HostsKind, Source, What};
 use vlab_run::prepare::prepare;
-use vlab_run::service::environment::{Around, Database, StandIns, environment};
+use vlab_run::service::environment::{Around, Database, Kube, StandIns, environment};
 use vlab_run::service::scratch::Scratch;
 use vlab_run::service::{Inside, Launch, Launched, StartError, process, remote};
 use vlab_scenario::{Catalogue, Scenario, SourceFile};
@@ -193,6 +193,7 @@ fn the_real_service_is_told_all_that_it_needs() {
         tools: Some(StandIns { folder: Path::new("/tools"), installer: Path::new("/bin/vlab") }),
         path: OsStr::new("/usr/bin:/bin"),
         inside: None,
+        kube: None,
     };
     let made = environment(&prepared, &around);
     let map: BTreeMap<&str, &str> = made.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
@@ -252,6 +253,21 @@ fn the_real_service_is_told_all_that_it_needs() {
     assert_eq!(images.as_array().unwrap().len(), prepared.settings.release_images.len(), "one for each release");
     assert_eq!(images[0]["url"], "file:///live.iso");
     assert!(OWNED.iter().all(|name| map.contains_key(name)));
+    // With controllers it is told where their API server is, and of images that nobody opens.
+    let kube = Kube { kubeconfig: Path::new("/run/kubeconfig"), namespace: "assisted-installer", bare_metal: true };
+    let real = environment(&prepared, &Around { kube: Some(kube), inside: None, ..around });
+    let map: BTreeMap<&str, &str> = real.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+    for (name, value) in [
+        ("ENABLE_KUBE_API", "true"),
+        ("KUBECONFIG", "/run/kubeconfig"),
+        ("NAMESPACE", "assisted-installer"),
+        ("ENABLE_METAL3", "true"),
+        ("ENABLE_IMAGE_SERVICE", "true"),
+        ("DEPLOY_TARGET", "onprem"),
+    ] {
+        assert_eq!(map.get(name), Some(&value), "{name}");
+    }
+    assert!(map["OS_IMAGES"].contains("cpu_architecture"), "{}", map["OS_IMAGES"]);
 }
 
 #[test]
@@ -315,6 +331,7 @@ async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Laun
         real_tools: false,
         ready_within: None,
         inside: None,
+        hub: None,
     };
     process::launch(&launch, None).await
 }

@@ -39,6 +39,7 @@ async fn disturbed(
     let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(3), ..Choices::default() }).unwrap();
     let options = RealOptions {
         real_tools: false,
+        hub: None,
         ready_within: None,
         vlab: PathBuf::from(VLAB),
         runs: runs.path().to_owned(),

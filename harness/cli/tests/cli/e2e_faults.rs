@@ -19,6 +19,7 @@ use crate::bench::{RUN, VLAB};
 fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) -> RealOptions {
     RealOptions {
         real_tools: false,
+        hub: None,
         ready_within: None,
         vlab: PathBuf::from(VLAB),
         runs: runs.to_owned(),

@@ -13,6 +13,7 @@ mod e2e_death;
 mod e2e_diff;
 mod e2e_disturbed;
 mod e2e_faults;
+mod e2e_hub;
 mod e2e_lab;
 mod e2e_machines;
 mod e2e_places;

@@ -18,6 +18,9 @@ fn main() -> Result<ExitCode, Fault> {
     if args.first().is_some_and(|verb| verb == supervisor::VERB) {
         return Ok(supervisor::supervise_main(&args[1..], redact));
     }
+    if args.first().is_some_and(|verb| verb == vlab_lab::pod::VERB) {
+        return Ok(vlab_lab::pod::in_pod_main(&args[1..]));
+    }
     let [registry, folder, how] = &args[..] else { return Err("registry, folder, supervised|alone".into()) };
     tokio::runtime::Runtime::new()?.block_on(run(registry.into(), folder.into(), how == "supervised"))?;
     Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ use crate::rundir::{self, RunDir};
 const LOGS: &[(&str, &str)] = &[
     ("service.log", "log of the service under test"),
     ("postgresql.log", "log of PostgreSQL"),
+    ("kube.log", "log of the API server that the service's controllers work on"),
     ("supervisor.log", "what the supervisor did"),
 ];
 

@@ -106,6 +106,7 @@ impl RealRun<'_> {
             real_tools: self.options.real_tools,
             ready_within: self.options.ready_within,
             inside,
+            hub: self.options.hub.as_ref(),
             secrets: &self.secrets,
             interrupted: &self.options.interrupted,
         };
@@ -122,6 +123,8 @@ impl RealRun<'_> {
         let about = service.about();
         let mut lines = vec![format!("service:  http://{}", about.endpoint.address())];
         lines.extend(about.conninfo.iter().map(|conninfo| format!("database: psql '{conninfo}'")));
+        let kubeconfig = about.kubeconfig.iter();
+        lines.extend(kubeconfig.map(|path| format!("kubectl:  export KUBECONFIG={}", path.display())));
         lines.push(format!("logs:     {}", self.dir.path().display()));
         lines
     }

@@ -32,6 +32,7 @@ use crate::error::LabError;
 use crate::hosts::vm;
 use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
+use crate::service::hub::HubOrder;
 use crate::service::{ProgramEnd, RunningService, Secrets};
 
 /// What a real run needs beside the scenario.
@@ -52,6 +53,8 @@ pub struct RealOptions {
     pub pause_on_failure: bool,
     /// Programs that the real service calls (`oc`) are taken from `PATH` instead of our stand-ins.
     pub real_tools: bool,
+    /// The API server that the service's controllers are to work on, where they are.
+    pub hub: Option<HubOrder>,
     /// How long the service may take until it is ready, when not the usual time.
     pub ready_within: Option<Duration>,
     /// What is known already of this place's virtual machines; else it is found out when they are wanted.

@@ -208,6 +208,7 @@ impl Rising<'_> {
                 service_ready_ms: service_ready.as_secs_f64() * 1e3,
                 postgres_ready_ms: postgres_ready.map(|ready| ready.as_secs_f64() * 1e3),
             }),
+            kubeconfig: None,
         })
     }
 
@@ -262,7 +263,8 @@ impl Rising<'_> {
         let program = PathBuf::from(format!("{TOOLS}/{INSTALLER}"));
         let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: &program });
         let (work, path) = (Path::new(WORK), OsStr::new(path));
-        let env = environment(order.prepared, &Around { database, address, work, tools, path, inside: order.inside });
+        let around = Around { database, address, work, tools, path, inside: order.inside, kube: None };
+        let env = environment(order.prepared, &around);
         let mut env: Vec<(String, String)> =
             env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();
         for (name, value) in &mut env {

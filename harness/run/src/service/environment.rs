@@ -68,14 +68,32 @@ pub struct Around<'a> {
     pub path: &'a OsStr,
     /// How machines see it: they need its address in their network, and an image service.
     pub inside: Option<&'a Inside>,
+    /// The API server that its controllers work on; `None`: they are off.
+    pub kube: Option<Kube<'a>>,
 }
+
+/// An API server, as a service whose controllers work on it wants to be told it.
+#[derive(Clone, Copy, Debug)]
+pub struct Kube<'a> {
+    /// How it is reached.
+    pub kubeconfig: &'a Path,
+    /// The service's own namespace.
+    pub namespace: &'a str,
+    /// Are there BareMetalHosts? The service asks for them at its start and ends when it hears of none.
+    pub bare_metal: bool,
+}
+
+/// The live image in the list that the real service wants, where no machine boots one: it is never opened.
+const NO_IMAGE: &str = "/nonexistent/live.iso";
+/// An image service that nobody asks: simulated hosts boot no image, and still an InfraEnv gets a URL with this in it.
+const NO_IMAGES: &str = "http://images.invalid";
 
 /// The environment of the real service on top of the run's own. Three layers, later ones win: the settings that it shares
 /// with the simulated service (time profile and scenario), the fixed ones of a lab without Kubernetes, S3 and registry
 /// together with those that only the real service has (from the scenario), and those that the run must choose
 /// ([`vlab_drive::target::OWNED`]).
 pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsString)> {
-    let Around { database, address, work, tools, path, inside } = *around;
+    let Around { database, address, work, tools, path, inside, kube } = *around;
     let mut all: Vec<(String, OsString)> = Vec::new();
     let mut set = |name: &str, value: OsString| {
         all.retain(|(known, _)| known != name);
@@ -104,8 +122,16 @@ pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsS
     set("STORAGE", "filesystem".into());
     set("WORK_DIR", work.into());
     set("AUTH_TYPE", "none".into());
-    set("ENABLE_KUBE_API", "false".into());
-    set("ENABLE_IMAGE_SERVICE", inside.is_some().to_string().into());
+    set("ENABLE_KUBE_API", kube.is_some().to_string().into());
+    // Without an image service, controllers say nothing of images.
+    set("ENABLE_IMAGE_SERVICE", (inside.is_some() || kube.is_some()).to_string().into());
+    if let Some(kube) = kube {
+        set("KUBECONFIG", kube.kubeconfig.into());
+        set("NAMESPACE", kube.namespace.into());
+        set("ENABLE_METAL3", kube.bare_metal.to_string().into());
+        set("IMAGE_SERVICE_BASE_URL", NO_IMAGES.into());
+        set("OS_IMAGES", os_images(&prepared.settings.release_images, Path::new(NO_IMAGE)).into());
+    }
     if let Some(inside) = inside {
         set("IMAGE_SERVICE_BASE_URL", inside.images_url.clone().into());
         set("OS_IMAGES", os_images(&prepared.settings.release_images, &inside.iso).into());

@@ -12,6 +12,7 @@ use vlab_lab::process::Child;
 use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 
 use super::environment::Database;
+use super::hub::{Hub, HubOrder};
 use super::scratch::Scratch;
 use super::{
     About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
@@ -70,6 +71,7 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
                 stands_on: BTreeMap::from([("postgresql".to_owned(), postgres.version().to_owned())]),
                 conninfo: Some(launch.conninfo.clone()),
                 startup: Some(startup),
+                kubeconfig: launch.hub.as_ref().map(|hub| hub.kubeconfig().to_owned()),
             };
             Ok(Arc::new(Local {
                 about,
@@ -108,6 +110,10 @@ async fn start_on(
         let database = tcp_conninfo.as_ref().and_then(|conninfo| Database::read(conninfo).ok());
         order.secrets.add(database.map(|database| database.password).unwrap_or_default());
     }
+    let hub = match order.hub {
+        Some(wanted) => Some(Arc::new(start_hub(order, wanted).await?)),
+        None => None,
+    };
     let launch = Launch {
         prepared: Arc::new(order.prepared.clone()),
         vlab: order.vlab.to_owned(),
@@ -120,9 +126,22 @@ async fn start_on(
         real_tools: order.real_tools,
         ready_within: order.ready_within,
         inside: order.inside.cloned(),
+        hub,
     };
-    let launched = order.or_end(async { (kind.launcher)(&launch, None).await.map_err(lab("service")) }).await?;
-    Ok((launch, launched))
+    let launched = order.or_end(async { (kind.launcher)(&launch, None).await.map_err(lab("service")) }).await;
+    if let (Err(_), Some(hub)) = (&launched, &launch.hub) {
+        hub.stop().await;
+    }
+    Ok((launch, launched?))
+}
+
+/// The API server for the controllers of a real service.
+async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder) -> Result<Hub, LabError> {
+    // Before anything is started: nobody can choose another port.
+    Hub::metrics_port().map_err(lab("service"))?;
+    order
+        .or_end(async { Hub::start(wanted, order.folder, order.ledger.clone()).await.map_err(lab("API server")) })
+        .await
 }
 
 impl Local {
@@ -255,6 +274,9 @@ impl RunningService for Local {
                 if !status.success() && !self.surprised.load(Ordering::Relaxed) {
                     tracing::warn!(%status, "the service did not end cleanly");
                 }
+            }
+            if let Some(hub) = &self.launch.hub {
+                hub.stop().await;
             }
             if let Err(error) = self.postgres.stop().await {
                 problems.push(lab("postgresql")(error));

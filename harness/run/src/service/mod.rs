@@ -9,6 +9,7 @@
 
 pub mod container;
 pub mod environment;
+pub mod hub;
 mod local;
 pub mod process;
 pub mod ready;
@@ -36,6 +37,7 @@ use vlab_lab::ledger::{Ledger, LedgerError};
 use vlab_lab::process::{Child, ProcessError};
 use vlab_scenario::Fault;
 
+use self::hub::{Hub, HubOrder};
 use crate::error::LabError;
 
 /// Work that is under way.
@@ -51,7 +53,14 @@ const STOP: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`LabError`]; nothing is left then, or what is left is in the ledger.
 pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, LabError> {
-    match &order.prepared.target {
+    let target = &order.prepared.target;
+    if order.hub.is_some() && !matches!(target, Target::Process { .. }) {
+        let error = format!(
+            "only the controllers of a service that is a program work on an API server of the run, not those of {target}"
+        );
+        return Err(LabError::new("service", error));
+    }
+    match target {
         Target::Simulated => Box::pin(local::start(order, simulated::KIND)).await,
         Target::Process { .. } => Box::pin(local::start(order, process::KIND)).await,
         Target::Container { image, postgres } => Box::pin(container::start(order, image, postgres.as_deref())).await,
@@ -136,6 +145,8 @@ pub struct About {
     pub conninfo: Option<String>,
     /// How long it took to be ready; `None` when it ran already.
     pub startup: Option<Startup>,
+    /// The kubeconfig of the API server that its controllers work on, where they do.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// How a program is to be restarted.
@@ -205,6 +216,8 @@ pub struct ServiceOrder<'a> {
     pub inside: Option<&'a Inside>,
     /// Is told what must not stand in logs.
     pub secrets: &'a Secrets,
+    /// The API server that the service's controllers are to work on, where they are.
+    pub hub: Option<&'a HubOrder>,
     /// Cancelled when the user wants an end.
     pub interrupted: &'a CancellationToken,
 }
@@ -255,6 +268,8 @@ pub struct Launch {
     pub ready_within: Option<Duration>,
     /// How machines see it, when hosts are machines.
     pub inside: Option<Inside>,
+    /// The API server that its controllers work on, where they do.
+    pub hub: Option<Arc<Hub>>,
 }
 
 /// A program of the service that is up.
@@ -307,6 +322,31 @@ pub enum StartError {
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// No program of an API server.
+    #[error("the API server for the service's controllers: {0}")]
+    NoApiServer(String),
+    /// The definitions of its kinds.
+    #[error("the definitions of the service's kinds, {path}: {why}")]
+    Definitions {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What the API server of the run did not take.
+    #[error("the API server of the run refused {what}: {why}")]
+    Hub {
+        /// Which object.
+        what: String,
+        /// Its answer.
+        why: String,
+    },
+    /// Controllers always take this port.
+    #[error(
+        "port {0} is taken: the controllers of the real service always listen there for those who want their metrics. Two such \
+         services cannot run beside each other; `ss -ltnp sport = :{0}` shows who has it"
+    )]
+    MetricsPort(u16),
     /// It answers, but not as an assisted-service does.
     #[error("{0}")]
     Stranger(String),

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use vlab_client::Endpoint;
 use vlab_drive::target::Target;
+use vlab_lab::pod;
 use vlab_lab::process::{Child, ProcessError, Program};
 use vlab_lab::wait::ReadyError;
 
 use super::environment::{Around, Database, StandIns, environment};
 use super::local::ProcessKind;
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
-use super::{Launch, Launched, STOP, StartError, scratch};
+use super::{Launch, Launched, STOP, StartError, hub, scratch};
 
 /// How it stands on this computer. The real service knows no unix sockets.
 pub(super) const KIND: ProcessKind =
@@ -61,9 +62,23 @@ async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>
     let vlab = seen_by_others(&launch.vlab);
     let tools = (!launch.real_tools).then_some(StandIns { folder: &tools, installer: &vlab });
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut service = Program::new("service", program, launch.log_file.clone()).ledger(launch.ledger.clone());
-    let around =
-        Around { database: &database, address, work: &work, tools, path: &path, inside: launch.inside.as_ref() };
+    let mut service = match &launch.hub {
+        None => Program::new("service", program, launch.log_file.clone()),
+        // It looks for a file that pods have.
+        Some(_) => Program::new("service", &launch.vlab, launch.log_file.clone())
+            .args([pod::VERB, hub::NAMESPACE])
+            .args([program]),
+    };
+    service = service.ledger(launch.ledger.clone());
+    let around = Around {
+        database: &database,
+        address,
+        work: &work,
+        tools,
+        path: &path,
+        inside: launch.inside.as_ref(),
+        kube: launch.hub.as_ref().map(|hub| hub.kube()),
+    };
     for (name, value) in environment(&launch.prepared, &around) {
         service = service.env(name, value);
     }
@@ -78,6 +93,13 @@ async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>
     if let Err(error) = ready {
         child.stop(STOP).await;
         return Err(error.into());
+    }
+    // One that is started again waits for the lease of the one before it, and says meanwhile that it is ready.
+    if let (Some(hub), None) = (&launch.hub, again)
+        && let Err(error) = hub.wait_for_controllers(&child).await
+    {
+        child.stop(STOP).await;
+        return Err(error);
     }
     let ready = begun.elapsed();
     let version = match who_is(&endpoint).await {

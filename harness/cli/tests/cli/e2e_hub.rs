@@ -1,0 +1,96 @@
+//! A service whose controllers work on an API server of the run. In the place of the real one stands a script that looks for what a pod
+//! has, takes the controllers' lease and becomes the simulated service.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::bench::{CliFixture, VLAB};
+
+const SERVICE: &str = r#"#!/bin/bash
+set -eu
+namespace=$(cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo .)
+echo "namespace <${namespace%.}> kube $ENABLE_KUBE_API metal $ENABLE_METAL3 in $NAMESPACE"
+server=$(sed -n 's|.*server: *"*http://\([^"]*\).*|\1|p' "$KUBECONFIG")
+exec 3<>"/dev/tcp/${server%:*}/${server#*:}"
+body='{"metadata":{"name":"77190dcb.agent-install.openshift.io"},"spec":{"holderIdentity":"LEADER","leaseDurationSeconds":15}}'
+printf 'POST /apis/coordination.k8s.io/v1/namespaces/%s/leases HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s' \
+    "$NAMESPACE" "${#body}" "$body" >&3
+read -r answer <&3
+echo "lease: $answer"
+exec 3>&-
+# The simulated service opens the images that it is told.
+unset OS_IMAGES
+export VLAB_POSTGRES="host=$DB_HOST port=$DB_PORT user=$DB_USER password=$DB_PASS dbname=$DB_NAME"
+exec "$VLAB_TEST_PROGRAM" service --listen "127.0.0.1:$HTTP_LISTEN_PORT"
+"#;
+
+/// The API server lies beside `vlab` where all programs are built.
+fn api_server() -> bool {
+    let there = Path::new(VLAB).with_file_name("vlab-kube").is_file();
+    if !there {
+        vlab_skip::skip!("vlab-kube is not built: cargo build -p vlab-kube-server");
+    }
+    there
+}
+
+fn service(bench: &CliFixture) -> String {
+    let program = bench.file("service", SERVICE);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("process:{program}")
+}
+
+fn definitions() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fakes/kube-server/tests/clients")
+}
+
+/// Controllers always listen on 8080: only one test may have it.
+#[test]
+fn a_service_in_a_pod_of_the_runs_api_server() {
+    if !api_server() {
+        return;
+    }
+    let Ok(taken) = TcpListener::bind("0.0.0.0:8080") else {
+        vlab_skip::skip!("somebody has port 8080 of this computer");
+        return;
+    };
+    let bench = CliFixture::new();
+    let (service, definitions) = (service(&bench), definitions());
+    let definitions = definitions.to_str().unwrap();
+    let run = |filter: &str| {
+        let args = ["conformance", "--service", &service, "--definitions", definitions, "--filter", filter];
+        let mut command = bench.command(&args);
+        command.env("VLAB_TEST_PROGRAM", VLAB);
+        crate::bench::Said::from(command.output().unwrap())
+    };
+    run("register/again/known").ends_with(3).says(&["port 8080 is taken", "ss -ltnp sport = :8080"]);
+    drop(taken);
+    run("register/again/known").ends_with(0).says(&["0 failed"]);
+    let log = fs::read_to_string(bench.latest().join("service.log")).unwrap();
+    for line in ["namespace <assisted-installer> kube true metal false in assisted-installer", "lease: HTTP/1.1 201"] {
+        assert!(log.contains(line), "{line} is missing in {log}");
+    }
+    bench.nothing_is_left();
+}
+
+#[test]
+fn what_a_hub_lacks_is_told() {
+    let bench = CliFixture::new();
+    let empty = bench.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    let run = |service: &str, kube: &str| {
+        let args = ["conformance", "--service", service, "--definitions", empty];
+        crate::bench::Said::from(bench.command(&args).env("VLAB_KUBE", kube).output().unwrap())
+    };
+    run("simulated", "").ends_with(3).says(&["not those of simulated"]);
+    let service = service(&bench);
+    if TcpListener::bind("0.0.0.0:8080").is_err() {
+        vlab_skip::skip!("in part: somebody has port 8080 of this computer");
+        return;
+    }
+    run(&service, "/nonexistent/vlab-kube").ends_with(3).says(&["/nonexistent/vlab-kube is not there", "cargo build"]);
+    run(&service, VLAB).ends_with(3).says(&["there is no CustomResourceDefinition in its YAML files"]);
+    bench.nothing_is_left();
+}

@@ -1,0 +1,124 @@
+//! A program that believes to be in a pod: it finds the namespace of its service account in a file where pods have it.
+//!
+//! The file is in a mount namespace of the program's own, so the computer does not get it, two runs do not disturb each other, and
+//! nothing has to be removed afterwards. Without root the mount namespace is in a user namespace in which the user stays who they are.
+//!
+//! It is the same binary with a hidden first argument ([`VERB`]), which changes where it is and becomes the program: the process,
+//! its signals and its exit code are the program's.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use nix::libc;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::unistd;
+
+/// First argument of the binary when it is to become a program in a pod; [`in_pod_main`] takes what follows: the namespace of the
+/// service account, the program, and its arguments.
+pub const VERB: &str = "__in-pod";
+
+/// Where programs in pods look for the namespace of their service account.
+pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// What a binary does whose first argument is [`VERB`]. It must have no other thread.
+#[must_use]
+pub fn in_pod_main(args: &[OsString]) -> ExitCode {
+    let [namespace, program, args @ ..] = args else {
+        eprintln!("{VERB} is for vlab itself: {VERB} <namespace> <program> [argument…]");
+        return ExitCode::FAILURE;
+    };
+    let why = match enter(namespace) {
+        Ok(()) => Command::new(program).args(args).exec().to_string(),
+        Err(why) => why,
+    };
+    eprintln!("vlab: {} cannot be started as in a pod: {why}", program.display());
+    ExitCode::FAILURE
+}
+
+fn enter(namespace: &OsStr) -> Result<(), String> {
+    let parent = unistd::getppid();
+    let signal = prctl::get_pdeathsig().map_err(|error| error.to_string())?;
+    own_mounts().map_err(|why| {
+        format!(
+            "no mount namespace of its own: {why}; user namespaces may be switched off: sysctl \
+             kernel.unprivileged_userns_clone=1, and on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    })?;
+    let file = Path::new(NAMESPACE_FILE);
+    place(file, namespace).map_err(|why| format!("{}: {why}", file.display()))?;
+    // A change of user namespace takes it away.
+    prctl::set_pdeathsig(signal).map_err(|error| error.to_string())?;
+    if unistd::getppid() == parent { Ok(()) } else { Err("whoever started it has ended".to_owned()) }
+}
+
+fn own_mounts() -> io::Result<()> {
+    let (uid, gid) = (unistd::geteuid(), unistd::getegid());
+    // Root in a container may lack the right, and gets it in a user namespace.
+    if !uid.is_root() || unshare(CloneFlags::CLONE_NEWNS).is_err() {
+        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+        // Ourselves only; without the first step an ordinary user may not map a group.
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    }
+    // What is mounted from now on stays here.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    Ok(())
+}
+
+/// Lays a file where nobody but this process and its children sees it.
+fn place(file: &Path, text: &OsStr) -> io::Result<()> {
+    let name = file.file_name().unwrap_or_default();
+    let folder = real(file.parent().unwrap_or(Path::new("/")))?;
+    let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    if there == Path::new("/") {
+        return Err(io::Error::other("no folder above it is there"));
+    }
+    lay_over(there)?;
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join(name), text.as_encoded_bytes())
+}
+
+/// The folder without symbolic links, as far as it is there: `/var/run` is `/run` on most systems.
+fn real(folder: &Path) -> io::Result<PathBuf> {
+    for there in folder.ancestors() {
+        if let Ok(found) = there.canonicalize() {
+            let rest = folder.strip_prefix(there).unwrap_or(Path::new(""));
+            return Ok(if rest.as_os_str().is_empty() { found } else { found.join(rest) });
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound))
+}
+
+/// Puts an empty folder over this one, with everything in it that was there before.
+fn lay_over(folder: &Path) -> io::Result<()> {
+    let before = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder)?;
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let kinds = entries.iter().map(fs::DirEntry::file_type).collect::<io::Result<Vec<_>>>()?;
+    mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0755"))?;
+    let old = PathBuf::from(format!("/proc/self/fd/{}", before.as_raw_fd()));
+    for (entry, kind) in entries.iter().zip(kinds) {
+        let (from, to) = (old.join(entry.file_name()), folder.join(entry.file_name()));
+        let bind = || mount(Some(&from), &to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>);
+        let done = if kind.is_symlink() {
+            fs::read_link(&from).and_then(|target| std::os::unix::fs::symlink(target, &to))
+        } else if kind.is_dir() {
+            fs::create_dir(&to).and_then(|()| Ok(bind()?))
+        } else {
+            File::create(&to).and_then(|_| Ok(bind()?))
+        };
+        if let Err(error) = done {
+            // It goes into the program's log. Something that has just gone, or that this user may not see anyway.
+            eprintln!("vlab: the program does not see {}: {error}", to.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The hub of a run: a small Kubernetes API server, a process of its own, against which the controllers of a real service work.
+//!
+//! The service believes to be in a pod of it: see [`vlab_lab::pod`].
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use vlab_api::http::{Method, Request, Response};
+use vlab_client::{Endpoint, HttpConnection};
+use vlab_lab::ledger::Ledger;
+use vlab_lab::process::{Child, Program, Stopped};
+
+use super::environment::Kube;
+use super::{STOP, StartError};
+
+/// Name of the API server's program. It lies beside `vlab`; `VLAB_KUBE` names another place.
+const PROGRAM: &str = "vlab-kube";
+/// The namespace of the service, and of its leases.
+pub const NAMESPACE: &str = "assisted-installer";
+/// Whoever holds this lease runs the controllers.
+const LEASE: &str = "77190dcb.agent-install.openshift.io";
+/// The port of the metrics of controllers: the real service takes no other.
+const METRICS: u16 = 8080;
+/// What the hub is waited for.
+const READY: &str = "the API server to be ready (GET /readyz)";
+/// How long the API server may take from its start until it is ready.
+const BUDGET: Duration = Duration::from_secs(30);
+/// How long it may take for one answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// What the controllers are waited for.
+const LEADING: &str = "the service's controllers to begin (their lease on the API server)";
+/// How long after it is ready the service may take until its controllers work: a lease of one that died lasts 15 s.
+const LEADS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What of a file is a definition of a kind.
+const DEFINITION: &str = "CustomResourceDefinition";
+
+/// The program of the API server.
+///
+/// # Errors
+/// It is not there: what to do.
+pub fn program() -> Result<PathBuf, String> {
+    let named = env::var_os("VLAB_KUBE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let program = named.unwrap_or_else(|| env::current_exe().unwrap_or_default().with_file_name(PROGRAM));
+    if program.is_file() {
+        return Ok(program);
+    }
+    Err(format!(
+        "{} is not there. Build it with `cargo build --profile lab -p vlab-kube-server`, or name it with VLAB_KUBE",
+        program.display()
+    ))
+}
+
+/// A hub that is wanted.
+#[derive(Clone, Debug)]
+pub struct HubOrder {
+    /// The API server; `None`: the usual one, see [`program`].
+    pub program: Option<PathBuf>,
+    /// The folder with the definitions of the service's kinds, as they are in its repository.
+    pub definitions: PathBuf,
+}
+
+/// A hub that is up. Its process ends with the last owner.
+#[derive(Debug)]
+pub struct Hub {
+    child: Child,
+    endpoint: Endpoint,
+    kubeconfig: PathBuf,
+    metal: bool,
+}
+
+impl Hub {
+    /// Starts the API server, and makes the service's kinds and namespace in it. `folder` gets the kubeconfig and the log.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(order: &HubOrder, folder: &Path, ledger: Option<Arc<Ledger>>) -> Result<Self, StartError> {
+        let api_server = match &order.program {
+            Some(path) => path.clone(),
+            None => program().map_err(StartError::NoApiServer)?,
+        };
+        let definitions = read_definitions(&order.definitions)?;
+        let metal = definitions.iter().any(|d| d["spec"]["names"]["kind"] == "BareMetalHost");
+        let kubeconfig = folder.join("kubeconfig");
+        // One of an earlier hub would be read as this one's.
+        let _ = fs::remove_file(&kubeconfig);
+        let program = Program::new("API server", api_server, folder.join("kube.log"))
+            .args(["--http", "--listen", "127.0.0.1:0", "--dir"])
+            .args([folder])
+            .ledger(ledger);
+        let child = Child::spawn(program)?;
+        let ready = child
+            .wait_ready(READY, BUDGET, Duration::from_millis(5), || {
+                let file = kubeconfig.clone();
+                async move {
+                    let Some(address) = address_in(&fs::read_to_string(&file).unwrap_or_default()) else {
+                        return Ok(None);
+                    };
+                    let endpoint = Endpoint::new(address);
+                    match ask(&endpoint, &Request::new(Method::Get, "/readyz"), Duration::from_secs(1)).await {
+                        Ok(response) if response.status == 200 => Ok(Some(endpoint)),
+                        Ok(response) => Err(format!("GET /readyz answered {}", response.status)),
+                        Err(error) => Err(error),
+                    }
+                }
+            })
+            .await;
+        let made = match ready {
+            Ok(endpoint) => fill(&endpoint, &definitions).await.map(|()| endpoint),
+            Err(error) => Err(error.into()),
+        };
+        match made {
+            Ok(endpoint) => Ok(Self { child, endpoint, kubeconfig, metal }),
+            Err(error) => {
+                child.stop(STOP).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it answers, by plain HTTP.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// How clients reach it.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Its last lines.
+    pub fn last_lines(&self, count: usize) -> Vec<String> {
+        self.child.last_lines(count)
+    }
+
+    /// What a service that works on it has to know.
+    pub fn kube(&self) -> Kube<'_> {
+        Kube { kubeconfig: &self.kubeconfig, namespace: NAMESPACE, bare_metal: self.metal }
+    }
+
+    /// Is the port free that controllers always take for their metrics?
+    ///
+    /// # Errors
+    /// Somebody has it.
+    pub fn metrics_port() -> Result<(), StartError> {
+        let free = |address: SocketAddr| match TcpListener::bind(address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(StartError::MetricsPort(METRICS)),
+            _ => Ok(()),
+        };
+        free((Ipv4Addr::UNSPECIFIED, METRICS).into())?;
+        free((Ipv6Addr::UNSPECIFIED, METRICS).into())
+    }
+
+    /// Returns when the controllers of the first service on this hub work.
+    ///
+    /// # Errors
+    /// They do not in their time, or the service ends.
+    pub async fn wait_for_controllers(&self, service: &Child) -> Result<(), StartError> {
+        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}");
+        let led = service.wait_ready(LEADING, LEADS_WITHIN, Duration::from_millis(50), || async {
+            let response = ask(&self.endpoint, &Request::new(Method::Get, lease.clone()), ANSWER).await?;
+            let object: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            match object["spec"]["holderIdentity"].as_str() {
+                Some(holder) if !holder.is_empty() => Ok(Some(())),
+                _ => Err(format!("GET {lease} answered {} without a holder", response.status)),
+            }
+        });
+        Ok(led.await?)
+    }
+
+    /// Ends it.
+    pub async fn stop(&self) -> Stopped {
+        self.child.stop(STOP).await
+    }
+}
+
+/// The address that a kubeconfig names, if it is written to its end.
+fn address_in(kubeconfig: &str) -> Option<SocketAddr> {
+    let complete = kubeconfig.strip_suffix('\n')?;
+    let line = complete.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
+    line.trim_matches(['"', '\'']).strip_prefix("http://")?.parse().ok()
+}
+
+async fn ask(endpoint: &Endpoint, request: &Request, budget: Duration) -> Result<Response, String> {
+    let sent = HttpConnection::new(endpoint.clone()).send(request, budget).await;
+    sent.map_err(|error| format!("{} {}: {error}", request.method, request.path))
+}
+
+/// The definitions in the YAML files of a folder, and of the folders in it.
+fn read_definitions(folder: &Path) -> Result<Vec<Value>, StartError> {
+    let wrong = |path: &Path, why: String| StartError::Definitions { path: path.to_owned(), why };
+    let (mut all, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).map_err(|error| wrong(&folder, error.to_string()))?;
+        let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if !path.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(|error| wrong(&path, error.to_string()))?;
+            for document in serde_yaml::Deserializer::from_str(&text) {
+                let value = Value::deserialize(document).map_err(|error| wrong(&path, error.to_string()))?;
+                if value["kind"] == DEFINITION {
+                    all.push(value);
+                }
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err(wrong(folder, format!("there is no {DEFINITION} in its YAML files")));
+    }
+    Ok(all)
+}
+
+/// Makes the kinds, and the namespace of the service.
+async fn fill(endpoint: &Endpoint, definitions: &[Value]) -> Result<(), StartError> {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    make(endpoint, "/api/v1/namespaces", &namespace).await?;
+    for definition in definitions {
+        make(endpoint, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+    }
+    Ok(())
+}
+
+async fn make(endpoint: &Endpoint, path: &str, object: &Value) -> Result<(), StartError> {
+    let subject = || format!("{} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"]);
+    let answer = ask(endpoint, &Request::new(Method::Post, path).json(object), ANSWER).await;
+    let why = match answer {
+        // A definition may be in two files.
+        Ok(response) if response.is_success() || response.status == 409 => return Ok(()),
+        Ok(response) => {
+            let status: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            format!("HTTP {}: {}", response.status, status["message"].as_str().unwrap_or("no message"))
+        }
+        Err(error) => error,
+    };
+    Err(StartError::Hub { what: subject(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kubeconfig_that_is_written_to_its_end_is_read() {
+        let text = "clusters:\n- cluster:\n    server: http://127.0.0.1:6443\n  name: vlab\n";
+        assert_eq!(address_in(text), Some("127.0.0.1:6443".parse().unwrap()));
+        assert_eq!(address_in(&text[..50]), None);
+        assert_eq!(address_in(""), None);
+    }
+
+    #[test]
+    fn definitions_are_found_in_folders_and_among_other_objects() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = read_definitions(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("there is no CustomResourceDefinition in its YAML files"), "{error}");
+        fs::create_dir(folder.path().join("more")).unwrap();
+        fs::write(folder.path().join("more/a.yaml"), "kind: ConfigMap\n---\nkind: CustomResourceDefinition\nx: 1\n")
+            .unwrap();
+        fs::write(folder.path().join("notes.txt"), "kind: CustomResourceDefinition\n").unwrap();
+        assert_eq!(read_definitions(folder.path()).unwrap(), [json!({ "kind": DEFINITION, "x": 1 })]);
+        fs::write(folder.path().join("b.yml"), "a: [\n").unwrap();
+        let error = read_definitions(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("b.yml"), "{error}");
+    }
+}
