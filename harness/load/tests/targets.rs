@@ -1,5 +1,7 @@
 //! Plans against targets that answer, refuse, and say nothing: the offered rate is the plan's, and the result tells what became of it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;

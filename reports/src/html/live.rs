@@ -13,7 +13,7 @@ use crate::moments::Moments;
 use crate::record::Statistics;
 use crate::redact::Redactor;
 use crate::text::{human, human_ms, shorten, thousands};
-use crate::timeline::{Lane, Row, Timeline};
+use crate::timeline::{Lane, Lanes, Row};
 
 /// The script of both pages, which the server sends at the path [`SCRIPT_PATH`].
 pub const SCRIPT: &str = include_str!("live.js");
@@ -192,7 +192,7 @@ pub fn run(entry: &Entry, fragment: &str) -> String {
 /// A run as its history shows it until now: how many hosts are where, every host and cluster, the drawing of the report, and
 /// what happened last. Without secrets that `redactor` knows.
 pub fn now(history: &[Observation], redactor: &Redactor) -> String {
-    let timeline = Timeline::read(history);
+    let timeline = Lanes::read(history);
     let mut result = RunResult::default();
     if let Some(What::RunStarted(info)) = history.first().map(|o| &o.what) {
         result.run = info.clone();

@@ -136,7 +136,7 @@ async fn the_download_url_gives_an_image_with_the_infra_envs_own_ignition() {
         assert!(image.body[place.offset as usize..].starts_with(b" a=b c\n####"));
     }
     // Nowhere else is it different.
-    let mut rest = image.body.clone();
+    let mut rest = image.body.to_vec();
     for place in kargs.iter().chain([&area]) {
         let range = place.offset as usize..(place.offset + place.len) as usize;
         rest[range.clone()].copy_from_slice(&base[range]);
@@ -197,10 +197,10 @@ async fn minimal_images_and_network_boot_have_the_proxy_in_their_ram_disk() {
     assert!(url.ends_with("/4.20/x86_64/minimal.iso"));
     let image = service.get(path_of(url)).await;
     assert_eq!(image.status, 200);
-    let structure = BaseImage::read(&image.body).unwrap();
+    let structure = BaseImage::read(&image.body[..]).unwrap();
     let custom = structure.iso.place("images/assisted_installer_custom.img").unwrap();
     assert!(image.body[custom.offset as usize..].starts_with(&archive.body));
-    let grub = structure.iso.contents(&image.body, "EFI/redhat/grub.cfg", 1 << 20).unwrap().unwrap();
+    let grub = structure.iso.contents(&image.body[..], "EFI/redhat/grub.cfg", 1 << 20).unwrap().unwrap();
     let grub = String::from_utf8(grub).unwrap();
     let rootfs = grub.split("coreos.live.rootfs_url=\"").nth(1).unwrap().split('"').next().unwrap();
     assert_eq!(rootfs, format!("http://{}/boot-artifacts/rootfs?arch=x86_64&version=any", service.address));

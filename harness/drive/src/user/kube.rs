@@ -44,7 +44,7 @@ fn platform_word(platform: PlatformType) -> &'static str {
 
 fn merge(path: String, patch: &Value) -> Request {
     let mut request = Request::new(Method::Patch, path);
-    request.body = patch.to_string().into_bytes();
+    request.body = patch.to_string().into();
     request.header("content-type", "application/merge-patch+json")
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vlab_history::Timeline;
-use vlab_history::timeline::Subject;
+use vlab_history::timeline::HostOrCluster;
 use vlab_model::history::{Source, What};
 
 use super::found::Found;
@@ -33,16 +33,16 @@ pub(super) fn one_service_decides(timeline: &Timeline<'_>) -> InvariantResult {
 
 fn compare(timeline: &Timeline<'_>, found: &mut Found) {
     let mut writer = "";
-    let mut decided: BTreeMap<Subject, &str> = BTreeMap::new();
+    let mut decided: BTreeMap<HostOrCluster, &str> = BTreeMap::new();
     for o in timeline.observations.iter().filter(|o| o.source == Source::Database) {
         match &o.what {
             What::Writer { name } => writer = name,
             what @ (What::HostStatus { .. } | What::ClusterStatus { .. }) => {
                 found.check(o.seq, true, String::new);
-                decided.extend(Subject::of(what).map(|subject| (subject, writer)));
+                decided.extend(HostOrCluster::of(what).map(|subject| (subject, writer)));
             }
             What::OddTime { subject, is_cluster, name, moved: true, .. } if name == "status_updated_at" => {
-                let whose = if *is_cluster { Subject::Cluster(*subject) } else { Subject::Host(*subject) };
+                let whose = if *is_cluster { HostOrCluster::Cluster(*subject) } else { HostOrCluster::Host(*subject) };
                 let by = decided.get(&whose).copied().unwrap_or(writer);
                 let again = writer.to_owned();
                 found.check(o.seq, by == writer, || {

@@ -61,7 +61,7 @@ fn pool(status: HostStatus) -> HostCase {
     b.host.host.status_updated_at = ago(0);
     b.host.host.checked_in_at = ago(0);
     b.host.host.installation_disk_id = Some("disk".to_owned());
-    b.host.inventory = Some(Inventory::default());
+    b.host.inventory = Some(Inventory::default().into());
     b
 }
 
