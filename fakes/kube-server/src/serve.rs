@@ -233,7 +233,7 @@ async fn answer(
             request.headers.push((name.as_str().to_owned(), value.to_owned()));
         }
     }
-    request.body = body.collect().await?.to_bytes().to_vec();
+    request.body = body.collect().await?.to_bytes().to_vec().into();
     let reply = match caller(&shared, &request, subject) {
         Ok(caller) => ask(&shared, &caller, &request).await,
         Err(response) => Reply::Done(response),
@@ -350,7 +350,7 @@ fn watch(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
 }
 
 fn written(response: Response) -> hyper::Response<Sent> {
-    let mut sent = hyper::Response::new(Sent::Whole(Some(Bytes::from(response.body)).filter(|b| !b.is_empty())));
+    let mut sent = hyper::Response::new(Sent::Whole(Some(Bytes::from(response.body.into_vec())).filter(|b| !b.is_empty())));
     *sent.status_mut() =
         hyper::StatusCode::from_u16(response.status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in &response.headers {

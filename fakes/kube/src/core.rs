@@ -484,7 +484,7 @@ pub(crate) trait With {
 
 impl With for Response {
     fn with(mut self, text: &str) -> Self {
-        self.body = text.as_bytes().to_vec();
+        self.body = text.into();
         self
     }
 }

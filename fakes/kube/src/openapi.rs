@@ -268,7 +268,7 @@ impl Documents {
             self.made.insert(path.to_owned(), document);
         }
         let body = self.made.get(path)?.clone();
-        Some(Response { status: 200, headers: vec![("content-type".into(), "application/json".into())], body })
+        Some(Response { status: 200, headers: vec![("content-type".into(), "application/json".into())], body: body.into() })
     }
 }
 

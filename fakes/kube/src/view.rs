@@ -88,7 +88,7 @@ pub(crate) fn object(ask: &Ask, status: u16, bytes: &[u8]) -> Response {
             serde_json::to_vec(&shown).unwrap_or_default()
         }
     };
-    Response { status, headers: vec![("content-type".into(), "application/json".into())], body }
+    Response { status, headers: vec![("content-type".into(), "application/json".into())], body: body.into() }
 }
 
 /// What a row of a table carries of its object.

@@ -308,7 +308,7 @@ pub(crate) fn plain(head: &Parts, body: Vec<u8>) -> Request {
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned());
-    Request { method: Method::from_name(head.method.as_str()), path, headers, body }
+    Request { method: Method::from_name(head.method.as_str()), path, headers, body: body.into() }
 }
 
 /// 200 without a body, as the real service; 500 with the reason.

@@ -45,6 +45,9 @@ const REGISTER: &str = "v2RegisterHost";
 const POLL: &str = "v2GetNextSteps";
 const ANSWER: &str = "v2PostStepReply";
 
+/// Is told how it goes.
+pub type Tell = Box<dyn Fn(&str) + Send>;
+
 /// How a plan is carried out.
 pub struct Options {
     /// URL of the service.
@@ -58,7 +61,7 @@ pub struct Options {
     /// Ends it early; what was seen until then is the result.
     pub stop: CancellationToken,
     /// Is told a line each second.
-    pub live: Option<Box<dyn Fn(&str) + Send>>,
+    pub live: Option<Tell>,
 }
 
 /// Why a plan cannot be carried out.

@@ -47,6 +47,9 @@ impl Came<'_> {
     }
 }
 
+/// Position of a phase, an operation, and what was counted of both.
+pub(crate) type OfOperation = (usize, &'static str, Counted);
+
 struct Line {
     offered: u64,
     answered: u64,
@@ -145,7 +148,7 @@ impl Record {
     }
 
     /// What was counted, in the form in which it is kept.
-    pub(crate) fn finish(mut self) -> (Vec<(usize, &'static str, Counted)>, Histogram<u64>, Vec<Second>) {
+    pub(crate) fn finish(mut self) -> (Vec<OfOperation>, Histogram<u64>, Vec<Second>) {
         self.seconds.iter_mut().for_each(settle);
         let counted = self.lines.into_iter().map(|((phase, operation), line)| {
             let counted = Counted {

@@ -339,7 +339,7 @@ pub fn merge(results: Vec<LoadResult>, thresholds: Option<&Thresholds>) -> Resul
             ("phases", one.phases == all.phases),
         ];
         if let Some((what, _)) = same.iter().find(|(_, is_same)| !is_same) {
-            return Err(MergeError::Differ(*what));
+            return Err(MergeError::Differ(what));
         }
         all.parts.1 += one.parts.1;
         if all.parts.1 > all.parts.0 {
