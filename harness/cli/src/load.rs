@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_util::sync::CancellationToken;
 use vlab_judge::result::exit;
 use vlab_load::compare::{compare, table};
-use vlab_load::generate::{Options, generate};
+use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
 use vlab_load::result::{LoadResult, merge};
 use vlab_load::schedule::Part;
@@ -226,8 +226,7 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         spread(&args, &plan, &url, &stop).await?
     } else {
         let start_at = args.start_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-        let live: Option<Box<dyn Fn(&str) + Send>> =
-            if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
+        let live: Option<Tell> = if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
         let options = Options { url, part, start_at, watch: args.watch, stop, live };
         generate(&plan, options).await.or_inconclusive()?
     };
