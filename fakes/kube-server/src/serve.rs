@@ -458,7 +458,8 @@ fn watch(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
 }
 
 fn written(response: Response) -> hyper::Response<Sent> {
-    let mut sent = hyper::Response::new(Sent::Whole(Some(Bytes::copy_from_slice(&response.body)).filter(|b| !b.is_empty())));
+    let mut sent =
+        hyper::Response::new(Sent::Whole(Some(Bytes::copy_from_slice(&response.body)).filter(|b| !b.is_empty())));
     *sent.status_mut() =
         hyper::StatusCode::from_u16(response.status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in &response.headers {

@@ -272,7 +272,11 @@ impl Documents {
             self.made.insert(path.to_owned(), document);
         }
         let body = self.made.get(path)?.clone();
-        Some(Response { status: 200, headers: vec![("content-type".into(), "application/json".into())], body: body.into() })
+        Some(Response {
+            status: 200,
+            headers: vec![("content-type".into(), "application/json".into())],
+            body: body.into(),
+        })
     }
 }
 

@@ -143,7 +143,11 @@ impl Core {
                 serde_json::to_vec(&list).unwrap_or_default()
             }
         };
-        Ok(Response { status: 200, headers: vec![("content-type".into(), "application/json".into())], body: body.into() })
+        Ok(Response {
+            status: 200,
+            headers: vec![("content-type".into(), "application/json".into())],
+            body: body.into(),
+        })
     }
 
     fn listed(&mut self, ask: &Ask, selection: &Selection) -> Result<Listed, Failure> {

@@ -153,14 +153,19 @@ async fn answer<B>(shown: Arc<Shown>, request: Request<B>) -> Response<Full<Byte
     let head = request.method() == Method::HEAD;
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let page = if !names_loopback(host) {
-        Page::refusal(StatusCode::FORBIDDEN, "this server answers only to the names and addresses of the loopback interface")
+        Page::refusal(
+            StatusCode::FORBIDDEN,
+            "this server answers only to the names and addresses of the loopback interface",
+        )
     } else if !head && request.method() != Method::GET {
         Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "nothing can be changed here: GET and HEAD only")
     } else {
         let path = request.uri().path().to_owned();
         // Reading and drawing take processor time, which connections must not wait for.
         let page = tokio::task::spawn_blocking(move || shown.page(&path)).await;
-        page.unwrap_or_else(|_| Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, "this page cannot be drawn: a defect of vlab"))
+        page.unwrap_or_else(|_| {
+            Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, "this page cannot be drawn: a defect of vlab")
+        })
     };
     let fresh = page.tag.is_some() && page.tag == known;
     let status = if fresh { StatusCode::NOT_MODIFIED } else { page.status };
@@ -286,7 +291,8 @@ impl Shown {
         let Some(entry) = self.entry(id) else { return no_run(id) };
         if !is_folder {
             // Links in the page are relative to it.
-            let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=/runs/{}/\">", entry.run_id);
+            let text =
+                format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=/runs/{}/\">", entry.run_id);
             return Page::html(text);
         }
         if let Standing::Ended(_) = entry.standing {
@@ -546,7 +552,10 @@ mod tests {
     #[case("/runs/2-live/scenario.yaml", StatusCode::OK)]
     #[case("/runs/none/", StatusCode::NOT_FOUND)]
     #[case("/else", StatusCode::NOT_FOUND)]
-    fn only_files_of_runs_are_shown_and_logs_only_when_they_are_clean(#[case] path: &str, #[case] expected: StatusCode) {
+    fn only_files_of_runs_are_shown_and_logs_only_when_they_are_clean(
+        #[case] path: &str,
+        #[case] expected: StatusCode,
+    ) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("runs");
         fs::write(root.path().join("secret"), "s").unwrap();

@@ -341,7 +341,9 @@ mod tests {
     fn the_list_says_how_each_run_stands_and_names_are_only_text() {
         let all = [Standing::Running, Standing::Killed, Standing::Ended(Verdict::Failed)].map(entry);
         let text = list("runs", &runs(&all, 3, &[]));
-        for expected in ["1 running", ">killed<", ">failed<", "3 older runs", "&lt;sno&gt;", "/runs/20260101000000-sno-7/"] {
+        for expected in
+            ["1 running", ">killed<", ">failed<", "3 older runs", "&lt;sno&gt;", "/runs/20260101000000-sno-7/"]
+        {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(!text.contains("<sno>"));
