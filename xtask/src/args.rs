@@ -154,6 +154,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("report"),
     },
     Verb {
+        name: "load",
+        usage: "load <plan> [options of `vlab load`]",
+        what: "put a service under the load of a plan",
+        doer: vlab("load"),
+    },
+    Verb {
         name: "ui",
         usage: "ui [options of `vlab ui`]",
         what: "show the runs in the browser, and follow those that go on",

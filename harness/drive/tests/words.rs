@@ -21,12 +21,11 @@ use vlab_scenario::{Catalogue, SourceFile};
 
 /// Events of the real service that the simulated one has no cause for. The real one sends none for a refused DELETE of a
 /// cluster or a refused unbind over REST either (see `docs/fidelity.md`), only for failures of its database.
-const REAL_SERVICE_ONLY: [&str; 10] = [
+const REAL_SERVICE_ONLY: [&str; 9] = [
     "after_inactivity_cluster_deregistered",
     "cluster_degraded_OLM_operators_failed",
     "cluster_deregister_failed",
     "generate_image_fetch_failed",
-    "host_approved_updated",
     "host_boot_logs_uploaded",
     "host_installation_reset_failed",
     "host_reset_fetch_failed",

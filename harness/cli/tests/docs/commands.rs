@@ -213,6 +213,17 @@ const OF_XTASK: &[(&str, &[&str])] = &[
     ("fresh-machine", &["--as", "--only", "--kept-crates", "--keep"]),
 ];
 
+/// The help of a verb and of the verbs under it; empty when there is no such verb.
+fn help_of(place: &Place, verb: &str) -> String {
+    let (Some(0), mut text) = place.run(&format!("vlab {verb} --help")) else { return String::new() };
+    let under = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let under: Vec<&str> =
+        under.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help").collect();
+    let more: String = under.iter().map(|word| place.run(&format!("vlab {verb} {word} --help")).1).collect();
+    text.push_str(&more);
+    text
+}
+
 /// Also in sentences, and in blocks that cannot be run here.
 #[test]
 fn verbs_and_options_exist() {
@@ -235,10 +246,7 @@ fn verbs_and_options_exist() {
                 wrong.extend(options.iter().filter(|o| !known.contains(&o.as_str())).map(|o| format!("{at}: no {o}")));
                 continue;
             }
-            let help = help.entry(verb.clone()).or_insert_with(|| match place.run(&format!("vlab {verb} --help")) {
-                (Some(0), text) => text,
-                _ => String::new(),
-            });
+            let help = help.entry(verb.clone()).or_insert_with(|| help_of(&place, &verb));
             if help.is_empty() {
                 wrong.push(format!("{at}: no such verb"));
             }

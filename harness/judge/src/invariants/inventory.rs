@@ -51,9 +51,6 @@ pub(super) fn validations_agree(timeline: &Timeline<'_>) -> InvariantResult {
         return because("states were polled, so that nobody knows which inventory a validation is about");
     }
     let limits = Limits::new(timeline.run);
-    if limits.settings.hw_validator_requirements.len() > 1 {
-        return because("what is required depends on the version, which a history does not tell");
-    }
     let mut taken: BTreeMap<Uuid, Vec<Taken>> = BTreeMap::new();
     let mut has_extras = false;
     for o in timeline.observations {
@@ -157,7 +154,6 @@ impl Judge<'_> {
     /// What that validation asks of a host, as far as the history tells its role.
     fn bounds(&self, id: &str, line: &HostLine, since: Timestamp, at: Timestamp, success: bool) -> Option<Bounds> {
         use Profile::{Arbiter, Master, SingleNode, Worker};
-        let of = |profile| requirement(&self.limits.settings, "", profile);
         let for_role = id != "has-min-cpu-cores" && id != "has-min-memory";
         let mut profiles = if for_role { vec![SingleNode] } else { vec![Master, Worker] };
         if for_role {
@@ -175,10 +171,21 @@ impl Judge<'_> {
                 return None;
             }
         }
-        let amounts: Option<Vec<i64>> = profiles.into_iter().map(|p| of(p).map(|needs| amount(id, &needs))).collect();
-        let amounts = amounts?;
-        let least = amounts.iter().copied().min()?;
-        Some(Bounds { least, most: if for_role { amounts.iter().copied().max()? } else { least } })
+        // A history does not tell the cluster's version: what any version asks for at least, and at most.
+        let rows = &self.limits.settings.hw_validator_requirements;
+        let mut bounds: Option<Bounds> = None;
+        for row in rows {
+            let of = |profile: &Profile| {
+                requirement(&self.limits.settings, row.version.as_deref().unwrap_or_default(), *profile)
+            };
+            let amounts: Option<Vec<i64>> = profiles.iter().map(|p| of(p).map(|needs| amount(id, &needs))).collect();
+            let amounts = amounts?;
+            let least = amounts.iter().copied().min()?;
+            let most = if for_role { amounts.iter().copied().max()? } else { least };
+            let so_far = bounds.get_or_insert(Bounds { least, most });
+            (so_far.least, so_far.most) = (so_far.least.min(least), so_far.most.max(most));
+        }
+        bounds
     }
 }
 

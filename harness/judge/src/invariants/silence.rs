@@ -58,6 +58,8 @@ struct Judge<'h> {
     was_away: bool,
     end: Timestamp,
     deleted: BTreeMap<Uuid, Vec<Timestamp>>,
+    /// When the service told that a host's medium is gone: it is disconnected at once, and its validation fails later.
+    lost_media: BTreeMap<Uuid, Vec<Timestamp>>,
     found: Found,
 }
 
@@ -80,6 +82,14 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
             _ => {}
         }
     }
+    let mut lost_media: BTreeMap<Uuid, Vec<Timestamp>> = BTreeMap::new();
+    for o in timeline.observations {
+        if let (What::Event { name, host: Some(host), .. }, Some(at)) = (&o.what, o.service_time)
+            && name == "host_media_disconnected"
+        {
+            lost_media.entry(*host).or_default().push(at);
+        }
+    }
     let look = timeline.observations.iter().rev().find(|o| matches!(o.what, What::LastLook {}));
     let mut judge = Judge {
         timeline,
@@ -87,6 +97,7 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
         was_away: timeline.observations.iter().any(|o| is_outage(&o.what)),
         end: look.or(timeline.observations.last()).map(|o| o.harness_time).unwrap_or_default(),
         deleted,
+        lost_media,
         found: Found::default(),
     };
     for (host, stretches) in &asked {
@@ -105,6 +116,11 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
 }
 
 impl Judge<'_> {
+    /// Two things that the service did within a round of its monitor.
+    fn is_then(&self, told: Timestamp, at: Timestamp) -> bool {
+        told.since(at).max(at.since(told)) <= self.limits.host_rounds(ROUNDS)
+    }
+
     /// Nobody is disconnected who has asked lately.
     fn not_sooner(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
         let statuses = line.statuses.iter().filter(|s| is_gone(s.to)).map(|s| (s.at, s.seq));
@@ -116,7 +132,8 @@ impl Judge<'_> {
         let least = self.limits.settings.max_disconnection(false);
         for (at, seq) in called_gone {
             // It may be its medium that is gone.
-            let medium = values("media-connected").rfind(|s| s.at <= at).is_some_and(|s| failed(&s));
+            let medium = values("media-connected").rfind(|s| s.at <= at).is_some_and(|s| failed(&s))
+                || self.lost_media.get(&host).is_some_and(|lost| lost.iter().any(|then| self.is_then(*then, at)));
             let Some(last) = stretches.iter().rfind(|s| s.from < at).filter(|_| !medium) else { continue };
             let inside = at <= last.to;
             if inside && last.longest >= least {

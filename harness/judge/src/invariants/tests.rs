@@ -609,7 +609,8 @@ fn hosts_first_wants_the_hosts_that_count(#[case] missing: usize, #[case] says: 
     }
     s.cluster(ClusterStatus::Finalizing);
     s.wait(2);
-    assert_only(&s, "hosts-first", says);
+    // That they are installed without having come to their last stage is another's matter.
+    assert_violated(&s, "hosts-first", says);
 }
 
 #[test]
