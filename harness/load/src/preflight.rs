@@ -7,7 +7,7 @@ use crate::schedule::Part;
 
 /// Descriptors that the generator needs beside its connections.
 const OWN_DESCRIPTORS: u64 = 64;
-/// Memory of a host with a connection of its own, in KiB: what was measured against the stub, rounded up.
+/// Memory of a host with a connection of its own, in KiB: an estimate on the safe side.
 const KIB_PER_HOST: u64 = 24;
 /// Ports for connections from one source address to one service, as Linux has them.
 const PORTS_OF_ADDRESS: u64 = 28_000;
