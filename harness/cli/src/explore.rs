@@ -11,7 +11,7 @@ use vlab_drive::alterations::{self, Alteration};
 use vlab_drive::explore::exhaustive::exhaust;
 use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
 use vlab_drive::explore::shrink::name_of;
-use vlab_drive::explore::{Base, Search, Space, TapeFile, Trace, Violation, attempt, finding, shrink};
+use vlab_drive::explore::{Base, Search, SearchSpace, Space, TapeFile, Trace, Violation, attempt, finding, shrink};
 use vlab_drive::prepare::Prepared;
 use vlab_judge::result::exit;
 use vlab_scenario::Catalogue;
@@ -209,8 +209,7 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
             tell(&format!("{begin}  shrinking: {runs} runs, {lines} lines{}", if terminal { "" } else { "\n" }));
         }
     };
-    let all: (&Space, &Catalogue, &dyn Fn(&mut Prepared)) =
-        (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
+    let all: SearchSpace<'_> = (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
     let shrunk = shrink(all, numbers, &violation.signature, shared.args.shrink_runs, &mut progress);
     let Some(shrunk) = shrunk else {
         // Two runs that differ, for example.

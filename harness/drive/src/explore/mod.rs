@@ -26,6 +26,6 @@ mod tests;
 pub use base::Base;
 pub use oracle::{Outcome, Violation};
 pub use scenario::{Drawn, Space};
-pub use search::{Proposal, Search, Tried, attempt};
+pub use search::{Proposal, Search, SearchSpace, Tried, attempt};
 pub use shrink::{Shrunk, finding, shrink};
 pub use tape::{Draw, TapeFile, Trace};

@@ -234,7 +234,7 @@ fn moment(draw: &mut Draw<'_>, base: &Base, time: &str, seen: &str) -> String {
         }
         2 => {
             let host = host(draw);
-            let stage = draw.pick("stage of the host", &HostStage::ALL[..]).unwrap_or(HostStage::Installing);
+            let stage = draw.pick("stage of the host", HostStage::ALL).unwrap_or(HostStage::Installing);
             format!("{{host: {host}, stage: {}}}", quoted(stage.as_str()))
         }
         _ if base.clusters.is_empty() => return format!("{time}: 30m"),

@@ -5,7 +5,7 @@ use vlab_scenario::{Catalogue, SourceFile};
 
 use super::oracle::Violation;
 use super::scenario::Space;
-use super::search::{Proposal, Tried, attempt};
+use super::search::{Proposal, SearchSpace, Tried, attempt};
 use super::tape::Trace;
 use crate::prepare::Prepared;
 
@@ -41,7 +41,7 @@ struct Shrinker<'a> {
 /// Shrinks a tape that shows what that signature says. `most`: at most so many runs; `tell` is told after each how many there
 /// were, and how many lines are left. `None`: the tape does not show it.
 pub fn shrink(
-    (space, catalogue, alter): (&Space, &Catalogue, &dyn Fn(&mut Prepared)),
+    (space, catalogue, alter): SearchSpace<'_>,
     numbers: &[u64],
     signature: &str,
     most: u64,
@@ -55,10 +55,7 @@ pub fn shrink(
     Some(shrinker.best)
 }
 
-fn try_numbers(
-    (space, catalogue, alter): (&Space, &Catalogue, &dyn Fn(&mut Prepared)),
-    numbers: &[u64],
-) -> Option<Tried> {
+fn try_numbers((space, catalogue, alter): SearchSpace<'_>, numbers: &[u64]) -> Option<Tried> {
     let proposal = Proposal { numbers: numbers.to_vec(), dice: None, swarm: None, twice: false };
     attempt(space, catalogue, &proposal, alter).ok()
 }

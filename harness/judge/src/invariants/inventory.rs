@@ -162,10 +162,10 @@ impl Judge<'_> {
                 .iter()
                 .enumerate()
                 .filter(|(n, role)| role.at <= at && line.roles.get(n + 1).is_none_or(|next| next.at >= since));
-            profiles.extend(held.filter_map(|(_, role)| match role.to.0 {
-                HostRole::Master | HostRole::Bootstrap => Some(Master),
-                HostRole::Arbiter => Some(Arbiter),
-                HostRole::Worker | HostRole::AutoAssign => Some(Worker),
+            profiles.extend(held.map(|(_, role)| match role.to.0 {
+                HostRole::Master | HostRole::Bootstrap => Master,
+                HostRole::Arbiter => Arbiter,
+                HostRole::Worker | HostRole::AutoAssign => Worker,
             }));
             if profiles.len() == 1 || (!success && self.has_extras && id != "has-min-valid-disks") {
                 return None;

@@ -263,6 +263,9 @@ pub fn check_all(history: &[Observation]) -> Vec<InvariantResult> {
     check(&Timeline::new(history))
 }
 
+/// Judges a whole timeline.
+type OfTimeline = fn(&Timeline<'_>) -> InvariantResult;
+
 /// The same, over a history that was read before.
 pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
     let mut reader = Reader::new(timeline);
@@ -270,7 +273,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, fn(&Timeline<'_>) -> InvariantResult); 8] = [
+    let whole: [(Id, OfTimeline); 8] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
