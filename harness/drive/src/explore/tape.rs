@@ -175,7 +175,7 @@ pub enum BadTape {
     NoTape,
     /// A tape of another version.
     #[error(
-        "this is a tape of version {0}, and this program reads version {TAPE_VERSION}: explore anew, or use the program that wrote it"
+        "this is a tape of version {0}, and this program reads version {TAPE_VERSION}: explore again, or use the program that wrote it"
     )]
     Version(String),
     /// A line that cannot be read.
