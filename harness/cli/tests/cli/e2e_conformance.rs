@@ -18,7 +18,11 @@ fn the_simulated_service_passes_the_whole_suite() {
     // One line for each check, with how many there are.
     assert!(said.err.contains("] passed        register/new "), "{}", said.err);
     assert!(said.err.contains("skipped       service/image-url: needs an image service"), "{}", said.err);
-    assert!(said.err.contains("skipped       steps/preparing/amounts: needs times as the real service"), "{}", said.err);
+    assert!(
+        said.err.contains("skipped       steps/preparing/amounts: needs times as the real service"),
+        "{}",
+        said.err
+    );
     let suite: Value = serde_json::from_slice(&fs::read(bench.latest().join("conformance.json")).unwrap()).unwrap();
     let checks = suite["checks"].as_array().unwrap();
     assert!(checks.len() >= 500, "{}", checks.len());
