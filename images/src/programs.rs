@@ -21,6 +21,9 @@ const CATALOGUE: &str = "scenarios";
 /// the one that the figures of the README were measured with.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Cargo's profile for all of them: what two of them use is compiled once.
+const PROFILE: &str = "image";
+
 /// The project's sources, when this program was built from them and they are still there.
 #[must_use]
 pub fn workspace() -> Option<PathBuf> {
@@ -35,19 +38,16 @@ pub(crate) struct Program {
     package: &'static str,
     /// The program.
     name: &'static str,
-    /// Cargo's profile that it is built with.
-    profile: &'static str,
     /// Folder with files that are in it and in none of its crates.
     beside: &'static str,
 }
 
 /// What machines of the lab have in them.
-pub(crate) const NODE: Program = Program { package: "vlab-node", name: "vlab-node", profile: "node", beside: PROFILES };
+pub(crate) const NODE: Program = Program { package: "vlab-node", name: "vlab-node", beside: PROFILES };
 /// The simulated service, for its container.
-pub(crate) const SERVICE: Program =
-    Program { package: "vlab-service-server", name: "vlab-service", profile: "image", beside: PROFILES };
+pub(crate) const SERVICE: Program = Program { package: "vlab-service-server", name: "vlab-service", beside: PROFILES };
 /// `vlab` itself, for its container.
-pub(crate) const VLAB: Program = Program { package: "vlab-cli", name: "vlab", profile: "image", beside: CATALOGUE };
+pub(crate) const VLAB: Program = Program { package: "vlab-cli", name: "vlab", beside: CATALOGUE };
 
 /// The part of the cache with programs.
 pub(crate) const PART: &str = "programs";
@@ -68,7 +68,7 @@ pub(crate) fn program(
     program: Program,
     begun: &dyn Fn(),
 ) -> Result<PathBuf, ImageError> {
-    let Program { package, name, profile, .. } = program;
+    let Program { package, name, .. } = program;
     let workspace = workspace.ok_or_else(|| ImageError::Program {
         program: name.to_owned(),
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
@@ -89,7 +89,7 @@ pub(crate) fn program(
         ];
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .args(["build", "--locked", "--profile", profile, "--package", package, "--bin", name])
+            .args(["build", "--locked", "--profile", PROFILE, "--package", package, "--bin", name])
             .args(["--target", TARGET, "--target-dir"])
             .arg(&target)
             .current_dir(workspace)
@@ -106,7 +106,7 @@ pub(crate) fn program(
             Ok(status) => return Err(failed(status.to_string())),
             Err(error) => return Err(failed(error.to_string())),
         }
-        let program = target.join(TARGET).join(profile).join(name);
+        let program = target.join(TARGET).join(PROFILE).join(name);
         fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
     })
 }

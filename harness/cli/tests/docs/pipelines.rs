@@ -53,7 +53,7 @@ fn the_plain_form_has_the_jobs_that_it_lists_and_shell_can_read_it() {
     for job in jobs() {
         assert!(help.contains(&format!("\n  {job} ")), "{job} is not listed:\n{help}");
     }
-    assert!(jobs().len() >= 7, "{:?}", jobs());
+    assert!(jobs().len() >= 8, "{:?}", jobs());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn github_actions() {
         assert!(saved || call == "check", "{name} keeps nothing when it fails");
         covered.insert(call.to_owned());
     }
-    for job in ["check", "scenarios", "machines", "nightly", "conformance", "load", "tests"] {
+    for job in ["check", "scenarios", "machines", "nightly", "conformance", "explore", "load", "tests"] {
         assert!(covered.contains(job), "no job of {GITHUB} calls {job}");
     }
     let shards = items(&pipeline["jobs"]["nightly"]["strategy"]["matrix"]["shard"]).count();
@@ -102,7 +102,7 @@ fn gitlab_ci() {
         assert!(jobs().contains(call), "{name} calls {call}, which there is not");
         covered.insert(call.to_owned());
     }
-    for job in ["check", "scenarios", "machines", "nightly", "conformance", "load"] {
+    for job in ["check", "scenarios", "machines", "nightly", "conformance", "explore", "load"] {
         assert!(covered.contains(job), "no job of {GITLAB} calls {job}");
     }
 }
@@ -121,7 +121,8 @@ fn prow() {
         assert_eq!(container["command"][0], PLAIN, "{name}");
         let call = word(&container["args"][0], name);
         assert!(jobs().contains(call), "{name} calls {call}, which there is not");
-        shards.extend(items(&container["env"]).filter_map(|variable| variable["value"].as_str().map(str::to_owned)));
+        let shard = items(&container["env"]).filter(|variable| variable["name"] == "SHARD");
+        shards.extend(shard.filter_map(|variable| variable["value"].as_str().map(str::to_owned)));
     }
     assert_eq!(shards.into_iter().collect::<Vec<_>>(), ["1/2", "2/2"]);
     assert!(items(&pipeline["periodics"]).all(|job| job["cron"].is_string() && job["extra_refs"].is_array()));
@@ -196,4 +197,12 @@ fn e2e_the_steps_of_a_pipeline_pass_in_a_fresh_clone() {
             assert!(!said.contains("::error"), "nothing failed:\n{said}");
         }
     }
+    let script = format!(
+        "cd clone && export CI=true EXPLORE_RUNS=20 EXPLORE_CORPUS=$PWD/corpus VLAB_RUNS=$PWD/runs && {}",
+        steps("explore")
+    );
+    let (code, said) = place.run(&script);
+    assert_eq!(code, Some(0), "explore:\n{said}");
+    let kept = std::fs::read_dir(work.join("clone/corpus")).unwrap().count();
+    assert!(kept > 0, "the next night begins with what this one reached:\n{said}");
 }
