@@ -62,7 +62,7 @@ impl Page<'_> {
                 @for (title, lines) in [("Around it", &cause.around), ("Its console", &cause.console)] {
                     @if !lines.is_empty() {
                         h4 { (title) }
-                        ol.last.around { @for line in lines { li { (self.text(line)) } } }
+                        ol.last.context { @for line in lines { li { (self.text(line)) } } }
                     }
                 }
             }

@@ -290,6 +290,20 @@ fn two_runs_stand_on_one_axis() {
     }
 }
 
+/// What happened around the cause is read line by line: each has the whole width, and these are short enough for one line.
+#[test]
+fn the_lines_around_the_cause_have_the_whole_width() {
+    let (result, history) = sample::sno_failed();
+    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let script = "var lines = Array.from(document.querySelectorAll('#cause ol li')); \
+                  document.body.dataset.told = lines.length; \
+                  document.body.dataset.high = Math.max.apply(null, lines.map(l => Math.ceil(l.getBoundingClientRect().height)));";
+    let body = opened.body("", script);
+    let number = |name: &str| attribute(&body, name).unwrap().parse::<i64>().unwrap();
+    assert!(number("data-told") > 0, "there are lines to read");
+    assert!(number("data-high") < 30, "a line is broken and {} pixels high", number("data-high"));
+}
+
 /// Nothing of the page is wider than the window, however narrow it is.
 #[rstest]
 #[case::narrow(360)]
