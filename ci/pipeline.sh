@@ -64,7 +64,7 @@ explore)
     if [[ -n ${EXPLORE_RUNS:-} ]]; then
         limit=(--runs "$EXPLORE_RUNS")
     fi
-    cargo xtask explore "${limit[@]}" --jobs "$(nproc)" --corpus "${EXPLORE_CORPUS:-target/vlab/explorations}" \
+    cargo xtask explore "${limit[@]}" --jobs "${EXPLORE_JOBS:-$(nproc)}" --corpus "${EXPLORE_CORPUS:-target/vlab/explorations}" \
         --findings "${runs:-target/vlab/runs}/findings"
     ;;
 load)
