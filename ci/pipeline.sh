@@ -8,7 +8,8 @@
 #   machines     scenarios on virtual machines
 #   nightly      the whole catalogue with simulated hosts; SHARD=2/4 is the second of four parts
 #   conformance  the API of the real service, SERVICE_IMAGE (the newest by default), question by question
-#   explore      drawn scenarios, in virtual time, for EXPLORE_MINUTES (60) or EXPLORE_RUNS; EXPLORE_CORPUS is where the last one ended
+#   explore      drawn scenarios, in virtual time, for EXPLORE_MINUTES (60) or EXPLORE_RUNS, EXPLORE_JOBS at a time; EXPLORE_CORPUS is
+#                where the last one ended
 #   load         thousands of hosts, compared with the last good run in LOAD_BASELINE
 #   tests        the tests of this project itself
 #
@@ -58,14 +59,14 @@ conformance)
     cargo xtask conformance --service "container:${SERVICE_IMAGE:-quay.io/edge-infrastructure/assisted-service:latest}"
     ;;
 explore)
-    runs=${VLAB_RUNS:-${ARTIFACT_DIR:+$ARTIFACT_DIR/runs}}
+    runs=${VLAB_RUNS:-${ARTIFACT_DIR:-target/vlab}/runs}
     # The smallest scenario for each finding is among the artifacts; the tapes that reach most are where the next night begins.
     limit=(--minutes "${EXPLORE_MINUTES:-60}")
     if [[ -n ${EXPLORE_RUNS:-} ]]; then
         limit=(--runs "$EXPLORE_RUNS")
     fi
     cargo xtask explore "${limit[@]}" --jobs "${EXPLORE_JOBS:-$(nproc)}" --corpus "${EXPLORE_CORPUS:-target/vlab/explorations}" \
-        --findings "${runs:-target/vlab/runs}/findings"
+        --findings "$runs/findings"
     ;;
 load)
     baseline=${LOAD_BASELINE:-target/vlab/load-baseline.json}

@@ -25,7 +25,7 @@ use vlab_scenario::LoadPlan;
 use crate::hosts::{LoadHost, Population};
 use crate::record::{Came, Record};
 use crate::result::{LoadResult, Target, VERSION, seconds};
-use crate::schedule::{Deed, Part, deeds};
+use crate::schedule::{HostAction, Part, actions};
 use crate::usage;
 
 /// A request without an answer is given up after this, as the real agent does.
@@ -105,7 +105,7 @@ struct Line {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    Deed(Deed),
+    Act(HostAction),
     Poll { epoch: u32 },
 }
 
@@ -145,7 +145,7 @@ pub async fn generate(plan: &LoadPlan, options: Options) -> Result<LoadResult, L
     }
     let (replies, mut received) = mpsc::channel(65_536);
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
-    let due = deeds(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Deed(e.deed)))).collect();
+    let due = actions(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Act(e.action)))).collect();
     let mut generator = Generator {
         plan,
         population,
@@ -269,19 +269,19 @@ impl Generator<'_> {
     fn act(&mut self, at: Duration, host: u32, what: What) {
         let entry = self.hosts.entry(host).or_default();
         match what {
-            What::Deed(Deed::Register | Deed::Reboot) => {
+            What::Act(HostAction::Register | HostAction::Reboot) => {
                 entry.begin_anew(false);
                 let epoch = entry.epoch;
                 let request = self.population.register(host);
                 self.send(at, host, epoch, REGISTER, request);
                 self.due.push(Reverse((at + FIRST_POLL.min(self.plan.cadence), host, What::Poll { epoch })));
             }
-            What::Deed(Deed::Reconnect) => {
+            What::Act(HostAction::Reconnect) => {
                 entry.begin_anew(true);
                 let epoch = entry.epoch;
                 self.act(at, host, What::Poll { epoch });
             }
-            What::Deed(Deed::GoAway | Deed::Stop) => {
+            What::Act(HostAction::GoAway | HostAction::Stop) => {
                 let waiting = u64::from(entry.waiting);
                 entry.begin_anew(false);
                 // What was under way is lost with the connection: nobody waits for it any more.

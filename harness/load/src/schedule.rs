@@ -45,7 +45,7 @@ impl std::str::FromStr for Part {
 
 /// Something that a host does at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Deed {
+pub enum HostAction {
     /// It makes itself known, and polls from then on.
     Register,
     /// It is away from one moment to the other: what was under way is lost.
@@ -58,7 +58,7 @@ pub enum Deed {
     Stop,
 }
 
-/// A deed with its time since the start.
+/// An action with its time since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// When.
@@ -66,7 +66,7 @@ pub struct Entry {
     /// Which host, from 0.
     pub host: u32,
     /// What.
-    pub deed: Deed,
+    pub action: HostAction,
 }
 
 /// The moments within a phase at which `count` hosts do something.
@@ -87,8 +87,8 @@ fn moments(arrivals: Arrivals, count: u32, takes: Duration, dice: &mut ChaCha8Rn
     }
 }
 
-/// All deeds of the hosts of a part, in order. Which host does something when is the same however many parts there are.
-pub fn deeds(plan: &LoadPlan, part: Part) -> Vec<Entry> {
+/// All actions of the hosts of a part, in order. Which host does something when is the same however many parts there are.
+pub fn actions(plan: &LoadPlan, part: Part) -> Vec<Entry> {
     let mut dice = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut entries = Vec::new();
     for (begins, phase) in plan.timetable() {
@@ -97,18 +97,18 @@ pub fn deeds(plan: &LoadPlan, part: Part) -> Vec<Entry> {
         }
         let at = moments(plan.arrivals, plan.hosts, phase.takes, &mut dice);
         for (host, offset) in (0..plan.hosts).zip(at).filter(|(host, _)| part.has(*host)) {
-            let mut add = |at, deed| entries.push(Entry { at, host, deed });
+            let mut add = |at, action| entries.push(Entry { at, host, action });
             match (phase.kind, plan.mode) {
-                (PhaseKind::Ramp, _) => add(begins + offset, Deed::Register),
-                (PhaseKind::Drain, _) => add(begins + offset, Deed::Stop),
+                (PhaseKind::Ramp, _) => add(begins + offset, HostAction::Register),
+                (PhaseKind::Drain, _) => add(begins + offset, HostAction::Stop),
                 (PhaseKind::Storm, LoadMode::Reconnect) => {
                     // An outage is for all at once; coming back takes its time.
-                    add(begins, Deed::GoAway);
-                    add(begins + offset, Deed::Reconnect);
+                    add(begins, HostAction::GoAway);
+                    add(begins + offset, HostAction::Reconnect);
                 }
                 (PhaseKind::Storm, _) => {
-                    add(begins, Deed::GoAway);
-                    add(begins + offset, Deed::Reboot);
+                    add(begins, HostAction::GoAway);
+                    add(begins + offset, HostAction::Reboot);
                 }
                 (PhaseKind::Hold, _) => {}
             }
@@ -148,13 +148,13 @@ mod tests {
         let plan = plan(&format!(
             "mode: reboot-storm\narrivals: {arrivals}\nphases: [ramp: 10s, hold: 5s, storm: 2s, drain: 1s]"
         ));
-        let whole = deeds(&plan, Part::WHOLE);
+        let whole = actions(&plan, Part::WHOLE);
         assert_eq!(whole.len(), 80);
-        let mut parts: Vec<Entry> = (0..3).flat_map(|index| deeds(&plan, Part { index, of: 3 })).collect();
+        let mut parts: Vec<Entry> = (0..3).flat_map(|index| actions(&plan, Part { index, of: 3 })).collect();
         parts.sort();
         assert_eq!(parts, whole);
         assert!(whole.iter().all(|entry| entry.at < plan.takes()));
-        let registered = whole.iter().filter(|e| e.deed == Deed::Register);
+        let registered = whole.iter().filter(|e| e.action == HostAction::Register);
         assert!(registered.into_iter().all(|e| e.at < Duration::from_secs(10)));
     }
 
@@ -162,7 +162,7 @@ mod tests {
     fn even_and_burst_are_what_they_say() {
         let of = |arrivals: &str| {
             let plan = plan(&format!("mode: idle\narrivals: {arrivals}\nphases: [ramp: 10s]"));
-            deeds(&plan, Part::WHOLE).into_iter().map(|e| e.at.as_millis()).collect::<Vec<_>>()
+            actions(&plan, Part::WHOLE).into_iter().map(|e| e.at.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(of("even")[..3], [0, 500, 1000]);
         assert_eq!(of("burst")[..5], [0, 0, 1000, 1000, 2000]);

@@ -4,10 +4,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use vlab_load::generate::{LoadError, Options, generate};
+use vlab_load::generate::{LoadError, Options, Tell, generate};
 use vlab_load::result::{LoadResult, Target, merge};
 use vlab_load::schedule::Part;
 use vlab_load::stub;
@@ -134,13 +133,16 @@ async fn a_service_that_refuses_gets_all_the_same_and_it_is_told() {
 #[tokio::test]
 async fn a_silent_service_gets_what_fits_and_an_interrupted_plan_has_its_result() {
     let (plan, stop) = (plan("mode: idle\nphases: [ramp: 200ms, hold: 1h]"), CancellationToken::new());
-    let silent = target(None);
+    let url = format!("http://{}", target(None));
     let ends = stop.clone();
-    let (result, ()) = tokio::join!(run(&plan, silent, Part::WHOLE, stop), async move {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        ends.cancel();
+    // Nobody answers, so the first that fail are those that found no room.
+    let live: Tell = Box::new(move |line| {
+        if !line.contains("failed 0/s") {
+            ends.cancel();
+        }
     });
-    let result = result.unwrap();
+    let options = Options { url, part: Part::WHOLE, start_at: None, watch: None, stop, live: Some(live) };
+    let result = generate(&plan, options).await.unwrap();
     let total = result.total();
     assert_eq!(total.answered, 0);
     assert!(total.errors.keys().any(|kind| kind.starts_with("not sent")), "{:?}", total.errors);

@@ -284,24 +284,3 @@ impl Search {
 
 /// Where a tape is tried: the space, the catalogue, and what is altered in each run.
 pub type SearchSpace<'a> = (&'a Space, &'a Catalogue, &'a dyn Fn(&mut Prepared));
-
-/// Searches until something is found that is wrong, in at most so many runs. For one thread; `alter` can make something wrong first.
-///
-/// # Errors
-/// Something cannot be drawn or prepared: a mistake in what draws.
-pub fn search_until(
-    search: &mut Search,
-    (space, catalogue, alter): SearchSpace<'_>,
-    most: u64,
-    is_it: &dyn Fn(&Violation) -> bool,
-) -> Result<Option<Found>, String> {
-    while search.runs() < most {
-        let proposal = search.propose();
-        let tried = attempt(space, catalogue, &proposal, alter)?;
-        let new = search.accept(&tried);
-        if let Some(violation) = new.iter().find(|violation| is_it(violation)) {
-            return Ok(search.found().get(&violation.signature).cloned());
-        }
-    }
-    Ok(None)
-}

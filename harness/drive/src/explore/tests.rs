@@ -1,6 +1,10 @@
+use rstest::rstest;
 use vlab_scenario::Catalogue;
+use vlab_service::alteration::{Alteration as Service, Planted};
 
 use super::*;
+use crate::alterations::Alteration;
+use crate::prepare::Prepared;
 
 fn space(names: &[&str], grammar: bool) -> (Space, Catalogue) {
     let catalogue = Catalogue::embedded();
@@ -32,4 +36,30 @@ fn an_empty_tape_is_the_base_alone() {
     assert_eq!((drawn.added.lines(), drawn.scenario.faults.len(), drawn.scenario.seed), (1, 0, Some(1)));
     let outcome = oracle::look(&search::prepared(&drawn, &catalogue).unwrap(), true);
     assert_eq!(outcome.violations, []);
+}
+
+/// Mistakes that no table can have, planted in the service, are found within so many runs and reduced to what a person reads at a
+/// glance. The service as it is shows none of these signatures in as many.
+#[rstest]
+#[case::lost_update(Planted::NoLock, 60, "one-event-each")]
+#[case::timer_of_the_last_time(Planted::TimerSurvives, 40, "did not do BeginInstallation")]
+#[case::stale_read(Planted::StaleSteps, 50, "cancelled-only-stops")]
+fn what_is_planted_is_found_and_reduced(#[case] planted: Planted, #[case] most: u64, #[case] words: &str) {
+    let (space, catalogue) = space(&["sno"], false);
+    let search = |alter: &dyn Fn(&mut Prepared)| {
+        let mut search = Search::new(1, 1, Vec::new());
+        while search.runs() < most {
+            let tried = attempt(&space, &catalogue, &search.propose(), alter).unwrap();
+            if let Some(violation) = search.accept(&tried).into_iter().find(|v| v.signature.contains(words)) {
+                return Some((search.found()[&violation.signature].numbers.clone(), violation.signature));
+            }
+        }
+        None
+    };
+    let alter = |prepared: &mut Prepared| prepared.alteration = Some(Alteration::Service(Service::Planted(planted)));
+    let (numbers, signature) = search(&alter).unwrap_or_else(|| panic!("not found in {most} runs"));
+    let small = shrink((&space, &catalogue, &alter), &numbers, &signature, 200, &mut |_, _| {}).unwrap();
+    let added = &small.tried.drawn.added;
+    assert!(added.lines() <= 12 && added.faults.len() <= 2, "{} lines, {} faults", added.lines(), added.faults.len());
+    assert_eq!(search(&|_| {}).map(|(_, signature)| signature), None, "the service as it is shows it, too");
 }
