@@ -78,12 +78,14 @@ struct State {
     order: Order,
     seen: u64,
     fired: u64,
+    /// It is over, however often it has happened.
+    over: bool,
 }
 
 impl State {
     fn take(&mut self) -> bool {
         self.seen += 1;
-        let now = self.seen > self.order.after && self.fired < self.order.times;
+        let now = !self.over && self.seen > self.order.after && self.fired < self.order.times;
         self.fired += u64::from(now);
         now
     }
@@ -113,18 +115,36 @@ pub struct Faults {
     /// What was decided of a change, by its resource version: every watch of the kind meets the same.
     decided: Vec<(u64, Event)>,
     held: Option<Timestamp>,
+    /// What happened since somebody asked: the order's number, and to what.
+    happened: Vec<(usize, String)>,
 }
 
 impl Faults {
     /// Adds an order; its number is for [`Faults::fired`]. An outage begins at once.
     pub fn order(&mut self, now: Timestamp, order: Order) -> usize {
-        let mut state = State { order, seen: 0, fired: 0 };
+        let mut state = State { order, seen: 0, fired: 0, over: false };
         if let Fault::Outage(span) = state.order.fault {
             self.out_until = Some(now + span);
             state.fired = 1;
+            self.happened.push((self.orders.len(), "every request gets 503".to_owned()));
         }
         self.orders.push(state);
         self.orders.len() - 1
+    }
+
+    /// Ends an order. What it has done stays done; an outage is over.
+    pub fn cancel(&mut self, order: usize) {
+        if let Some(state) = self.orders.get_mut(order) {
+            state.over = true;
+            if matches!(state.order.fault, Fault::Outage(_)) {
+                self.out_until = None;
+            }
+        }
+    }
+
+    /// What happened since the last call: numbers of orders, and what each was done to.
+    pub fn take_happened(&mut self) -> Vec<(usize, String)> {
+        std::mem::take(&mut self.happened)
     }
 
     /// How often an order has happened.
@@ -158,9 +178,10 @@ impl Faults {
             return None;
         }
         let _ = now;
-        for state in &mut self.orders {
+        for (n, state) in self.orders.iter_mut().enumerate() {
             let Fault::Refuse(code) = state.order.fault else { continue };
             if state.about(resource, "") && fits(&state.order, verb, subresource) && state.take() {
+                self.happened.push((n, format!("{verb} {}: {code}", words(resource, "", subresource))));
                 return Some(refused(code));
             }
         }
@@ -170,7 +191,7 @@ impl Faults {
     /// Does this write, just before it is stored, meet something?
     pub(crate) fn write(&mut self, resource: &Resource, verb: &str, subresource: &str, name: &str) -> Option<Failure> {
         let subject = || Subject { name, ..resource.named(name) };
-        for state in &mut self.orders {
+        for (n, state) in self.orders.iter_mut().enumerate() {
             let failure = match state.order.fault {
                 Fault::Conflict if verb != "create" => Failure::modified(subject()),
                 Fault::Quota if verb == "create" => Failure::forbidden(
@@ -180,6 +201,7 @@ impl Faults {
                 _ => continue,
             };
             if state.about(resource, name) && fits(&state.order, verb, subresource) && state.take() {
+                self.happened.push((n, format!("{verb} {}: refused", words(resource, name, subresource))));
                 return Some(failure);
             }
         }
@@ -188,10 +210,13 @@ impl Faults {
 
     /// How old is what a reader gets?
     pub(crate) fn stale(&mut self, resource: &Resource) -> Option<Duration> {
-        self.orders.iter_mut().find_map(|state| {
+        let mut orders = self.orders.iter_mut().enumerate();
+        let (n, age) = orders.find_map(|(n, state)| {
             let Fault::Stale(age) = state.order.fault else { return None };
-            (state.about(resource, "") && state.take()).then_some(age)
-        })
+            (state.about(resource, "") && state.take()).then_some((n, age))
+        })?;
+        self.happened.push((n, format!("{}: as they were {} s ago", resource.plural, age.as_secs_f64())));
+        Some(age)
     }
 
     pub(crate) fn webhook(&mut self, resource: &Resource) -> bool {
@@ -224,7 +249,7 @@ impl Faults {
     }
 
     fn decide(&mut self, resource: &Resource, change: &Change) -> Event {
-        for state in &mut self.orders {
+        for (n, state) in self.orders.iter_mut().enumerate() {
             let event = match state.order.fault {
                 Fault::Withhold => Event::Withhold,
                 Fault::Twice => Event::Twice,
@@ -233,7 +258,10 @@ impl Faults {
                 Fault::Close => Event::Close,
                 _ => continue,
             };
-            if state.about(resource, &change.after.meta.name) && state.take() {
+            let name = &change.after.meta.name;
+            if state.about(resource, name) && state.take() {
+                let version = change.rv;
+                self.happened.push((n, format!("{} at version {version}", words(resource, name, ""))));
                 return event;
             }
         }
@@ -252,6 +280,12 @@ impl Faults {
         }
         due
     }
+}
+
+/// What something was done to.
+fn words(resource: &Resource, name: &str, subresource: &str) -> String {
+    let of = |text: &str| if text.is_empty() { String::new() } else { format!("/{text}") };
+    format!("{}{}{}", resource.plural, of(name), of(subresource))
 }
 
 fn fits(order: &Order, verb: &str, subresource: &str) -> bool {

@@ -48,6 +48,8 @@ struct Watch {
     /// When it is to be woken for a bookmark or its end. `None`: it was, and has not looked yet, because its client reads slowly.
     due: Option<Timestamp>,
     over: bool,
+    /// No fault concerns it.
+    faithful: bool,
 }
 
 /// All watches.
@@ -191,7 +193,7 @@ impl Watch {
             return;
         };
         for change in changes {
-            let event = faults.event(now, &self.resource, change);
+            let event = if self.faithful { Event::Tell } else { faults.event(now, &self.resource, change) };
             match event {
                 Event::Later(_) => return,
                 Event::Cut => {
@@ -245,6 +247,7 @@ impl Core {
             end: ask.now + limit,
             due: None,
             over: false,
+            faithful: false,
         };
         if after.is_none() {
             for (_, stored) in self.store.objects(ask.resource.id, ask.namespace(), "") {
@@ -308,6 +311,13 @@ impl Core {
             watches.schedule(id);
         }
         told
+    }
+
+    /// Faults do not concern this watch: it is of somebody who writes down what really happens.
+    pub fn make_faithful(&mut self, id: WatchId) {
+        if let Some(watch) = self.watches.all.get_mut(&id) {
+            watch.faithful = true;
+        }
     }
 
     /// The client of a watch has gone.

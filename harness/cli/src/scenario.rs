@@ -130,7 +130,7 @@ impl SessionArgs {
             hosts: self.target.hosts.map(HostKind::from),
             real_tools: options.lab.real_tools,
             auto: None,
-            kube: false,
+            api: None,
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
         let loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;

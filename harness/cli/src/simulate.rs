@@ -8,7 +8,7 @@ use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::rundir::{self, RunDir};
-use vlab_scenario::{Catalogue, HostKind, Need};
+use vlab_scenario::{Catalogue, FrontDoor, HostKind, Need};
 
 use crate::again::show;
 use crate::args::{SeriesArgs, runs_folder};
@@ -26,10 +26,10 @@ pub(crate) struct SimulateArgs {
     /// Time profile. In virtual time an hour costs nothing.
     #[arg(long, default_value = "real")]
     time_profile: String,
-    /// How the user asks the service: `rest`, or `kube`, by resources on a Kubernetes API server on which the service's
-    /// controllers act.
-    #[arg(long, value_name = "API", default_value = "rest", value_parser = ["rest", "kube"])]
-    api: String,
+    /// How the user asks the service, instead of what the scenario says: `rest`, or `kube`, by resources on a Kubernetes API
+    /// server on which the service's controllers act.
+    #[arg(long, value_name = "API", value_parser = ["rest", "kube"])]
+    api: Option<String>,
     /// Folder in which the run gets a folder of its own.
     #[arg(long, env = "VLAB_RUNS")]
     output_dir: Option<PathBuf>,
@@ -63,7 +63,7 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Exi
             time_profile: Some(args.time_profile.clone()),
             service: Some(Target::Simulated),
             hosts: Some(HostKind::Simulated),
-            kube: args.api == "kube",
+            api: args.api.as_deref().and_then(FrontDoor::from_word),
             ..Choices::default()
         };
         let (prepared, _) = read(catalogue, &args.scenario, &choices)?;
@@ -101,7 +101,7 @@ fn simulate_once(args: SimulateArgs, catalogue: &Catalogue) -> ExitResult {
         time_profile: Some(args.time_profile.clone()),
         service: Some(Target::Simulated),
         hosts: Some(HostKind::Simulated),
-        kube: args.api == "kube",
+        api: args.api.as_deref().and_then(FrontDoor::from_word),
         ..Choices::default()
     };
     let (prepared, text) = read(catalogue, &args.scenario, &choices)?;

@@ -678,9 +678,10 @@ impl Conductor {
         }
         let (fault, hit) = match order {
             FaultOrder::Inject(fault, hit) => (fault, hit),
-            FaultOrder::Undo(fault, ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway) => {
-                return self.tasks.push(Task::Undo(fault.name.as_str().into()));
-            }
+            FaultOrder::Undo(
+                fault,
+                ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway | ResolvedTarget::Kube,
+            ) => return self.tasks.push(Task::Undo(fault.name.as_str().into())),
             // The run is over: simulated hosts need not be healed, and what they would do then is no part of it.
             FaultOrder::Undo(..) if self.closing => return,
             FaultOrder::Undo(fault, _) => return self.fleet.clear(now, &fault.name),

@@ -7,6 +7,7 @@
 mod control_plane;
 pub mod effect;
 mod host;
+mod kube;
 pub mod machine;
 mod network;
 mod service;
@@ -162,7 +163,13 @@ impl Engine {
         // What happens to a program takes its time: whoever does it says when it is done.
         let elsewhere = matches!(
             live.state,
-            FaultState::On { hit: ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway, .. }
+            FaultState::On {
+                hit: ResolvedTarget::Service
+                    | ResolvedTarget::Postgres
+                    | ResolvedTarget::Gateway
+                    | ResolvedTarget::Kube,
+                ..
+            }
         );
         if fault.is_momentary() && !elsewhere {
             self.end(i, directory, "it was over at once");
@@ -260,6 +267,7 @@ fn resolve(fault: &Fault, directory: &Directory, present: &Present, seed: u64, s
         FaultTarget::Service => Some(ResolvedTarget::Service),
         FaultTarget::Postgres => Some(ResolvedTarget::Postgres),
         FaultTarget::Gateway => Some(ResolvedTarget::Gateway),
+        FaultTarget::Kube => Some(ResolvedTarget::Kube),
     }
 }
 
@@ -293,7 +301,7 @@ fn began(fault: &Fault, directory: &Directory, hit: &ResolvedTarget) -> Vec<What
             vec![line(None, None, text)]
         }
         ResolvedTarget::Cluster(name) => vec![line(None, Some(name), format!("{} of cluster {name}", fault.word()))],
-        ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway => {
+        ResolvedTarget::Service | ResolvedTarget::Postgres | ResolvedTarget::Gateway | ResolvedTarget::Kube => {
             vec![line(None, None, fault.word().to_owned())]
         }
     }

@@ -2,11 +2,13 @@
 //! as those to the service; what watches have to tell comes as late.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
 use vlab_kube::{Memory, Options, Order, WatchId};
+use vlab_model::history::{ConditionStatus, ResourceCondition, ResourceState, What};
 use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Kind, definitions};
 use vlab_service::{Core, Write};
 
@@ -22,8 +24,24 @@ pub(crate) struct Hub {
     watches: BTreeMap<WatchId, u64>,
     /// The harness's own watches: what it writes into the history.
     own: BTreeMap<WatchId, Kind>,
-    /// Conditions as they were told last, by kind and key.
-    told: BTreeMap<(Kind, String), String>,
+    /// Versions and conditions as they were told last, by kind and key.
+    told: BTreeMap<(Kind, String), (u64, BTreeMap<String, ResourceCondition>)>,
+    /// The faults that are orders here, by number of the order.
+    orders: Vec<Arc<str>>,
+}
+
+/// Watches a kind for the history: whatever faults keep from others.
+fn follow(memory: &mut Memory, now: Timestamp, kind: Kind) -> Result<WatchId, Response> {
+    let watch = memory.watch(now, &kind.path())?;
+    memory.core.make_faithful(watch);
+    Ok(watch)
+}
+
+/// A condition as the history has it.
+fn condition(object: &Value) -> Option<(String, ResourceCondition)> {
+    let text = |member: &str| object[member].as_str().unwrap_or_default();
+    let status = ConditionStatus::from_word(text("status"))?;
+    Some((text("type").to_owned(), ResourceCondition { status, reason: text("reason").to_owned() }))
 }
 
 /// Is that a request to a Kubernetes API server?
@@ -32,22 +50,39 @@ pub(crate) fn is_for_hub(path: &str) -> bool {
 }
 
 impl Hub {
-    pub(crate) fn new(seed: u64, pace: f64, orders: &[Order], now: Timestamp) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };
         let mut memory = Memory::new(options, now);
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let mut own = BTreeMap::new();
         for kind in Kind::all().filter(|kind| kind.api_version() != "v1") {
-            let watch = memory.watch(now, &kind.path());
+            let watch = follow(&mut memory, now, kind);
             let watch = watch.map_err(|answer| format!("{} cannot be watched: {}", kind.name(), answer.status))?;
             own.insert(watch, kind);
         }
-        for order in orders {
-            memory.core.faults.order(now, order.clone());
-        }
         let config = DoorConfig { pace, hive: true, metal3: true };
         let door = Door::new(config.clone());
-        Ok(Self { memory, door, config, watches: BTreeMap::new(), own, told: BTreeMap::new() })
+        let (watches, told, orders) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Ok(Self { memory, door, config, watches, own, told, orders })
+    }
+
+    /// A fault begins.
+    pub(crate) fn order(&mut self, now: Timestamp, fault: Arc<str>, order: Order) {
+        self.memory.core.faults.order(now, order);
+        self.orders.push(fault);
+    }
+
+    /// A fault ends.
+    pub(crate) fn cancel(&mut self, fault: &str) {
+        for (n, _) in self.orders.iter().enumerate().filter(|(_, name)| ***name == *fault) {
+            self.memory.core.faults.cancel(n);
+        }
+    }
+
+    /// What faults have done since the last call.
+    pub(crate) fn effects(&mut self) -> Vec<(Arc<str>, String)> {
+        let happened = self.memory.core.faults.take_happened();
+        happened.into_iter().filter_map(|(n, what)| Some((self.orders.get(n)?.clone(), what))).collect()
     }
 
     /// Answers a request of the user.
@@ -69,8 +104,8 @@ impl Hub {
         }
     }
 
-    /// What watches have to tell: to the controllers, and lines for the history.
-    pub(crate) fn news(&mut self, now: Timestamp) -> (Vec<News>, Vec<String>) {
+    /// What watches have to tell: to the controllers, and to the history.
+    pub(crate) fn news(&mut self, now: Timestamp) -> (Vec<News>, Vec<What>) {
         let (mut news, mut lines) = (Vec::new(), Vec::new());
         for watch in self.memory.core.take_woken() {
             if let Some(kind) = self.own.get(&watch).copied() {
@@ -80,7 +115,7 @@ impl Hub {
                 }
                 if over {
                     self.own.remove(&watch);
-                    if let Ok(again) = self.memory.watch(now, &kind.path()) {
+                    if let Ok(again) = follow(&mut self.memory, now, kind) {
                         self.own.insert(again, kind);
                     }
                 }
@@ -97,37 +132,48 @@ impl Hub {
         (news, lines)
     }
 
-    /// What the history says of an event: what is new about a resource's conditions.
-    fn line(&mut self, kind: Kind, event: &str, object: &Value) -> Option<String> {
+    /// What the history says of an event.
+    fn line(&mut self, kind: Kind, event: &str, object: &Value) -> Option<What> {
         let meta = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let key = format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
-        let conditions: Vec<String> = object["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|c| format!("{}={} {}", text(&c["type"]), text(&c["status"]), text(&c["reason"])))
-            .collect();
-        let mut now = conditions.join(", ");
-        if !meta["deletionTimestamp"].is_null() {
-            now.push_str(" (is being deleted)");
-        }
-        let known = self.told.get(&(kind, key.clone()));
-        let (gone, version) = (event == "DELETED", text(&meta["resourceVersion"]));
-        if !matches!(event, "ADDED" | "MODIFIED" | "DELETED") || (!gone && known == Some(&now)) {
+        let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
+        let key = (kind, format!("{namespace}/{name}"));
+        let version = text(&meta["resourceVersion"]).parse().unwrap_or(0);
+        if event != "DELETED" && self.told.get(&key).is_some_and(|(told, _)| *told >= version) {
+            // A watch that has begun again tells first what there is.
             return None;
         }
-        let what = match (gone, known) {
-            (true, _) => "is gone".to_owned(),
-            (false, None) => "is there".to_owned(),
-            (false, Some(_)) => now.trim().to_owned(),
+        let is = match event {
+            "DELETED" => ResourceState::Gone,
+            "ADDED" | "MODIFIED" if !meta["deletionTimestamp"].is_null() => ResourceState::Deleting,
+            "ADDED" | "MODIFIED" if !self.told.contains_key(&key) => ResourceState::There,
+            "ADDED" | "MODIFIED" => ResourceState::Changed,
+            _ => return None,
         };
-        if gone {
-            self.told.remove(&(kind, key.clone()));
+        let mut conditions = BTreeMap::new();
+        if is == ResourceState::Gone {
+            self.told.remove(&key);
         } else {
-            self.told.insert((kind, key.clone()), now);
+            let (last, told) = self.told.entry(key).or_default();
+            *last = version;
+            let now: BTreeMap<String, ResourceCondition> =
+                object["status"]["conditions"].as_array().into_iter().flatten().filter_map(condition).collect();
+            let gone = told.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind.clone(), None));
+            let new = now.iter().filter(|(kind, c)| told.get(*kind) != Some(*c));
+            conditions = gone.chain(new.map(|(kind, c)| (kind.clone(), Some(c.clone())))).collect();
+            *told = now;
         }
-        Some(format!("{} {} {what} (version {version})", kind.name(), key.trim_start_matches('/')))
+        let finalizers = meta["finalizers"].as_array().into_iter().flatten().map(text);
+        Some(What::Resource {
+            kind: kind.name().to_owned(),
+            namespace,
+            name,
+            version,
+            generation: meta["generation"].as_i64(),
+            is,
+            conditions,
+            finalizers: finalizers.filter(|_| is == ResourceState::Deleting).collect(),
+        })
     }
 
     /// The controllers, and what they ask.
@@ -165,15 +211,14 @@ impl Hub {
         }
     }
 
-    /// Resources with their versions, what the controllers did, and how often each order of a fault was carried out.
-    pub(crate) fn end(mut self, orders: usize) -> HubEnd {
+    /// Resources with their versions, and what the controllers did.
+    pub(crate) fn end(mut self) -> HubEnd {
         let mut objects = Vec::new();
         for kind in Kind::all() {
             let (group, _) = kind.api_version().split_once('/').unwrap_or(("", ""));
             objects.extend(self.memory.core.objects(group, kind.plural()).into_iter().map(|object| (kind, object)));
         }
-        let fired = (0..orders).map(|order| self.memory.core.faults.fired(order)).collect();
-        HubEnd { objects, stats: std::mem::replace(&mut self.door, Door::new(self.config.clone())).stats(), fired }
+        HubEnd { objects, stats: std::mem::replace(&mut self.door, Door::new(self.config.clone())).stats() }
     }
 }
 
@@ -184,8 +229,6 @@ pub struct HubEnd {
     pub objects: Vec<(Kind, Value)>,
     /// What the controllers did.
     pub stats: DoorStats,
-    /// How often each order of a fault was carried out.
-    pub fired: Vec<u64>,
 }
 
 impl HubEnd {

@@ -13,7 +13,9 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{ActionKind, Catalogue, Host, HostKind, LoadError, Scenario};
+use vlab_scenario::{
+    Catalogue, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, moment_words,
+};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;
@@ -51,8 +53,8 @@ pub struct Choices {
     pub real_tools: bool,
     /// What hosts of `kind: auto` become, and why; without it they are simulated.
     pub auto: Option<(HostKind, String)>,
-    /// The service is asked over Kubernetes instead of REST. In virtual time alone.
-    pub kube: bool,
+    /// How the user asks the service, instead of what the scenario says.
+    pub api: Option<FrontDoor>,
 }
 
 /// Everything that a run needs to know.
@@ -88,7 +90,7 @@ pub struct Prepared {
     pub hosts_chosen: bool,
     /// What is wrong with service or hosts on purpose, in virtual time. No scenario can ask for it.
     pub alteration: Option<Alteration>,
-    /// The service is asked over Kubernetes.
+    /// The service is asked over Kubernetes. In virtual time alone.
     pub kube: bool,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
@@ -217,9 +219,9 @@ pub fn prepare(
         *postgres = Some(chosen.clone());
     }
     fits(&target, &scenario, choices.real_tools, place)?;
-    if choices.kube
-        && let Some(why) = not_over_kube(&target, &scenario)
-    {
+    let kube = choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
+    let unfit = if kube { not_over_kube(&target, &scenario) } else { not_over_rest(&scenario) };
+    if let Some(why) = unfit {
         return Err(PrepareError::Unfit { target: target.to_string(), why });
     }
     let usual_time_profile = usual_time_profile(&scenario, catalogue)?;
@@ -261,7 +263,7 @@ pub fn prepare(
         hosts_chosen: choices.hosts.is_some(),
         called,
         alteration: None,
-        kube: choices.kube,
+        kube,
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
@@ -392,21 +394,30 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
     }
 }
 
+/// What of a scenario there is only on a hub.
+fn not_over_rest(scenario: &Scenario) -> Option<String> {
+    let leave_out = "a hub has it, and REST was asked for: leave `--api rest` out";
+    if let Some(fault) = scenario.faults.iter().find(|fault| fault.row().needs_hub()) {
+        return Some(format!("line {}: the fault {} ({}): {leave_out}", fault.line, fault.name, fault.word()));
+    }
+    if let Some(action) = scenario.actions.iter().find(|action| action.kind.needs_hub()) {
+        return Some(format!("line {}: the action {}: {leave_out}", action.line, action.kind));
+    }
+    let of_resources = |moment: &&Moment| matches!(moment.seen, Seen::Condition { .. } | Seen::Resource { .. });
+    scenario.moments().find(of_resources).map(|moment| format!("{}: {leave_out}", moment_words(moment)))
+}
+
 /// What of a scenario has no form as resources, or is not built for them.
 fn not_over_kube(target: &Target, scenario: &Scenario) -> Option<String> {
     if *target != Target::Simulated {
-        return Some("over Kubernetes only the simulated service is asked yet: leave `--api kube` out".to_owned());
+        return Some("over Kubernetes only the simulated service is asked yet: use `--api rest`".to_owned());
     }
     if let Some(cluster) = scenario.clusters.iter().find(|cluster| cluster.vip_dhcp_allocation) {
         let name = &cluster.name;
         return Some(format!("cluster {name} leases its VIPs by DHCP, for which an AgentClusterInstall has no member"));
     }
-    let no_form = |kind: ActionKind| match kind {
-        ActionKind::Reset => Some("no resource says that; delete the ClusterDeployment and apply it again"),
-        ActionKind::Cancel => Some("one deletes the AgentClusterInstall, and there is no cluster to look at any more"),
-        _ => None,
-    };
-    if let Some((action, why)) = scenario.actions.iter().find_map(|a| Some((a, no_form(a.kind)?))) {
+    let formless = scenario.actions.iter().find_map(|action| Some((action, action.kind.without_resources()?)));
+    if let Some((action, why)) = formless {
         return Some(format!("line {}: `{}` has no form over Kubernetes: {why}", action.line, action.kind));
     }
     let refused = scenario.actions.iter().find(|action| action.refused.is_some());
@@ -511,7 +522,6 @@ impl Prepared {
             },
             kube: self.kube.then(|| KubeUser {
                 releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
-                orders: Vec::new(),
             }),
         }
     }
@@ -553,7 +563,11 @@ impl Prepared {
             (_, true, true) => " --hosts vm",
             (_, true, false) => " --hosts sim",
         };
-        let api = if self.kube { " --api kube" } else { "" };
+        let api = match (self.kube, self.scenario.api) {
+            (true, FrontDoor::Rest) => " --api kube",
+            (false, FrontDoor::Kube) => " --api rest",
+            _ => "",
+        };
         format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}", self.called, self.seed)
     }
 }

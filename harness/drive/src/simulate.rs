@@ -118,8 +118,7 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
 pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
     let dice = Dice::new(&score.scenario.interleaving, score.clock_scale);
-    let orders = score.kube.as_ref().map(|kube| kube.orders.clone());
-    let hub = orders.as_ref().map(|orders| Hub::new(seed, score.clock_scale, orders, BEGINNING));
+    let hub = score.kube.as_ref().map(|_| Hub::new(seed, score.clock_scale, BEGINNING));
     let (hub, no_hub) = match hub {
         Some(Err(why)) => (None, Some(why)),
         Some(Ok(hub)) => (Some(hub), None),
@@ -185,7 +184,7 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
     world.note_fired();
     world.settle_hub(now);
     let World { conductor, requests, fired, asked, pairs, answers, hub, .. } = world;
-    let hub = hub.map(|hub| hub.end(orders.map_or(0, |orders| orders.len())));
+    let hub = hub.map(Hub::end);
     Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, pairs, answers, hub }
 }
 
@@ -226,11 +225,6 @@ pub struct Whole {
     pub hub: Option<HubEnd>,
 }
 
-/// A whole run over Kubernetes in which that goes wrong at the API server.
-pub fn run_whole_with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Whole {
-    Played::with(prepared, most, orders).judged(prepared)
-}
-
 /// A whole run in virtual time, given up after so many things that happened.
 pub fn run_whole(prepared: &Prepared, most: u64) -> Whole {
     Played::new(prepared, most).judged(prepared)
@@ -258,17 +252,10 @@ struct Played {
 
 impl Played {
     fn new(prepared: &Prepared, most: u64) -> Self {
-        Self::with(prepared, most, &[])
-    }
-
-    fn with(prepared: &Prepared, most: u64, orders: &[vlab_kube::Order]) -> Self {
         let run_id = format!("simulated-{}-{}", prepared.scenario.name, prepared.seed);
         let versions = BTreeMap::from([("service".to_owned(), format!("simulated {VERSION}"))]);
         let info = prepared.info(&run_id, true, versions);
-        let mut score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
-        if let Some(kube) = &mut score.kube {
-            kube.orders = orders.to_vec();
-        }
+        let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
         let core = prepared.core_config("http://127.0.0.1:8090");
         let Simulated { ending, conductor, now, fired, steps, asked, pairs, answers, hub, .. } =
             simulate_at_most(score, core, Recorder::new(None), most);
@@ -501,6 +488,7 @@ impl World {
         let asks = hub.door().take_asks();
         let commands = hub.door().take_commands();
         let (news, lines) = hub.news(now);
+        let effects = hub.effects();
         for ask in asks {
             self.push(now + ONE_WAY, Event::Hub(self.starts, ForHub::Ask(ask)));
         }
@@ -516,8 +504,11 @@ impl World {
             let what = What::UserAction { action, subject, status: 200, reason, planned };
             self.conductor.observe(now, Source::Harness, None, what);
         }
-        for text in lines {
-            self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        for what in lines {
+            self.conductor.observe(now, Source::Harness, None, what);
+        }
+        for (fault, what) in effects {
+            self.conductor.task_effect(now, &fault, None, what);
         }
         self.collect(now);
     }
@@ -550,6 +541,12 @@ impl World {
     fn carry_out(&mut self, now: Timestamp, task: Task) {
         match task {
             Task::Do(_, ServiceFault::Requests(rule)) => self.rules.inject(rule),
+            Task::Do(fault, ServiceFault::Hub(order)) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.order(now, fault, order);
+                    self.hub_moved(now);
+                }
+            }
             Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
             Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
                 self.end_service();
@@ -571,6 +568,9 @@ impl World {
             }
             Task::Undo(fault) => {
                 self.rules.clear(&fault);
+                if let Some(hub) = &mut self.hub {
+                    hub.cancel(&fault);
+                }
                 if self.running == Running::Paused(fault) {
                     self.running = Running::Up;
                     for send in std::mem::take(&mut self.held) {

@@ -12,10 +12,11 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
 use vlab_drive::hub::HubEnd;
 use vlab_drive::prepare::{Choices, Nowhere, PrepareError, Prepared, prepare};
-use vlab_drive::simulate::{Whole, as_lines, run_whole, run_whole_with};
+use vlab_drive::simulate::{Whole, as_lines, run_whole};
 use vlab_judge::result::CheckVerdict;
-use vlab_kube::{Fault, Memory, Options, Order, WatchId};
-use vlab_scenario::{Catalogue, HostKind};
+use vlab_kube::{Memory, Options, WatchId};
+use vlab_model::history::{ConditionStatus, FaultPhase, ResourceState, What};
+use vlab_scenario::{Catalogue, FrontDoor, HostKind, SourceFile};
 use vlab_service::kube::{Door, DoorConfig, Kind, definitions};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
@@ -23,13 +24,26 @@ use vlab_service::{Core, CoreConfig, Snapshot};
 const STEPS: u64 = 100_000;
 
 fn try_prepared(scenario: &str) -> Result<Prepared, PrepareError> {
+    with(scenario, "")
+}
+
+/// A scenario of the catalogue with more lines.
+fn with(scenario: &str, more: &str) -> Result<Prepared, PrepareError> {
     let catalogue = Catalogue::discover().unwrap();
-    let scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
+    let source = catalogue.find(scenario).unwrap();
+    let text = format!("{}\napi: kube\n{more}", String::from_utf8_lossy(&source.bytes));
+    // What has no form as resources is to be found when it is prepared.
+    let (text, api) = match more.is_empty() {
+        true => (source.bytes.clone(), Some(FrontDoor::Kube)),
+        false => (text.into_bytes(), None),
+    };
+    let source = SourceFile { bytes: text, ..source };
+    let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|error| panic!("{error}"));
     let choices = Choices {
         seed: Some(1),
         time_profile: Some("fast".to_owned()),
         hosts: Some(HostKind::Simulated),
-        kube: true,
+        api,
         ..Choices::default()
     };
     prepare(scenario, &catalogue, &choices, &Nowhere)
@@ -106,35 +120,60 @@ fn the_same_seed_gives_the_same_history() {
     assert!(lines() == lines());
 }
 
-fn order(fault: Fault, kind: &str, verb: &str, subresource: &str, after: u64) -> Order {
-    let mut order = Order::new(fault, kind);
-    (order.verb, order.subresource, order.after) = (verb.into(), subresource.into(), after);
-    order
-}
-
 /// Whatever goes wrong at the API server: the installation comes to its end, and resources say what rows say.
 #[rstest]
-#[case::conflict_at_the_finalizer(order(Fault::Conflict, "agentclusterinstalls", "update", "", 0))]
-#[case::conflict_at_the_owner(order(Fault::Conflict, "agentclusterinstalls", "update", "", 1))]
-#[case::conflict_at_the_metadata(order(Fault::Conflict, "agentclusterinstalls", "update", "", 2))]
-#[case::conflict_at_a_status(order(Fault::Conflict, "agentclusterinstalls", "update", "status", 4))]
-#[case::conflict_at_an_agent(order(Fault::Conflict, "agents", "update", "*", 5))]
-#[case::status_refused(order(Fault::Refuse(500), "agents", "update", "status", 3))]
-#[case::agent_not_made_at_once(order(Fault::Refuse(503), "agents", "create", "", 0))]
-#[case::no_quota_for_the_kubeconfig(order(Fault::Quota, "secrets", "create", "", 1))]
-#[case::event_twice(order(Fault::Twice, "agents", "", "*", 2))]
-#[case::event_late(order(Fault::Delay(Duration::from_secs(2)), "agentclusterinstalls", "", "*", 3))]
-#[case::watch_cut(order(Fault::Cut, "infraenvs", "", "*", 1))]
-#[case::watch_closed(order(Fault::Close, "agents", "", "*", 1))]
-fn it_is_installed_all_the_same(#[case] order: Order) {
-    let whole = run_whole_with(&prepared("sno"), STEPS, std::slice::from_ref(&order));
+#[case::conflict_at_the_finalizer("kube-conflict", "resource: AgentClusterInstall, verb: update, part: spec")]
+#[case::conflict_at_the_owner("kube-conflict", "resource: AgentClusterInstall, verb: update, part: spec, after: 1")]
+#[case::conflict_at_the_metadata("kube-conflict", "resource: AgentClusterInstall, verb: update, part: spec, after: 2")]
+#[case::conflict_at_a_status("kube-conflict", "resource: AgentClusterInstall, verb: update, part: status, after: 4")]
+#[case::conflict_at_an_agent("kube-conflict", "resource: Agent, verb: update, after: 5, times: 3")]
+#[case::status_refused("kube-error", "resource: Agent, verb: update, part: status, status: 500, after: 3")]
+#[case::agent_not_made_at_once("kube-error", "resource: Agent, verb: create, part: spec")]
+#[case::no_quota_for_the_kubeconfig("kube-quota", "resource: Secret, after: 1")]
+#[case::event_twice("kube-event-twice", "resource: Agent, after: 2")]
+#[case::event_late("kube-event-late", "resource: AgentClusterInstall, after: 3, by: 2m")]
+#[case::watch_cut("kube-watch-expired", "resource: InfraEnv, after: 1")]
+#[case::watch_closed("kube-watch-closed", "resource: Agent, after: 1")]
+#[case::stale("kube-stale", "resource: Agent, by: 1m")]
+fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
+    let fault = format!("faults:\n  - {{name: it, at: 0s, target: kube, inject: {inject}, with: {{{about}}}}}\n");
+    let whole = run_whole(&with("sno", &fault).unwrap(), STEPS);
     passes(&whole);
+    let did = |what: &What| matches!(what, What::Fault { phase: FaultPhase::Effect, .. });
+    assert!(whole.history.iter().any(|o| did(&o.what)), "{inject} never happened");
     let hub = whole.hub.unwrap();
-    assert_eq!(hub.fired, [1], "{order:?} never happened");
     let aci = hub.of(Kind::AgentClusterInstall).next().unwrap();
     assert_eq!(HubEnd::condition(aci, "Completed"), "True InstallationCompleted");
     let agent = hub.of(Kind::Agent).next().unwrap();
     assert_eq!(HubEnd::condition(agent, "Installed"), "True InstallationCompleted");
+}
+
+/// Every change of every resource is in the history, with its version.
+#[test]
+fn the_history_has_every_change_of_a_resource() {
+    let rest = "until:\n  seen: [{cluster: sno, status: adding-hosts}]\n  then: 30m\n";
+    let whole = run_whole(&with("sno", rest).unwrap(), STEPS);
+    let versions = |wanted: &str| -> Vec<(u64, ResourceState)> {
+        let all = whole.history.iter().filter_map(|o| match &o.what {
+            What::Resource { kind, version, is, .. } if kind == wanted => Some((*version, *is)),
+            _ => None,
+        });
+        all.collect()
+    };
+    for kind in [Kind::AgentClusterInstall, Kind::Agent, Kind::ClusterDeployment, Kind::InfraEnv] {
+        let told = versions(kind.name());
+        assert_eq!(told.first().map(|(_, is)| *is), Some(ResourceState::There), "{}", kind.name());
+        let object = whole.hub.as_ref().unwrap().of(kind).next().unwrap();
+        let last = object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        assert!(told.iter().any(|(version, _)| *version == last), "{}: {told:?} without {last}", kind.name());
+    }
+    let completed = whole.history.iter().any(|o| match &o.what {
+        What::Resource { conditions, .. } => {
+            conditions.get("Completed").is_some_and(|c| c.as_ref().is_some_and(|c| c.status == ConditionStatus::True))
+        }
+        _ => false,
+    });
+    assert!(completed);
 }
 
 #[rstest]

@@ -68,12 +68,19 @@ impl Tracker {
         let relevant = |who: &Who| match (&self.moment.subject, who) {
             (Subject::Run, _) => true,
             (Subject::Cluster(name), Some(id)) => {
-                directory.clusters.get(name) == Some(id) || self.host_counts_for_cluster(directory, name, *id)
+                directory.clusters.get(name) == Some(id)
+                    || *id == named(name)
+                    || self.host_counts_for_cluster(directory, name, *id)
             }
             (_, Some(id)) => hosts.contains(id),
             (_, None) => false,
         };
-        let mut hits: Vec<_> = self.first_hits.iter().filter(|(who, _)| relevant(who)).map(|(w, a)| (*w, *a)).collect();
+        let of_resource = |who: Who| match &self.moment.subject {
+            Subject::Cluster(name) if who == Some(named(name)) => directory.clusters.get(name).copied().or(who),
+            _ => who,
+        };
+        let first_hits = self.first_hits.iter().map(|(who, at)| (of_resource(*who), *at));
+        let mut hits: Vec<_> = first_hits.filter(|(who, _)| relevant(who)).collect();
         hits.sort_by_key(|(_, at)| *at);
         hits
     }
@@ -197,12 +204,37 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
         {
             Some(host.or(*cluster))
         }
+        (Seen::Condition { resource, condition, status, reason }, What::Resource { kind, name, conditions, .. })
+            if kind == resource.as_str() =>
+        {
+            let is = conditions.get(condition)?.as_ref()?;
+            (is.status == *status && reason.as_ref().is_none_or(|reason| *reason == is.reason)).then(|| whose(name))
+        }
+        (Seen::Resource { resource, state }, What::Resource { kind, name, is, .. })
+            if kind == resource.as_str() && is == state =>
+        {
+            Some(whose(name))
+        }
         (Seen::Did(wanted), What::HostDid { host, what }) if what.word() == *wanted => Some(Some(*host)),
         (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what.word() == *wanted => {
             Some(host.or(Some(*cluster)))
         }
         _ => None,
     }
+}
+
+/// Whose resource it is: one of a host is called as the host's id, one of a cluster as the cluster.
+fn whose(name: &str) -> Who {
+    Some(name.parse().unwrap_or_else(|_| named(name)))
+}
+
+/// Stands for the cluster of that name: its resources are there before the service has given it an id.
+fn named(cluster: &str) -> Uuid {
+    let bytes = cluster.bytes().map(u128::from);
+    // FNV-1a: all that matters is that two names differ.
+    Uuid::from_u128(bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ byte).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    }))
 }
 
 /// The number of a progress text such as `42%`.

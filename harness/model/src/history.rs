@@ -16,8 +16,8 @@ use crate::validation::ValidationStatus;
 mod words;
 
 pub use words::{
-    ActionKind, ClusterMoment, FaultPhase, HistoryPart, HostMoment, HostsKind, MachineMoment, RunEnd, TargetKind,
-    UserVerb,
+    ActionKind, ClusterMoment, ConditionStatus, FaultPhase, HistoryPart, HostMoment, HostsKind, MachineMoment,
+    ResourceState, RunEnd, TargetKind, UserVerb,
 };
 
 /// Version of the format. Raised when the meaning of a member changes; new optional members do not raise it.
@@ -429,11 +429,44 @@ pub enum What {
     /// The run is over, and everything that is looked at is looked at once more: what happened some time before this must be in
     /// the history. Where it is there more than once, the last one counts.
     LastLook {},
+    /// A resource on the hub was made, changed, or is gone: every change that its watch tells.
+    Resource {
+        /// Its kind, for example `Agent`.
+        kind: String,
+        /// Its namespace; empty where the kind has none.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        namespace: String,
+        /// Its name. An Agent is called as its host's id.
+        name: String,
+        /// Its resource version after the change.
+        version: u64,
+        /// Counts the changes of what is wanted (`metadata.generation`), where the kind has it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generation: Option<i64>,
+        /// What became of it.
+        is: ResourceState,
+        /// Conditions that are new or otherwise than before, by type. `None`: it is gone.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        conditions: BTreeMap<String, Option<ResourceCondition>>,
+        /// Finalizers that hold it while it is being deleted.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        finalizers: Vec<String>,
+    },
     /// A line of text worth keeping, for example a service that was restarted.
     Note {
         /// What is to be said, for people.
         text: String,
     },
+}
+
+/// A condition of a resource, without its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceCondition {
+    /// Does it hold?
+    pub status: ConditionStatus,
+    /// Why, in a word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// What a run is: enough to understand the history without the scenario's file, and to repeat it.

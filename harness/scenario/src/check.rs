@@ -9,7 +9,7 @@ use crate::diagnostic::{Problem, SourceFile, line_column, render_problem, sugges
 use crate::file::{ClusterFile, ScenarioFile};
 use crate::spanned::{At, Plain, Scalar, Text};
 use crate::types::{Action, Cluster, Host, HostsSettings, NotBuilt, Scenario};
-use crate::words::{ActionKind, InstallMode, Need};
+use crate::words::{ActionKind, FrontDoor, InstallMode, Need};
 
 use cluster::name_place;
 use hosts::bindings;
@@ -65,6 +65,8 @@ struct Known<'a> {
     faults: Vec<&'a str>,
     /// Is real time among the needs?
     real_time: bool,
+    /// Is the service asked over Kubernetes?
+    kube: bool,
     /// The cluster that each host is in at some time, by binding too.
     member: BTreeMap<&'a str, Option<&'a str>>,
     /// The user resets a cluster, whose hosts then begin anew.
@@ -81,6 +83,7 @@ impl<'a> Known<'a> {
             groups,
             faults: file.faults.iter().map(|f| f.name.text.as_str()).collect(),
             real_time,
+            kube: file.api.as_ref().is_some_and(|api| api.text == FrontDoor::Kube.as_str()),
             member: hosts
                 .iter()
                 .map(|h| (h.name.as_str(), h.cluster.as_deref().or(h.bound_to.last().map(String::as_str))))
@@ -202,6 +205,7 @@ impl Checker<'_> {
         let tags = self.tags(&file.tags);
         let needs = self.read_all(&file.needs);
         let service = self.service(file.service.as_ref());
+        let api = self.read_option(&file.api).unwrap_or(FrontDoor::Rest);
         let mut infra_env = self.infra_env(file.infra_env.as_ref());
         let cluster_files = self.cluster_files(file);
         let names = self.cluster_names(&cluster_files, &name);
@@ -211,6 +215,9 @@ impl Checker<'_> {
 
         let known = Known::new(file, &clusters, &hosts, needs.contains(&Need::RealTime));
         let actions: Vec<Action> = file.actions.iter().filter_map(|a| self.action(a, &known)).collect();
+        if known.kube {
+            self.over_kube(file);
+        }
         let faults = self.faults(&file.faults, &known);
         let expect = self.expectations(&file.expect, &known);
         let tolerate = self.read_all(&file.tolerate);
@@ -237,6 +244,7 @@ impl Checker<'_> {
             seed: file.seed,
             needs,
             service,
+            api,
             infra_env,
             clusters,
             hosts,
@@ -255,6 +263,22 @@ impl Checker<'_> {
             report,
             not_built: std::mem::take(&mut self.not_built),
         })
+    }
+
+    /// What has no form as resources is refused where it stands.
+    fn over_kube(&mut self, file: &ScenarioFile) {
+        for action in &file.actions {
+            let why = match ActionKind::from_word(&action.act.text).and_then(ActionKind::without_resources) {
+                Some(why) => format!("`{}` has no form over Kubernetes: {why}", action.act.text),
+                None => continue,
+            };
+            self.refuse(&action.act.span, why, "no resource says that", "remove it, or ask over REST");
+        }
+        let refused = file.actions.iter().filter_map(|action| action.refused.as_ref());
+        for place in refused.chain(file.infra_env.iter().filter_map(|env| env.refused.as_ref())) {
+            let why = "over Kubernetes nothing is refused with a status: a condition of the resource says what is wrong";
+            self.refuse(&place.span, why, "not used here", "remove it, and expect a `condition`");
+        }
     }
 
     fn tags(&mut self, texts: &[Text<Plain>]) -> Vec<String> {

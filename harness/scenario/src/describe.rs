@@ -41,6 +41,11 @@ pub fn seen_words(seen: &Seen) -> String {
             FaultPhase::End => format!("end of the fault {name}"),
         },
         Seen::Did(what) => what.clone(),
+        Seen::Condition { resource, condition, status, reason } => {
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("condition {condition} of its {resource} {status}{reason}")
+        }
+        Seen::Resource { resource, state } => format!("its {resource} {state}"),
     }
 }
 

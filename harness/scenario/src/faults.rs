@@ -6,6 +6,7 @@
 
 mod control_plane;
 mod host;
+mod kube;
 mod network;
 mod params;
 mod service;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use self::control_plane::ControlPlaneInjection;
 pub use self::host::HostInjection;
+pub use self::kube::{KubeInjection, KubeSelect};
 pub use self::network::NetworkInjection;
 pub use self::params::{
     HostName, OWN_STAGES, OperationId, ParamDefault, ParamForm, ParamRow, RequestMethod, operation_ids,
@@ -60,6 +62,8 @@ pub enum TargetForm {
     Postgres,
     /// The way between hosts and the service.
     Gateway,
+    /// The hub's API server.
+    Kube,
 }
 
 impl TargetForm {
@@ -72,6 +76,7 @@ impl TargetForm {
             TargetForm::Service => "the `service`",
             TargetForm::Postgres => "`postgres`",
             TargetForm::Gateway => "the `gateway`",
+            TargetForm::Kube => "`kube`, the hub's API server",
         }
     }
 }
@@ -97,6 +102,8 @@ pub enum Injection {
     ControlPlane(ControlPlaneInjection),
     /// To the service, its database, or the way to it.
     Service(ServiceInjection),
+    /// To the hub's API server.
+    Kube(KubeInjection),
 }
 
 impl Injection {
@@ -107,6 +114,7 @@ impl Injection {
             Injection::Network(injection) => injection.row(),
             Injection::ControlPlane(injection) => injection.row(),
             Injection::Service(injection) => injection.row(),
+            Injection::Kube(injection) => injection.row(),
         }
     }
 }
@@ -155,7 +163,7 @@ macro_rules! family {
             $(
                 #[doc = $purpose:literal]
                 $variant:ident = $word:literal hits [$($target:ident),+], $lasts:ident, $hosts:ident
-                $({ $( #[doc = $about:literal] $field:ident: $ty:ty = $param:expr, )* $(..$requests:ident)? })?;
+                $({ $( #[doc = $about:literal] $field:ident: $ty:ty = $param:expr, )* $(..$requests:ident: $of:ident)? })?;
             )*
         }
     ) => {
@@ -167,7 +175,7 @@ macro_rules! family {
                 #[doc = $purpose]
                 $variant $({
                     $( #[doc = $about] $field: $ty, )*
-                    $( #[doc = " Which requests it is about."] $requests: $crate::faults::Requests, )?
+                    $( #[doc = " Which requests it is about."] $requests: $crate::faults::$of, )?
                 })?,
             )*
         }
@@ -187,13 +195,13 @@ macro_rules! family {
                         const PARAM: $crate::faults::params::Param<$ty> = $param;
                         PARAM.row(stringify!($field), $about)
                     },)*)?],
-                    requests: family!(@requests $($($requests)?)?),
+                    requests: family!(@requests $($($of)?)?),
                     read: |parameters| {
                         // Not every kind has parameters.
                         let _ = &parameters;
                         $(
                             $( let $field: Option<$ty> = $crate::faults::value(parameters, $variant.param(stringify!($field))?); )*
-                            $( let $requests = $crate::faults::Requests::read(parameters); )?
+                            $( let $requests = $crate::faults::$of::read(parameters); )?
                         )?
                         Some($crate::faults::Injection::$place($name::$variant $({
                             $( $field: $field?, )*
@@ -217,13 +225,19 @@ macro_rules! family {
         }
     };
     (@requests) => { &[] };
-    (@requests $requests:ident) => { $crate::faults::Requests::ROWS };
+    (@requests $of:ident) => { $crate::faults::$of::ROWS };
 }
 use family;
 
 /// Every kind, family by family.
 pub fn fault_rows() -> impl Iterator<Item = &'static FaultRow> {
-    let families = [HostInjection::ROWS, NetworkInjection::ROWS, ControlPlaneInjection::ROWS, ServiceInjection::ROWS];
+    let families = [
+        HostInjection::ROWS,
+        NetworkInjection::ROWS,
+        ControlPlaneInjection::ROWS,
+        ServiceInjection::ROWS,
+        KubeInjection::ROWS,
+    ];
     families.into_iter().flatten().copied()
 }
 
@@ -241,6 +255,11 @@ impl FaultRow {
     /// The parameter of that name that is its own.
     fn param(&'static self, name: &str) -> Option<&'static ParamRow> {
         self.params.iter().find(|param| param.name == name)
+    }
+
+    /// Is it one of a hub's API server? Only scenarios with `api: kube` have one.
+    pub fn needs_hub(&self) -> bool {
+        self.targets.contains(&TargetForm::Kube)
     }
 
     /// Does virtual time have no form of it? There the service is one core without a database.
@@ -318,7 +337,8 @@ mod tests {
             assert!(words.insert(row.word), "{} is there twice", row.word);
             assert!(!row.targets.is_empty() && row.purpose.len() > 20, "{}", row.word);
             assert!(row.all_params().all(|p| !p.purpose.is_empty()), "{}", row.word);
-            assert_eq!(row.requests.is_empty(), !row.targets.contains(&TargetForm::Gateway), "{}", row.word);
+            let chooses = [TargetForm::Gateway, TargetForm::Kube].iter().any(|form| row.targets.contains(form));
+            assert!(chooses || row.requests.is_empty(), "{}", row.word);
         }
     }
 }

@@ -16,13 +16,13 @@ use vlab_model::validation::ValidationStatus;
 
 use crate::faults::{FaultRow, OWN_STAGES, ParamDefault, ParamForm, fault_rows, operation_ids};
 use crate::spanned::{
-    AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text, UserRole, Version,
+    AnyStatus, AnyValidation, At, ConditionType, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text, UserRole, Version,
     WrittenStep, words_schema,
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, RoleName,
-    SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, BootOrder, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
+    ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 
 /// A scenario: what is built, what happens, what must be true.
@@ -48,6 +48,9 @@ pub(crate) struct ScenarioFile {
     pub(crate) needs: Vec<Text<Need>>,
     /// The service under test. By default: the simulated service under the `fast` time profile.
     pub(crate) service: Option<ServiceFile>,
+    /// How the user asks for things: by requests to the REST API, or by resources on a hub (`kube`).
+    #[schemars(extend("default" = "rest"))]
+    pub(crate) api: Option<Text<FrontDoor>>,
     /// How the discovery image is made.
     pub(crate) infra_env: Option<InfraEnvFile>,
     /// The cluster. Leave it out (and `clusters` too) when all hosts stay in the pool.
@@ -367,6 +370,13 @@ pub(crate) struct ActionFile {
     pub(crate) role: Option<Text<UserRole>>,
     /// For `patch-host` on one host: the new name.
     pub(crate) hostname: Option<Text<Plain>>,
+    /// For `patch-resource` and `delete-resource`: which resource. By default the `Agent` of a host and the
+    /// `AgentClusterInstall` of a cluster.
+    pub(crate) resource: Option<Text<ResourceKind>>,
+    /// For `patch-resource`: what is merged into it, for example `{spec: {holdInstallation: true}}`; `null` takes a member away.
+    pub(crate) patch: Option<At<Value>>,
+    /// For `apply-resource`: the object, with `kind`, `metadata` and `spec`. Without a namespace it goes into that of the cluster.
+    pub(crate) object: Option<At<Value>>,
     /// The service must refuse it with this HTTP status.
     pub(crate) refused: Option<At<i64>>,
 }
@@ -383,8 +393,8 @@ pub(crate) struct FaultFile {
     pub(crate) at: At<FaultTimeFile>,
     /// If it begins when something is seen: this long after it.
     pub(crate) then: Option<Text<Span>>,
-    /// What it hits: the name of a host, a group or a cluster, `all`, `bootstrap`, `control-plane`, `service`, `postgres` or
-    /// `gateway`; or a mapping.
+    /// What it hits: the name of a host, a group or a cluster, `all`, `bootstrap`, `control-plane`, `service`, `postgres`,
+    /// `gateway` or `kube` (the hub's API server); or a mapping.
     pub(crate) target: At<FaultTargetFile>,
     /// What happens.
     pub(crate) inject: Text<&'static FaultRow>,
@@ -525,7 +535,7 @@ fn fault_parameters(schema: &mut Schema) {
 }
 
 /// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
-/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`.
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`, `condition`, `resource_is`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Observation")]
@@ -551,6 +561,7 @@ pub(crate) struct ObservationFile {
     /// This validation takes the value that `is` says.
     pub(crate) validation: Option<Text<AnyValidation>>,
     /// For `validation`: `success`, `failure`, `pending`, `error`, `disabled`. For `operator`: `available`, `progressing`, `failed`.
+    /// For `condition`: `True` (the default), `False`, `Unknown`.
     pub(crate) is: Option<Text<Plain>>,
     /// An event of this name is sent.
     pub(crate) event: Option<Text<EventName>>,
@@ -571,6 +582,15 @@ pub(crate) struct ObservationFile {
     pub(crate) did: Option<Text<Happening>>,
     /// The serial console of a virtual machine shows a line that contains this.
     pub(crate) console: Option<Text<Plain>>,
+    /// With `api: kube`: this condition of its resource takes the status that `is` says.
+    pub(crate) condition: Option<Text<ConditionType>>,
+    /// For `condition`: and it has this reason.
+    pub(crate) reason: Option<Text<Plain>>,
+    /// With `api: kube`: its resource is in this state.
+    pub(crate) resource_is: Option<Text<ResourceState>>,
+    /// For `condition` and `resource_is`: which resource. By default the `Agent` of a host and the `AgentClusterInstall` of a
+    /// cluster.
+    pub(crate) resource: Option<Text<ResourceKind>>,
     /// This many hosts are enough. By default all of them.
     pub(crate) at_least: Option<At<i64>>,
 }

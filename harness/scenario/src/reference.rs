@@ -184,6 +184,10 @@ pub fn reference_faults() -> String {
     {
         let _ = writeln!(page, "* {}", parameter(param));
     }
+    page.push_str("\nWhich requests and changes a fault of `kube` is about, likewise:\n\n");
+    for param in fault_rows().find(|row| row.needs_hub()).into_iter().flat_map(|row| row.requests) {
+        let _ = writeln!(page, "* {}", parameter(param));
+    }
     page
 }
 

@@ -13,6 +13,7 @@ use serde_saphyr::Spanned;
 use crate::diagnostic::suggestion;
 use crate::faults::{FaultRow, fault_rows, fault_words};
 use crate::follow::{SequenceStep, Times};
+use crate::resources::condition_types;
 use crate::stretch::{STRETCHES, Stretch};
 use crate::time::{SPAN_HELP, Span};
 
@@ -145,8 +146,9 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, Arrivals, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, LoadConnections, LoadMode, Need,
-    NetworkMistake, PivotOrder, ReplyCache, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, Arrivals, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, LoadConnections, LoadMode,
+    Need, NetworkMistake, PivotOrder, ReplyCache, ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind,
+    Tolerated, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
@@ -154,6 +156,7 @@ vocabulary! {
     Topology => "topology", Tolerated => "word of `tolerate`", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
     SequenceMode => "sequence mode", PivotOrder => "pivot order", When => "time for a validation", RoleName => "role", ActionKind => "action",
     LoadMode => "mode", Arrivals => "arrival process", LoadConnections => "way of connecting", ReplyCache => "kind of reply cache",
+    FrontDoor => "way of asking the service", ResourceKind => "kind of resource", ResourceState => "state of a resource",
     FaultPhase => "fault phase", NetworkMistake => "static network mistake",
 }
 api_vocabulary! {
@@ -167,6 +170,32 @@ impl Scalar for &'static FaultRow {
     }
     fn schema() -> Schema {
         words_schema(&[&fault_words()])
+    }
+}
+
+/// Type of a condition of some resource.
+#[derive(Clone, Debug)]
+pub(crate) struct ConditionType;
+
+impl Scalar for ConditionType {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        let known = condition_types();
+        if known.contains(&text) { Ok(ConditionType) } else { Err(unknown_word("condition", text, &known)) }
+    }
+    fn schema() -> Schema {
+        words_schema(&[&condition_types()])
+    }
+}
+
+impl Scalar for ConditionStatus {
+    fn read(text: &str) -> Result<Self, Complaint> {
+        // As YAML reads it where it is not quoted.
+        let same = |known: &&&str| known.eq_ignore_ascii_case(text);
+        let word = Self::NAMES.iter().find(same).copied().unwrap_or(text);
+        Self::from_word(word).ok_or_else(|| unknown_word("status of a condition", text, Self::NAMES))
+    }
+    fn schema() -> Schema {
+        words_schema(&[Self::NAMES])
     }
 }
 

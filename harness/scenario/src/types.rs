@@ -17,8 +17,9 @@ use crate::faults::{FaultRow, Injection};
 use crate::follow::SequenceStep;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultPhase, Firmware, HostKind, InstallMode, Lasting, Need, NetworkMistake, PivotOrder,
-    Quantity, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, Lasting, Need,
+    NetworkMistake, PivotOrder, Quantity, ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind, Tolerated,
+    Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -40,6 +41,8 @@ pub struct Scenario {
     pub needs: Vec<Need>,
     /// The service under test.
     pub service: Service,
+    /// How the user asks for things.
+    pub api: FrontDoor,
     /// How the discovery image is made, the same for all infra-envs of the run.
     pub infra_env: InfraEnv,
     /// Clusters in the order of the file. Empty when all hosts stay in the pool.
@@ -389,6 +392,10 @@ pub struct Action {
     pub role: Option<HostRole>,
     /// For `patch-host`: the new name.
     pub hostname: Option<String>,
+    /// For what is done to a resource: its kind.
+    pub resource: Option<ResourceKind>,
+    /// For `patch-resource` the patch, for `apply-resource` the object.
+    pub object: Option<serde_json::Value>,
     /// HTTP status with which the user expects to be refused; `None`: the action must succeed.
     pub refused: Option<u16>,
     /// Line of the scenario's file, from 1.
@@ -476,6 +483,8 @@ pub enum FaultTarget<Hosts = WantedHosts> {
     Postgres,
     /// The way between hosts and the service.
     Gateway,
+    /// The hub's API server.
+    Kube,
 }
 
 /// Which things an observation or an expectation speaks of.
@@ -579,6 +588,24 @@ pub enum Seen {
     /// A host did this by itself, or it happened inside the cluster: what the service does not see, for example
     /// `booted-installed-os` of a host, `bootkube-done` of a cluster. One of a closed list.
     Did(String),
+    /// A condition of the resource of a host or a cluster takes this status.
+    Condition {
+        /// Whose condition.
+        resource: ResourceKind,
+        /// Type of the condition.
+        condition: String,
+        /// What it becomes.
+        status: ConditionStatus,
+        /// Its reason, where that matters.
+        reason: Option<String>,
+    },
+    /// The resource of a host or a cluster is made, deleted, gone.
+    Resource {
+        /// Which of its resources.
+        resource: ResourceKind,
+        /// What becomes of it.
+        state: ResourceState,
+    },
 }
 
 /// Something that must be true of the history.

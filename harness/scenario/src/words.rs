@@ -4,7 +4,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-pub use vlab_model::history::{ActionKind, FaultPhase};
+pub use vlab_model::history::{ActionKind, ConditionStatus, FaultPhase, ResourceState};
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($rest:tt)* }) => {
@@ -243,6 +243,78 @@ words! {
         ControlPlane = "control-plane",
         /// The service, its database and the way to it.
         Service = "service",
+        /// The hub's API server.
+        Kube = "kube",
+    }
+}
+
+words! {
+    /// How the user asks for things.
+    FrontDoor {
+        /// By requests to the service's REST API.
+        Rest = "rest",
+        /// By resources on a hub, on which the service's controllers act.
+        Kube = "kube",
+    }
+}
+
+words! {
+    /// A kind of resource on a hub.
+    ResourceKind {
+        /// A host that has registered.
+        Agent = "Agent",
+        /// What is to be installed, and how far that is.
+        AgentClusterInstall = "AgentClusterInstall",
+        /// The cluster, as Hive knows it.
+        ClusterDeployment = "ClusterDeployment",
+        /// The discovery image.
+        InfraEnv = "InfraEnv",
+        /// A static network.
+        NMStateConfig = "NMStateConfig",
+        /// A release image by name.
+        ClusterImageSet = "ClusterImageSet",
+        /// A machine, as metal3 knows it.
+        BareMetalHost = "BareMetalHost",
+        /// Labels that hosts get by their hardware.
+        AgentClassification = "AgentClassification",
+        /// How the service is deployed.
+        AgentServiceConfig = "AgentServiceConfig",
+        /// A secret.
+        Secret = "Secret",
+        /// A config map.
+        ConfigMap = "ConfigMap",
+    }
+}
+
+words! {
+    /// A part of an object that is written by itself.
+    KubePart {
+        /// All but its status.
+        Spec = "spec",
+        /// Its status.
+        Status = "status",
+    }
+}
+
+words! {
+    /// Requests to an API server by what they do.
+    KubeVerb {
+        /// Making an object.
+        Create = "create",
+        /// Replacing one.
+        Update = "update",
+        /// Changing parts of one.
+        Patch = "patch",
+        /// Deleting one.
+        Delete = "delete",
+        /// Any of these.
+        Write = "write",
+        /// Reading one.
+        Get = "get",
+        /// Reading many.
+        List = "list",
+        /// Following changes.
+        Watch = "watch",
     }
 }
 

@@ -177,9 +177,11 @@ mod parameters {
             TargetForm::Service => "service",
             TargetForm::Postgres => "postgres",
             TargetForm::Gateway => "gateway",
+            TargetForm::Kube => "kube",
         };
+        let api = if row.needs_hub() { "kube" } else { "rest" };
         let fault = format!(
-            "needs: [real-time]\nfaults:\n  - name: it\n    at: 1m\n    target: {target}\n    inject: {}\n    with: {{{with}}}\nexpect:",
+            "needs: [real-time]\nfaults:\n  - name: it\n    at: 1m\n    target: {target}\n    inject: {}\n    with: {{{with}}}\napi: {api}\nexpect:",
             row.word
         );
         base(&[("expect:", &fault)])

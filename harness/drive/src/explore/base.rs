@@ -1,6 +1,6 @@
 //! What a drawn scenario is built on: a scenario of the catalogue or of a grammar, taken apart so that things can be added.
 
-use vlab_scenario::{Catalogue, Scenario, SourceFile};
+use vlab_scenario::{Catalogue, FrontDoor, Scenario, SourceFile};
 
 /// A scenario to build on.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Base {
     pub hosts: Vec<String>,
     /// Names of its groups.
     pub groups: Vec<String>,
+    /// The service is asked over Kubernetes.
+    pub kube: bool,
     /// Its clusters: names, and the addresses of API and ingress.
     pub clusters: Vec<(String, Vec<String>, Vec<String>)>,
 }
@@ -102,6 +104,7 @@ impl Base {
             parts,
             hosts: scenario.hosts.iter().map(|host| host.name.clone()).collect(),
             groups,
+            kube: scenario.api == FrontDoor::Kube,
             clusters: scenario
                 .clusters
                 .iter()

@@ -73,7 +73,7 @@ fn interventions(base: &Base) -> Vec<(bool, String)> {
         }
     }
     // Kinds that need nothing to be said.
-    let plain = fault_rows().filter(|row| !row.needs_real_time());
+    let plain = fault_rows().filter(|row| !row.needs_real_time() && (base.kube || !row.needs_hub()));
     for row in plain.filter(|row| row.all_params().all(|param| param.default != ParamDefault::Needed)) {
         let lasts = if row.lasts == Lasting::Moment { "" } else { ", for: 5m" };
         let targets: Vec<String> = match row.targets[0] {
@@ -81,6 +81,7 @@ fn interventions(base: &Base) -> Vec<(bool, String)> {
             TargetForm::Cluster => base.clusters.iter().map(|(name, ..)| name.clone()).collect(),
             TargetForm::Service => vec!["service".to_owned()],
             TargetForm::Gateway => vec!["gateway".to_owned()],
+            TargetForm::Kube => vec!["kube".to_owned()],
             TargetForm::Link | TargetForm::Postgres => Vec::new(),
         };
         all.extend(targets.into_iter().map(|target| (true, format!("target: {target}, inject: {}{lasts}", row.word))));

@@ -5,8 +5,8 @@
 
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostStage, HostStatus};
 use vlab_scenario::{
-    ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, Scenario, SourceFile, TargetForm,
-    fault_rows, operation_ids,
+    ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, ResourceKind, ResourceOf, Scenario,
+    SourceFile, TargetForm, fault_rows, operation_ids,
 };
 
 use super::base::{Added, Base};
@@ -33,7 +33,8 @@ impl Space {
     /// Everything that can be added to these.
     pub fn new(bases: Vec<Base>, grammar: bool, interleavings: bool) -> Self {
         let grammar = grammar || bases.is_empty();
-        let faults = fault_rows().filter(|row| !row.needs_real_time()).collect();
+        let hub = !grammar && bases.iter().all(|base| base.kube);
+        let faults = fault_rows().filter(|row| !row.needs_real_time() && (hub || !row.needs_hub())).collect();
         Self { bases, grammar, interleavings, faults }
     }
 
@@ -358,14 +359,17 @@ fn target(draw: &mut Draw<'_>, base: &Base, form: TargetForm) -> Option<(String,
         TargetForm::Service => ("service".to_owned(), Vec::new()),
         TargetForm::Postgres => ("postgres".to_owned(), Vec::new()),
         TargetForm::Gateway => ("gateway".to_owned(), Vec::new()),
+        TargetForm::Kube => ("kube".to_owned(), Vec::new()),
     })
 }
 
 /// Draws something that the user does; `None` where the base has nothing to do it to.
 fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
-    let words: Vec<&str> = ActionKind::NAMES.iter().copied().chain(FREQUENT.map(ActionKind::as_str)).collect();
-    let kind = draw.kind("kind of action", words.len() as u64);
-    let kind = ActionKind::from_word(words.get(usize::try_from(kind).ok()?)?)?;
+    let has_form = |kind: &ActionKind| {
+        if base.kube { kind.without_resources().is_none() } else { !kind.needs_hub() }
+    };
+    let kinds: Vec<ActionKind> = ActionKind::ALL.iter().copied().chain(FREQUENT).filter(has_form).collect();
+    let kind = *kinds.get(usize::try_from(draw.kind("kind of action", kinds.len() as u64)).ok()?)?;
     let cluster = |draw: &mut Draw<'_>| -> Option<(String, Vec<String>, Vec<String>)> {
         (!base.clusters.is_empty()).then(|| base.clusters[index(draw, "cluster", base.clusters.len())].clone())
     };
@@ -387,6 +391,13 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             let list = |all: &[String]| all.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(", ");
             format!("cluster: {name}, api_vips: [{}], ingress_vips: [{}]", list(&api), list(&ingress))
         }
+        ActionKind::DeleteResource => {
+            let resources: Vec<ResourceKind> = ResourceKind::all_of(ResourceOf::Cluster).collect();
+            let resource = draw.pick("resource", &resources)?;
+            format!("cluster: {}, resource: {resource}", cluster(draw)?.0)
+        }
+        // What is to be applied nobody can draw yet.
+        ActionKind::ApplyResource | ActionKind::PatchResource => return None,
         ActionKind::PatchHost => {
             let host = &base.hosts[index(draw, "host", base.hosts.len())];
             let role = draw.pick("what is changed", &["worker", "master", "auto", ""])?;

@@ -8,7 +8,9 @@ use uuid::Uuid;
 use vlab_agents::{ClusterFault, HostFault, Reachability};
 use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, Span};
 
-use super::{control_plane, host, network, service};
+use vlab_kube::Order;
+
+use super::{control_plane, host, kube, network, service};
 use crate::requests::Rule;
 
 /// What a fault does, as far as simulated hosts are concerned.
@@ -46,6 +48,8 @@ pub enum ServiceFault {
     SlowQueries(Duration),
     /// Some requests go wrong.
     Requests(Rule),
+    /// Something goes wrong at the hub's API server.
+    Hub(Order),
 }
 
 /// A program of the lab.
@@ -89,5 +93,6 @@ pub fn effect(fault: &Fault, who: &dyn Lookup) -> Result<Effect, String> {
         Injection::Network(injection) => network::effect(injection, who),
         Injection::ControlPlane(injection) => Ok(control_plane::effect(injection)),
         Injection::Service(injection) => service::effect(injection, &fault.name, who).map(Effect::Service),
+        Injection::Kube(injection) => Ok(Effect::Service(ServiceFault::Hub(kube::effect(injection, who)))),
     }
 }

@@ -110,7 +110,7 @@ pub fn machine_fault(fault: &Fault, scenario: &Scenario) -> Result<MachineFault,
         Injection::ControlPlane(injection) => {
             control_plane::on_machines(injection, scenario, cluster_of(fault, scenario))?
         }
-        Injection::Service(_) => None,
+        Injection::Service(_) | Injection::Kube(_) => None,
     };
     done.ok_or_else(|| format!("only these can: {}", kinds().join(", ")))
 }
@@ -144,7 +144,7 @@ fn kinds() -> Vec<&'static str> {
 pub fn unfit(scenario: &Scenario) -> Option<String> {
     // The service and the way to it are the same whoever the hosts are.
     let outside = |fault: &Fault| match &fault.target {
-        FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway => true,
+        FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube => true,
         FaultTarget::Cluster(name) => !has_machines(scenario, name),
         _ => false,
     };
@@ -214,7 +214,8 @@ mod tests {
                          hosts: [{name: m, count: 3, kind: vm}]\n";
 
     fn scenario(fault: &str) -> Scenario {
-        let text = format!("version: 1\nname: t\nneeds: [real-time]\n{HOSTS}faults:\n  - {fault}\n");
+        let api = if fault.contains("target: kube") { "kube" } else { "rest" };
+        let text = format!("version: 1\nname: t\napi: {api}\nneeds: [real-time]\n{HOSTS}faults:\n  - {fault}\n");
         vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -227,6 +228,7 @@ mod tests {
             TargetForm::Service => "service",
             TargetForm::Postgres => "postgres",
             TargetForm::Gateway => "gateway",
+            TargetForm::Kube => "kube",
         };
         let value = |form: ParamForm| match form {
             ParamForm::Span => "5s".to_owned(),

@@ -19,8 +19,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub struct KubeUser {
     /// Versions of the releases that the service knows, and their images.
     pub releases: Vec<(String, String)>,
-    /// What goes wrong at the API server. No scenario can ask for it yet.
-    pub orders: Vec<vlab_kube::Order>,
 }
 
 /// A resource to apply.
@@ -305,9 +303,39 @@ impl User {
             ActionKind::AllowAddHosts => {
                 Request::new(Method::Get, Kind::ClusterDeployment.path_of(&format!("{cluster}/{cluster}")))
             }
+            ActionKind::ApplyResource => {
+                let kind = Kind::of(action.resource?.as_str())?;
+                let mut object = action.object.clone()?;
+                object["apiVersion"] = json!(kind.api_version());
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or(cluster).to_owned();
+                if kind.is_namespaced() {
+                    object["metadata"]["namespace"] = json!(namespace);
+                }
+                let name = object["metadata"]["name"].as_str()?;
+                let key = if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() };
+                let path = format!("{}?fieldManager=vlab&force=true", kind.path_of(&key));
+                let mut request = Request::new(Method::Patch, path);
+                request.body = object.to_string().into();
+                request.header("content-type", "application/apply-patch+yaml")
+            }
+            ActionKind::PatchResource => merge(self.resource_path(action, cluster, agent)?, action.object.as_ref()?),
+            ActionKind::DeleteResource => {
+                Request::new(Method::Delete, self.resource_path(action, cluster, agent)?)
+            }
             // Refused when the run was prepared.
             ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery => return None,
         })
+    }
+
+    /// Where the resource of a host or a cluster is that an action is about.
+    fn resource_path(
+        &self,
+        action: &vlab_scenario::Action,
+        cluster: &str,
+        agent: Option<String>,
+    ) -> Option<String> {
+        let kind = Kind::of(action.resource?.as_str())?;
+        if kind == Kind::Agent { agent } else { Some(kind.path_of(&format!("{cluster}/{cluster}"))) }
     }
 
     /// A host is there: it is approved, with the role that the scenario gives it; once.

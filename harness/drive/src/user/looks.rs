@@ -140,6 +140,7 @@ impl User {
             Look::Cluster(index) => {
                 let cluster = match read(ops::get_cluster(Uuid::nil()), reply) {
                     Ok(cluster) => cluster,
+                    Err(_) if self.clusters[index].gone => return,
                     Err(failure) => return self.look_failed(HistoryPart::LastLook, self.clusters[index].id, failure),
                 };
                 self.saw_cluster(index, &cluster);

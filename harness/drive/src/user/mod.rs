@@ -24,7 +24,7 @@ use vlab_history::Directory;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Merged, MergedChange, ToldByEvent, told};
 use vlab_judge::moment::Tracker;
-use vlab_model::history::{HistoryPart, HostMoment, Observation, Source, UserVerb, What};
+use vlab_model::history::{HistoryPart, HostMoment, Observation, ResourceState, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 
 use crate::members::Members;
@@ -139,6 +139,8 @@ struct ClusterState {
     asked_to_install: bool,
     /// The request to install was sent, and its answer lost.
     unanswered: bool,
+    /// The user has deleted it from the hub.
+    gone: bool,
     facts: Option<ClusterFacts>,
     events: EventList,
     states: ClusterStates,
@@ -361,6 +363,13 @@ impl User {
                 if let Some(&index) = self.cluster_index.get(cluster) {
                     self.clusters[index].status = *to;
                     self.want_install(index);
+                }
+            }
+            What::Resource { kind, name, is: ResourceState::Deleting | ResourceState::Gone, .. }
+                if kind == vlab_service::kube::Kind::AgentClusterInstall.name() =>
+            {
+                if let Some(index) = self.scenario.clusters.iter().position(|cluster| cluster.name == *name) {
+                    self.clusters[index].gone = true;
                 }
             }
             _ => {}

@@ -47,7 +47,11 @@ impl User {
                 let (infra_env, id) = host?;
                 ops::install_host(infra_env, id).request
             }
-            ActionKind::BootDiscovery => return None,
+            // Resources there are only on a hub.
+            ActionKind::BootDiscovery
+            | ActionKind::ApplyResource
+            | ActionKind::PatchResource
+            | ActionKind::DeleteResource => return None,
         })
     }
 

@@ -13,6 +13,7 @@ mod outcome;
 mod percentage;
 mod reader;
 mod replicas;
+mod resources;
 mod rest;
 mod roles;
 mod silence;
@@ -206,6 +207,10 @@ pub static INVARIANTS: &[Invariant] = &[
     told::TOLD,
     times::TIMES,
     rest::REST,
+    resources::VERSIONS,
+    resources::CONDITIONS,
+    resources::GO,
+    resources::REST,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -236,6 +241,10 @@ enum Id {
     EventsTell,
     TimesFollow,
     AtRest,
+    VersionsGrow,
+    ConditionsAgree,
+    DeletedGoes,
+    ResourcesRest,
 }
 
 /// An invariant in its results.
@@ -273,7 +282,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 8] = [
+    let whole: [(Id, OfTimeline); 12] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -282,6 +291,10 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::OneServiceDecides, replicas::one_service_decides),
         (Id::TimesFollow, times::times_follow),
         (Id::AtRest, rest::at_rest),
+        (Id::VersionsGrow, resources::versions_grow),
+        (Id::ConditionsAgree, resources::conditions_agree),
+        (Id::DeletedGoes, resources::deleted_goes),
+        (Id::ResourcesRest, resources::resources_rest),
     ];
     for (id, judge) in whole {
         results[id as usize] = judge(timeline);

@@ -92,7 +92,7 @@ impl Found {
 }
 
 /// When something new was told to the service, or done to it.
-fn news(timeline: &Timeline<'_>) -> Vec<Timestamp> {
+pub(super) fn news(timeline: &Timeline<'_>) -> Vec<Timestamp> {
     let mut news = Vec::new();
     for o in timeline.observations {
         match &o.what {

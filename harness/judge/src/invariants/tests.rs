@@ -11,6 +11,7 @@ use super::reader::KEPT_DETAILS;
 use super::*;
 
 mod heard;
+mod resources;
 
 const C: Uuid = Uuid::from_u128(100);
 
@@ -220,7 +221,11 @@ fn a_good_installation_holds_and_says_what_it_could_not_check() {
                 | "one-service-decides"
                 | "times-follow"
                 | "at-rest"
-                | "explained-by-rules",
+                | "explained-by-rules"
+                | "versions-grow"
+                | "conditions-agree"
+                | "deleted-goes"
+                | "resources-rest",
                 InvariantVerdict::NotApplicable { reason },
             ) => {
                 assert_eq!(result.checked, 0);

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostRole, HostStage, HostStatus, LogsState, OperatorStatus};
 use vlab_history::Timeline;
-use vlab_model::history::{HistoryPart, Observation, Source, What};
+use vlab_model::history::{HistoryPart, Observation, ResourceState, Source, What};
 use vlab_model::validation::ValidationStatus;
 
 use super::found::Found;
@@ -173,9 +173,18 @@ fn last_look<'h>(
     let Some(look) = look.filter(|_| !timeline.observations.iter().any(|o| failed(&o))) else { return };
     let limits = Limits::new(timeline.run);
     let clusters = clusters_of_hosts(timeline);
+    // Nobody looks at a cluster that the user has deleted from the hub.
+    let gone = |cluster: Uuid| {
+        timeline.observations.iter().any(|o| match &o.what {
+            What::Resource { kind, name, is: ResourceState::Gone, .. } => {
+                kind == "AgentClusterInstall" && timeline.directory.cluster_names.get(&cluster) == Some(name)
+            }
+            _ => false,
+        })
+    };
     let is_looked_at = |id: &Uuid| {
         let cluster = if timeline.clusters.contains_key(id) { Some(*id) } else { clusters.get(id).copied().flatten() };
-        cluster.is_some_and(|cluster| timeline.directory.cluster_names.contains_key(&cluster))
+        cluster.is_some_and(|cluster| timeline.directory.cluster_names.contains_key(&cluster) && !gone(cluster))
     };
     let mut last: Vec<_> = shown.iter().filter(|((id, _), _)| is_looked_at(id)).collect();
     last.sort_by_key(|(_, (_, o))| o.seq);

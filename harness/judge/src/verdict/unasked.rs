@@ -206,7 +206,7 @@ impl Judge<'_> {
     fn outages(&self) -> Vec<(Timestamp, Timestamp)> {
         let lives = lives::lives(self.history);
         let of_service = |fault: &&Fault| {
-            matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+            matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube)
         };
         let last = self.history.last().map(|o| o.at()).unwrap_or_default();
         let outage = |fault: &Fault| {

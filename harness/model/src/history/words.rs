@@ -135,6 +135,32 @@ closed_words! {
 }
 
 closed_words! {
+    /// What becomes of a resource on a hub.
+    ResourceState {
+        /// It is there, and was not before.
+        There = "there",
+        /// It changed.
+        Changed = "changed",
+        /// It is to be deleted, and finalizers hold it.
+        Deleting = "deleting",
+        /// It is gone.
+        Gone = "gone",
+    }
+}
+
+closed_words! {
+    /// Does a condition of a resource hold?
+    ConditionStatus {
+        /// It does.
+        True = "True",
+        /// It does not.
+        False = "False",
+        /// Nobody can tell.
+        Unknown = "Unknown",
+    }
+}
+
+closed_words! {
     /// What the user can do beyond creating things.
     ActionKind {
         /// Start the installation of a cluster.
@@ -160,6 +186,30 @@ closed_words! {
         /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
         /// could refuse.
         BootDiscovery = "boot-discovery",
+        /// Apply a resource on the hub (server-side apply).
+        ApplyResource = "apply-resource",
+        /// Change a resource of a host or a cluster on the hub (merge patch).
+        PatchResource = "patch-resource",
+        /// Delete a resource of a host or a cluster from the hub.
+        DeleteResource = "delete-resource",
+    }
+}
+
+impl ActionKind {
+    /// Is it something that there is on a hub alone?
+    pub const fn needs_hub(self) -> bool {
+        matches!(self, ActionKind::ApplyResource | ActionKind::PatchResource | ActionKind::DeleteResource)
+    }
+
+    /// Why it cannot be said by resources on a hub; `None` where it can.
+    pub const fn without_resources(self) -> Option<&'static str> {
+        match self {
+            ActionKind::Reset => Some("one deletes the ClusterDeployment and applies it again"),
+            ActionKind::Cancel => {
+                Some("one deletes the AgentClusterInstall, and there is no cluster to look at any more")
+            }
+            _ => None,
+        }
     }
 }
 

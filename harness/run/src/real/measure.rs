@@ -213,7 +213,7 @@ impl Memory {
 
 /// Does it happen to the programs of the run? Its length is then that of the wall clock, too.
 fn is_outside(fault: &Fault) -> bool {
-    matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+    matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube)
 }
 
 #[cfg(test)]

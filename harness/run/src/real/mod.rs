@@ -168,11 +168,12 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     needs.retain(|need| {
         !matches!(prepared.target, vlab_drive::target::Target::Simulated) || *need != Need::SimulatedService
     });
-    let unmet = match prepared.scenario.interleaving.is_plain() {
-        true => crate::needs::unmet(&needs, &options.runs).await,
-        false => Some(
-            "its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned(),
-        ),
+    let unmet = if !prepared.scenario.interleaving.is_plain() {
+        Some("its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned())
+    } else if prepared.kube {
+        Some("its `api: kube` is for virtual time (`vlab simulate`); in real time that door is not built yet".to_owned())
+    } else {
+        crate::needs::unmet(&needs, &options.runs).await
     };
     if let Some(reason) = unmet {
         skip(prepared, &dir, clock, &mut result, &reason);

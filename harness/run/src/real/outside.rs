@@ -135,6 +135,10 @@ impl Outside {
                 }
                 None => self.broken("the service's database is not ours".to_owned()),
             },
+            // Where there is no hub, no scenario with such a fault comes this far.
+            Task::Do(fault, ServiceFault::Hub(_)) => {
+                self.broken(format!("the fault {fault} cannot be injected: this run has no API server"));
+            }
             Task::Do(_, ServiceFault::Requests(rule)) => {
                 if let Some((gateway, _)) = &self.gateway {
                     gateway.inject(rule);

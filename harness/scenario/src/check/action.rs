@@ -1,17 +1,22 @@
 //! What the user does, and when.
 
+use serde_json::Value;
 use vlab_api::types::HostRole;
 
 use super::subject::Who;
 use super::{Checker, Known};
 use crate::file::ActionFile;
+use crate::resources::ResourceOf;
 use crate::spanned::At;
 use crate::time::Span;
 use crate::types::{Action, ActionTime, Subject};
-use crate::words::ActionKind;
+use crate::words::{ActionKind, ResourceKind};
 
 /// Is it done to hosts, and not to a cluster?
-fn is_on_hosts(kind: ActionKind) -> bool {
+fn is_on_hosts(kind: ActionKind, item: &ActionFile) -> bool {
+    if matches!(kind, ActionKind::PatchResource | ActionKind::DeleteResource) {
+        return item.host.is_some() || item.hosts.is_some();
+    }
     matches!(
         kind,
         ActionKind::PatchHost
@@ -43,6 +48,7 @@ impl Checker<'_> {
         self.action_vips(item, kind);
         let (api_vips, ingress_vips) = (self.read_all(&item.api_vips), self.read_all(&item.ingress_vips));
         let role = self.patch(item, kind, hosts.len());
+        let (resource, object) = self.action_resource(item, kind, known)?;
         let refused = item.refused.as_ref().and_then(|n| self.number(n, "the HTTP status of a refusal", 400, 599));
         Some(Action {
             kind,
@@ -53,6 +59,8 @@ impl Checker<'_> {
             ingress_vips,
             role,
             hostname: item.hostname.as_ref().map(|t| t.text.clone()),
+            resource,
+            object,
             refused: refused.and_then(|n| u16::try_from(n).ok()),
             line: self.line(&item.span),
         })
@@ -101,7 +109,7 @@ impl Checker<'_> {
 
     /// The hosts that it is done to; none where it is done to a cluster.
     fn action_hosts(&mut self, item: &At<ActionFile>, kind: ActionKind, known: &Known<'_>) -> Option<Vec<String>> {
-        if is_on_hosts(kind) {
+        if is_on_hosts(kind, item) {
             let who = Who { host: &item.host, hosts: &item.hosts, role: &None, cluster: &None };
             if let Some(Subject::Hosts(names)) = self.subject(who, known)? {
                 return Some(names);
@@ -115,7 +123,7 @@ impl Checker<'_> {
 
     /// The inner `None`: it is not done to a cluster.
     fn action_cluster(&mut self, item: &At<ActionFile>, kind: ActionKind, known: &Known<'_>) -> Option<Option<String>> {
-        if !is_on_hosts(kind) || kind == ActionKind::Bind {
+        if !is_on_hosts(kind, item) || kind == ActionKind::Bind {
             let cluster = self.the_cluster(item.cluster.as_ref(), &item.act.span, known)?;
             return Some(Some(cluster.name.clone()));
         }
@@ -142,6 +150,76 @@ impl Checker<'_> {
                 "remove them, or write `do: set-vips`",
             ),
         }
+    }
+
+    /// What is done to a resource: its kind, and the patch or the object.
+    fn action_resource(
+        &mut self,
+        item: &At<ActionFile>,
+        kind: ActionKind,
+        known: &Known<'_>,
+    ) -> Option<(Option<ResourceKind>, Option<Value>)> {
+        let of_others = [
+            item.resource.as_ref().filter(|_| !kind.needs_hub() || kind == ActionKind::ApplyResource).map(|t| &t.span),
+            item.patch.as_ref().filter(|_| kind != ActionKind::PatchResource).map(|t| &t.span),
+            item.object.as_ref().filter(|_| kind != ActionKind::ApplyResource).map(|t| &t.span),
+        ];
+        for place in of_others.into_iter().flatten() {
+            self.refuse(place, format!("`{kind}` does not take this"), "not used here", "remove it");
+        }
+        if !kind.needs_hub() {
+            return Some((None, None));
+        }
+        if !known.kube {
+            self.refuse(
+                &item.act.span,
+                format!("`{kind}` is about a resource, and the service is asked over REST here"),
+                "no hub",
+                "add `api: kube` to the scenario",
+            );
+            return None;
+        }
+        if kind == ActionKind::ApplyResource {
+            return self.applied(item).map(|(kind, object)| (Some(kind), Some(object)));
+        }
+        let of = if is_on_hosts(kind, item) { ResourceOf::Host } else { ResourceOf::Cluster };
+        let resource = self.resource_of(of, item.resource.as_ref())?;
+        let patch = match (&item.patch, kind) {
+            (Some(patch), _) if patch.is_object() => Some(patch.value.clone()),
+            (Some(patch), _) => {
+                let help = "write what is to be merged, for example `{spec: {holdInstallation: true}}`";
+                self.refuse(&patch.span, "a patch is a mapping", "not a mapping", help);
+                None
+            }
+            (None, ActionKind::PatchResource) => {
+                let help = "add `patch: {spec: {..}}`";
+                self.refuse(&item.act.span, "`patch-resource` changes nothing", "what?", help);
+                None
+            }
+            (None, _) => None,
+        };
+        Some((Some(resource), patch))
+    }
+
+    /// The object of `apply-resource`.
+    fn applied(&mut self, item: &At<ActionFile>) -> Option<(ResourceKind, Value)> {
+        let Some(object) = &item.object else {
+            let help = "add `object:` with `kind`, `metadata` and `spec`";
+            self.refuse(&item.act.span, "`apply-resource` has nothing to apply", "what?", help);
+            return None;
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let word = text(&object["kind"]);
+        let Some(kind) = ResourceKind::from_word(&word) else {
+            self.unknown(&object.span, "kind of resource", &word, ResourceKind::NAMES.iter().copied());
+            return None;
+        };
+        if text(&object["metadata"]["name"]).is_empty() {
+            let help = "add `metadata: {name: ..}`";
+            self.refuse(&object.span, format!("the {kind} has no name"), "`metadata.name` is missing", help);
+            return None;
+        }
+        Some((kind, object.value.clone()))
     }
 
     /// What `patch-host` changes, and nothing else does: the role, read here, and the name.

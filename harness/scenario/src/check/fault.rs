@@ -86,6 +86,14 @@ impl Checker<'_> {
                 "add `real-time` to `needs`",
             );
         }
+        if row.needs_hub() && !known.kube {
+            self.refuse(
+                &item.inject.span,
+                format!("`{}` hits the API server of a hub, and the service is asked over REST here", row.word),
+                "no hub",
+                "add `api: kube` to the scenario",
+            );
+        }
         self.fault_end(item, row);
         let injection = self.injection(item, row, known);
         let (target, form) = target?;
@@ -242,6 +250,7 @@ impl Checker<'_> {
             "service" => return Some((FaultTarget::Service, TargetForm::Service)),
             "postgres" => return Some((FaultTarget::Postgres, TargetForm::Postgres)),
             "gateway" => return Some((FaultTarget::Gateway, TargetForm::Gateway)),
+            "kube" => return Some((FaultTarget::Kube, TargetForm::Kube)),
             _ => {}
         }
         if known.clusters.iter().any(|c| c.name == name) {

@@ -7,9 +7,12 @@ use super::subject::who;
 use super::{Checker, Known, Place};
 use crate::diagnostic::quoted;
 use crate::file::ObservationFile;
-use crate::spanned::{AnyStatus, AnyValidation, At, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text};
+use crate::resources::ResourceOf;
+use crate::spanned::{
+    AnyStatus, AnyValidation, At, ConditionType, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text,
+};
 use crate::types::{Host, Moment, Seen, Subject};
-use crate::words::{ActionKind, FaultPhase, Quantity};
+use crate::words::{ActionKind, ConditionStatus, FaultPhase, Quantity, ResourceKind, ResourceState};
 
 /// Stages whose progress text is a percentage.
 const HAVE_PROGRESS: &[HostStage] = &[HostStage::WritingImageToDisk, HostStage::CopyingRegistryDataToDisk];
@@ -58,6 +61,8 @@ const KINDS: &[ObservationForm] = kinds! {
     fault => seen_fault,
     did => seen_did,
     console => seen_console,
+    condition => seen_condition,
+    resource_is => seen_resource,
 };
 
 /// Keys of what can be seen.
@@ -85,7 +90,9 @@ macro_rules! companions {
 
 const COMPANIONS: &[Companion] = companions! {
     severity => [event],
-    is => [validation, operator],
+    is => [validation, operator, condition],
+    reason => [condition],
+    resource => [condition, resource_is],
     percent => [stage],
     from => [status],
     phase => [fault],
@@ -313,6 +320,74 @@ impl Checker<'_> {
             return None;
         }
         Some((subject, Seen::Console(text.text.clone())))
+    }
+
+    fn seen_condition(&mut self, text: &Text<ConditionType>, item: Item<'_>, subject: Option<Subject>) -> Read {
+        self.read(text)?;
+        let (subject, resource) = self.its_resource(subject, &text.span, item)?;
+        let (_, known) = resource.conditions()?;
+        if !known.contains(&text.text.as_str()) {
+            let what = format!("condition of the resource {resource}");
+            self.unknown(&text.span, &what, &text.text, known.iter().copied());
+            return None;
+        }
+        let status = match &item.file.is {
+            None => ConditionStatus::True,
+            Some(is) => self.read_as(&is.text, &is.span)?,
+        };
+        let reason = item.file.reason.as_ref().map(|reason| reason.text.clone());
+        Some((subject, Seen::Condition { resource, condition: text.text.clone(), status, reason }))
+    }
+
+    fn seen_resource(&mut self, text: &Text<ResourceState>, item: Item<'_>, subject: Option<Subject>) -> Read {
+        let state = self.read(text)?;
+        let (subject, resource) = self.its_resource(subject, &text.span, item)?;
+        Some((subject, Seen::Resource { resource, state }))
+    }
+
+    /// Which resource of a host or a cluster is meant.
+    fn its_resource(
+        &mut self,
+        subject: Option<Subject>,
+        place: &Place,
+        item: Item<'_>,
+    ) -> Option<(Subject, ResourceKind)> {
+        if !item.known.kube {
+            self.refuse(
+                place,
+                "there are resources only where the service is asked over Kubernetes",
+                "no resource here",
+                "add `api: kube` to the scenario",
+            );
+            return None;
+        }
+        let subject = self.somebody(subject, item.place)?;
+        let of = match subject {
+            Subject::Cluster(_) => ResourceOf::Cluster,
+            _ => ResourceOf::Host,
+        };
+        let resource = self.resource_of(of, item.file.resource.as_ref())?;
+        Some((subject, resource))
+    }
+
+    /// The resource of that kind, which a host or a cluster must have; without a kind the usual one.
+    pub(super) fn resource_of(&mut self, of: ResourceOf, text: Option<&Text<ResourceKind>>) -> Option<ResourceKind> {
+        let Some(text) = text else {
+            return Some(if of == ResourceOf::Cluster { ResourceKind::AgentClusterInstall } else { ResourceKind::Agent });
+        };
+        let resource = self.read(text)?;
+        if resource.conditions().is_none_or(|(whose, _)| whose != of) {
+            let words: Vec<&str> = ResourceKind::all_of(of).map(ResourceKind::as_str).collect();
+            let whose = if of == ResourceOf::Cluster { "a cluster" } else { "a host" };
+            self.refuse(
+                &text.span,
+                format!("{whose} has no {resource} of its own"),
+                "not its resource",
+                format!("write {}", quoted(&words, "or")),
+            );
+            return None;
+        }
+        Some(resource)
     }
 
     /// What `is` says, which must be there. The inner `None`: it cannot be read.

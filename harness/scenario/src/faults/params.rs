@@ -11,7 +11,9 @@ use vlab_api::types::{FinalizingStage, HostStage};
 use crate::diagnostic::{quoted, suggestion};
 use crate::spanned::{Complaint, Scalar};
 use crate::time::Span;
-use crate::words::{DnsName, InventoryDefect, LinkDirection, LostAt, RequestSide, Skew, VipName};
+use crate::words::{
+    DnsName, InventoryDefect, KubePart, KubeVerb, LinkDirection, LostAt, RequestSide, ResourceKind, Skew, VipName,
+};
 
 /// What can be written for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,4 +285,4 @@ macro_rules! words {
         }
     )* };
 }
-words!(DnsName, InventoryDefect, LinkDirection, LostAt, RequestSide, Skew, VipName);
+words!(DnsName, InventoryDefect, KubePart, KubeVerb, LinkDirection, LostAt, RequestSide, ResourceKind, Skew, VipName);

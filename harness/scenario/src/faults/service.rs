@@ -84,29 +84,29 @@ family! {
             status: u16 = Param::number(400, 599).or("503"),
             /// seconds for the header `Retry-After`
             retry_after: Option<u64> = Param::number(0, 86_400).optional(),
-            ..requests
+            ..requests: Requests
         };
         /// answers of the service come late
         SlowAnswer = "slow-answer" hits [Gateway], Time, Any {
             /// how much later
             by: Span = Param::needed(),
-            ..requests
+            ..requests: Requests
         };
         /// the connection is closed without an answer
         DroppedConnection = "dropped-connection" hits [Gateway], Time, Any {
             /// `request`: the service never sees it; `answer`: the service does what was asked, and its answer is lost
             lost: LostAt = Param::needed().or("request"),
-            ..requests
+            ..requests: Requests
         };
         /// the connection is reset (TCP RST) without an answer
         ResetConnection = "reset-connection" hits [Gateway], Time, Any {
             /// `request`: the service never sees it; `answer`: the service does what was asked, and its answer is lost
             lost: LostAt = Param::needed().or("request"),
-            ..requests
+            ..requests: Requests
         };
         /// a kept-alive connection is closed just as its next request arrives; a request on a new connection gets through
         StaleKeepAlive = "stale-keep-alive" hits [Gateway], Time, Any {
-            ..requests
+            ..requests: Requests
         };
     }
 }

@@ -1,0 +1,142 @@
+//! Invariants over resources on a hub: each holds over a good story, and notices an altered one.
+
+use std::collections::BTreeMap;
+
+use vlab_model::history::{ConditionStatus, FaultPhase, ResourceCondition, ResourceState};
+
+use super::*;
+
+const INSTALL: &str = "AgentClusterInstall";
+
+#[derive(Default)]
+struct Version(u64);
+
+impl Story {
+    /// A change of a resource; `conditions` as `Type=Status`.
+    fn resource(&mut self, n: &mut Version, kind: &str, name: &str, is: ResourceState, conditions: &[&str]) {
+        n.0 += 1;
+        let condition = |text: &&str| {
+            let (kind, status) = text.split_once('=').unwrap();
+            let status = ConditionStatus::from_word(status).unwrap();
+            (kind.to_owned(), Some(ResourceCondition { status, reason: String::new() }))
+        };
+        let conditions: BTreeMap<_, _> = conditions.iter().map(condition).collect();
+        let finalizers = if is == ResourceState::Deleting { vec!["of.the/controller".to_owned()] } else { vec![] };
+        self.say(
+            Source::Harness,
+            What::Resource {
+                kind: kind.to_owned(),
+                namespace: "c".to_owned(),
+                name: name.to_owned(),
+                version: n.0,
+                generation: Some(1),
+                is,
+                conditions,
+                finalizers,
+            },
+        );
+    }
+
+    fn fault(&mut self, inject: &str, phase: FaultPhase) {
+        let (name, detail) = ("it".to_owned(), String::new());
+        let what =
+            What::Fault { name, phase, inject: inject.to_owned(), host: None, cluster: None, detail };
+        self.say(Source::Harness, what);
+    }
+}
+
+fn says(story: &Story, id: &str) -> String {
+    match verdict(story, id) {
+        InvariantVerdict::Held => "held".to_owned(),
+        InvariantVerdict::Violated { details, .. } => details.join("; "),
+        InvariantVerdict::NotApplicable { reason } => reason,
+    }
+}
+
+/// A cluster that was made, and its AgentClusterInstall.
+fn made() -> (Story, Version) {
+    let (mut s, mut n) = (Story::default(), Version::default());
+    s.resource(&mut n, INSTALL, "c", ResourceState::There, &[]);
+    s.say(Source::Harness, What::ClusterNamed { cluster: C, name: "c".to_owned(), vip_dhcp: false });
+    s.cluster(ClusterStatus::Insufficient);
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Validated=False", "Completed=False", "Failed=False", "Stopped=False"]);
+    s.wait(60);
+    (s, n)
+}
+
+#[rstest]
+#[case::told(&["Validated=True"], None, "held")]
+#[case::not_told(&[], None, "held")]
+#[case::failed(&["Failed=True"], None, "AgentClusterInstall c/c: Failed is True while the row says ready")]
+#[case::completed(&["Completed=True"], None, "Completed is True while the row says ready")]
+#[case::nobody_knows(&["Stopped=Unknown"], None, "held")]
+#[case::the_server_is_away(&["Failed=True"], Some("kube-down"), "held")]
+#[case::an_event_was_lost(&["Failed=True"], Some("kube-event-lost"), "held")]
+fn conditions_say_what_rows_say(#[case] told: &[&str], #[case] fault: Option<&str>, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    s.cluster(ClusterStatus::Ready);
+    if let Some(fault) = fault {
+        s.fault(fault, FaultPhase::Begin);
+    }
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, told);
+    s.wait(60);
+    assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
+}
+
+/// What has just changed need not be told yet.
+#[test]
+fn controllers_have_time_to_take_notice() {
+    let (mut s, _) = made();
+    s.cluster(ClusterStatus::Error);
+    s.wait(5);
+    assert_eq!(says(&s, "conditions-agree"), "held");
+    s.wait(60);
+    assert!(says(&s, "conditions-agree").contains("Failed is False while the row says error"));
+}
+
+#[rstest]
+#[case::of_a_host(HostStatus::Disconnected, "Connected=True", "Connected is True while the row says disconnected")]
+#[case::bound(HostStatus::KnownUnbound, "Bound=True", "Bound is True while the row says known-unbound")]
+#[case::right(HostStatus::Installed, "Installed=True", "held")]
+fn agents_say_what_rows_say(#[case] status: HostStatus, #[case] told: &str, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    s.host(0, status);
+    s.resource(&mut n, "Agent", &id(0).to_string(), ResourceState::There, &[told]);
+    s.wait(60);
+    assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
+}
+
+#[test]
+fn versions_only_grow() {
+    let (mut s, mut n) = made();
+    assert_eq!(says(&s, "versions-grow"), "held");
+    n.0 = 0;
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+    assert!(says(&s, "versions-grow").contains("AgentClusterInstall c/c: version 1 came after 2"));
+    assert!(says(&Story::default(), "versions-grow").contains("no resource of a hub"));
+}
+
+#[rstest]
+#[case::gone(&[(INSTALL, ResourceState::Deleting), (INSTALL, ResourceState::Gone)], "held")]
+#[case::held(&[(INSTALL, ResourceState::Deleting)], "AgentClusterInstall c/c is not gone; it is held by of.the/controller")]
+#[case::left(&[("ClusterDeployment", ResourceState::Gone)], "AgentClusterInstall c/c is still there without its ClusterDeployment c/c")]
+#[case::nothing_left(&[(INSTALL, ResourceState::Gone), ("ClusterDeployment", ResourceState::Gone)], "held")]
+fn what_is_deleted_goes(#[case] changes: &[(&str, ResourceState)], #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    for (kind, is) in changes {
+        s.resource(&mut n, kind, "c", *is, &[]);
+    }
+    s.wait(70);
+    assert!(says(&s, "deleted-goes").contains(expected), "{}", says(&s, "deleted-goes"));
+}
+
+#[rstest]
+#[case::now_and_then(20, "held")]
+#[case::again_and_again(40, "AgentClusterInstall c/c: written 25 times, and nobody told anything new")]
+fn controllers_come_to_rest(#[case] writes: usize, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    for _ in 0..writes {
+        s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+    }
+    assert_eq!(says(&s, "resources-rest"), expected);
+}
