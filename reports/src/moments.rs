@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage};
 use vlab_history::timeline::{Change, HostOrCluster};
-use vlab_model::history::{FaultPhase, Observation, What};
+use vlab_model::history::{FaultPhase, Observation, ResourceState, What};
 use vlab_model::validation::ValidationStatus;
 
 use crate::timeline::{Lanes, when};
@@ -35,13 +35,14 @@ pub enum MomentKind {
     Event,
     User,
     Did,
+    Resource,
     Console,
     Note,
 }
 
 impl MomentKind {
     /// All, in their order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Status,
         Self::Stage,
         Self::Percent,
@@ -57,6 +58,7 @@ impl MomentKind {
         Self::Event,
         Self::User,
         Self::Did,
+        Self::Resource,
         Self::Console,
         Self::Note,
     ];
@@ -79,6 +81,7 @@ impl MomentKind {
             Self::Event => "event",
             Self::User => "user",
             Self::Did => "did",
+            Self::Resource => "resource",
             Self::Console => "console",
             Self::Note => "note",
         }
@@ -102,6 +105,7 @@ impl MomentKind {
             Self::Event => "events of the service",
             Self::User => "actions of the user",
             Self::Did => "moments of hosts",
+            Self::Resource => "changes of resources",
             Self::Console => "lines of consoles",
             Self::Note => "notes",
         }
@@ -133,7 +137,7 @@ pub struct Who<'a> {
 pub struct Fact<'a> {
     /// What kind of thing.
     pub kind: MomentKind,
-    /// Which one of that kind: a validation, an operator, a fault.
+    /// Which one of that kind: a validation, an operator, a fault, a resource and its condition.
     pub key: Cow<'a, str>,
     /// What it is now; empty: nothing any more.
     pub value: Cow<'a, str>,
@@ -196,6 +200,8 @@ struct Reader<'a> {
     ids: HashMap<Uuid, u32>,
     /// Hosts by their names: what happens to machines is told by name.
     names: HashMap<Cow<'a, str>, u32>,
+    /// Clusters by their names: their resources are called like them.
+    clusters: HashMap<Cow<'a, str>, u32>,
     percent: HashMap<u32, i64>,
     /// Whom the open faults hit.
     open: BTreeMap<&'a str, Vec<u32>>,
@@ -210,6 +216,7 @@ impl<'a> Reader<'a> {
             known: HashMap::new(),
             ids: HashMap::new(),
             names: HashMap::new(),
+            clusters: HashMap::new(),
             percent: HashMap::new(),
             open: BTreeMap::new(),
         };
@@ -219,9 +226,8 @@ impl<'a> Reader<'a> {
             let sort = if lane.is_cluster { Sort::Cluster } else { Sort::Host };
             let place = reader.place(lane.name.clone(), sort);
             reader.ids.insert(lane.id, place);
-            if !lane.is_cluster {
-                reader.names.insert(lane.name.clone(), place);
-            }
+            let names = if lane.is_cluster { &mut reader.clusters } else { &mut reader.names };
+            names.insert(lane.name.clone(), place);
         }
         reader
     }
@@ -341,6 +347,7 @@ impl<'a> Reader<'a> {
                 let of = machine.as_deref().map(|machine| format!(" of {machine}")).unwrap_or_default();
                 (RUN, Fact::new(MomentKind::Note, "", format!("incomplete: {part}{of}")).info(why))
             }
+            What::Resource { .. } => return self.resource(at, what),
             What::Note { text } => (RUN, Fact::new(MomentKind::Note, "", text)),
             What::Machine { machine, did, detail } => {
                 (self.machine(machine), Fact::new(MomentKind::Machine, "", did.word()).info(detail))
@@ -352,6 +359,30 @@ impl<'a> Reader<'a> {
             _ => return,
         };
         self.say(at, who, fact);
+    }
+
+    /// A resource is of the host or the cluster that it is called like; each of its conditions is a state of its own.
+    fn resource(&mut self, at: i64, what: &'a What) {
+        let What::Resource { kind, namespace, name, version, is, conditions, .. } = what else { return };
+        let of_host = name.parse().ok().map(|id| self.who(Some(id))).filter(|who| *who != RUN);
+        let who = of_host.or(self.clusters.get(name.as_str()).copied()).unwrap_or(RUN);
+        let key: Cow<'a, str> = match who {
+            RUN if namespace.is_empty() => format!("{kind} {name}").into(),
+            RUN => format!("{kind} {namespace}/{name}").into(),
+            _ => kind.into(),
+        };
+        if *is != ResourceState::Changed {
+            let info = format!("version {version}");
+            self.say(at, who, Fact::new(MomentKind::Resource, key.clone(), is.as_str()).info(info));
+        }
+        for (condition, to) in conditions {
+            let key = format!("{key} {condition}");
+            let fact = match to {
+                Some(to) => Fact::new(MomentKind::Resource, key, to.status.as_str()).info(&to.reason),
+                None => Fact::new(MomentKind::Resource, key, ""),
+            };
+            self.say(at, who, fact);
+        }
     }
 
     /// A fault is a state of whom it hits, from its begin to its end; the end may name nobody.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus};
 use vlab_history::timeline::{Change, HostOrCluster, Sources};
-use vlab_model::history::{FaultPhase, MachineMoment, Observation, What};
+use vlab_model::history::{FaultPhase, MachineMoment, Observation, ResourceState, What};
 use vlab_model::validation::ValidationStatus;
 
 /// A time in which something had one value. Times are microseconds since the start of the timeline.
@@ -363,6 +363,22 @@ impl<'a> Reader<'a> {
                 let of = machine.as_deref().map(|machine| format!(" of {machine}")).unwrap_or_default();
                 let text = format!("{part}{of}: {why}").into();
                 self.row(Row { name: "incomplete".into(), text, ..row("note").warning(true) });
+            }
+            What::Resource { kind, namespace, name, version, is, conditions, .. } => {
+                let mut words: Vec<String> = Vec::new();
+                if *is != ResourceState::Changed {
+                    words.push(is.to_string());
+                }
+                words.extend(conditions.iter().map(|(condition, to)| match to {
+                    Some(to) => format!("{condition}={} {}", to.status, to.reason).trim_end().to_owned(),
+                    None => format!("no {condition} any more"),
+                }));
+                // What else changed is in the history.
+                if !words.is_empty() {
+                    let whole = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+                    let text = format!("{whole}: {} (version {version})", words.join(", ")).into();
+                    self.row(Row { subject: name.parse().ok(), name: kind.into(), text, ..row("resource") });
+                }
             }
             What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {

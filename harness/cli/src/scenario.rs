@@ -13,7 +13,7 @@ use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult};
 use crate::say;
 use crate::session::{How, Running, run_orders};
-use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged};
+use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged, tell};
 
 const TARGETS: &str = "\
 Against the real service:
@@ -97,25 +97,34 @@ struct TargetArgs {
 
 pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
     let catalogue = catalogue()?;
-    let mut names = args.scenarios;
+    let given = args.scenarios;
+    let mut names = given.clone();
     if !args.tag.is_empty() {
         names.extend(catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name));
     }
     if names.is_empty() {
         return Err(CliError::nothing_selected("no scenario selected; `vlab list` shows all"));
     }
-    args.session.run(&catalogue, names, &args.options).await
+    args.session.run(&catalogue, names, &given, &args.options).await
 }
 
 pub(crate) async fn test(args: TestArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let names: Vec<String> =
         catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
-    args.session.run(&catalogue, names, &args.options).await
+    args.session.run(&catalogue, names, &[], &args.options).await
 }
 
 impl SessionArgs {
-    async fn run(self, catalogue: &Catalogue, mut names: Vec<String>, options: &Options) -> ExitResult {
+    /// Runs these. What only virtual time can run is skipped where it was `given` by name, and left out where it was found by
+    /// a tag.
+    async fn run(
+        self,
+        catalogue: &Catalogue,
+        mut names: Vec<String>,
+        given: &[String],
+        options: &Options,
+    ) -> ExitResult {
         if let Some(part) = self.partition {
             names.retain(|name| part.has(name));
         }
@@ -133,7 +142,17 @@ impl SessionArgs {
             api: None,
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-        let loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
+        let mut loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
+        let before = loaded.len();
+        let by_name = |scenario: &Scenario| given.contains(&scenario.name) || given.contains(&scenario.path);
+        loaded.retain(|(scenario, _)| !scenario.is_virtual() || by_name(scenario));
+        if loaded.len() < before {
+            let left_out = before - loaded.len();
+            tell(&format!("{left_out} scenarios are for virtual time (`vlab simulate`) and are left out here\n"));
+        }
+        if loaded.is_empty() {
+            return Err(CliError::nothing_selected("all of these scenarios are for virtual time: use `vlab simulate`"));
+        }
         let compared = self.series.of_one_scenario(loaded.len())?;
         let interrupted = interrupted();
         let (ability, auto) = machines(&loaded, &choices, &options.lab, &interrupted).await?;

@@ -13,9 +13,7 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::HostRole;
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{
-    Catalogue, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, moment_words,
-};
+use vlab_scenario::{Catalogue, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, moment_words};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;

@@ -70,6 +70,7 @@ fn passes(whole: &Whole) {
 #[case("vips-given-late")]
 #[case("insufficient-hardware")]
 #[case("service-down-while-installing")]
+#[case("bound-and-unbound")]
 fn a_scenario_passes_over_kubernetes(#[case] scenario: &str) {
     passes(&run_whole(&prepared(scenario), STEPS));
 }

@@ -276,7 +276,8 @@ impl Checker<'_> {
         }
         let refused = file.actions.iter().filter_map(|action| action.refused.as_ref());
         for place in refused.chain(file.infra_env.iter().filter_map(|env| env.refused.as_ref())) {
-            let why = "over Kubernetes nothing is refused with a status: a condition of the resource says what is wrong";
+            let why =
+                "over Kubernetes nothing is refused with a status: a condition of the resource says what is wrong";
             self.refuse(&place.span, why, "not used here", "remove it, and expect a `condition`");
         }
     }

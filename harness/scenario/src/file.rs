@@ -16,8 +16,8 @@ use vlab_model::validation::ValidationStatus;
 
 use crate::faults::{FaultRow, OWN_STAGES, ParamDefault, ParamForm, fault_rows, operation_ids};
 use crate::spanned::{
-    AnyStatus, AnyValidation, At, ConditionType, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text, UserRole, Version,
-    WrittenStep, words_schema,
+    AnyStatus, AnyValidation, At, ConditionType, EventName, Happening, OperatorName, Plain, Scalar, StepType, Text,
+    UserRole, Version, WrittenStep, words_schema,
 };
 use crate::time::Span;
 use crate::words::{

@@ -146,9 +146,9 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, Arrivals, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, LoadConnections, LoadMode,
-    Need, NetworkMistake, PivotOrder, ReplyCache, ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind,
-    Tolerated, Topology, When,
+    ActionKind, Arrivals, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode,
+    LoadConnections, LoadMode, Need, NetworkMistake, PivotOrder, ReplyCache, ResourceKind, ResourceState, RoleName,
+    SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 

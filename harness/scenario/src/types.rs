@@ -115,6 +115,11 @@ impl Scenario {
         begins.chain(ends).chain(expected).chain(&self.until.seen)
     }
 
+    /// Is it for virtual time alone?
+    pub fn is_virtual(&self) -> bool {
+        self.api == FrontDoor::Kube || !self.interleaving.is_plain()
+    }
+
     /// Does it look at steps that the service gives to hosts?
     pub fn mentions_steps(&self) -> bool {
         self.moments().any(|m| matches!(m.seen, Seen::Step(_)))

@@ -86,7 +86,7 @@
       var found = {}, list = of(w);
       for (var n = 0; n < list.length; n++) {
         var f = what[list[n]] * 4, k = kinds[facts[f]];
-        var key = k === "validation" || k === "operator" || k === "fault" ? strings[facts[f + 1]] : "";
+        var key = k === "validation" || k === "operator" || k === "fault" || k === "resource" ? strings[facts[f + 1]] : "";
         var keys = found[k] = found[k] || new Map();
         if (!keys.has(key)) keys.set(key, []);
         keys.get(key).push(list[n]);
@@ -141,6 +141,8 @@
       if (failing.length) line(e, "validations", [failing.map(function (v) { return v.key + " (" + v.value + ")"; }).join(", ")], failing.some(function (v) { return v.value !== "pending"; }));
       var operators = last(w, "operator", t);
       if (operators.length) line(e, "operators", [operators.map(function (o) { return o.key + " " + (o.value || "unknown"); }).join(", ")]);
+      var resources = last(w, "resource", t).filter(function (r) { return r.value; });
+      if (resources.length) line(e, "resources", [resources.map(function (r) { return r.key + " " + r.value + (r.info ? " (" + r.info + ")" : ""); }).join(", ")]);
       var logs = one(w, "logs", t), step = one(w, "step", t), did = one(w, "did", t);
       if (machine) line(e, "machine", [machine.value + (machine.info ? ": " + machine.info : "")]);
       if (logs && logs.value) line(e, "logs", [logs.value]);

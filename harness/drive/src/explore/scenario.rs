@@ -5,8 +5,8 @@
 
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostStage, HostStatus};
 use vlab_scenario::{
-    ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, ResourceKind, ResourceOf, Scenario,
-    SourceFile, TargetForm, fault_rows, operation_ids,
+    ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, Scenario, SourceFile, TargetForm,
+    fault_rows, operation_ids,
 };
 
 use super::base::{Added, Base};
@@ -391,13 +391,8 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             let list = |all: &[String]| all.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(", ");
             format!("cluster: {name}, api_vips: [{}], ingress_vips: [{}]", list(&api), list(&ingress))
         }
-        ActionKind::DeleteResource => {
-            let resources: Vec<ResourceKind> = ResourceKind::all_of(ResourceOf::Cluster).collect();
-            let resource = draw.pick("resource", &resources)?;
-            format!("cluster: {}, resource: {resource}", cluster(draw)?.0)
-        }
-        // What is to be applied nobody can draw yet.
-        ActionKind::ApplyResource | ActionKind::PatchResource => return None,
+        // What is to be applied nobody can draw yet; and the events of hosts whose cluster was deleted are not looked at.
+        ActionKind::ApplyResource | ActionKind::PatchResource | ActionKind::DeleteResource => return None,
         ActionKind::PatchHost => {
             let host = &base.hosts[index(draw, "host", base.hosts.len())];
             let role = draw.pick("what is changed", &["worker", "master", "auto", ""])?;

@@ -319,21 +319,14 @@ impl User {
                 request.header("content-type", "application/apply-patch+yaml")
             }
             ActionKind::PatchResource => merge(self.resource_path(action, cluster, agent)?, action.object.as_ref()?),
-            ActionKind::DeleteResource => {
-                Request::new(Method::Delete, self.resource_path(action, cluster, agent)?)
-            }
+            ActionKind::DeleteResource => Request::new(Method::Delete, self.resource_path(action, cluster, agent)?),
             // Refused when the run was prepared.
             ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery => return None,
         })
     }
 
     /// Where the resource of a host or a cluster is that an action is about.
-    fn resource_path(
-        &self,
-        action: &vlab_scenario::Action,
-        cluster: &str,
-        agent: Option<String>,
-    ) -> Option<String> {
+    fn resource_path(&self, action: &vlab_scenario::Action, cluster: &str, agent: Option<String>) -> Option<String> {
         let kind = Kind::of(action.resource?.as_str())?;
         if kind == Kind::Agent { agent } else { Some(kind.path_of(&format!("{cluster}/{cluster}"))) }
     }

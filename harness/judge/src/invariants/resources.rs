@@ -254,10 +254,7 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
 }
 
 /// The conditions of a resource just before that time, and the change that was last; `None` when it is not there then, or is to go.
-fn conditions_before<'h>(
-    changes: &[Change<'h>],
-    until: Timestamp,
-) -> Option<(u64, HashMap<&'h str, ConditionStatus>)> {
+fn conditions_before<'h>(changes: &[Change<'h>], until: Timestamp) -> Option<(u64, HashMap<&'h str, ConditionStatus>)> {
     let mut now = HashMap::new();
     let mut last = None;
     for change in changes.iter().take_while(|change| change.at < until) {

@@ -170,8 +170,10 @@ impl Judge<'_> {
         let asked = self.history.iter().take_while(|o| o.seq < answer.seq).filter(taking_stock).last();
         let statuses = self.timeline.hosts.get(&host).map_or(&[][..], |line| &line.statuses);
         let moved = statuses.iter().rev().find(|status| status.at <= answer.at());
+        // The service's clock has whole milliseconds, the harness's finer ones.
+        let after = |moved: Timestamp, asked: Timestamp| moved + Duration::from_millis(1) > asked;
         request.ends_with("/instructions")
-            && asked.zip(moved).is_some_and(|(asked, moved)| moved.at >= asked.at() && !takes_inventory(moved.to))
+            && asked.zip(moved).is_some_and(|(asked, moved)| after(moved.at, asked.at()) && !takes_inventory(moved.to))
     }
 
     fn answered(&self, name: &str, word: Tolerated, expected: &str, bad: &[Bad<'_>]) -> CheckResult {
@@ -206,7 +208,10 @@ impl Judge<'_> {
     fn outages(&self) -> Vec<(Timestamp, Timestamp)> {
         let lives = lives::lives(self.history);
         let of_service = |fault: &&Fault| {
-            matches!(fault.target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube)
+            matches!(
+                fault.target,
+                FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube
+            )
         };
         let last = self.history.last().map(|o| o.at()).unwrap_or_default();
         let outage = |fault: &Fault| {

@@ -171,7 +171,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     let unmet = if !prepared.scenario.interleaving.is_plain() {
         Some("its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned())
     } else if prepared.kube {
-        Some("its `api: kube` is for virtual time (`vlab simulate`); in real time that door is not built yet".to_owned())
+        Some(
+            "its `api: kube` is for virtual time (`vlab simulate`); in real time that door is not built yet".to_owned(),
+        )
     } else {
         crate::needs::unmet(&needs, &options.runs).await
     };

@@ -14,7 +14,8 @@ use crate::types::{Host, Overrides, Vm};
 use crate::words::{ActionKind, HostKind};
 
 /// Words that mean something of their own where a name of a host or a group can stand.
-pub(super) const RESERVED: &[&str] = &["all", "none", "service", "postgres", "gateway", "kube", "bootstrap", "control-plane"];
+pub(super) const RESERVED: &[&str] =
+    &["all", "none", "service", "postgres", "gateway", "kube", "bootstrap", "control-plane"];
 
 /// No scenario has more hosts.
 pub(super) const MAX_HOSTS: usize = 20_000;

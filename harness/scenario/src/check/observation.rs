@@ -373,7 +373,11 @@ impl Checker<'_> {
     /// The resource of that kind, which a host or a cluster must have; without a kind the usual one.
     pub(super) fn resource_of(&mut self, of: ResourceOf, text: Option<&Text<ResourceKind>>) -> Option<ResourceKind> {
         let Some(text) = text else {
-            return Some(if of == ResourceOf::Cluster { ResourceKind::AgentClusterInstall } else { ResourceKind::Agent });
+            return Some(if of == ResourceOf::Cluster {
+                ResourceKind::AgentClusterInstall
+            } else {
+                ResourceKind::Agent
+            });
         };
         let resource = self.read(text)?;
         if resource.conditions().is_none_or(|(whose, _)| whose != of) {

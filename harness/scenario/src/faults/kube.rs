@@ -45,14 +45,7 @@ impl KubeSelect {
         let (resource, object) = (value(parameters, resource), value(parameters, object));
         let (verb, part) = (value(parameters, verb), value(parameters, part));
         let (after, times) = (value(parameters, after), value(parameters, times));
-        Some(Self {
-            resource: resource?,
-            object: object?,
-            verb: verb?,
-            part: part?,
-            after: after?,
-            times: times?,
-        })
+        Some(Self { resource: resource?, object: object?, verb: verb?, part: part?, after: after?, times: times? })
     }
 }
 

@@ -39,8 +39,7 @@ impl Story {
 
     fn fault(&mut self, inject: &str, phase: FaultPhase) {
         let (name, detail) = ("it".to_owned(), String::new());
-        let what =
-            What::Fault { name, phase, inject: inject.to_owned(), host: None, cluster: None, detail };
+        let what = What::Fault { name, phase, inject: inject.to_owned(), host: None, cluster: None, detail };
         self.say(Source::Harness, what);
     }
 }
@@ -59,7 +58,13 @@ fn made() -> (Story, Version) {
     s.resource(&mut n, INSTALL, "c", ResourceState::There, &[]);
     s.say(Source::Harness, What::ClusterNamed { cluster: C, name: "c".to_owned(), vip_dhcp: false });
     s.cluster(ClusterStatus::Insufficient);
-    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Validated=False", "Completed=False", "Failed=False", "Stopped=False"]);
+    s.resource(
+        &mut n,
+        INSTALL,
+        "c",
+        ResourceState::Changed,
+        &["Validated=False", "Completed=False", "Failed=False", "Stopped=False"],
+    );
     s.wait(60);
     (s, n)
 }
