@@ -337,6 +337,7 @@ const NOT_READ: &[&str] = &[
     "DB_MAX_OPEN_CONNECTIONS",
     "IMAGE_EXPIRATION_TIME",
     // Nothing, where nobody says otherwise: many times nothing is nothing.
+    "NETWORK_DISCOVERY_DELAY_SECONDS",
     "AGENT_INVENTORY_MAX_SIZE",
     "AGENT_INVENTORY_DISK_MIN_SIZE",
 ];

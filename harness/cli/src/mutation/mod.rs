@@ -40,6 +40,9 @@ pub(crate) struct MutationArgs {
     /// Try again what is in the file: all that is selected, or with `unnoticed` only what nobody had noticed.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all")]
     again: Option<Again>,
+    /// A page of before: who noticed an alteration then is asked first, so that measuring again is quick.
+    #[arg(long, value_name = "FILE", default_value = "docs/mutations.md")]
+    hints: PathBuf,
     /// Try each in at most so many scenarios, the most telling ones.
     #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
     scenarios: usize,
@@ -188,7 +191,9 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
     if !open.is_empty() {
         let suite = if args.no_conformance { None } else { Some(Suite::new().await?) };
         let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let how = How { jobs, most: args.scenarios, results: &args.results, before: &records };
+        let mut before = page::hints(&std::fs::read_to_string(&args.hints).unwrap_or_default());
+        before.extend(records.iter().map(|(name, record)| (name.clone(), record.clone())));
+        let how = How { jobs, most: args.scenarios, results: &args.results, before: &before };
         let found = tokio::task::block_in_place(|| attempt_all(&open, suite, how))?;
         records.extend(found);
     }

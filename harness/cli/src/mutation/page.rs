@@ -164,6 +164,21 @@ pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> St
     page
 }
 
+/// What the rows of a page say of who noticed each alteration.
+pub(super) fn hints(page: &str) -> BTreeMap<String, Record> {
+    let code = |cell: &str| cell.strip_prefix('`').and_then(|c| c.strip_suffix('`')).map(str::to_owned);
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
+        let [name, _, check, scenario, after, conformance] = cells.as_slice() else { return None };
+        let (name, scenarios) = (code(name)?, after.parse().ok()?);
+        let scenario = code(scenario).unwrap_or_default();
+        let check = (!scenario.is_empty()).then(|| (*check).to_owned());
+        let (all, conformance) = (Vec::new(), code(conformance));
+        Some((name.clone(), Record { name, check, all, scenario, scenarios, conformance, panic: None }))
+    };
+    page.lines().filter_map(row).collect()
+}
+
 fn by_family(page: &mut String, all: &[Alteration], records: &BTreeMap<String, Record>) {
     let mut families: Vec<(String, Vec<Alteration>)> = Vec::new();
     for alteration in all {
@@ -252,5 +267,38 @@ fn tables(page: &mut String, all: &[Alteration], records: &BTreeMap<String, Reco
             cell(&alteration.about()),
             record.scenarios
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_tells_who_noticed_what() {
+        let all = vlab_drive::alterations::all();
+        let none = Record {
+            name: String::new(),
+            check: None,
+            all: Vec::new(),
+            scenario: String::new(),
+            scenarios: 3,
+            conformance: None,
+            panic: None,
+        };
+        let scenario = Record { check: Some("expectation: a | b".into()), scenario: "sno".into(), ..none.clone() };
+        let suite = Record { conformance: Some("register/new".into()), ..none.clone() };
+        let records: BTreeMap<String, Record> = all
+            .iter()
+            .zip([scenario, suite, none].into_iter().cycle())
+            .map(|(alteration, record)| (alteration.name(), Record { name: alteration.name(), ..record }))
+            .collect();
+        let read = hints(&page(&all, &records));
+        assert_eq!(read.len(), all.len());
+        for (name, record) in &records {
+            let hint = &read[name];
+            assert_eq!((&hint.scenario, &hint.conformance), (&record.scenario, &record.conformance), "{name}");
+            assert_eq!(hint.check.is_some(), record.check.is_some(), "{name}");
+        }
     }
 }

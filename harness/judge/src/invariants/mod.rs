@@ -1,8 +1,11 @@
 //! What must hold in every history, whatever the scenario. Here are the table of invariants and what reads a history for them;
 //! each family of them is judged in a file of its own.
 
+mod answered;
 mod bootstrap;
+mod calm;
 mod completion;
+mod controller;
 mod edges;
 mod events;
 mod explained;
@@ -15,6 +18,7 @@ mod reader;
 mod replicas;
 mod rest;
 mod roles;
+mod script;
 mod silence;
 mod stages;
 mod steps;
@@ -206,6 +210,9 @@ pub static INVARIANTS: &[Invariant] = &[
     told::TOLD,
     times::TIMES,
     rest::REST,
+    answered::ANSWERED,
+    script::SCRIPT,
+    controller::CONTROLLER,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -236,6 +243,9 @@ enum Id {
     EventsTell,
     TimesFollow,
     AtRest,
+    StepsAnswered,
+    InstallerScript,
+    ControllerOrder,
 }
 
 /// An invariant in its results.
@@ -273,7 +283,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 8] = [
+    let whole: [(Id, OfTimeline); 11] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -282,6 +292,9 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::OneServiceDecides, replicas::one_service_decides),
         (Id::TimesFollow, times::times_follow),
         (Id::AtRest, rest::at_rest),
+        (Id::StepsAnswered, answered::steps_answered),
+        (Id::InstallerScript, script::installer_script),
+        (Id::ControllerOrder, controller::controller_order),
     ];
     for (id, judge) in whole {
         results[id as usize] = judge(timeline);

@@ -10,6 +10,7 @@ use vlab_model::stages::{self, StageRole};
 use super::reader::KEPT_DETAILS;
 use super::*;
 
+mod doings;
 mod heard;
 
 const C: Uuid = Uuid::from_u128(100);
@@ -220,6 +221,9 @@ fn a_good_installation_holds_and_says_what_it_could_not_check() {
                 | "one-service-decides"
                 | "times-follow"
                 | "at-rest"
+                | "steps-answered"
+                | "installer-script"
+                | "controller-order"
                 | "explained-by-rules",
                 InvariantVerdict::NotApplicable { reason },
             ) => {
