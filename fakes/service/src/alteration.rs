@@ -485,6 +485,8 @@ fn members<T: WireObject>() -> impl Iterator<Item = &'static str> {
         "cluster_network_host_prefix",
         "cpu_architecture",
         "email_domain",
+        // A single node stays one, and several stay several.
+        "high_availability_mode",
         "image_info",
         "imported",
         "machine_network_cidr",

@@ -34,8 +34,11 @@ const ORDER: &[FinalizingStage] = &[
 
 const OF_OLM: &[FinalizingStage] = &[FinalizingStage::ApplyingOlmManifests, FinalizingStage::WaitingForOlmOperatorsCsv];
 
-/// An answer of the service in between takes so long at most.
-const ANSWER: Duration = Duration::from_secs(1);
+/// The controller sends its logs so often.
+const LOGS_EVERY: Duration = Duration::from_mins(5);
+
+/// And looks so often at what it is to do next.
+const LOOKS_EVERY: Duration = Duration::from_secs(30);
 
 /// A cluster as far as it has been read.
 #[derive(Default)]
@@ -99,7 +102,9 @@ impl<'h> Judge<'h> {
                         ClusterMoment::InstallationCompleted => {
                             line.completed = true;
                             let last = line.stages.last().map(|(stage, _)| *stage);
-                            let logs = line.logs;
+                            let is_due =
+                                line.ready.is_some_and(|ready| at.since(ready) > self.limits.of_hosts(LOGS_EVERY));
+                            let logs = line.logs || !is_due;
                             let name = || self.timeline.cluster_name(*cluster);
                             let is_last = last == Some(FinalizingStage::Done);
                             self.found.check(seq, is_last, || {
@@ -141,7 +146,7 @@ impl<'h> Judge<'h> {
     }
 
     fn cluster_status(&mut self, cluster: Uuid, to: ClusterStatus, (at, seq): (Timestamp, u64)) {
-        let limit = self.limits.in_flight() + ANSWER;
+        let limit = self.limits.of_hosts(LOOKS_EVERY);
         let line = self.clusters.entry(cluster).or_default();
         line.status = Some(to);
         match to {
@@ -224,7 +229,7 @@ impl<'h> Judge<'h> {
     /// Judges what only the end shows.
     fn ends(&mut self) {
         let end = self.timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
-        let told_after = self.limits.event_follows() + ANSWER;
+        let told_after = self.limits.event_follows() + self.limits.of_hosts(LOOKS_EVERY);
         for (host, at, seq) in std::mem::take(&mut self.done) {
             if self.events_until.is_some_and(|until| at + told_after < until) {
                 let told = self.reboots.contains(&host);

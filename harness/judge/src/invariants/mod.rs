@@ -11,6 +11,7 @@ mod events;
 mod explained;
 mod found;
 mod inventory;
+mod leases;
 mod limits;
 mod outcome;
 mod percentage;
@@ -213,6 +214,7 @@ pub static INVARIANTS: &[Invariant] = &[
     answered::ANSWERED,
     script::SCRIPT,
     controller::CONTROLLER,
+    leases::LEASES,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -246,6 +248,7 @@ enum Id {
     StepsAnswered,
     InstallerScript,
     ControllerOrder,
+    LeasesRenewed,
 }
 
 /// An invariant in its results.
@@ -283,7 +286,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 11] = [
+    let whole: [(Id, OfTimeline); 12] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -295,6 +298,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::StepsAnswered, answered::steps_answered),
         (Id::InstallerScript, script::installer_script),
         (Id::ControllerOrder, controller::controller_order),
+        (Id::LeasesRenewed, leases::leases_renewed),
     ];
     for (id, judge) in whole {
         results[id as usize] = judge(timeline);

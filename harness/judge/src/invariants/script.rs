@@ -136,11 +136,16 @@ impl<'h> Judge<'h> {
             return;
         };
         let Some(role) = self.role(run.host, cluster, rebooted) else { return };
-        let (since, until) = (run.began, rebooted + self.limits.in_flight());
+        let apart = self.limits.apart();
+        let is_of_it = |at: Timestamp| at + apart >= run.began && at <= rebooted + apart;
         let mut missing = Vec::new();
         let none = Told::default();
         let told = self.told.get(&run.host).unwrap_or(&none);
-        let stages: Vec<_> = told.stages.iter().filter(|(at, ..)| *at >= since && *at <= until).collect();
+        let stages: Vec<_> = told.stages.iter().filter(|(at, ..)| is_of_it(*at)).collect();
+        // Somebody else may have restarted the machine. A host of day 2 is done with this report.
+        if !stages.iter().any(|(_, stage, _)| matches!(stage, HostStage::Rebooting | HostStage::Done)) {
+            return;
+        }
         self.stages(role, &stages, &mut missing);
         if self.has_fetched {
             let own = [(HostMoment::IgnitionFetched, "its ignition was not fetched")];
@@ -150,13 +155,13 @@ impl<'h> Judge<'h> {
             let lacks = own.into_iter().chain(first).filter(|(what, _)| !run.fetched.contains(what));
             missing.extend(lacks.map(|(_, text)| text.to_owned()));
         }
-        let of_host = |state| told.logs.iter().find(|(at, s)| *at >= since && *at <= until && *s == state);
+        let of_host = |state| told.logs.iter().find(|(at, s)| is_of_it(*at) && *s == state);
         if of_host(LogsState::Completed).is_none() {
             missing.push("its logs were not sent".to_owned());
         }
         if role == StageRole::Bootstrap {
             let first = of_host(LogsState::Requested).map(|(at, _)| *at);
-            self.pivot(cluster, (since, until), &stages, first, &mut missing);
+            self.pivot(cluster, &is_of_it, &stages, first, &mut missing);
         }
         let name = self.timeline.host_name(run.host);
         self.found.check(seq, missing.is_empty(), || format!("{name} reboots, and {}", missing.join(" and ")));
@@ -191,16 +196,16 @@ impl<'h> Judge<'h> {
     fn pivot(
         &self,
         cluster: Uuid,
-        (since, until): (Timestamp, Timestamp),
+        is_of_it: &dyn Fn(Timestamp) -> bool,
         stages: &[&(Timestamp, HostStage, &str)],
         own_logs: Option<Timestamp>,
         missing: &mut Vec<String>,
     ) {
-        let in_flight = self.limits.in_flight();
+        let apart = self.limits.apart();
         let none = Told::default();
         let told = self.told.get(&cluster).unwrap_or(&none);
         let happened = |what: &ClusterMoment, by: Timestamp| {
-            told.inside.iter().any(|(at, w)| *w == what && *at >= since && *at <= by + in_flight)
+            told.inside.iter().any(|(at, w)| *w == what && is_of_it(*at) && *at <= by + apart)
         };
         let leaves = stages.iter().find(|(_, s, text)| *s == HostStage::WaitingForBootkube && !text.is_empty());
         match leaves {
@@ -213,9 +218,8 @@ impl<'h> Judge<'h> {
         if own_logs.is_some_and(|at| !happened(&ClusterMoment::ControllerReady, at)) {
             missing.push("it gathered its logs before the controller was ready".to_owned());
         }
-        let of_cluster =
-            |(at, state): &&(Timestamp, LogsState)| *at >= since && *at <= until && *state == LogsState::Requested;
-        if !told.logs.iter().any(|log| of_cluster(&log)) {
+        let asked = |(at, state): &(Timestamp, LogsState)| is_of_it(*at) && *state == LogsState::Requested;
+        if !told.logs.iter().any(asked) {
             missing.push("the cluster's logs were not asked for".to_owned());
         }
     }

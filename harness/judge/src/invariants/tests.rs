@@ -224,6 +224,7 @@ fn a_good_installation_holds_and_says_what_it_could_not_check() {
                 | "steps-answered"
                 | "installer-script"
                 | "controller-order"
+                | "leases-renewed"
                 | "explained-by-rules",
                 InvariantVerdict::NotApplicable { reason },
             ) => {

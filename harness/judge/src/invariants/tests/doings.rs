@@ -238,7 +238,8 @@ fn a_controller_says_of_operators_what_is_so_where_it_is_known() {
     let mut s = finished(up, 5);
     assert_eq!(s.says("controller-order"), "held");
     let settings = Some(Box::default());
-    let first = Observation { what: What::RunStarted(RunInfo { settings, ..RunInfo::default() }), ..s.lines[0].clone() };
+    let first =
+        Observation { what: What::RunStarted(RunInfo { settings, ..RunInfo::default() }), ..s.lines[0].clone() };
     s.lines.insert(0, first);
     assert!(s.says("controller-order").contains("told that console is available, which it is not"));
 }
@@ -290,4 +291,41 @@ fn a_host_that_says_it_has_stopped_has() {
     };
     assert_eq!(stops(&["installer-stopped"]), "held");
     assert!(stops(&[]).contains("its installer runs"));
+}
+
+#[test]
+fn leases_are_asked_for_in_each_status() {
+    let asked = |preparing: bool, in_progress: bool| {
+        let mut s = Story::default();
+        s.say(Source::Harness, What::ClusterNamed { cluster: C, name: "c".into(), vip_dhcp: true });
+        let poll = |s: &mut Story, other: Option<StepType>, leases: bool| {
+            s.skipped += 10;
+            if leases {
+                s.answer(StepType::DhcpLeaseAllocate, None);
+            }
+            if let Some(other) = other {
+                s.answer(other, None);
+                let n = s.lines.len();
+                if leases {
+                    s.lines[n - 1].harness_time = s.lines[n - 2].harness_time;
+                }
+            }
+            s.skipped += 10;
+        };
+        let began = Timestamp::from_secs(s.now());
+        s.host(0, HostStatus::Known);
+        poll(&mut s, Some(StepType::Inventory), true);
+        s.host(0, HostStatus::PreparingForInstallation);
+        poll(&mut s, Some(StepType::ContainerImageAvailability), preparing);
+        s.host(0, HostStatus::InstallingInProgress);
+        s.skipped += 600;
+        poll(&mut s, None, in_progress);
+        let to = Timestamp::from_secs(s.now());
+        let what = What::Polls { host: id(0), from: began, to, count: 9, longest_ms: 60_000, tried: to };
+        s.say(Source::Hosts, what);
+        s.says("leases-renewed")
+    };
+    assert_eq!(asked(true, true), "held");
+    assert!(asked(false, true).contains("is preparing-for-installation and was not asked for the leases"));
+    assert!(asked(true, false).contains("is installing-in-progress and was not asked for the leases"));
 }
