@@ -83,6 +83,10 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "hosts are reclaimed by the service's controllers in Kubernetes alone; no host is ever in a status that this limits",
     },
     Unnoticed {
+        names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
+        reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
+    },
+    Unnoticed {
         names: &["cluster-validation/pull-secret-set/success"],
         reason: "no cluster is made without a pull secret; one that was imported has none, and its validations are not looked at",
     },

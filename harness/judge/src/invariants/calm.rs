@@ -1,12 +1,15 @@
-//! Who is left alone: what simulated hosts and clusters do wrong without a fault is their own doing.
+//! Who is left alone: what simulated hosts and controllers do wrong without a fault is their own doing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use vlab_history::Timeline;
 use vlab_model::history::{FaultPhase, HostsKind, What};
 
-/// Simulated hosts, and their clusters, to which nothing is done.
+/// Faults of a cluster that leave its controller as it is, and give it longer to do.
+const ONLY_LATE: &[&str] = &["operator-degraded", "finalizing-stuck"];
+
+/// Simulated hosts, and clusters of such, to which nothing is done.
 pub(super) struct Calm {
     hosts: BTreeSet<Uuid>,
     clusters: BTreeSet<Uuid>,
@@ -14,38 +17,45 @@ pub(super) struct Calm {
 
 impl Calm {
     pub(super) fn new(timeline: &Timeline<'_>) -> Self {
-        let mut calm = Self { hosts: BTreeSet::new(), clusters: timeline.clusters.keys().copied().collect() };
+        let cluster_of = |host: &Uuid| timeline.directory.cluster_of.get(host).copied();
+        let mut calm = Self { hosts: BTreeSet::new(), clusters: BTreeSet::new() };
         for o in timeline.observations {
-            match o.what {
-                What::HostNamed { host, kind: HostsKind::Simulated, .. } => _ = calm.hosts.insert(host),
-                What::Fault { phase: FaultPhase::Begin | FaultPhase::Effect, host, cluster, .. } => {
-                    let of = cluster.or_else(|| host.and_then(|h| timeline.directory.cluster_of.get(&h).copied()));
-                    match (host, of) {
-                        // Of the service or of the way to it: whoever asks is hit.
-                        (None, None) => {
-                            calm.hosts.clear();
-                            calm.clusters.clear();
-                            return calm;
-                        }
-                        (None, Some(cluster)) => calm.disturbed(timeline, cluster),
-                        (Some(host), of) => {
-                            calm.hosts.remove(&host);
-                            of.iter().for_each(|cluster| _ = calm.clusters.remove(cluster));
-                        }
-                    }
-                }
-                _ => {}
+            if let What::HostNamed { host, kind: HostsKind::Simulated, .. } = o.what {
+                calm.hosts.insert(host);
+                calm.clusters.extend(cluster_of(&host));
             }
         }
-        let is_simulated =
-            |id: &Uuid| timeline.directory.cluster_of.iter().any(|(h, c)| c == id && calm.hosts.contains(h));
-        calm.clusters.retain(is_simulated);
+        // Only the beginning of a fault says of which kind it is.
+        let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+        for o in timeline.observations {
+            let What::Fault { name, phase: phase @ (FaultPhase::Begin | FaultPhase::Effect), .. } = &o.what else {
+                continue;
+            };
+            let What::Fault { inject, host, cluster, .. } = &o.what else { continue };
+            if *phase == FaultPhase::Begin {
+                kinds.insert(name, inject);
+            }
+            match (host, cluster) {
+                // Of the service or of the way to it: whoever asks is hit.
+                (None, None) => {
+                    calm.hosts.clear();
+                    calm.clusters.clear();
+                }
+                (None, Some(cluster)) => {
+                    calm.hosts.retain(|host| cluster_of(host) != Some(*cluster));
+                    if !kinds.get(name.as_str()).is_some_and(|kind| ONLY_LATE.contains(kind)) {
+                        calm.clusters.remove(cluster);
+                    }
+                }
+                (Some(host), cluster) => {
+                    calm.hosts.remove(host);
+                    for cluster in cluster.iter().copied().chain(cluster_of(host)) {
+                        calm.clusters.remove(&cluster);
+                    }
+                }
+            }
+        }
         calm
-    }
-
-    fn disturbed(&mut self, timeline: &Timeline<'_>, cluster: Uuid) {
-        self.clusters.remove(&cluster);
-        self.hosts.retain(|host| timeline.directory.cluster_of.get(host) != Some(&cluster));
     }
 
     /// It is simulated, and nothing was done to it or to its cluster as a whole.
@@ -53,7 +63,7 @@ impl Calm {
         self.hosts.contains(&host)
     }
 
-    /// Nothing was done to it or to any of its hosts, which are simulated.
+    /// Its hosts are simulated, and nothing was done to them or to it, but that it has longer to wait.
     pub(super) fn cluster(&self, cluster: Uuid) -> bool {
         self.clusters.contains(&cluster)
     }

@@ -37,8 +37,8 @@ const OF_OLM: &[FinalizingStage] = &[FinalizingStage::ApplyingOlmManifests, Fina
 /// The controller sends its logs so often.
 const LOGS_EVERY: Duration = Duration::from_mins(5);
 
-/// And looks so often at what it is to do next.
-const LOOKS_EVERY: Duration = Duration::from_secs(30);
+/// And has looked at the cluster's status within this, and has left it where it has ended.
+const LEAVES_WITHIN: Duration = Duration::from_mins(3);
 
 /// A cluster as far as it has been read.
 #[derive(Default)]
@@ -52,6 +52,8 @@ struct Line<'h> {
     completed: bool,
     /// Logs of the controller came while it worked.
     logs: bool,
+    /// It was told that they will come.
+    logs_announced: bool,
     available: BTreeSet<&'h str>,
     ready_nodes: BTreeSet<Uuid>,
     /// It failed or was cancelled while the controller ran; its logs were seen to after that.
@@ -102,17 +104,12 @@ impl<'h> Judge<'h> {
                         ClusterMoment::InstallationCompleted => {
                             line.completed = true;
                             let last = line.stages.last().map(|(stage, _)| *stage);
-                            let is_due =
-                                line.ready.is_some_and(|ready| at.since(ready) > self.limits.of_hosts(LOGS_EVERY));
-                            let logs = line.logs || !is_due;
                             let name = || self.timeline.cluster_name(*cluster);
                             let is_last = last == Some(FinalizingStage::Done);
                             self.found.check(seq, is_last, || {
                                 format!("the controller of {} completed before its last stage", name())
                             });
-                            self.found.check(seq, logs, || {
-                                format!("the controller of {} sent no logs while it worked", name())
-                            });
+                            self.logs_came(*cluster, (at, seq));
                         }
                         ClusterMoment::OperatorAvailable(name) => _ = line.available.insert(name),
                         ClusterMoment::NodeReady => line.ready_nodes.extend(*host),
@@ -132,7 +129,10 @@ impl<'h> Judge<'h> {
                 What::ClusterLogs { cluster, state } if calm.cluster(*cluster) => {
                     let line = self.clusters.entry(*cluster).or_default();
                     line.logs |= *state == LogsState::Collecting;
-                    line.ended = line.ended.map(|(then, seq, _)| (then, seq, true));
+                    line.logs_announced = *state == LogsState::Requested;
+                    if matches!(state, LogsState::Requested | LogsState::Completed) {
+                        line.ended = line.ended.map(|(then, seq, _)| (then, seq, true));
+                    }
                 }
                 What::Operator { cluster, name, status, kind } if calm.cluster(*cluster) => {
                     self.operator(*cluster, name, (*kind, *status), seq);
@@ -146,7 +146,8 @@ impl<'h> Judge<'h> {
     }
 
     fn cluster_status(&mut self, cluster: Uuid, to: ClusterStatus, (at, seq): (Timestamp, u64)) {
-        let limit = self.limits.of_hosts(LOOKS_EVERY);
+        // It does both at once, and waits for the answer.
+        let limit = self.limits.settles() + self.limits.settings.cluster_monitor_interval / 4;
         let line = self.clusters.entry(cluster).or_default();
         line.status = Some(to);
         match to {
@@ -154,7 +155,9 @@ impl<'h> Judge<'h> {
                 *line = Line { status: line.status, has_olm: line.has_olm, ..Line::default() };
             }
             ClusterStatus::Error | ClusterStatus::Cancelled if line.ready.is_some() => {
-                line.ended = Some((at, seq, false));
+                // Where its logs were announced before, nothing new is told when it leaves.
+                line.ended = (!line.logs_announced).then_some((at, seq, false));
+                self.logs_came(cluster, (at, seq));
             }
             ClusterStatus::Installed => {
                 let last = line.stages.last().copied();
@@ -168,6 +171,17 @@ impl<'h> Judge<'h> {
             }
             _ => {}
         }
+    }
+
+    /// A controller that has worked for so long has sent its logs.
+    fn logs_came(&mut self, cluster: Uuid, (at, seq): (Timestamp, u64)) {
+        let line = self.clusters.entry(cluster).or_default();
+        let due = line.ready.is_some_and(|ready| at.since(ready) > self.limits.of_hosts(LOGS_EVERY));
+        let holds = line.logs || !due;
+        self.found.check(seq, holds, || {
+            let name = self.timeline.cluster_name(cluster);
+            format!("the controller of {name} sent no logs while it worked")
+        });
     }
 
     /// The controller told a finalizing stage: the one before it must have been told.
@@ -229,7 +243,7 @@ impl<'h> Judge<'h> {
     /// Judges what only the end shows.
     fn ends(&mut self) {
         let end = self.timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
-        let told_after = self.limits.event_follows() + self.limits.of_hosts(LOOKS_EVERY);
+        let told_after = self.limits.event_follows() + self.limits.of_hosts(LEAVES_WITHIN);
         for (host, at, seq) in std::mem::take(&mut self.done) {
             if self.events_until.is_some_and(|until| at + told_after < until) {
                 let told = self.reboots.contains(&host);
@@ -237,7 +251,7 @@ impl<'h> Judge<'h> {
                 self.found.check(seq, told, || format!("{name} is done, and nobody told how often it rebooted"));
             }
         }
-        let limit = self.limits.settings.log_pending_timeout;
+        let limit = self.limits.of_hosts(LEAVES_WITHIN);
         for (cluster, line) in &self.clusters {
             if let Some((at, seq, seen_to)) = line.ended
                 && (seen_to || end.since(at) > limit)
