@@ -34,15 +34,15 @@ pub(crate) struct MutationArgs {
     /// So many at a time; without it, one for each processor.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// File of what was found: what is in it is not tried again.
+    /// File of what was found: what is in it is not tried again, nor what is on the page of before.
     #[arg(long, value_name = "FILE", default_value = "target/vlab/mutations.jsonl")]
     results: PathBuf,
-    /// Try again what is in the file: all that is selected, or with `unnoticed` only what nobody had noticed.
+    /// Try again what is in the file or on the page: all that is selected, or with `unnoticed` only what nobody had noticed.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all")]
     again: Option<Again>,
-    /// A page of before: who noticed an alteration then is asked first, so that measuring again is quick.
+    /// A page of before: it counts for what the file of results does not have.
     #[arg(long, value_name = "FILE", default_value = "docs/mutations.md")]
-    hints: PathBuf,
+    known: PathBuf,
     /// Try each in at most so many scenarios, the most telling ones.
     #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
     scenarios: usize,
@@ -178,7 +178,9 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
         print(&lines.collect::<String>());
         return Ok(exit::PASSED);
     }
-    let mut records = read(&args.results)?;
+    let mut records = page::rows(&std::fs::read_to_string(&args.known).unwrap_or_default());
+    records.extend(read(&args.results)?);
+    records.retain(|name, _| all.iter().any(|alteration| alteration.name() == *name));
     let open: Vec<Alteration> = selected
         .iter()
         .copied()
@@ -191,9 +193,7 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
     if !open.is_empty() {
         let suite = if args.no_conformance { None } else { Some(Suite::new().await?) };
         let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let mut before = page::hints(&std::fs::read_to_string(&args.hints).unwrap_or_default());
-        before.extend(records.iter().map(|(name, record)| (name.clone(), record.clone())));
-        let how = How { jobs, most: args.scenarios, results: &args.results, before: &before };
+        let how = How { jobs, most: args.scenarios, results: &args.results, before: &records };
         let found = tokio::task::block_in_place(|| attempt_all(&open, suite, how))?;
         records.extend(found);
     }

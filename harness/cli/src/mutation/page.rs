@@ -174,13 +174,16 @@ pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> St
     page
 }
 
-/// What the rows of a page say of who noticed each alteration.
-pub(super) fn hints(page: &str) -> BTreeMap<String, Record> {
+/// What the rows of a page say of who noticed each alteration. All that failed beside the first check is not on it.
+pub(super) fn rows(page: &str) -> BTreeMap<String, Record> {
     let code = |cell: &str| cell.strip_prefix('`').and_then(|c| c.strip_suffix('`')).map(str::to_owned);
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
         let [name, _, check, scenario, after, conformance] = cells.as_slice() else { return None };
         let (name, scenarios) = (code(name)?, after.parse().ok()?);
+        if *check == "not tried" {
+            return None;
+        }
         let scenario = code(scenario).unwrap_or_default();
         let check = (!scenario.is_empty()).then(|| (*check).to_owned());
         let (all, conformance) = (Vec::new(), code(conformance));
@@ -224,7 +227,7 @@ fn who_notices(page: &mut String, records: &BTreeMap<String, Record>) {
         if let Some(check) = &record.check {
             by.entry(kind_of(check)).or_default().0 += 1;
         }
-        let kinds: BTreeSet<&str> = record.all.iter().map(|check| kind_of(check)).collect();
+        let kinds: BTreeSet<&str> = record.all.iter().chain(&record.check).map(|check| kind_of(check)).collect();
         for kind in kinds {
             by.entry(kind).or_default().1 += 1;
         }
@@ -236,6 +239,13 @@ fn who_notices(page: &mut String, records: &BTreeMap<String, Record>) {
     );
     for (check, (first, among)) in &by {
         let _ = writeln!(page, "| {check} | {first} | {among} |");
+    }
+    let only_first = records.values().filter(|record| record.check.is_some() && record.all.is_empty()).count();
+    if only_first > 0 {
+        let _ = writeln!(
+            page,
+            "\nOf {only_first} alterations the table has only the first check: they are rows of an earlier page."
+        );
     }
     let silent: Vec<&str> =
         INVARIANTS.iter().map(|i| i.id).filter(|id| !by.contains_key(format!("invariant {id}").as_str())).collect();
@@ -316,12 +326,12 @@ mod tests {
             .zip([scenario, suite, none].into_iter().cycle())
             .map(|(alteration, record)| (alteration.name(), Record { name: alteration.name(), ..record }))
             .collect();
-        let read = hints(&page(&all, &records));
+        let read = rows(&page(&all, &records));
         assert_eq!(read.len(), all.len());
         for (name, record) in &records {
-            let hint = &read[name];
-            assert_eq!((&hint.scenario, &hint.conformance), (&record.scenario, &record.conformance), "{name}");
-            assert_eq!(hint.check.is_some(), record.check.is_some(), "{name}");
+            let row = &read[name];
+            assert_eq!((&row.scenario, &row.conformance), (&record.scenario, &record.conformance), "{name}");
+            assert_eq!((row.check.is_some(), row.scenarios), (record.check.is_some(), 3), "{name}");
         }
     }
 }
