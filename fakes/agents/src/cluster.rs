@@ -332,8 +332,10 @@ impl ControlPlane {
     }
 
     /// Can something be written into the cluster? A real one that is looked at says so itself.
-    pub(crate) fn takes_events(&self) -> bool {
-        self.observed || self.api_is_up()
+    pub(crate) fn takes_events(&mut self) -> bool {
+        let is_cut_off = |fault: &ClusterFault| *fault == ClusterFault::NoApi;
+        self.observed
+            || (self.api_could_be_up() && !self.wrong.is_active(is_cut_off, "its controller could not reach its API"))
     }
 
     fn api_could_be_up(&self) -> bool {

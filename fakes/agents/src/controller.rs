@@ -504,7 +504,18 @@ impl Controller {
     }
 
     fn next_step(&mut self, now: Timestamp, w: &mut World) {
-        let mut next = self.step.map_or(0, |s| s + 1);
+        self.go_to(now, w, self.step.map_or(0, |s| s + 1));
+    }
+
+    fn jump(&mut self, now: Timestamp, w: &mut World, to: PostInstall) {
+        if let Some(step) = POST_INSTALL.iter().position(|(s, _)| *s == to) {
+            self.go_to(now, w, step);
+        }
+    }
+
+    /// Begins that step, or the one behind it where it is left out.
+    fn go_to(&mut self, now: Timestamp, w: &mut World, step: usize) {
+        let mut next = step;
         while let (Some(Alteration::Skips(skipped)), Some((step, _))) = (w.config.alteration, POST_INSTALL.get(next))
             && skipped == *step
         {
@@ -515,12 +526,6 @@ impl Controller {
             return self.again(now, w, wait, Timer::FinalizingLoop);
         }
         self.begin(now, w, next);
-    }
-
-    fn jump(&mut self, now: Timestamp, w: &mut World, to: PostInstall) {
-        if let Some(step) = POST_INSTALL.iter().position(|(s, _)| *s == to) {
-            self.begin(now, w, step);
-        }
     }
 
     fn is_up(&self, w: &World, name: &str) -> bool {

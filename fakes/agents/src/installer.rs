@@ -7,6 +7,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{Cluster, Host, HostRole, HostStage, InstallCmdRequest};
+use vlab_model::history::HostMoment;
 use vlab_model::settings::{HostTiming, Span};
 
 use crate::alteration::{Alteration, Script};
@@ -31,6 +32,16 @@ pub enum File {
     BootstrapIgnition,
     /// The host's own ignition.
     HostIgnition,
+}
+
+impl File {
+    /// What a history calls its being there.
+    pub(crate) fn moment(self) -> HostMoment {
+        match self {
+            File::BootstrapIgnition => HostMoment::BootstrapIgnitionFetched,
+            File::HostIgnition => HostMoment::IgnitionFetched,
+        }
+    }
 }
 
 /// What the installer waits for.

@@ -337,6 +337,7 @@ const NOT_READ: &[&str] = &[
     "DB_MAX_OPEN_CONNECTIONS",
     "IMAGE_EXPIRATION_TIME",
     // Nothing, where nobody says otherwise: many times nothing is nothing.
+    "NETWORK_DISCOVERY_DELAY_SECONDS",
     "AGENT_INVENTORY_MAX_SIZE",
     "AGENT_INVENTORY_DISK_MIN_SIZE",
 ];
@@ -484,6 +485,8 @@ fn members<T: WireObject>() -> impl Iterator<Item = &'static str> {
         "cluster_network_host_prefix",
         "cpu_architecture",
         "email_domain",
+        // A single node stays one, and several stay several.
+        "high_availability_mode",
         "image_info",
         "imported",
         "machine_network_cidr",

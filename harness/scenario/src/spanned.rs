@@ -389,6 +389,8 @@ const HAPPENINGS_OF_HOSTS: &[&str] = &[
     "no-static-network",
     "cut-off",
     "installer-started",
+    "bootstrap-ignition-fetched",
+    "ignition-fetched",
     "installer-stopped",
     "installer-failed",
     "rebooting",

@@ -210,6 +210,7 @@ impl Host {
             }
             Asked::Needed(file) => match outcome {
                 Ok(response) if response.is_success() => {
+                    w.host_did(now, self.own_id, file.moment());
                     if w.has_real_hands() {
                         self.work(w, Work::Got(file, response.body.into_vec()));
                     }

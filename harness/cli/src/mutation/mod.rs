@@ -34,12 +34,15 @@ pub(crate) struct MutationArgs {
     /// So many at a time; without it, one for each processor.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// File of what was found: what is in it is not tried again.
+    /// File of what was found: what is in it is not tried again, nor what is on the page of before.
     #[arg(long, value_name = "FILE", default_value = "target/vlab/mutations.jsonl")]
     results: PathBuf,
-    /// Try again what is in the file: all that is selected, or with `unnoticed` only what nobody had noticed.
+    /// Try again what is in the file or on the page: all that is selected, or with `unnoticed` only what nobody had noticed.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all")]
     again: Option<Again>,
+    /// A page of before: it counts for what the file of results does not have.
+    #[arg(long, value_name = "FILE", default_value = "docs/mutations.md")]
+    known: PathBuf,
     /// Try each in at most so many scenarios, the most telling ones.
     #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
     scenarios: usize,
@@ -175,7 +178,9 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
         print(&lines.collect::<String>());
         return Ok(exit::PASSED);
     }
-    let mut records = read(&args.results)?;
+    let mut records = page::rows(&std::fs::read_to_string(&args.known).unwrap_or_default());
+    records.extend(read(&args.results)?);
+    records.retain(|name, _| all.iter().any(|alteration| alteration.name() == *name));
     let open: Vec<Alteration> = selected
         .iter()
         .copied()

@@ -111,6 +111,16 @@ impl Score {
     }
 }
 
+/// Invariants that no alteration can make red, and why they are there all the same: each has a test of its own in which it is.
+const SILENT: &[(&str, &str)] = &[
+    (
+        "stages-forward",
+        "takes two mistakes at once: a host that goes back, and a service that takes it; hosts of their own never do, and the \
+         service refuses it",
+    ),
+    ("one-service-decides", "needs two services on one database, and virtual time has one service and no database"),
+];
+
 const HEAD: &str = "# Mutations: the judge is judged
 
 <!-- Made by `cargo xtask mutation --page docs/mutations.md`; a test compares the names with the tables. -->
@@ -164,6 +174,24 @@ pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> St
     page
 }
 
+/// What the rows of a page say of who noticed each alteration. All that failed beside the first check is not on it.
+pub(super) fn rows(page: &str) -> BTreeMap<String, Record> {
+    let code = |cell: &str| cell.strip_prefix('`').and_then(|c| c.strip_suffix('`')).map(str::to_owned);
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
+        let [name, _, check, scenario, after, conformance] = cells.as_slice() else { return None };
+        let (name, scenarios) = (code(name)?, after.parse().ok()?);
+        if *check == "not tried" {
+            return None;
+        }
+        let scenario = code(scenario).unwrap_or_default();
+        let check = (!scenario.is_empty()).then(|| (*check).to_owned());
+        let (all, conformance) = (Vec::new(), code(conformance));
+        Some((name.clone(), Record { name, check, all, scenario, scenarios, conformance, panic: None }))
+    };
+    page.lines().filter_map(row).collect()
+}
+
 fn by_family(page: &mut String, all: &[Alteration], records: &BTreeMap<String, Record>) {
     let mut families: Vec<(String, Vec<Alteration>)> = Vec::new();
     for alteration in all {
@@ -199,7 +227,7 @@ fn who_notices(page: &mut String, records: &BTreeMap<String, Record>) {
         if let Some(check) = &record.check {
             by.entry(kind_of(check)).or_default().0 += 1;
         }
-        let kinds: BTreeSet<&str> = record.all.iter().map(|check| kind_of(check)).collect();
+        let kinds: BTreeSet<&str> = record.all.iter().chain(&record.check).map(|check| kind_of(check)).collect();
         for kind in kinds {
             by.entry(kind).or_default().1 += 1;
         }
@@ -212,10 +240,22 @@ fn who_notices(page: &mut String, records: &BTreeMap<String, Record>) {
     for (check, (first, among)) in &by {
         let _ = writeln!(page, "| {check} | {first} | {among} |");
     }
+    let only_first = records.values().filter(|record| record.check.is_some() && record.all.is_empty()).count();
+    if only_first > 0 {
+        let _ = writeln!(
+            page,
+            "\nOf {only_first} alterations the table has only the first check: they are rows of an earlier page."
+        );
+    }
     let silent: Vec<&str> =
         INVARIANTS.iter().map(|i| i.id).filter(|id| !by.contains_key(format!("invariant {id}").as_str())).collect();
-    if !silent.is_empty() {
-        let _ = writeln!(page, "\nInvariants that noticed nothing: {}.", silent.join(", "));
+    if silent.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "\n| invariant that noticed nothing | why it is there |\n| --- | --- |");
+    for id in silent {
+        let why = SILENT.iter().find(|(of, _)| *of == id).map_or("to be mended or removed", |(_, why)| why);
+        let _ = writeln!(page, "| {id} | {why} |");
     }
 }
 
@@ -252,5 +292,46 @@ fn tables(page: &mut String, all: &[Alteration], records: &BTreeMap<String, Reco
             cell(&alteration.about()),
             record.scenarios
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_for_silence_are_of_invariants() {
+        for (id, why) in SILENT {
+            assert!(INVARIANTS.iter().any(|invariant| invariant.id == *id), "{id} is no invariant");
+            assert!(!why.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_page_tells_who_noticed_what() {
+        let all = vlab_drive::alterations::all();
+        let none = Record {
+            name: String::new(),
+            check: None,
+            all: Vec::new(),
+            scenario: String::new(),
+            scenarios: 3,
+            conformance: None,
+            panic: None,
+        };
+        let scenario = Record { check: Some("expectation: a | b".into()), scenario: "sno".into(), ..none.clone() };
+        let suite = Record { conformance: Some("register/new".into()), ..none.clone() };
+        let records: BTreeMap<String, Record> = all
+            .iter()
+            .zip([scenario, suite, none].into_iter().cycle())
+            .map(|(alteration, record)| (alteration.name(), Record { name: alteration.name(), ..record }))
+            .collect();
+        let read = rows(&page(&all, &records));
+        assert_eq!(read.len(), all.len());
+        for (name, record) in &records {
+            let row = &read[name];
+            assert_eq!((&row.scenario, &row.conformance), (&record.scenario, &record.conformance), "{name}");
+            assert_eq!((row.check.is_some(), row.scenarios), (record.check.is_some(), 3), "{name}");
+        }
     }
 }

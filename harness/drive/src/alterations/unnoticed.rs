@@ -82,4 +82,20 @@ pub const UNNOTICED: &[Unnoticed] = &[
         names: &["amount/RECLAIM_TIMEOUT/quarter", "amount/RECLAIM_TIMEOUT/double", "amount/RECLAIM_TIMEOUT/endless"],
         reason: "hosts are reclaimed by the service's controllers in Kubernetes alone; no host is ever in a status that this limits",
     },
+    Unnoticed {
+        names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
+        reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
+    },
+    Unnoticed {
+        names: &["cluster-validation/pull-secret-set/success"],
+        reason: "no cluster is made without a pull secret; one that was imported has none, and its validations are not looked at",
+    },
+    Unnoticed {
+        names: &[
+            "amount/DEFAULT_STAGE_TIMEOUT/quarter",
+            "amount/DEFAULT_STAGE_TIMEOUT/double",
+            "amount/DEFAULT_STAGE_TIMEOUT/endless",
+        ],
+        reason: "it limits two stages in which nobody stays: a host that is done is installed with the next look, and one that failed keeps the stage before",
+    },
 ];

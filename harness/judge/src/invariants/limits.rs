@@ -35,6 +35,8 @@ pub(super) struct Limits {
     pub(super) built_in: bool,
     /// Time is virtual: nothing is late, and what happens together has one time.
     virtual_time: bool,
+    /// So many times faster than real ones are the intervals of hosts and controllers.
+    scale: f64,
 }
 
 impl Limits {
@@ -45,6 +47,7 @@ impl Limits {
             settings: told.cloned().unwrap_or_else(|| Settings::default().scaled(scale.unwrap_or(1.0))),
             built_in: told.is_some(),
             virtual_time: run.is_some_and(|run| run.virtual_time),
+            scale: scale.unwrap_or(1.0),
         }
     }
 
@@ -70,6 +73,16 @@ impl Limits {
     /// An answer of the service shows something that was so at most this long ago.
     pub(super) fn answer(&self) -> Duration {
         if self.virtual_time { VIRTUAL_ANSWER } else { ANSWER }
+    }
+
+    /// What one source saw and another one saw too is not further apart: the service's times are whole milliseconds.
+    pub(super) fn apart(&self) -> Duration {
+        self.in_flight() + Duration::from_millis(1)
+    }
+
+    /// What hosts and controllers do again and again after that time of theirs.
+    pub(super) fn of_hosts(&self, interval: Duration) -> Duration {
+        interval.div_f64(self.scale) + self.settles()
     }
 
     /// So many rounds of the cluster monitor take at most this.

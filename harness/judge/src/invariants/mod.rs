@@ -1,13 +1,17 @@
 //! What must hold in every history, whatever the scenario. Here are the table of invariants and what reads a history for them;
 //! each family of them is judged in a file of its own.
 
+mod answered;
 mod bootstrap;
+mod calm;
 mod completion;
+mod controller;
 mod edges;
 mod events;
 mod explained;
 mod found;
 mod inventory;
+mod leases;
 mod limits;
 mod outcome;
 mod percentage;
@@ -16,6 +20,7 @@ mod replicas;
 mod resources;
 mod rest;
 mod roles;
+mod script;
 mod silence;
 mod stages;
 mod steps;
@@ -211,6 +216,10 @@ pub static INVARIANTS: &[Invariant] = &[
     resources::CONDITIONS,
     resources::GO,
     resources::REST,
+    answered::ANSWERED,
+    script::SCRIPT,
+    controller::CONTROLLER,
+    leases::LEASES,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -245,6 +254,10 @@ enum Id {
     ConditionsAgree,
     DeletedGoes,
     ResourcesRest,
+    StepsAnswered,
+    InstallerScript,
+    ControllerOrder,
+    LeasesRenewed,
 }
 
 /// An invariant in its results.
@@ -282,7 +295,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 12] = [
+    let whole: [(Id, OfTimeline); 16] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -295,6 +308,10 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::ConditionsAgree, resources::conditions_agree),
         (Id::DeletedGoes, resources::deleted_goes),
         (Id::ResourcesRest, resources::resources_rest),
+        (Id::StepsAnswered, answered::steps_answered),
+        (Id::InstallerScript, script::installer_script),
+        (Id::ControllerOrder, controller::controller_order),
+        (Id::LeasesRenewed, leases::leases_renewed),
     ];
     for (id, judge) in whole {
         results[id as usize] = judge(timeline);

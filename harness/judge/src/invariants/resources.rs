@@ -17,28 +17,28 @@ use super::{Invariant, InvariantResult};
 
 pub(super) const VERSIONS: Invariant = Invariant {
     id: "versions-grow",
-    number: "I25",
+    number: "I29",
     title: "a resource's version grows with each change, and its generation never goes back",
     needs: "changes of resources on a hub",
 };
 
 pub(super) const CONDITIONS: Invariant = Invariant {
     id: "conditions-agree",
-    number: "I26",
+    number: "I30",
     title: "the conditions of a resource say what the service's row says, as soon as that is settled",
     needs: "the database's changes, and resources of hosts or clusters on a hub",
 };
 
 pub(super) const GO: Invariant = Invariant {
     id: "deleted-goes",
-    number: "I27",
+    number: "I31",
     title: "a resource that is deleted goes, and with it those that belong to it",
     needs: "a resource that was deleted, watched for a minute from then on",
 };
 
 pub(super) const REST: Invariant = Invariant {
     id: "resources-rest",
-    number: "I28",
+    number: "I32",
     title: "without news from outside no resource is written again and again",
     needs: "changes of resources on a hub",
 };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::HostStatus;
+use vlab_api::types::{HostRole, HostStatus};
 use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, StateChange};
 use vlab_model::history::{HostsKind, Source, What};
@@ -121,6 +121,17 @@ impl Judge<'_> {
         told.since(at).max(at.since(told)) <= self.limits.host_rounds(ROUNDS)
     }
 
+    /// Was it the bootstrap, which has more time, all through that time or never? `None`: nobody knows.
+    fn is_bootstrap(&self, line: &HostLine, from: Timestamp, to: Timestamp) -> Option<bool> {
+        if !self.limits.built_in {
+            return None;
+        }
+        let rounds = self.limits.host_rounds(ROUNDS);
+        let then = line.roles.iter().rfind(|role| role.at + rounds <= from)?.to.1;
+        let changes = |role: &StateChange<(HostRole, bool)>| role.at + rounds > from && role.at <= to + rounds;
+        line.roles.iter().filter(|role| changes(role)).all(|role| role.to.1 == then).then_some(then)
+    }
+
     /// Nobody is disconnected who has asked lately.
     fn not_sooner(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
         let statuses = line.statuses.iter().filter(|s| is_gone(s.to)).map(|s| (s.at, s.seq));
@@ -129,8 +140,8 @@ impl Judge<'_> {
         let connections = values("connected").filter(failed).map(|s| (s.at, s.seq));
         let mut called_gone: Vec<(Timestamp, u64)> = statuses.chain(connections).collect();
         called_gone.sort_unstable();
-        let least = self.limits.settings.max_disconnection(false);
         for (at, seq) in called_gone {
+            let least = self.limits.settings.max_disconnection(self.is_bootstrap(line, at, at).unwrap_or(false));
             // It may be its medium that is gone.
             let medium = values("media-connected").rfind(|s| s.at <= at).is_some_and(|s| failed(&s))
                 || self.lost_media.get(&host).is_some_and(|lost| lost.iter().any(|then| self.is_then(*then, at)));
@@ -155,12 +166,13 @@ impl Judge<'_> {
 
     /// Who is silent is disconnected in time, where the service waits for it.
     fn in_time(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
-        let most = self.limits.settings.max_disconnection(true);
         let rounds = self.limits.host_rounds(ROUNDS);
         let none = Vec::new();
         let deleted = self.deleted.get(&host).unwrap_or(&none);
         for (n, stretch) in stretches.iter().enumerate().filter(|_| !self.was_away) {
             let back = stretches.get(n + 1).map_or(self.end, |next| next.from);
+            let is_bootstrap = self.is_bootstrap(line, stretch.tried, back);
+            let most = self.limits.settings.max_disconnection(is_bootstrap.unwrap_or(true));
             let gone = stretch.tried + most;
             for (i, state) in line.statuses.iter().enumerate().filter(|(_, s)| WAITED_FOR.contains(&s.to)) {
                 let next = line.statuses.get(i + 1);

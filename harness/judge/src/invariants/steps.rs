@@ -8,7 +8,7 @@ use super::limits::IN_FLIGHT;
 use super::reader::{Moment, Reader};
 
 /// Does no installer run on the host after that? It was stopped, or the machine went down.
-fn ends_installer(what: &HostMoment) -> bool {
+pub(super) fn ends_installer(what: &HostMoment) -> bool {
     matches!(
         what,
         HostMoment::InstallerStopped

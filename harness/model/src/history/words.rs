@@ -248,6 +248,10 @@ open_words! {
         CutOff = "cut-off",
         /// The installer was started.
         InstallerStarted = "installer-started",
+        /// The installer has the ignition of the cluster's bootstrap.
+        BootstrapIgnitionFetched = "bootstrap-ignition-fetched",
+        /// The installer has the host's ignition.
+        IgnitionFetched = "ignition-fetched",
         /// The installer was stopped from outside.
         InstallerStopped = "installer-stopped",
         /// The installer gave up.
