@@ -616,6 +616,25 @@ mod tests {
     }
 
     #[rstest]
+    #[case::no_list(&[], VipVerification::Unverified)]
+    #[case::free(&[&["10.0.0.7"]], VipVerification::Succeeded)]
+    #[case::not_free(&[&["10.0.0.8"]], VipVerification::Failed)]
+    #[case::an_empty_list(&[&[]], VipVerification::Unverified)]
+    #[case::not_free_for_one(&[&["10.0.0.7", "10.0.0.8"], &["10.0.0.8"]], VipVerification::Failed)]
+    #[case::nothing_in_common(&[&["10.0.0.7"], &["10.0.0.8"]], VipVerification::Unverified)]
+    fn free_is_what_all_hosts_found_free(#[case] lists: &[&[&str]], #[case] expected: VipVerification) {
+        let mut hosts = hosts(lists.len(), &|_, _| true);
+        for (host, list) in hosts.iter_mut().zip(lists) {
+            host.set_free_addresses(vec![FreeNetworkAddresses {
+                network: Some("10.0.0.0/24".to_owned()),
+                free_addresses: Some(list.iter().map(|a| (*a).to_owned()).collect()),
+            }]);
+        }
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        assert_eq!(verification_from_free_addresses(&"10.0.0.7".parse().unwrap(), &refs), expected);
+    }
+
+    #[rstest]
     #[case("10.0.0.0/14", 23, 5, false, true)]
     #[case("10.0.0.0/24", 25, 1, true, true)]
     #[case("10.0.0.0/24", 25, 1, false, false)]
