@@ -35,6 +35,19 @@ impl Core {
         self.state.append_event(Event { infra_env_id: Some(key.0), host_id: Some(key.1), cluster_id, ..event });
     }
 
+    /// An event of a host that does not name its cluster, so that it is not in the cluster's list.
+    pub(crate) fn host_event_apart(
+        &mut self,
+        now: Timestamp,
+        key: HostKey,
+        name: &str,
+        severity: Severity,
+        message: String,
+    ) {
+        let event = user_event(now, name, severity, message);
+        self.state.append_event(Event { infra_env_id: Some(key.0), host_id: Some(key.1), ..event });
+    }
+
     /// Name of a host in events.
     pub(crate) fn host_name(&self, key: HostKey) -> String {
         self.state.host(key).and_then(|r| r.view.hostname().map(str::to_owned)).unwrap_or_else(|| key.1.to_string())

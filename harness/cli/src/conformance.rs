@@ -1,8 +1,9 @@
 //! `vlab conformance`: the suite of `vlab-conformance` against a service that is started for it, or one that runs already.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use vlab_api::Timestamp;
@@ -106,8 +107,11 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> ExitResult {
     if !prepared.target.is_owned() {
         say("only what the checks make themselves is changed and removed: clusters, infra-envs and hosts named vc-…");
     }
-    let work = async |hosted: Hosted| Box::pin(ask(hosted, checks.clone(), &args, &prepared, &options)).await;
+    let (begun, through) = (Instant::now(), Mutex::new(Vec::new()));
+    let work = async |hosted: Hosted| Box::pin(ask(hosted, checks.clone(), &args, &prepared, &options, &through)).await;
     let (run, asked) = Box::pin(real::with_service(&prepared, &options, work)).await;
+    let through = through.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let asked = asked.unwrap_or_else(|| Asked::cut_short(&checks, through, millis(begun)));
     Ok(conclude(run, asked, &prepared, &options))
 }
 
@@ -149,12 +153,31 @@ struct Asked {
     problem: Option<String>,
 }
 
+impl Asked {
+    /// The service was gone before all of these `checks` were through: what is known of those that were, and that nothing is of the
+    /// others.
+    fn cut_short(checks: &[ConformanceCheck], mut through: Vec<CheckOutcome>, took_ms: u64) -> Self {
+        // Before the first answer there was no service: that is told once, not for each check.
+        if !through.is_empty() {
+            let is_through: BTreeSet<String> = through.iter().map(|outcome| outcome.id.clone()).collect();
+            let others = checks.iter().filter(|check| !is_through.contains(&check.id));
+            through.extend(others.map(|check| CheckOutcome::unknown(check, "the service ended before it was through")));
+        }
+        Self { outcomes: through, took_ms, problem: None }
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 async fn ask(
     hosted: Hosted,
     checks: Vec<ConformanceCheck>,
     args: &ConformanceArgs,
     prepared: &Prepared,
     options: &RealOptions,
+    through: &Mutex<Vec<CheckOutcome>>,
 ) -> Asked {
     let settings = &prepared.settings;
     let pace = Pace {
@@ -180,11 +203,13 @@ async fn ask(
     let endpoint = hosted.endpoint;
     let wire = |_: &ConformanceCheck| Box::new(HttpWire::new(endpoint.clone(), Vec::new())) as Box<dyn Wire>;
     let jobs = usize::from(args.jobs);
-    let told = |outcome: &CheckOutcome| progress.tell(outcome);
+    let told = |outcome: &CheckOutcome| {
+        progress.tell(outcome);
+        through.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.clone());
+    };
     let outcomes = suite::run(checks, Arc::new(target), jobs, wire, options.interrupted.clone(), told).await;
     progress.end();
-    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Asked { outcomes, took_ms, problem: None }
+    Asked { outcomes, took_ms: millis(begun), problem: None }
 }
 
 /// One line for each check, or on a terminal one line that moves; what did not pass is always a line of its own.
@@ -223,9 +248,8 @@ impl Progress {
 }
 
 /// Puts the checks into the run's result, writes all files and tells the end.
-fn conclude(run: Run, asked: Option<Asked>, prepared: &Prepared, options: &RealOptions) -> u8 {
+fn conclude(run: Run, mut asked: Asked, prepared: &Prepared, options: &RealOptions) -> u8 {
     let Run { dir, mut result, .. } = run;
-    let mut asked = asked.unwrap_or(Asked { outcomes: Vec::new(), took_ms: 0, problem: None });
     // A service that runs elsewhere keeps its log to itself.
     if let Some(log) = dir.as_ref().and_then(|dir| std::fs::read_to_string(dir.join("service.log")).ok()) {
         report::add_service_log(&mut asked.outcomes, log.lines());

@@ -81,6 +81,11 @@ pub struct CheckOutcome {
 }
 
 impl CheckOutcome {
+    /// Of a check that came to no answer.
+    pub fn unknown(check: &ConformanceCheck, reason: &str) -> Self {
+        Self::new(check, ConformanceVerdict::Inconclusive { reason: reason.to_owned() })
+    }
+
     fn new(check: &ConformanceCheck, verdict: ConformanceVerdict) -> Self {
         Self {
             id: check.id.clone(),
@@ -217,12 +222,8 @@ where
             outcomes[n] = Some(outcome);
         }
     }
-    let lost = |check: &ConformanceCheck| {
-        CheckOutcome::new(
-            check,
-            ConformanceVerdict::Inconclusive { reason: "a fault of the harness: the check ended unexpectedly".into() },
-        )
-    };
+    let lost =
+        |check: &ConformanceCheck| CheckOutcome::unknown(check, "a fault of the harness: the check ended unexpectedly");
     checks.iter().zip(outcomes).map(|(check, outcome)| outcome.unwrap_or_else(|| lost(check))).collect()
 }
 

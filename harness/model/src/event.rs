@@ -74,9 +74,12 @@ const HOST_STATUS: &str = "host_status_updated";
 /// An event that the controller sends and the service only keeps.
 const OF_OTHERS: &str = "reboots_for_node";
 
+/// An event of the list that the service never writes: only a host that is `resetting` would cause it, and no host comes to that.
+const NEVER_WRITTEN: &str = "user_required_complete_installation_reset";
+
 /// Names of the events that the service writes by itself.
 pub fn written() -> impl Iterator<Item = &'static str> {
-    let names = SEVERITIES.iter().map(|(name, _)| *name).filter(|name| *name != OF_OTHERS);
+    let names = SEVERITIES.iter().map(|(name, _)| *name).filter(|name| ![OF_OTHERS, NEVER_WRITTEN].contains(name));
     names.chain([HOST_STATUS])
 }
 

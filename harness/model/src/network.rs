@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use vlab_api::types::{
-    ClusterNetwork, ConnectivityRemoteHost, HostNetwork, Interface, Inventory, MachineNetwork, Route, ServiceNetwork,
-    VipVerification,
+    ClusterNetwork, ConnectivityRemoteHost, FreeNetworkAddresses, HostNetwork, Interface, Inventory, MachineNetwork,
+    Route, ServiceNetwork, VipVerification,
 };
 
 use crate::settings::Settings;
@@ -476,21 +476,23 @@ pub fn ip_collisions(hosts: &[&HostView]) -> BTreeMap<String, Vec<String>> {
     several.map(|(a, macs)| (a.to_owned(), macs.into_iter().map(str::to_owned).collect())).collect()
 }
 
-/// Is the VIP free, as far as the hosts' lists of free addresses say? Unverified when no list covers it; failed when a list
-/// that covers it lacks it.
+/// Is the VIP free, as far as the hosts' lists of free addresses say? What all lists that cover it have in common counts: it is
+/// unverified when that is nothing, and failed when the VIP is not among it.
 pub fn verification_from_free_addresses(vip: &IpAddr, hosts: &[&HostView]) -> VipVerification {
-    let mut verification = VipVerification::Unverified;
-    for list in hosts.iter().flat_map(|h| h.free_addresses.iter().flatten()) {
-        let Some(network) = filled(&list.network).and_then(|n| n.parse::<IpNet>().ok()) else { continue };
-        if network.contains(vip) {
-            let free = list.free_addresses.iter().flatten().any(|a| a.parse::<IpAddr>().is_ok_and(|a| a == *vip));
-            if !free {
-                return VipVerification::Failed;
-            }
-            verification = VipVerification::Succeeded;
-        }
+    let covers = |list: &&FreeNetworkAddresses| {
+        filled(&list.network).and_then(|n| n.parse::<IpNet>().ok()).is_some_and(|network| network.contains(vip))
+    };
+    let lists = hosts.iter().flat_map(|h| h.free_addresses.iter().flatten()).filter(covers);
+    let sets = lists.map(|list| {
+        let addresses = list.free_addresses.iter().flatten();
+        addresses.filter_map(|a| a.parse::<IpAddr>().ok()).collect::<BTreeSet<_>>()
+    });
+    match sets.reduce(|common, list| common.intersection(&list).copied().collect()) {
+        None => VipVerification::Unverified,
+        Some(common) if common.is_empty() => VipVerification::Unverified,
+        Some(common) if common.contains(vip) => VipVerification::Succeeded,
+        Some(_) => VipVerification::Failed,
     }
-    verification
 }
 
 /// What is known of the VIP: what the hosts' own check said, else what their lists of free addresses say.
@@ -611,6 +613,25 @@ mod tests {
         let refs: Vec<&HostView> = hosts.iter().collect();
         let expected = BTreeMap::from([("10.0.0.2".to_owned(), vec!["m1".to_owned(), "other".to_owned()])]);
         assert_eq!(ip_collisions(&refs), expected);
+    }
+
+    #[rstest]
+    #[case::no_list(&[], VipVerification::Unverified)]
+    #[case::free(&[&["10.0.0.7"]], VipVerification::Succeeded)]
+    #[case::not_free(&[&["10.0.0.8"]], VipVerification::Failed)]
+    #[case::an_empty_list(&[&[]], VipVerification::Unverified)]
+    #[case::not_free_for_one(&[&["10.0.0.7", "10.0.0.8"], &["10.0.0.8"]], VipVerification::Failed)]
+    #[case::nothing_in_common(&[&["10.0.0.7"], &["10.0.0.8"]], VipVerification::Unverified)]
+    fn free_is_what_all_hosts_found_free(#[case] lists: &[&[&str]], #[case] expected: VipVerification) {
+        let mut hosts = hosts(lists.len(), &|_, _| true);
+        for (host, list) in hosts.iter_mut().zip(lists) {
+            host.set_free_addresses(vec![FreeNetworkAddresses {
+                network: Some("10.0.0.0/24".to_owned()),
+                free_addresses: Some(list.iter().map(|a| (*a).to_owned()).collect()),
+            }]);
+        }
+        let refs: Vec<&HostView> = hosts.iter().collect();
+        assert_eq!(verification_from_free_addresses(&"10.0.0.7".parse().unwrap(), &refs), expected);
     }
 
     #[rstest]

@@ -47,6 +47,8 @@ pub(crate) fn find<'a>(core: &'a Core, filter: &EventFilter) -> Found<'a> {
     let rows = state.events();
     let indexed = match (filter.cluster, filter.infra_env) {
         (Some(id), _) => Some(state.events_of_cluster(id)),
+        // With the infra-env goes the list of its events; they are still among all events.
+        (None, Some(id)) if state.infra_env(id).is_none() => Some(&[][..]),
         (None, Some(id)) => Some(state.events_of_infra_env(id)),
         (None, None) => None,
     };

@@ -33,6 +33,7 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, key: HostKey, patch: &Host
     };
     check_changeable(&row, patch, role)?;
     check_arbiter(core, cluster.as_deref(), role)?;
+    check_fencing(core, key, patch)?;
     let disk = chosen_disk(&row, patch)?;
     for skip in patch.disks_skip_formatting.iter().flatten() {
         if !row.view.disks().iter().any(|d| disks::identifier(d) == skip.disk_id) {
@@ -85,6 +86,16 @@ fn check_changeable(row: &HostRow, patch: &HostUpdateParams, role: Option<HostRo
     }
     if patch.disks_selected_config.is_some() {
         return Err(Refusal::conflict(refused("installation disk")));
+    }
+    Ok(())
+}
+
+fn check_fencing(core: &Core, key: HostKey, patch: &HostUpdateParams) -> Result<(), Refusal> {
+    if patch.fencing_credentials.is_some() && !core.config.settings.tnf_clusters_support {
+        return Err(Refusal::invalid(format!(
+            "TNF clusters support is disabled, cannot set fencing credentials to host {} in infra-env {}",
+            key.1, key.0
+        )));
     }
     Ok(())
 }
@@ -281,6 +292,6 @@ pub(crate) fn set_ignition_override(
     }
     core.state.edit_host(key, now, |row| row.view.host.ignition_config_overrides = config);
     let text = format!("Host {}: custom discovery ignition config was applied", core.host_name(key));
-    core.host_event(now, key, "host_discovery_ignition_config_applied", Severity::Info, text);
+    core.host_event_apart(now, key, "host_discovery_ignition_config_applied", Severity::Info, text);
     Ok(())
 }

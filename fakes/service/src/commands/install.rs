@@ -9,7 +9,6 @@ use vlab_api::types::{ClusterStatus, HostRole, HostStatus, Severity};
 use vlab_model::cluster::{self, ClusterEvent, WORDS_OF_ADDING_HOSTS};
 use vlab_model::host::{self, EventArgs, HostEvent};
 use vlab_model::roles;
-use vlab_model::validation::HIDING_STAGES;
 use vlab_model::view::{HostView, Scope};
 
 use super::clusters::find_to_change;
@@ -197,14 +196,9 @@ pub(crate) fn reset(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Ref
     };
     for host_row in hosts.iter().skip(spared) {
         let key: HostKey = (host_row.infra_env_id(), host_row.host().id);
-        let rebooted = host_row.view.stage().is_some_and(|s| HIDING_STAGES.contains(&s));
         core.host_machine(now, key, HostEvent::ResettingPendingUserAction, "");
         let text = format!("Installation reset for host {}", core.host_name(key));
         core.host_event(now, key, "host_installation_reset", Severity::Info, text);
-        if rebooted {
-            let text = format!("Host {}: boot it from its discovery image to complete the reset", core.host_name(key));
-            core.host_event(now, key, "user_required_complete_installation_reset", Severity::Info, text);
-        }
     }
     Ok(())
 }

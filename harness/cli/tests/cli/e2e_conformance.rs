@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::Value;
 use vlab_judge::result::Verdict;
 
-use crate::bench::{CliFixture, until};
+use crate::bench::{CliFixture, RUN, signal, until};
 
 #[test]
 fn the_simulated_service_passes_the_whole_suite() {
@@ -52,6 +52,33 @@ fn a_check_that_fails_is_told_with_its_place() {
         "0 of 1 checks passed",
     ]);
     assert!(fs::read_to_string(bench.latest().join("junit_conformance.xml")).unwrap().contains("<failure"));
+    bench.nothing_is_left();
+}
+
+/// What was through stays known, and the others are named: one of them may have been the end of the service.
+#[test]
+fn a_service_that_dies_does_not_take_the_answers_with_it() {
+    let bench = CliFixture::new();
+    let waits = "{stay: {a: known}}, ".repeat(40);
+    let file = bench.file(
+        "mine.yaml",
+        format!(
+            "area: mine\nsource: nowhere\nchecks:\n- id: quick\n  purpose: clusters are listed\n  \
+             steps: [{{call: GET /clusters, status: 200}}]\n- id: slow\n  purpose: a host stays known\n  \
+             world: {{cluster: sno, hosts: 1, at: ready}}\n  steps: [{waits}]\n"
+        ),
+    );
+    let run = bench.start(&["conformance", "--checks", &file]);
+    let ready = |cluster: &Value| cluster["status"] == "ready";
+    until("a cluster that is ready", RUN, || {
+        let clusters = bench.ask_service_json("/api/assisted-install/v2/clusters");
+        clusters.is_some_and(|clusters| clusters.as_array().is_some_and(|all| all.iter().any(ready)))
+    });
+    signal(bench.service_pid(), "KILL");
+    run.end(RUN).ends_with(1).says(&["1 of 2 checks passed", "1 inconclusive"]);
+    let suite: Value = serde_json::from_slice(&fs::read(bench.latest().join("conformance.json")).unwrap()).unwrap();
+    let slow = suite["checks"].as_array().unwrap().iter().find(|check| check["id"] == "mine/slow").unwrap();
+    assert_eq!(slow["reason"], "the service ended before it was through");
     bench.nothing_is_left();
 }
 

@@ -328,8 +328,9 @@ impl<'a> Subject<'a> {
             (Some(first), Some(last)) => last.saturating_sub(first),
             _ => 0,
         };
+        // Whole minutes count: one that has begun does not.
         let minutes = self.settings.constants.hosts_clock_skew_minutes;
-        match gap <= minutes.saturating_mul(60) {
+        match gap / 60 <= minutes {
             true => ok("No ntp problems found"),
             false => fail(format!(
                 "Please configure an NTP server via DHCP or set clocks manually: clocks of hosts differ by {gap} seconds, {minutes} minutes are allowed."

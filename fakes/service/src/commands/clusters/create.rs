@@ -1,5 +1,7 @@
 //! New clusters: those that are installed, those that are imported to add hosts to them, those without a network.
 
+use std::net::IpAddr;
+
 use serde_json::json;
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -234,7 +236,12 @@ pub(crate) fn import(core: &mut Core, now: Timestamp, params: ImportClusterParam
     let id = core.state.new_id();
     let mut row = blank(core, now, id, "AddHostsCluster");
     let c = &mut row.view.cluster;
-    c.name = Some(params.name.clone());
+    let (name, domain) = match name_and_domain(&params.api_vip_dnsname) {
+        Some((name, domain)) => (name.to_owned(), Some(domain.to_owned())),
+        None => (params.name, None),
+    };
+    c.name = Some(name.clone());
+    c.base_dns_domain = domain;
     c.api_vip_dns_name = Some(params.api_vip_dnsname);
     c.openshift_cluster_id = Some(params.openshift_cluster_id);
     c.openshift_version = params.openshift_version;
@@ -245,8 +252,14 @@ pub(crate) fn import(core: &mut Core, now: Timestamp, params: ImportClusterParam
     c.user_managed_networking = Some(false);
     c.vip_dhcp_allocation = Some(false);
     c.monitored_operators = Some(Vec::new());
-    insert_named(core, now, row, &params.name);
+    insert_named(core, now, row, &name);
     id
+}
+
+/// What the name of a cluster's API says about the cluster, `api.NAME.DOMAIN`: more than what the user calls it.
+fn name_and_domain(api: &str) -> Option<(&str, &str)> {
+    let is_address = api.parse::<IpAddr>().is_ok();
+    api.strip_prefix("api.").filter(|_| !is_address)?.split_once('.')
 }
 
 /// Makes a cluster whose hosts never reach the service; gives its id.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{Platform, PlatformType, Severity, V2ClusterUpdateParams};
+use vlab_api::types::{Platform, PlatformType, Severity, V2ClusterUpdateParams, VipVerification};
 use vlab_model::network;
 
 use super::create::{feature_usage, some_text};
@@ -106,6 +106,7 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     check_encryption(patch.disk_encryption.as_ref())?;
     check_network_type(patch.network_type.as_deref(), row.view.openshift_version(), single)?;
     check_combinations(row, patch, mode)?;
+    check_imported(row, patch)?;
     Ok(Change {
         patch,
         topology,
@@ -180,14 +181,26 @@ fn check_changed_vips(
     let Networking { umn, user_balancer, dhcp, .. } = mode;
     check_vips(api, ingress, user_balancer)?;
     check_vip_owner(umn, dhcp, user_balancer, api, ingress)?;
+    if umn || dhcp || user_balancer || patch.machine_networks.is_some() {
+        return Ok(());
+    }
+    let hosts = core.state.hosts_of_cluster(row.cluster().id);
+    let views: Vec<_> = hosts.iter().map(|h| &h.view).collect();
     // The machine network is that of the hosts in which the VIP is: one must have it.
-    if let Some(vip) = api.first().filter(|_| !umn && !dhcp && !user_balancer && patch.machine_networks.is_none()) {
-        let hosts = core.state.hosts_of_cluster(row.cluster().id);
-        let views: Vec<_> = hosts.iter().map(|h| &h.view).collect();
-        if !network::any_host_reaches(vip, &views) {
-            return Err(Refusal::invalid(format!(
-                "Calculate machine network CIDR: No suitable matching CIDR found for VIP {vip}"
-            )));
+    if let Some(vip) = api.first().filter(|vip| !network::any_host_reaches(vip, &views)) {
+        return Err(Refusal::invalid(format!(
+            "Calculate machine network CIDR: No suitable matching CIDR found for VIP {vip}"
+        )));
+    }
+    // Only the hosts' lists of free addresses are asked, not what they found out about the VIPs before.
+    for (kind, vips) in [("api-vip", api), ("ingress-vip", ingress)] {
+        let Some(ip) = vips.first().and_then(|vip| vip.parse().ok()) else { continue };
+        if network::verification_from_free_addresses(&ip, &views) == VipVerification::Failed {
+            let nets =
+                views.iter().filter_map(|h| h.inventory.as_ref()).flat_map(|inventory| network::addresses(inventory));
+            let net = nets.map(|a| a.trunc()).find(|net| net.contains(&ip));
+            let net = net.map(|net| net.to_string()).unwrap_or_default();
+            return Err(Refusal::invalid(format!("{kind} <{ip}> is already in use in cidr {net}")));
         }
     }
     Ok(())
@@ -212,6 +225,20 @@ fn check_combinations(row: &ClusterRow, patch: &V2ClusterUpdateParams, mode: Net
         return Err(Refusal::invalid(
             "Setting the Machine Network CIDR is forbidden when the cluster is neither in VIP DHCP allocation mode nor using a user-managed load balancer",
         ));
+    }
+    Ok(())
+}
+
+/// Settings that only an imported cluster has, and one that it takes from its hosts.
+fn check_imported(row: &ClusterRow, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
+    let id = row.cluster().id;
+    if let Some(name) = patch.api_vip_dns_name.as_ref().filter(|_| row.cluster().kind != "AddHostsCluster") {
+        return Err(Refusal::invalid(format!("Can't update api vip to {name} for day1 cluster {id}")));
+    }
+    if patch.disk_encryption.is_some() && row.cluster().imported == Some(true) {
+        return Err(Refusal::invalid(format!(
+            "cannot update cluster {id}, it is not permitted to change disk encryption settings for an imported cluster"
+        )));
     }
     Ok(())
 }

@@ -1,0 +1,156 @@
+//! What the conformance suite found out when it asked the real service (`docs/fidelity.md`).
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use uuid::Uuid;
+use vlab_api::http::Method;
+
+use super::lab::{Fleet, Lab, PULL_SECRET};
+
+fn names(lab: &mut Lab, query: &str) -> Vec<String> {
+    let events = lab.ok(200, Method::Get, &format!("/events?{query}"), None);
+    events.as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn import(lab: &mut Lab, api: &str) -> Value {
+    let body = json!({"name": "given", "api_vip_dnsname": api, "openshift_cluster_id": Uuid::from_u128(9)});
+    lab.ok(201, Method::Post, "/clusters/import", Some(body))
+}
+
+/// A single node that is told to install.
+fn installing() -> (Lab, Fleet) {
+    let mut lab = Lab::new(7);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    (lab, fleet)
+}
+
+#[rstest]
+#[case("api.prod.example.com", "prod", json!("example.com"))]
+#[case("api.prod.a.b.example.com", "prod", json!("a.b.example.com"))]
+#[case("api.prod", "given", Value::Null)]
+#[case("lb.prod.example.com", "given", Value::Null)]
+#[case("192.0.2.7", "given", Value::Null)]
+fn the_name_of_an_api_tells_name_and_domain(#[case] api: &str, #[case] name: &str, #[case] domain: Value) {
+    let made = import(&mut Lab::new(1), api);
+    assert_eq!((&made["name"], &made["base_dns_domain"]), (&json!(name), &domain));
+    assert_eq!(made["api_vip_dns_name"], api);
+}
+
+#[test]
+fn an_imported_cluster_has_its_api_and_not_its_encryption_from_the_user() {
+    let mut lab = Lab::new(1);
+    let imported = format!("/clusters/{}", import(&mut lab, "api.prod.example.com")["id"].as_str().unwrap());
+    let body =
+        json!({"name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET});
+    let own = lab.ok(201, Method::Post, "/clusters", Some(body));
+    let own = format!("/clusters/{}", own["id"].as_str().unwrap());
+    let api = json!({"api_vip_dns_name": "api.other.example.com"});
+    let encrypted = json!({"disk_encryption": {"enable_on": "all", "mode": "tpmv2"}});
+    for (path, body, code) in
+        [(&imported, &api, 201), (&own, &api, 400), (&imported, &encrypted, 400), (&own, &encrypted, 201)]
+    {
+        assert_eq!(lab.send(Method::Patch, path, Some(body)).status, code, "{path} {body}");
+    }
+}
+
+#[test]
+fn credentials_for_fencing_need_the_setting() {
+    let mut lab = Lab::new(1);
+    let fleet = Fleet::create(&mut lab, 1);
+    let path = format!("/infra-envs/{}/hosts/{}", fleet.infra_env, fleet.hosts[0].id);
+    let body =
+        json!({"fencing_credentials": {"address": "redfish+https://192.0.2.1/1", "username": "a", "password": "b"}});
+    assert_eq!(lab.send(Method::Patch, &path, Some(&body)).status, 400);
+    let mut config = lab.core.config().clone();
+    config.settings.tnf_clusters_support = true;
+    lab.core = crate::Core::new(config, lab.stored.clone());
+    assert_eq!(lab.send(Method::Patch, &path, Some(&body)).status, 201);
+}
+
+#[test]
+fn an_override_of_a_discovery_ignition_is_not_in_the_list_of_the_cluster() {
+    let mut lab = Lab::new(1);
+    let fleet = Fleet::create(&mut lab, 1);
+    let body = json!({"config": "{\"ignition\":{\"version\":\"3.1.0\"}}"});
+    lab.ok(201, Method::Patch, &fleet.hosts[0].path(&fleet.infra_env, "ignition"), Some(body));
+    let name = "host_discovery_ignition_config_applied".to_owned();
+    assert!(names(&mut lab, &format!("infra_env_id={}", fleet.infra_env)).contains(&name));
+    assert!(!names(&mut lab, &format!("cluster_id={}", fleet.cluster)).contains(&name));
+}
+
+#[test]
+fn events_of_an_infra_env_that_is_gone_are_only_among_all_events() {
+    let mut lab = Lab::new(1);
+    let made = lab.ok(201, Method::Post, "/infra-envs", Some(json!({"name": "i", "pull_secret": PULL_SECRET})));
+    let id = made["id"].as_str().unwrap();
+    assert!(!names(&mut lab, &format!("infra_env_id={id}")).is_empty());
+    lab.ok(204, Method::Delete, &format!("/infra-envs/{id}"), None);
+    assert_eq!(names(&mut lab, &format!("infra_env_id={id}")), Vec::<String>::new());
+    assert!(names(&mut lab, "limit=100").contains(&"infra_env_deregistered".to_owned()));
+}
+
+#[test]
+fn resetting_a_validation_is_answered_with_nothing() {
+    let mut lab = Lab::new(1);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let path = fleet.hosts[0].path(&fleet.infra_env, "actions/reset-validation/container-images-available");
+    let answer = lab.send(Method::Patch, &path, None);
+    assert_eq!((answer.status, answer.body.len()), (200, 0));
+}
+
+/// The hosts of this lab found one free address.
+#[test]
+fn a_virtual_address_that_is_not_free_is_refused() {
+    let mut lab = Lab::new(1);
+    let mut fleet = Fleet::create(&mut lab, 3);
+    fleet.until(&mut lab, "ready");
+    let path = format!("/clusters/{}", fleet.cluster);
+    let vips = |api: &str, ingress: &str| json!({"api_vips": [{"ip": api}], "ingress_vips": [{"ip": ingress}]});
+    let refused = lab.send(Method::Patch, &path, Some(&vips("192.168.126.99", "192.168.126.100")));
+    let text = String::from_utf8_lossy(&refused.body).into_owned();
+    assert_eq!(refused.status, 400, "{text}");
+    assert!(text.contains("api-vip <192.168.126.99> is already in use in cidr 192.168.126.0/24"), "{text}");
+    let refused = lab.send(Method::Patch, &path, Some(&vips("192.168.126.100", "192.168.126.99")));
+    assert!(String::from_utf8_lossy(&refused.body).contains("ingress-vip <192.168.126.99> is already in use"));
+}
+
+#[test]
+fn that_a_host_must_be_booted_after_a_reset_is_no_event() {
+    let (mut lab, fleet) = installing();
+    for stage in ["Starting installation", "Installing", "Writing image to disk", "Rebooting"] {
+        fleet.hosts[0].report(&mut lab, &fleet.infra_env, stage);
+    }
+    for action in ["cancel", "reset"] {
+        lab.ok(202, Method::Post, &format!("/clusters/{}/actions/{action}", fleet.cluster), None);
+    }
+    assert_eq!(lab.cluster(&fleet.cluster)["hosts"][0]["status"], "resetting-pending-user-action");
+    let told = names(&mut lab, &format!("cluster_id={}", fleet.cluster));
+    assert!(told.contains(&"host_installation_reset".to_owned()));
+    assert!(!told.contains(&"user_required_complete_installation_reset".to_owned()));
+}
+
+/// Nobody looks at hosts of which none can change; logs that are on their way are waited for all the same.
+#[rstest]
+#[case::not_announced(false, "")]
+#[case::announced(true, "timeout")]
+fn logs_of_failed_hosts_are_given_up_when_somebody_looks(#[case] announced: bool, #[case] expected: &str) {
+    let (mut lab, fleet) = installing();
+    let host = &fleet.hosts[0];
+    if announced {
+        let body = json!({"logs_state": "requested"});
+        lab.ok(204, Method::Put, &host.path(&fleet.infra_env, "logs-progress"), Some(body));
+    }
+    host.report(&mut lab, &fleet.infra_env, "Failed");
+    lab.advance(Duration::from_secs(3 * 3600));
+    let cluster = lab.cluster(&fleet.cluster);
+    assert_eq!(cluster["hosts"][0]["status"], "error");
+    assert_eq!(cluster["hosts"][0]["logs_info"].as_str().unwrap_or(""), expected);
+    assert_eq!(cluster["logs_info"], "timeout", "that of the cluster is another timer");
+}
