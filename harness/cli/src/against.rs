@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::alterations::Alteration;
 use vlab_drive::explore::against::{
-    End, Judged, Lessen, Ours, There, differs, end_of, judged, name_of_target, ours, prepared_for, there, tries,
+    End, Judged, Lessen, Ours, There, differs, end_of, judged, name_of_target, prepared_for, there, tries,
 };
 use vlab_drive::explore::base::{Added, Base};
 use vlab_drive::explore::oracle::refusals;
@@ -107,6 +107,8 @@ struct Shared {
     lab: LabArgs,
     findings: PathBuf,
     again: u32,
+    /// What takes longer on the simulated service is not run.
+    longest: Duration,
     shrink_runs: u64,
     /// When to begin nothing more: so many tapes, so long.
     limits: (Option<u64>, Option<Duration>),
@@ -120,7 +122,6 @@ struct Shared {
 /// A run that says something.
 struct Seen {
     violations: Vec<Violation>,
-    end: End,
     refused: Vec<(usize, u16)>,
     version: String,
     folder: PathBuf,
@@ -143,6 +144,7 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
         lab: args.lab.clone(),
         findings: args.findings.clone(),
         again: args.again,
+        longest: Duration::from_secs(args.longest),
         shrink_runs: args.shrink_runs.unwrap_or(SHRINK_RUNS),
         limits: (args.runs, minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0))),
         begun_tapes: Mutex::new(0),
@@ -230,7 +232,7 @@ fn summary(tally: &Tally, shared: &Shared) -> String {
     };
     list("runs were inconclusive", &tally.inconclusive);
     list("faults were left out because that service cannot have them", &tally.left_out);
-    list("tapes were not run because that service cannot run what they are built on", &tally.not_there);
+    list("tapes were not run there", &tally.not_there);
     if tally.made_plain > 0 {
         text.push_str(&format!("{} interleavings were left out: real time has its own\n", tally.made_plain));
     }
@@ -247,8 +249,8 @@ async fn work(shared: Arc<Shared>) -> Result<(), String> {
         let of = Arc::clone(&shared);
         let drawn = tokio::task::spawn_blocking(move || of.drawn());
         let Some(there) = drawn.await.map_err(|error| error.to_string())?? else { continue };
-        let Some(ours) = shared.ours(&there).await? else { continue };
-        let Some(seen) = shared.run(&there, &ours).await? else { continue };
+        let Some(mut ours) = shared.ours(&there).await? else { continue };
+        let Some(seen) = shared.run(&there, &mut ours).await? else { continue };
         let mut new = Vec::new();
         {
             let mut tally = lock(&shared.tally);
@@ -263,7 +265,7 @@ async fn work(shared: Arc<Shared>) -> Result<(), String> {
         }
         match new.is_empty() {
             true => _ = std::fs::remove_dir_all(&seen.folder),
-            false => Box::pin(shared.found(&there, &ours, &seen, new)).await?,
+            false => Box::pin(shared.found(&there, ours, &seen, new)).await?,
         }
     }
     Ok(())
@@ -290,12 +292,12 @@ impl Shared {
 
     /// Draws the next tape, as that service can run it; `None`: it cannot, and that is counted.
     fn drawn(&self) -> Result<Option<There>, String> {
-        let Order { space, catalogue, target, .. } = &self.order;
+        let Order { space, catalogue, .. } = &self.order;
         let numbers = lock(&self.tapes).next(space, catalogue)?;
         let drawn = draw(space, catalogue, Draw::replay(&numbers))?;
         Ok(self.there(&drawn.base, &drawn.added).map_or_else(
             |why| {
-                *lock(&self.tally).not_there.entry(format!("{target}: {why}")).or_default() += 1;
+                self.not_there(&why);
                 None
             },
             |there| {
@@ -314,21 +316,56 @@ impl Shared {
         there(base, added, &self.order.target, &self.order.catalogue)
     }
 
-    /// What the simulated service makes of it in virtual time; `None`: that cannot be had, and it is counted.
+    /// Counts a tape that cannot be run there.
+    fn not_there(&self, why: &str) {
+        *lock(&self.tally).not_there.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Asks the simulated service in virtual time once more; is there an answer?
+    async fn ask(self: &Arc<Self>, there: &There, ours: &mut Ours) -> Result<bool, String> {
+        let (of, there, mut asked) = (Arc::clone(self), there.clone(), std::mem::take(ours));
+        let asking = tokio::task::spawn_blocking(move || {
+            let answer = asked.ask(&there, &of.order.catalogue, &of.time_profile);
+            (asked, answer)
+        });
+        let (asked, answer) = asking.await.map_err(|error| error.to_string())?;
+        *ours = asked;
+        Ok(answer.unwrap_or_else(|why| {
+            self.not_there(&why);
+            false
+        }))
+    }
+
+    /// What the simulated service makes of it; `None`: it cannot run it, or it takes too long, and that is counted.
     async fn ours(self: &Arc<Self>, there: &There) -> Result<Option<Ours>, String> {
-        let (of, there) = (Arc::clone(self), there.clone());
-        let asked = tokio::task::spawn_blocking(move || ours(&there, &of.order.catalogue, &of.time_profile));
-        match asked.await.map_err(|error| error.to_string())? {
-            Ok(ours) => Ok(Some(ours)),
-            Err(why) => {
-                *lock(&self.tally).not_there.entry(why).or_default() += 1;
-                Ok(None)
+        let mut ours = Ours::default();
+        if !self.ask(there, &mut ours).await? {
+            return Ok(None);
+        }
+        if ours.took.is_none_or(|took| took > self.longest) {
+            self.not_there(&format!("it takes longer than {} s (`--longest`)", self.longest.as_secs()));
+            return Ok(None);
+        }
+        Ok(Some(ours))
+    }
+
+    /// How the end of a run differs from that on the simulated service, in whichever order that is asked.
+    async fn differences(
+        self: &Arc<Self>,
+        there: &There,
+        ours: &mut Ours,
+        end: &End,
+    ) -> Result<Vec<Violation>, String> {
+        loop {
+            let differences = differs(&there.scenario, end, &ours.ends);
+            if differences.is_empty() || !self.ask(there, ours).await? {
+                return Ok(differences);
             }
         }
     }
 
     /// Runs it once; `None`: the run says nothing, and that is counted.
-    async fn run(&self, there: &There, ours: &Ours) -> Result<Option<Seen>, String> {
+    async fn run(self: &Arc<Self>, there: &There, ours: &mut Ours) -> Result<Option<Seen>, String> {
         let choices = Choices {
             postgres_image: self.lab.postgres_image(),
             real_tools: self.lab.real_tools,
@@ -338,7 +375,7 @@ impl Shared {
         let mut prepared = match prepared_for(&there.scenario, catalogue, target, &self.time_profile, &choices) {
             Ok(prepared) => prepared,
             Err(why) => {
-                *lock(&self.tally).not_there.entry(why).or_default() += 1;
+                self.not_there(&why);
                 return Ok(None);
             }
         };
@@ -371,13 +408,18 @@ impl Shared {
             Err(error) => return inconclusive(&error.to_string()),
         };
         let end = end_of(&there.scenario, &history);
-        violations.extend(differs(&there.scenario, &end, &ours.ends));
+        violations.extend(self.differences(there, ours, &end).await?);
         let version = result.run.versions.get("service").cloned().unwrap_or_default();
-        Ok(Some(Seen { violations, end, refused: refusals(&history), version, folder }))
+        Ok(Some(Seen { violations, refused: refusals(&history), version, folder }))
     }
 
     /// Runs it so often again: in how many of how many runs that said something each of these showed.
-    async fn again(&self, there: &There, ours: &Ours, of: &[Violation]) -> Result<(Vec<u32>, u32), String> {
+    async fn again(
+        self: &Arc<Self>,
+        there: &There,
+        ours: &mut Ours,
+        of: &[Violation],
+    ) -> Result<(Vec<u32>, u32), String> {
         let (mut shown, mut runs) = (vec![0; of.len()], 0);
         for _ in 0..self.again {
             if self.interrupted.is_cancelled() {
@@ -397,14 +439,16 @@ impl Shared {
     async fn found(
         self: &Arc<Self>,
         there: &There,
-        ours: &Ours,
+        mut ours: Ours,
         seen: &Seen,
         new: Vec<Violation>,
     ) -> Result<(), String> {
         for violation in &new {
             self.tell(&format!("found: {}", violation.signature));
         }
-        let (shown, runs) = self.again(there, ours, &new).await?;
+        // Is any of it ours in some order?
+        while new.iter().any(|violation| !ours.shows(&violation.signature)) && self.ask(there, &mut ours).await? {}
+        let (shown, runs) = self.again(there, &mut ours, &new).await?;
         for (violation, times) in new.into_iter().zip(shown) {
             let first = Small {
                 there: there.clone(),
@@ -413,14 +457,14 @@ impl Shared {
                 often: (times, runs),
                 is_minimal: false,
             };
-            let small = Box::pin(self.lessened(first, ours)).await?;
-            self.write(&small, ours, seen)?;
+            let small = Box::pin(self.lessened(first)).await?;
+            self.write(&small, &ours, seen)?;
         }
         Ok(())
     }
 
     /// Makes a finding small, by running it without one thing after the other.
-    async fn lessened(self: &Arc<Self>, found: Small, ours: &Ours) -> Result<Small, String> {
+    async fn lessened(self: &Arc<Self>, found: Small) -> Result<Small, String> {
         let (k, n) = found.often;
         let mut lessen = Lessen::new(found.there.added.clone(), tries(k, n, MOST_TRIES), self.shrink_runs);
         let mut best = found.clone();
@@ -431,11 +475,11 @@ impl Shared {
                 lessen.refuse();
                 continue;
             };
-            let Some(of_it) = self.ours(&there).await? else {
+            let Some(mut of_it) = self.ours(&there).await? else {
                 lessen.refuse();
                 continue;
             };
-            let seen = self.run(&there, &of_it).await?;
+            let seen = self.run(&there, &mut of_it).await?;
             let shows = seen.as_ref().and_then(|seen| {
                 seen.violations.iter().find(|violation| violation.signature == found.violation.signature).cloned()
             });
@@ -452,9 +496,10 @@ impl Shared {
         best.is_minimal = lessen.is_minimal();
         if best.there.added != found.there.added {
             let of = [best.violation.clone()];
-            let of_best = self.ours(&best.there).await?;
-            let (shown, runs) = self.again(&best.there, of_best.as_ref().unwrap_or(ours), &of).await?;
-            best.often = (shown[0], runs);
+            if let Some(mut ours) = self.ours(&best.there).await? {
+                let (shown, runs) = self.again(&best.there, &mut ours, &of).await?;
+                best.often = (shown[0], runs);
+            }
         }
         Ok(best)
     }
@@ -462,7 +507,7 @@ impl Shared {
     /// Writes a finding: its scenario, and its record.
     fn write(&self, small: &Small, ours: &Ours, seen: &Seen) -> Result<(), String> {
         let Small { there, violation, refused, often: (k, n), is_minimal } = small;
-        let same = ours.violations.iter().any(|known| known.signature == violation.signature);
+        let same = ours.shows(&violation.signature);
         let shows = Shows {
             target: name_of_target(&self.order.target),
             service_version: seen.version.clone(),

@@ -76,6 +76,9 @@ pub(crate) struct ExploreArgs {
     /// With `--against`: run what was found so often again, to tell how often it shows.
     #[arg(long, value_name = "N", default_value_t = 3, requires = "against")]
     pub(crate) again: u32,
+    /// With `--against`: leave out what takes longer than so many seconds on the simulated service, under the same time profile.
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, requires = "against")]
+    pub(crate) longest: u64,
     #[command(flatten)]
     pub(crate) lab: LabArgs,
 }

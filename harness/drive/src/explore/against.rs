@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use vlab_history::Timeline;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict, decide};
@@ -18,7 +19,7 @@ use super::oracle::{Violation, of_result, violation};
 use super::scenario::DRAWN;
 use crate::conductor::Ending;
 use crate::prepare::{Choices, Nowhere, Prepared, prepare};
-use crate::simulate::run_whole;
+use crate::simulate::{BEGINNING, run_whole};
 use crate::target::Target;
 
 /// Name of the check that compares the end of a run with those of the simulated service.
@@ -147,60 +148,74 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
     end.hosts.values_mut().for_each(|statuses| statuses.sort());
     for observation in history {
         if let What::UserAction { action, status, planned: Some(at), .. } = &observation.what {
-            end.actions.insert(*at, (action.as_str().to_owned(), *status >= 400));
+            end.actions.insert(*at, (action.to_string(), *status >= 400));
         }
     }
     end
 }
 
-/// What the simulated service makes of a scenario in virtual time, in several orders of what comes at the same moment.
+/// What the simulated service makes of a scenario in virtual time, in as many orders of what comes at the same moment as were asked
+/// for.
 #[derive(Clone, Debug, Default)]
 pub struct Ours {
     /// What is wrong in any of these runs.
     pub violations: Vec<Violation>,
-    /// How they ended; the first one is the plain order.
+    /// How those ended that came to an end; the first one is the plain order.
     pub ends: Vec<End>,
+    /// How long the first one took, in its own time; `None`: it has no end.
+    pub took: Option<Duration>,
+    runs: usize,
 }
 
-/// Interleavings in which the simulated service is asked. Real time has its own, and what depends on them is no difference.
-const ORDERS: [&str; 5] = [
-    "",
-    "seed: 1, any_order: true, latency: 500ms, host_monitor: 3s, cluster_monitor: 7s",
-    "seed: 2, any_order: true, latency: 900ms, host_monitor: 7s, cluster_monitor: 1s",
-    "seed: 3, any_order: true, host_monitor: 9s, cluster_monitor: 4s",
-    "seed: 4, latency: 200ms, host_monitor: 1s",
+/// Interleavings in which the simulated service is asked, under the times of the other service or the real ones. Real time has its own
+/// interleaving, and what depends on that is no difference.
+const ORDERS: [(bool, &str); 6] = [
+    (true, ""),
+    (true, "seed: 1, any_order: true, latency: 500ms, host_monitor: 3s, cluster_monitor: 7s"),
+    (false, ""),
+    (true, "seed: 2, any_order: true, latency: 900ms, host_monitor: 7s, cluster_monitor: 1s"),
+    (false, "seed: 3, any_order: true, host_monitor: 9s, cluster_monitor: 4s"),
+    (true, "seed: 4, latency: 200ms, host_monitor: 1s"),
 ];
 
 /// More things do not happen in such a run.
-const MOST_STEPS: u64 = 1_000_000;
+const MOST_STEPS: u64 = 300_000;
 
-/// Asks the simulated service, under its own times and under those of the other one.
-///
-/// # Errors
-/// It cannot be prepared, with the reason for people.
-pub fn ours(there: &There, catalogue: &Catalogue, time_profile: &str) -> Result<Ours, String> {
-    let mut ours = Ours::default();
-    let profiles: BTreeSet<&str> = ["real", time_profile].into();
-    // The first is the one that counts where there is a choice: that of the other service.
-    for profile in profiles.iter().rev() {
-        for order in ORDERS {
-            let added = Added { interleaving: order.to_owned(), ..there.added.clone() };
-            let source = there.base.with(DRAWN, "", &added);
-            let scenario = vlab_scenario::load(&source, catalogue).map_err(|error| error.to_string())?;
-            let prepared = prepared_for(&scenario, catalogue, &Target::Simulated, profile, &Choices::default())?;
-            let whole = match catch_unwind(AssertUnwindSafe(|| run_whole(&prepared, MOST_STEPS))) {
-                Ok(whole) => whole,
-                Err(_) => return Err("the simulated service panics in virtual time: explore there first".to_owned()),
-            };
-            for found in of_result(&scenario, &whole.result, &whole.ending) {
-                if !ours.violations.iter().any(|known| known.signature == found.signature) {
-                    ours.violations.push(found);
-                }
-            }
-            ours.ends.push(end_of(&scenario, &whole.history));
+impl Ours {
+    /// Asks the simulated service in one more order; were there any left?
+    ///
+    /// # Errors
+    /// It cannot be prepared, with the reason for people.
+    pub fn ask(&mut self, there: &There, catalogue: &Catalogue, time_profile: &str) -> Result<bool, String> {
+        let Some((own_times, order)) = ORDERS.get(self.runs).copied() else { return Ok(false) };
+        self.runs += 1;
+        let added = Added { interleaving: order.to_owned(), ..there.added.clone() };
+        let source = there.base.with(DRAWN, "", &added);
+        let scenario = vlab_scenario::load(&source, catalogue).map_err(|error| error.to_string())?;
+        let profile = if own_times { time_profile } else { "real" };
+        let prepared = prepared_for(&scenario, catalogue, &Target::Simulated, profile, &Choices::default())?;
+        let Ok(whole) = catch_unwind(AssertUnwindSafe(|| run_whole(&prepared, MOST_STEPS))) else {
+            return Err("the simulated service panics in virtual time: explore there first".to_owned());
+        };
+        if matches!(whole.ending, Ending::Dead(_)) {
+            return Ok(true);
         }
+        if self.runs == 1 {
+            self.took = whole.history.last().map(|last| last.at().since(BEGINNING));
+        }
+        for found in of_result(&scenario, &whole.result, &whole.ending) {
+            if !self.shows(&found.signature) {
+                self.violations.push(found);
+            }
+        }
+        self.ends.push(end_of(&scenario, &whole.history));
+        Ok(true)
     }
-    Ok(ours)
+
+    /// Was that wrong in one of the runs?
+    pub fn shows(&self, signature: &str) -> bool {
+        self.violations.iter().any(|known| known.signature == signature)
+    }
 }
 
 /// Prepares a drawn scenario for a service, with simulated hosts. What else is chosen is taken from `choices`.

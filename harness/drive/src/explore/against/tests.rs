@@ -89,9 +89,11 @@ fn the_simulated_service_ends_like_itself() {
     let (base, catalogue) = base("sno");
     let drawn = added(&[], &["{do: cancel, cluster: sno, at: 1s, refused: 409}"]);
     let there = there(&base, &drawn, &Target::Simulated, &catalogue).unwrap();
-    let ours = ours(&there, &catalogue, "rapid").unwrap();
+    let mut ours = Ours::default();
+    while ours.ask(&there, &catalogue, "rapid").unwrap() {}
     assert_eq!(ours.violations, []);
-    assert_eq!(ours.ends.len(), 2 * ORDERS.len());
+    assert_eq!(ours.ends.len(), ORDERS.len());
+    assert!(ours.took.is_some_and(|took| took < Duration::from_secs(60)), "{:?}", ours.took);
     let end = &ours.ends[0];
     assert_eq!(end.clusters["sno"], "installed");
     assert_eq!(end.hosts["node"], ["installed"]);
