@@ -325,7 +325,7 @@ impl Shared {
     async fn ask(self: &Arc<Self>, there: &There, ours: &mut Ours) -> Result<bool, String> {
         let (of, there, mut asked) = (Arc::clone(self), there.clone(), std::mem::take(ours));
         let asking = tokio::task::spawn_blocking(move || {
-            let answer = asked.ask(&there, &of.order.catalogue, &of.time_profile);
+            let answer = asked.ask(&there, &of.order.catalogue, &of.time_profile, of.longest);
             (asked, answer)
         });
         let (asked, answer) = asking.await.map_err(|error| error.to_string())?;
@@ -342,7 +342,7 @@ impl Shared {
         if !self.ask(there, &mut ours).await? {
             return Ok(None);
         }
-        if ours.took.is_none_or(|took| took > self.longest) {
+        if ours.took.is_none() {
             self.not_there(&format!("it takes longer than {} s (`--longest`)", self.longest.as_secs()));
             return Ok(None);
         }

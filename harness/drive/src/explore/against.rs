@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vlab_history::Timeline;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict, decide};
 use vlab_judge::verdict::{CAN_GO_ON, COMES_TO_ITS_END};
 use vlab_model::history::{Observation, What};
-use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile};
+use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile, Span};
 
 use super::base::{Added, Base};
 use super::oracle::{Violation, of_result, violation};
@@ -162,7 +163,7 @@ pub struct Ours {
     pub violations: Vec<Violation>,
     /// How those ended that came to an end; the first one is the plain order.
     pub ends: Vec<End>,
-    /// How long the first one took, in its own time; `None`: it has no end.
+    /// How long the first one took, in its own time; `None`: longer than it may.
     pub took: Option<Duration>,
     runs: usize,
 }
@@ -182,22 +183,33 @@ const ORDERS: [(bool, &str); 6] = [
 const MOST_STEPS: u64 = 300_000;
 
 impl Ours {
-    /// Asks the simulated service in one more order; were there any left?
+    /// Asks the simulated service in one more order; were there any left? `longest`: what takes longer under the times of the other
+    /// service is given up.
     ///
     /// # Errors
     /// It cannot be prepared, with the reason for people.
-    pub fn ask(&mut self, there: &There, catalogue: &Catalogue, time_profile: &str) -> Result<bool, String> {
+    pub fn ask(
+        &mut self,
+        there: &There,
+        catalogue: &Catalogue,
+        time_profile: &str,
+        longest: Duration,
+    ) -> Result<bool, String> {
         let Some((own_times, order)) = ORDERS.get(self.runs).copied() else { return Ok(false) };
         self.runs += 1;
         let added = Added { interleaving: order.to_owned(), ..there.added.clone() };
         let source = there.base.with(DRAWN, "", &added);
         let scenario = vlab_scenario::load(&source, catalogue).map_err(|error| error.to_string())?;
         let profile = if own_times { time_profile } else { "real" };
-        let prepared = prepared_for(&scenario, catalogue, &Target::Simulated, profile, &Choices::default())?;
+        let mut prepared = prepared_for(&scenario, catalogue, &Target::Simulated, profile, &Choices::default())?;
+        let scale = catalogue.time_profile(time_profile).map_err(|error| error.to_string())?.clock_scale;
+        let mut bounded = scenario.clone();
+        bounded.budgets.total = Span::Service(longest.mul_f64(scale));
+        prepared.scenario = Arc::new(bounded);
         let Ok(whole) = catch_unwind(AssertUnwindSafe(|| run_whole(&prepared, MOST_STEPS))) else {
             return Err("the simulated service panics in virtual time: explore there first".to_owned());
         };
-        if matches!(whole.ending, Ending::Dead(_)) {
+        if matches!(whole.ending, Ending::Dead(_) | Ending::OutOfTime { .. }) {
             return Ok(true);
         }
         if self.runs == 1 {
