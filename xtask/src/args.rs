@@ -136,6 +136,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("explore"),
     },
     Verb {
+        name: "findings",
+        usage: "findings [folder] [options of `vlab findings`]",
+        what: "show what exploring has found, and what people say of it",
+        doer: vlab("findings"),
+    },
+    Verb {
         name: "shrink",
         usage: "shrink [run] [options of `vlab shrink`]",
         what: "write the smallest scenario that fails as a run did",

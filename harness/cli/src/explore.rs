@@ -1,5 +1,5 @@
 //! The verb `explore`: looks for defects in virtual time, keeps what is worth it in a folder, and writes the shortest scenario that
-//! shows each defect.
+//! shows each defect. [`crate::against`] takes what was drawn to another service.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -7,16 +7,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vlab_api::Timestamp;
 use vlab_drive::alterations::{self, Alteration};
 use vlab_drive::explore::exhaustive::exhaust;
 use vlab_drive::explore::reach::{Kind, possible_pairs, possible_rules};
+use vlab_drive::explore::record::RECORD;
 use vlab_drive::explore::shrink::name_of;
-use vlab_drive::explore::{Base, Search, SearchSpace, Space, TapeFile, Trace, Violation, attempt, finding, shrink};
-use vlab_drive::prepare::Prepared;
+use vlab_drive::explore::{
+    Base, Record, Search, SearchSpace, Shows, Space, TapeFile, Trace, Violation, attempt, finding, shrink,
+};
+use vlab_drive::prepare::{Prepared, VERSION};
+use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_scenario::Catalogue;
 use vlab_service::alteration::{Alteration as Service, Planted};
 
+use crate::against;
+use crate::args::LabArgs;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::tools::{catalogue, print, tell};
 
@@ -26,28 +33,28 @@ pub(crate) struct ExploreArgs {
     scenarios: Vec<String>,
     /// Stop after so many minutes.
     #[arg(long, value_name = "N")]
-    minutes: Option<f64>,
+    pub(crate) minutes: Option<f64>,
     /// Stop after so many runs. Without this and without `--minutes`: one minute.
     #[arg(long, value_name = "N")]
-    runs: Option<u64>,
+    pub(crate) runs: Option<u64>,
     /// So many runs at a time. Only with one is the same seed the same search.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    jobs: usize,
+    pub(crate) jobs: usize,
     /// Seed of the search.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Folder in which tapes are kept that reach something new; the next search goes on from there.
     #[arg(long, value_name = "DIR", default_value = "explorations")]
     corpus: PathBuf,
     /// Folder of what is found: a scenario for each.
     #[arg(long, value_name = "DIR", default_value = "findings")]
-    findings: PathBuf,
+    pub(crate) findings: PathBuf,
     /// Draw no interleavings: latency, order, lost requests and kills stay plain.
     #[arg(long)]
     plain: bool,
     /// Instead of a search: all of the small world of one scenario. At every state that is reached, everything that can be done
     /// at once is done.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "against")]
     exhaustive: bool,
     /// With `--exhaustive`: so many interventions one after the other.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -56,10 +63,28 @@ pub(crate) struct ExploreArgs {
     /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
     #[arg(long, value_name = "NAME", hide = true)]
     alteration: Option<String>,
-    /// Shrink each finding with at most so many runs.
-    #[arg(long, value_name = "N", default_value_t = 1500)]
-    shrink_runs: u64,
+    /// Shrink each finding with at most so many runs. Without it: 1500, or 25 with `--against`.
+    #[arg(long, value_name = "N")]
+    pub(crate) shrink_runs: Option<u64>,
+    /// Explore this service, in real time: `process:<program>`, `container:<image>`, `remote:<url>` or `simulated`. It begins with the
+    /// tapes of the corpus.
+    #[arg(long, value_name = "TARGET")]
+    against: Option<Target>,
+    /// With `--against`: time profile of the runs.
+    #[arg(long, value_name = "NAME", default_value = "rapid", requires = "against")]
+    pub(crate) time_profile: String,
+    /// With `--against`: run what was found so often again, to tell how often it shows.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "against")]
+    pub(crate) again: u32,
+    /// With `--against`: leave out what takes longer than so many seconds on the simulated service, under the same time profile.
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, requires = "against")]
+    pub(crate) longest: u64,
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
 }
+
+/// So many runs make a finding small in virtual time, when nothing else is said.
+const SHRINK_RUNS: u64 = 1500;
 
 /// The panics of runs are findings, and told as such.
 fn quiet_panics() {
@@ -79,14 +104,14 @@ struct Shared<'a> {
 }
 
 /// The alteration of that name.
-fn alteration(name: &str) -> Result<Alteration, CliError> {
+pub(crate) fn alteration(name: &str) -> Result<Alteration, CliError> {
     let planted = Planted::ALL.iter().map(|planted| Alteration::Service(Service::Planted(*planted)));
     let mut all = planted.chain(alterations::all());
     all.find(|alteration| alteration.name() == name)
         .ok_or_else(|| CliError::usage(format!("there is no alteration {name:?}; `vlab mutation --list` shows them")))
 }
 
-pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
+pub(crate) async fn explore(args: &ExploreArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let mut bases = Vec::new();
     for name in &args.scenarios {
@@ -102,7 +127,10 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
     }
     let grammar = bases.is_empty();
     let space = Space::new(bases, grammar, !args.plain);
-    let (given, left_out) = read_corpus(&args.corpus, &space.digest())?;
+    // Interleavings are drawn last, so that a tape draws the same with and without.
+    let spaces = [true, false].map(|interleavings| Space::new(space.bases.clone(), grammar, interleavings).digest());
+    let known = if args.against.is_some() { &spaces[..] } else { &spaces[usize::from(args.plain)..][..1] };
+    let (given, left_out) = read_corpus(&args.corpus, known)?;
     if left_out > 0 {
         tell(&format!(
             "{left_out} tapes in {} are of another space (other scenarios, kinds of faults or options) and are tried as they are\n",
@@ -111,16 +139,37 @@ pub(crate) fn explore(args: &ExploreArgs) -> ExitResult {
     }
     std::fs::create_dir_all(&args.findings)
         .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    let altered = args.alteration.as_deref().map(alteration).transpose()?;
+    if let Some(target) = args.against.clone() {
+        catalogue
+            .time_profile(&args.time_profile)
+            .map_err(|e| CliError::usage(format!("time profile {:?}: {}", args.time_profile, e.to_string().trim())))?;
+        // What real time does not have is not drawn.
+        let space = Space::new(space.bases, grammar, false);
+        let order = against::Order { space, tapes: given, catalogue, target, alteration: altered };
+        return Box::pin(against::explore(args, order)).await;
+    }
+    search(args, space, given, &catalogue, altered)
+}
+
+/// The search in virtual time.
+fn search(
+    args: &ExploreArgs,
+    space: Space,
+    given: Vec<Vec<u64>>,
+    catalogue: &Catalogue,
+    alteration: Option<Alteration>,
+) -> ExitResult {
     let search = Search::new(args.seed, space.bases.len() + usize::from(space.grammar), given);
     quiet_panics();
     let shared = Shared {
         space,
-        catalogue: &catalogue,
+        catalogue,
         search: Mutex::new(search),
         written: Mutex::default(),
         began: Instant::now(),
         args,
-        alteration: args.alteration.as_deref().map(alteration).transpose()?,
+        alteration,
     };
     let failed = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..args.jobs.max(1))
@@ -210,7 +259,8 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
         }
     };
     let all: SearchSpace<'_> = (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
-    let shrunk = shrink(all, numbers, &violation.signature, shared.args.shrink_runs, &mut progress);
+    let shrunk =
+        shrink(all, numbers, &violation.signature, shared.args.shrink_runs.unwrap_or(SHRINK_RUNS), &mut progress);
     let Some(shrunk) = shrunk else {
         // Two runs that differ, for example.
         tell(&format!("{begin}  it does not show again from its tape alone\n"));
@@ -223,6 +273,15 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
     write(shared.args.findings.join(&file), &source.bytes)?;
     let tape = TapeFile::write(&shared.space.digest(), &shrunk.tried.drawn.trace);
     write(shared.args.findings.join(format!("{name}.tape")), tape.as_bytes())?;
+    let added = &shrunk.tried.drawn.added;
+    let record = Record::new(
+        &shrunk.violation,
+        in_virtual_time(added.seed, shared.alteration),
+        added,
+        shrunk.is_minimal,
+        Timestamp::now(),
+    );
+    write_record(&shared.args.findings, &name, &record)?;
     let about = format!(
         "{} lines, {} faults, {} actions; shrunk with {} runs in {:.1} s{}",
         shrunk.tried.drawn.added.lines(),
@@ -235,6 +294,18 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
     tell(&format!("{begin}  {file}: {about}\n"));
     shared.written.lock().unwrap_or_else(PoisonError::into_inner).insert(file, about);
     Ok(())
+}
+
+/// Where something showed that was found in virtual time.
+fn in_virtual_time(seed: u64, alteration: Option<Alteration>) -> Shows {
+    let wrong = alteration.map(|wrong| format!(" with {}", wrong.name())).unwrap_or_default();
+    Shows::in_virtual_time(&format!("simulated {VERSION}{wrong}"), "real", seed)
+}
+
+/// Writes what is known about a finding beside its scenario.
+pub(crate) fn write_record(folder: &Path, name: &str, record: &Record) -> Result<(), String> {
+    let file = folder.join(format!("{name}.{RECORD}"));
+    std::fs::write(&file, record.write()).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// All of a small world.
@@ -266,9 +337,13 @@ fn exhaustive(args: &ExploreArgs, base: &Base, catalogue: &Catalogue) -> ExitRes
     ));
     std::fs::create_dir_all(&args.findings)
         .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
-    for (violation, text) in &seen.violations {
-        let file = args.findings.join(format!("{}.yaml", name_of(violation)));
+    for (violation, added, text) in &seen.violations {
+        let name = name_of(violation);
+        let file = args.findings.join(format!("{name}.yaml"));
         std::fs::write(&file, text).map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
+        let shows = in_virtual_time(added.seed, altered);
+        let record = Record::new(violation, shows, added, false, Timestamp::now());
+        write_record(&args.findings, &name, &record).map_err(CliError::inconclusive)?;
         print(&format!("{}: {}\n", file.display(), violation.signature));
     }
     match (seen.violations.is_empty(), seen.is_whole) {
@@ -329,7 +404,7 @@ fn summary(search: &Search, took: Duration) -> String {
 const TAPE: &str = "tape";
 
 /// The tapes of a corpus, and how many of them are of another space.
-fn read_corpus(folder: &Path, space: &str) -> Result<(Vec<Vec<u64>>, usize), CliError> {
+fn read_corpus(folder: &Path, spaces: &[String]) -> Result<(Vec<Vec<u64>>, usize), CliError> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok((Vec::new(), 0)) };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|ext| ext == TAPE));
@@ -339,7 +414,7 @@ fn read_corpus(folder: &Path, space: &str) -> Result<(Vec<Vec<u64>>, usize), Cli
         let wrong = |why: String| CliError::usage(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
         let tape = TapeFile::read(&text).map_err(|error| wrong(error.to_string()))?;
-        other += usize::from(tape.space != space);
+        other += usize::from(!spaces.contains(&tape.space));
         tapes.push(tape.numbers);
     }
     Ok((tapes, other))

@@ -4,6 +4,7 @@
 //! cannot be carried out ends with one kind of error ([`error`]), which has the exit code and the message.
 
 mod again;
+mod against;
 mod args;
 mod conformance;
 mod coverage;
@@ -11,6 +12,7 @@ mod diff;
 mod error;
 mod explore;
 mod export;
+mod findings;
 mod flakes;
 mod images;
 mod installer;
@@ -73,9 +75,11 @@ enum Verb {
     Simulate(simulate::SimulateArgs),
     /// Put a service under the load of a plan: thousands of hosts that register, ask and reboot at their times.
     Load(Box<load::LoadArgs>),
-    /// Look for defects: draw scenarios, faults and interleavings, run them in virtual time, and write the shortest scenario that
-    /// shows each defect.
-    Explore(explore::ExploreArgs),
+    /// Look for defects: draw scenarios, faults and interleavings, run them in virtual time (or on another service, `--against`), and
+    /// write the shortest scenario that shows each defect.
+    Explore(Box<explore::ExploreArgs>),
+    /// Show what exploring has found, and what people say of it.
+    Findings(findings::FindingsArgs),
     /// Write the smallest scenario that fails as a run did, by running it in virtual time again and again.
     Shrink(shrink::ShrinkArgs),
     /// Check the API of a service with a few hundred requests, and judge the answers.
@@ -182,7 +186,8 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Flakes(args) => flakes::flakes(&args),
             Verb::Simulate(args) => simulate::simulate(args),
             Verb::Load(args) => Box::pin(load::load(*args)).await,
-            Verb::Explore(args) => explore::explore(&args),
+            Verb::Explore(args) => Box::pin(explore::explore(&args)).await,
+            Verb::Findings(args) => findings::findings(&args),
             Verb::Shrink(args) => shrink::shrink(&args),
             Verb::Conformance(args) => conformance::conformance(args).await,
             Verb::Service(args) => Box::pin(service::service(args)).await,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
+use vlab_drive::alterations::Alteration;
 use vlab_image_service::catalog::{OsImage, from_setting};
 use vlab_judge::result::exit;
 use vlab_service::CoreConfig;
@@ -13,6 +14,7 @@ use vlab_service_server::store::MemoryStore;
 use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
 
 use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::explore::alteration;
 use crate::say;
 
 #[derive(clap::Args)]
@@ -42,6 +44,9 @@ pub(crate) struct ServiceArgs {
     /// Write the address here once the service is ready.
     #[arg(long)]
     address_file: Option<PathBuf>,
+    /// Let this be wrong, by its name in `vlab mutation --list`.
+    #[arg(long, value_name = "NAME", hide = true)]
+    alteration: Option<String>,
 }
 
 pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
@@ -53,12 +58,17 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
     {
         images = from_setting(&list).map_err(|e| CliError::usage(format!("OS_IMAGES in the environment: {e}")))?;
     }
+    let alteration = match args.alteration.as_deref().map(alteration).transpose()? {
+        Some(Alteration::Service(alteration)) => Some(alteration),
+        Some(Alteration::Hosts(_)) => return Err(CliError::usage("that alteration is of hosts, not of the service")),
+        None => None,
+    };
     let core = CoreConfig {
         settings,
         seed: args.seed,
         base_url: args.base_url.unwrap_or_default(),
         image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
-        alteration: None,
+        alteration,
     };
     let stop = CancellationToken::new();
     stop_on_signals(i32::from(exit::INTERRUPTED), {

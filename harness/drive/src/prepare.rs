@@ -86,7 +86,7 @@ pub struct Prepared {
     pub hosts_why: Option<String>,
     /// Were its hosts chosen beside the scenario?
     pub hosts_chosen: bool,
-    /// What is wrong with service or hosts on purpose, in virtual time. No scenario can ask for it.
+    /// What is wrong with the simulated service or hosts on purpose. No scenario can ask for it.
     pub alteration: Option<Alteration>,
     /// The service is asked over Kubernetes. In virtual time alone.
     pub kube: bool,

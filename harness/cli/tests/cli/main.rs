@@ -12,6 +12,7 @@ mod e2e_containers;
 mod e2e_death;
 mod e2e_diff;
 mod e2e_disturbed;
+mod e2e_explore;
 mod e2e_faults;
 mod e2e_hub;
 mod e2e_lab;

@@ -1,11 +1,12 @@
-//! Pages that are made from tables of the code: the invariants, and the checks of consoles.
+//! Pages that are made from tables of the code (the invariants, and the checks of consoles), and the one that is made from the folder
+//! of findings.
 
 use std::fmt::Write as _;
 
 use vlab_judge::invariants::INVARIANTS;
 use vlab_model::console::{Blame, CHECKS};
 
-use crate::place::{root, text_of};
+use crate::place::{Place, root, text_of};
 
 const INVARIANTS_TOP: &str = "\
 # Invariants
@@ -63,4 +64,25 @@ fn the_pages_are_the_tables() {
             "VLAB_UPDATE_DOCS=1 cargo nextest run -p vlab-cli -E 'binary(docs) & test(the_pages_are_the_tables)'";
         assert!(text_of(path) == page, "{path} is old; renew it: {renew}");
     }
+}
+
+/// The page is what the verb makes of the folder, everything in it is classed, and each scenario is one. `VLAB_UPDATE_DOCS=1` writes it.
+#[test]
+fn the_page_of_findings_is_its_folder() {
+    let (place, path) = (Place::new(), "docs/findings.md");
+    let folder = root().join("docs/findings");
+    let copied = place.run(&format!("mkdir docs && cp -r {} docs/", folder.display()));
+    assert_eq!(copied.0, Some(0), "{}", copied.1);
+    let (code, said) = place.run(&format!("vlab findings docs/findings --markdown {path}"));
+    assert!(code == Some(0) && !said.contains("nobody has said"), "{said}");
+    let page = std::fs::read_to_string(place.work().join(path)).unwrap();
+    if std::env::var_os("VLAB_UPDATE_DOCS").is_some() {
+        std::fs::write(root().join(path), &page).unwrap();
+    }
+    let renew = "VLAB_UPDATE_DOCS=1 cargo nextest run -p vlab-cli -E 'binary(docs) & test(the_page_of_findings)'";
+    assert!(text_of(path) == page, "{path} is old; renew it: {renew}");
+    let scenarios = "ls docs/findings/*.yaml | grep -v classes.yaml";
+    let (code, said) = place.run(&format!("vlab validate $({scenarios})"));
+    let (_, count) = place.run(&format!("{scenarios} | wc -l"));
+    assert!(code == Some(0) && said.matches(": valid").count().to_string() == count.trim(), "{count}{said}");
 }

@@ -98,8 +98,8 @@ pub struct Seen {
     pub runs: u64,
     /// Interventions that the language refuses: they were not done.
     pub refused: u64,
-    /// What is wrong, each with the file that showed it first.
-    pub violations: Vec<(Violation, String)>,
+    /// What is wrong, each with what was added to the base when it showed first, and the file.
+    pub violations: Vec<(Violation, Added, String)>,
     /// Every state was gone on from; otherwise the runs were used up.
     pub is_whole: bool,
 }
@@ -141,8 +141,8 @@ pub fn exhaust(
         let outcome = look(&run, false);
         seen.runs += 1;
         for violation in outcome.violations {
-            if !seen.violations.iter().any(|(known, _)| known.signature == violation.signature) {
-                seen.violations.push((violation, text.clone()));
+            if !seen.violations.iter().any(|(known, ..)| known.signature == violation.signature) {
+                seen.violations.push((violation, added.clone(), text.clone()));
             }
         }
         let done = added.actions.len() + added.faults.len();

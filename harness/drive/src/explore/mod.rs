@@ -7,14 +7,18 @@
 //!   any scenario that fails, over its file.
 //!
 //! * [`exhaustive`] goes through all of a small world.
+//! * [`against`] takes what was drawn to another service; [`record`] is what is known of a finding, [`findings`] a folder of them.
 //!
 //! All of it is pure: who has threads, clocks and folders is a shell around it.
 
+pub mod against;
 pub mod base;
 pub mod exhaustive;
+pub mod findings;
 mod grammar;
 pub mod oracle;
 pub mod reach;
+pub mod record;
 pub mod reduce;
 pub mod scenario;
 pub mod search;
@@ -25,7 +29,8 @@ mod tests;
 
 pub use base::Base;
 pub use oracle::{Outcome, Violation};
+pub use record::{Record, Shows};
 pub use scenario::{Drawn, Space};
 pub use search::{Proposal, Search, SearchSpace, Tried, attempt};
-pub use shrink::{Shrunk, finding, shrink};
+pub use shrink::{Shrunk, finding, scenario_of, shrink};
 pub use tape::{Draw, TapeFile, Trace};

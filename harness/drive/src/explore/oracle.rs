@@ -13,7 +13,7 @@ use super::exhaustive::{Entered, states};
 use super::reach::{Reached, reached};
 use crate::conductor::Ending;
 use crate::prepare::Prepared;
-use crate::simulate::{Whole, as_lines, run_whole};
+use crate::simulate::{as_lines, run_whole};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,21 +65,22 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
         reached: reached(&whole),
         steps: whole.steps,
         states: states(&whole.history),
-        refused: refusals(&whole),
+        refused: refusals(&whole.history),
     }
 }
 
-fn refusals(whole: &Whole) -> Vec<(usize, u16)> {
+/// Position and status of each action of the scenario that was refused.
+pub fn refusals(history: &[vlab_model::history::Observation]) -> Vec<(usize, u16)> {
     use vlab_model::history::What;
     let of = |o: &vlab_model::history::Observation| match &o.what {
         What::UserAction { planned: Some(index), status, .. } if *status >= 400 => Some((*index, *status)),
         _ => None,
     };
-    whole.history.iter().filter_map(of).collect()
+    history.iter().filter_map(of).collect()
 }
 
 /// What is wrong by the checks of a result.
-fn of_result(scenario: &Scenario, result: &RunResult, ending: &Ending) -> Vec<Violation> {
+pub fn of_result(scenario: &Scenario, result: &RunResult, ending: &Ending) -> Vec<Violation> {
     let mut violations: Vec<Violation> = Vec::new();
     for check in result.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed) {
         if is_wrong(scenario, check, ending) {

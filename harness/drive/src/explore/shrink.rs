@@ -3,6 +3,7 @@
 
 use vlab_scenario::{Catalogue, SourceFile};
 
+use super::base::{Added, Base};
 use super::oracle::Violation;
 use super::scenario::Space;
 use super::search::{Proposal, SearchSpace, Tried, attempt};
@@ -195,11 +196,23 @@ pub fn name_of(violation: &Violation) -> String {
 
 /// The scenario of a finding, for people: what is wrong stands on top, and what the user does and is refused says so.
 pub fn finding(shrunk: &Shrunk) -> (String, SourceFile) {
-    let drawn = &shrunk.tried.drawn;
-    let name = name_of(&shrunk.violation);
-    let mut added = drawn.added.clone();
-    let own = drawn.base.own_actions();
-    for (index, status) in &shrunk.tried.outcome.refused {
+    let Tried { drawn, outcome } = &shrunk.tried;
+    scenario_of(&shrunk.violation, &drawn.base, &drawn.added, &outcome.refused, &[])
+}
+
+/// The same for what is added to a base. `refused`: position and status of each action that was refused; `more`: what else is said
+/// on top.
+pub fn scenario_of(
+    violation: &Violation,
+    base: &Base,
+    added: &Added,
+    refused: &[(usize, u16)],
+    more: &[String],
+) -> (String, SourceFile) {
+    let name = name_of(violation);
+    let mut added = added.clone();
+    let own = base.own_actions();
+    for (index, status) in refused {
         if let Some(action) = index.checked_sub(own).and_then(|at| added.actions.get_mut(at))
             && !action.contains("refused:")
             && action.ends_with('}')
@@ -208,12 +221,15 @@ pub fn finding(shrunk: &Shrunk) -> (String, SourceFile) {
             action.push_str(&format!(", refused: {status}}}"));
         }
     }
-    let mut head = format!("# Found by exploring, {} lines beyond its base ({}).\n", added.lines(), drawn.base.name);
-    head.push_str(&format!("# Does not hold: {}\n", shrunk.violation.check));
-    for line in wrapped(&shrunk.violation.message, 118).iter().take(8) {
+    let mut head = format!("# Found by exploring, {} lines beyond its base ({}).\n", added.lines(), base.name);
+    for line in more.iter().flat_map(|line| wrapped(line, 118)) {
+        head.push_str(&format!("# {line}\n"));
+    }
+    head.push_str(&format!("# Does not hold: {}\n", violation.check));
+    for line in wrapped(&violation.message, 118).iter().take(8) {
         head.push_str(&format!("#   {line}\n"));
     }
-    let source = drawn.base.with(&name, &head, &added);
+    let source = base.with(&name, &head, &added);
     (name, source)
 }
 

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use vlab_client::Endpoint;
+use vlab_drive::alterations::Alteration;
 use vlab_drive::prepare::VERSION;
 use vlab_lab::process::{Child, Program};
 use vlab_service_server::program::CONSTANTS;
@@ -35,6 +36,9 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
         // Not on the command line, where everybody on the machine could read a password of DATABASE_URL.
         .env("VLAB_POSTGRES", &launch.conninfo)
         .ledger(launch.ledger.clone());
+    if let Some(Alteration::Service(alteration)) = &launch.prepared.alteration {
+        program = program.args(["--alteration".to_owned(), alteration.name()]);
+    }
     let settings = &launch.prepared.settings;
     for (name, value) in settings.to_vars() {
         program = program.env(name, value);
@@ -63,7 +67,8 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
         .await;
     match ready {
         Ok(endpoint) => {
-            Ok(Launched { child, endpoint, version: format!("simulated {VERSION}"), ready: begun.elapsed() })
+            let wrong = launch.prepared.alteration.map(|wrong| format!(" with {}", wrong.name())).unwrap_or_default();
+            Ok(Launched { child, endpoint, version: format!("simulated {VERSION}{wrong}"), ready: begun.elapsed() })
         }
         Err(error) => {
             child.stop(STOP).await;

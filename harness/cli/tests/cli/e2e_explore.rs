@@ -1,0 +1,83 @@
+//! Exploring a service in real time, and the folder of what was found.
+
+use std::fs;
+
+use rstest::rstest;
+use vlab_drive::explore::Record;
+
+use crate::bench::CliFixture;
+
+/// A service that writes an event twice: found by the plainest tape, and written with how often it showed.
+#[test]
+fn what_is_wrong_with_a_service_in_real_time_is_written() {
+    let bench = CliFixture::new();
+    let [corpus, findings] = ["corpus", "findings"].map(|folder| bench.path(folder));
+    fs::create_dir(&corpus).unwrap();
+    fs::write(corpus.join("0000.tape"), "vlab tape 1\nspace 0\n").unwrap();
+    let folders = ["--corpus", corpus.to_str().unwrap(), "--findings", findings.to_str().unwrap()];
+    let wrong = "event/host_registration_succeeded/twice";
+    let how = ["--against", "simulated", "--runs", "1", "--again", "0", "--alteration", wrong];
+    let said = bench.vlab(&[&["explore", "insufficient-hardware"], &how[..], &folders[..]].concat()).ends_with(1);
+    said.says(&[
+        "1 tapes, 1 runs on simulated",
+        "found: ",
+        "different things are wrong",
+        "the simulated service does not",
+    ]);
+    let records: Vec<String> = fs::read_dir(&findings)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|name| name.strip_suffix(".json").map(str::to_owned))
+        .collect();
+    assert!(!records.is_empty());
+    for name in &records {
+        let record = Record::read(&fs::read_to_string(findings.join(format!("{name}.json"))).unwrap()).unwrap();
+        assert!(record.signature.contains("host_registration_succeeded"), "{record:?}");
+        assert_eq!((record.shows.target.as_str(), record.shows.k, record.shows.n), ("simulated", 0, 0));
+        assert!(record.shows.service_version.ends_with(wrong) && !record.shows.same_on_simulated, "{record:?}");
+        assert_eq!((record.lines, record.faults, record.actions, record.is_minimal), (1, 0, 0, true));
+        let file = findings.join(format!("{name}.yaml"));
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("# Against simulated (simulated ") && text.contains("it was not tried again"), "{text}");
+        bench.vlab(&["validate", file.to_str().unwrap()]).ends_with(0);
+    }
+    let page = bench.path("findings.md");
+    let shown = ["findings", findings.to_str().unwrap(), "--markdown", page.to_str().unwrap()];
+    bench.vlab(&shown).ends_with(0).says(&["not classed", "0 of 0", "nobody has said in classes.yaml", &records[0]]);
+    assert!(fs::read_to_string(page).unwrap().contains(&format!("(findings/{}.yaml)", records[0])));
+    bench.nothing_is_left();
+}
+
+#[rstest]
+#[case::no_record("a.json", "{", 2, "a.json: this is no record of a finding")]
+#[case::older("a.json", "{\"version\": 0}", 2, "a record of version 0")]
+#[case::no_scenario("a.yaml", "version: 1\n", 2, "its record a.json is not beside it")]
+#[case::class("classes.yaml", "- {finding: x, class: ours, note: y}\n", 2, "classes.yaml:1: \"x\" is neither the name")]
+#[case::empty("a.txt", "", 4, "has no findings")]
+fn a_folder_that_is_none_of_findings_is_refused(
+    #[case] file: &str,
+    #[case] text: &str,
+    #[case] code: i32,
+    #[case] says: &str,
+) {
+    let bench = CliFixture::new();
+    let folder = bench.path("of");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join(file), text).unwrap();
+    bench.vlab(&["findings", folder.to_str().unwrap()]).ends_with(code).says(&[says, folder.to_str().unwrap()]);
+}
+
+#[rstest]
+#[case::no_folder(&["findings", "no-such-folder"], "name the folder into which `vlab explore --findings` wrote")]
+#[case::no_target(&["explore", "--against", "docker:x"], "container:<image>")]
+#[case::no_profile(&["explore", "sno", "--against", "simulated", "--time-profile", "fats"], "fats")]
+#[case::again_alone(&["explore", "sno", "--again", "2"], "--against")]
+#[case::exhaustive(&["explore", "sno", "--exhaustive", "--against", "simulated"], "cannot be used with")]
+#[case::no_such_alteration(&["service", "--alteration", "no-such"], "there is no alteration \"no-such\"")]
+fn what_cannot_be_explored_is_a_mistake_of_usage(#[case] args: &[&str], #[case] says: &str) {
+    let bench = CliFixture::new();
+    let mut command = bench.command(args);
+    command.current_dir(bench.path("tmp"));
+    let said: crate::bench::Said = command.output().unwrap().into();
+    said.ends_with(2).says(&[says]);
+}
