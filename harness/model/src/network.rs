@@ -617,11 +617,11 @@ mod tests {
 
     #[rstest]
     #[case::no_list(&[], VipVerification::Unverified)]
-    #[case::free(&[&["10.0.0.7"]], VipVerification::Succeeded)]
-    #[case::not_free(&[&["10.0.0.8"]], VipVerification::Failed)]
-    #[case::an_empty_list(&[&[]], VipVerification::Unverified)]
-    #[case::not_free_for_one(&[&["10.0.0.7", "10.0.0.8"], &["10.0.0.8"]], VipVerification::Failed)]
-    #[case::nothing_in_common(&[&["10.0.0.7"], &["10.0.0.8"]], VipVerification::Unverified)]
+    #[case::free(&[&["10.0.0.7"][..]], VipVerification::Succeeded)]
+    #[case::not_free(&[&["10.0.0.8"][..]], VipVerification::Failed)]
+    #[case::an_empty_list(&[&[][..]], VipVerification::Unverified)]
+    #[case::not_free_for_one(&[&["10.0.0.7", "10.0.0.8"][..], &["10.0.0.8"][..]], VipVerification::Failed)]
+    #[case::nothing_in_common(&[&["10.0.0.7"][..], &["10.0.0.8"][..]], VipVerification::Unverified)]
     fn free_is_what_all_hosts_found_free(#[case] lists: &[&[&str]], #[case] expected: VipVerification) {
         let mut hosts = hosts(lists.len(), &|_, _| true);
         for (host, list) in hosts.iter_mut().zip(lists) {
