@@ -83,27 +83,9 @@ impl Core {
                 self.derive_connectivity(now, id);
                 self.suggest_roles(now, id);
             }
-            if cluster.is_none_or(|id| self.is_watched(id)) {
-                self.refresh_host(now, key);
-            }
+            self.refresh_host(now, key);
         }
         self.state.end_unit();
-    }
-
-    /// Does the monitor of hosts look at the hosts of that cluster? Only while one of them is in a status that can change; of those
-    /// that failed or were cancelled only logs that are on their way keep it interested.
-    fn is_watched(&self, cluster: Uuid) -> bool {
-        use HostStatus::{AddedToExistingCluster, Binding, Cancelled, Disabled, Error, Installed, Resetting};
-        let over = self.state.cluster(cluster).is_some_and(|row| row.cluster().status == ClusterStatus::Installed);
-        self.state.hosts_of_cluster(cluster).iter().any(|row| {
-            let host = row.host();
-            match host.status {
-                Error | Cancelled => matches!(host.logs_info, Some(LogsState::Requested | LogsState::Collecting)),
-                Installed => !over,
-                AddedToExistingCluster | Binding | Disabled | Resetting => false,
-                _ => true,
-            }
-        })
     }
 
     /// One run of the cluster monitor.

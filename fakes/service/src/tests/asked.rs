@@ -1,7 +1,5 @@
 //! What the conformance suite found out when it asked the real service (`docs/fidelity.md`).
 
-use std::time::Duration;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -134,23 +132,4 @@ fn that_a_host_must_be_booted_after_a_reset_is_no_event() {
     let told = names(&mut lab, &format!("cluster_id={}", fleet.cluster));
     assert!(told.contains(&"host_installation_reset".to_owned()));
     assert!(!told.contains(&"user_required_complete_installation_reset".to_owned()));
-}
-
-/// Nobody looks at hosts of which none can change; logs that are on their way are waited for all the same.
-#[rstest]
-#[case::not_announced(false, "")]
-#[case::announced(true, "timeout")]
-fn logs_of_failed_hosts_are_given_up_when_somebody_looks(#[case] announced: bool, #[case] expected: &str) {
-    let (mut lab, fleet) = installing();
-    let host = &fleet.hosts[0];
-    if announced {
-        let body = json!({"logs_state": "requested"});
-        lab.ok(204, Method::Put, &host.path(&fleet.infra_env, "logs-progress"), Some(body));
-    }
-    host.report(&mut lab, &fleet.infra_env, "Failed");
-    lab.advance(Duration::from_secs(3 * 3600));
-    let cluster = lab.cluster(&fleet.cluster);
-    assert_eq!(cluster["hosts"][0]["status"], "error");
-    assert_eq!(cluster["hosts"][0]["logs_info"].as_str().unwrap_or(""), expected);
-    assert_eq!(cluster["logs_info"], "timeout", "that of the cluster is another timer");
 }
