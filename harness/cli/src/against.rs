@@ -323,6 +323,9 @@ impl Shared {
 
     /// Asks the simulated service in virtual time once more; is there an answer?
     async fn ask(self: &Arc<Self>, there: &There, ours: &mut Ours) -> Result<bool, String> {
+        if self.interrupted.is_cancelled() {
+            return Ok(false);
+        }
         let (of, there, mut asked) = (Arc::clone(self), there.clone(), std::mem::take(ours));
         let asking = tokio::task::spawn_blocking(move || {
             let answer = asked.ask(&there, &of.order.catalogue, &of.time_profile, of.longest);
