@@ -317,6 +317,17 @@ pub fn name_of_target(target: &Target) -> String {
     }
 }
 
+/// What a run knows of the service's version, as records have it: without the folder of the program.
+pub fn version_of(target: &Target, version: &str) -> String {
+    match target {
+        Target::Process { program } => {
+            let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            version.replace(&program.display().to_string(), &name)
+        }
+        _ => version.to_owned(),
+    }
+}
+
 /// Makes a finding small by leaving faults and actions out, one at a time, where each try is a run. A candidate that does not show
 /// it is tried again as often as the finding needs to show.
 #[derive(Clone, Debug)]
