@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::alterations::Alteration;
 use vlab_drive::explore::against::{
-    End, Judged, Lessen, Ours, There, differs, end_of, judged, name_of_target, prepared_for, there, tries,
+    End, Judged, Lessen, Ours, There, differs, end_of, judged, name_of_target, prepared_for, there, tries, version_of,
 };
 use vlab_drive::explore::base::{Added, Base};
 use vlab_drive::explore::oracle::refusals;
@@ -323,6 +323,9 @@ impl Shared {
 
     /// Asks the simulated service in virtual time once more; is there an answer?
     async fn ask(self: &Arc<Self>, there: &There, ours: &mut Ours) -> Result<bool, String> {
+        if self.interrupted.is_cancelled() {
+            return Ok(false);
+        }
         let (of, there, mut asked) = (Arc::clone(self), there.clone(), std::mem::take(ours));
         let asking = tokio::task::spawn_blocking(move || {
             let answer = asked.ask(&there, &of.order.catalogue, &of.time_profile, of.longest);
@@ -510,7 +513,7 @@ impl Shared {
         let same = ours.shows(&violation.signature);
         let shows = Shows {
             target: name_of_target(&self.order.target),
-            service_version: seen.version.clone(),
+            service_version: version_of(&self.order.target, &seen.version),
             time_profile: self.time_profile.clone(),
             seed: there.added.seed,
             k: *k,

@@ -82,6 +82,9 @@ fn records_have_no_folders_of_the_machine() {
     let name = |text: &str| name_of_target(&text.parse().unwrap());
     assert_eq!(name("process:/opt/a/assisted-service"), "process:assisted-service");
     assert_eq!(name("container:a/b:c"), "container:a/b:c");
+    let process: Target = "process:/opt/a/service".parse().unwrap();
+    assert_eq!(version_of(&process, "/opt/a/service (1.2)"), "service (1.2)");
+    assert_eq!(version_of(&Target::Simulated, "simulated 1.2"), "simulated 1.2");
 }
 
 #[test]
