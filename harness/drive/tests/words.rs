@@ -21,7 +21,7 @@ use vlab_scenario::{Catalogue, SourceFile};
 
 /// Events of the real service that the simulated one has no cause for. The real one sends none for a refused DELETE of a
 /// cluster or a refused unbind over REST either (see `docs/fidelity.md`), only for failures of its database.
-const REAL_SERVICE_ONLY: [&str; 9] = [
+const REAL_SERVICE_ONLY: [&str; 10] = [
     "after_inactivity_cluster_deregistered",
     "cluster_degraded_OLM_operators_failed",
     "cluster_deregister_failed",
@@ -31,6 +31,8 @@ const REAL_SERVICE_ONLY: [&str; 9] = [
     "host_reset_fetch_failed",
     "host_set_status_failed",
     "host_unbind_failed",
+    // Not even by that one: nothing in it sends the event.
+    "user_required_complete_installation_reset",
 ];
 
 /// A closed list of the language, from the schema that editors use.

@@ -215,7 +215,7 @@ mod tests {
 
     fn scenario(fault: &str) -> Scenario {
         let api = if fault.contains("target: kube") { "kube" } else { "rest" };
-        let text = format!("version: 1\nname: t\napi: {api}\nneeds: [real-time]\n{HOSTS}faults:\n  - {fault}\n");
+        let text = format!("version: 1\nname: t\nneeds: [real-time]\n{HOSTS}faults:\n  - {fault}\napi: {api}\n");
         vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"))
     }
 

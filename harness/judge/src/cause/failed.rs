@@ -84,6 +84,10 @@ fn rank(scenario: &Scenario, check: &CheckResult, at_seq: Option<&Observation>) 
     if check.name == STAYS_UP {
         return Rank::Event;
     }
+    // What a step could not do has words of its own, and they come a moment later.
+    if check.kind == CheckKind::Invariant && check.name.starts_with("steps-answered:") {
+        return Rank::Step;
+    }
     if at_seq.is_none() {
         return Rank::Missing;
     }

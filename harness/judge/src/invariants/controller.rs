@@ -49,7 +49,8 @@ struct Line<'h> {
     ready: Option<Timestamp>,
     /// Finalizing stages of the present installation.
     stages: Vec<(FinalizingStage, Timestamp)>,
-    completed: bool,
+    /// When, and where that stands: the report of the last stage may still be on its way then.
+    completed_at: Option<(Timestamp, u64)>,
     /// Logs of the controller came while it worked.
     logs: bool,
     /// It was told that they will come.
@@ -102,13 +103,7 @@ impl<'h> Judge<'h> {
                     match what {
                         ClusterMoment::ControllerReady => line.ready = Some(at),
                         ClusterMoment::InstallationCompleted => {
-                            line.completed = true;
-                            let last = line.stages.last().map(|(stage, _)| *stage);
-                            let name = || self.timeline.cluster_name(*cluster);
-                            let is_last = last == Some(FinalizingStage::Done);
-                            self.found.check(seq, is_last, || {
-                                format!("the controller of {} completed before its last stage", name())
-                            });
+                            line.completed_at = Some((at, seq));
                             self.logs_came(*cluster, (at, seq));
                         }
                         ClusterMoment::OperatorAvailable(name) => _ = line.available.insert(name),
@@ -162,7 +157,7 @@ impl<'h> Judge<'h> {
             ClusterStatus::Installed => {
                 let last = line.stages.last().copied();
                 let idle = last.is_some_and(|(stage, since)| {
-                    stage == FinalizingStage::Done && since + limit < at && !line.completed
+                    stage == FinalizingStage::Done && since + limit < at && line.completed_at.is_none()
                 });
                 self.found.check(seq, !idle, || {
                     let name = self.timeline.cluster_name(cluster);
@@ -253,6 +248,15 @@ impl<'h> Judge<'h> {
         }
         let limit = self.limits.of_hosts(LEAVES_WITHIN);
         for (cluster, line) in &self.clusters {
+            if let Some((at, seq)) = line.completed_at {
+                let told = |(stage, told): &(FinalizingStage, Timestamp)| {
+                    *stage == FinalizingStage::Done && *told <= at + limit
+                };
+                let name = self.timeline.cluster_name(*cluster);
+                self.found.check(seq, line.stages.iter().any(told), || {
+                    format!("the controller of {name} completed before its last stage")
+                });
+            }
             if let Some((at, seq, seen_to)) = line.ended
                 && (seen_to || end.since(at) > limit)
             {

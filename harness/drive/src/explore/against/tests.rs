@@ -13,8 +13,8 @@ fn added(faults: &[&str], actions: &[&str]) -> Added {
     Added { faults: own(faults), actions: own(actions), seed: 3, ..Added::default() }
 }
 
-const KILL: &str = "{name: f1, at: 5m, target: service, inject: kill-service}";
-const LOSE: &str = "{name: f2, at: 5m, target: node-0, inject: power-loss}";
+const KILL: &str = "{name: f1, at: 5m, target: service, inject: service-kill}";
+const LOSE: &str = "{name: f2, at: 5m, target: node-0, inject: crash}";
 
 #[test]
 fn what_a_service_cannot_have_is_left_out_and_told() {

@@ -127,12 +127,18 @@ fn whatever_an_installer_leaves_out_is_noticed(
     let script: Vec<Line> = script.concat();
     let story = |without: Option<usize>| {
         let mut s = told_to_install(hosts, role, bootstrap);
+        // Another installer tells what it fetches: the history has that.
+        s.did(1, HostMoment::InstallerStarted);
+        s.did(1, HostMoment::IgnitionFetched);
         script.iter().enumerate().filter(|(n, _)| Some(*n) != without).for_each(|(_, line)| s.tell(*line));
         s.wait(2);
         s
     };
     assert_eq!(story(None).says("installer-script"), "held");
-    for (n, line) in script.iter().enumerate().filter(|(_, line)| !SPARE.contains(line)) {
+    // A stage that is told twice may be left out once.
+    let waits = |line: &&Line| matches!(line, Line::Stage(HostStage::WaitingForBootkube, _));
+    let once = |line: &Line| !waits(&line) || script.iter().filter(waits).count() == 1;
+    for (n, line) in script.iter().enumerate().filter(|(_, line)| once(line) && !SPARE.contains(line)) {
         let said = story(Some(n)).says("installer-script");
         assert!(said.starts_with("host-0 reboots, and "), "{line:?}: {said}");
     }
