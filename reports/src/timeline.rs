@@ -364,22 +364,7 @@ impl<'a> Reader<'a> {
                 let text = format!("{part}{of}: {why}").into();
                 self.row(Row { name: "incomplete".into(), text, ..row("note").warning(true) });
             }
-            What::Resource { kind, namespace, name, version, is, conditions, .. } => {
-                let mut words: Vec<String> = Vec::new();
-                if *is != ResourceState::Changed {
-                    words.push(is.to_string());
-                }
-                words.extend(conditions.iter().map(|(condition, to)| match to {
-                    Some(to) => format!("{condition}={} {}", to.status, to.reason).trim_end().to_owned(),
-                    None => format!("no {condition} any more"),
-                }));
-                // What else changed is in the history.
-                if !words.is_empty() {
-                    let whole = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-                    let text = format!("{whole}: {} (version {version})", words.join(", ")).into();
-                    self.row(Row { subject: name.parse().ok(), name: kind.into(), text, ..row("resource") });
-                }
-            }
+            What::Resource { .. } => self.resource(at, &o.what),
             What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {
                 let bad = matches!(detail.as_str(), "failed" | "crashed" | "panicked" | "ioerror")
@@ -393,6 +378,25 @@ impl<'a> Reader<'a> {
             }
             // What another source saw of a change stands with the change. The rest is too much for a page.
             _ => {}
+        }
+    }
+
+    /// A resource was made, deleted, or has other conditions. What else changes of it is in the history.
+    fn resource(&mut self, at: i64, what: &'a What) {
+        let What::Resource { kind, namespace, name, version, is, conditions, .. } = what else { return };
+        let mut words: Vec<String> = Vec::new();
+        if *is != ResourceState::Changed {
+            words.push(is.to_string());
+        }
+        words.extend(conditions.iter().map(|(condition, to)| match to {
+            Some(to) => format!("{condition}={} {}", to.status, to.reason).trim_end().to_owned(),
+            None => format!("no {condition} any more"),
+        }));
+        if !words.is_empty() {
+            let whole = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+            let text = format!("{whole}: {} (version {version})", words.join(", ")).into();
+            let row = Row::new(at, "resource");
+            self.row(Row { subject: name.parse().ok(), name: kind.into(), text, ..row });
         }
     }
 

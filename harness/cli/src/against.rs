@@ -473,7 +473,7 @@ impl Shared {
         let mut best = found.clone();
         // What has not shown again would not show either when less is done.
         while (k > 0 || n == 0) && !self.is_over() {
-            let Some(candidate) = lessen.next() else { break };
+            let Some(candidate) = lessen.propose() else { break };
             let Ok(there) = self.there(&found.there.base, &candidate) else {
                 lessen.refuse();
                 continue;
@@ -495,7 +495,7 @@ impl Shared {
                 let _ = std::fs::remove_dir_all(&seen.folder);
             }
         }
-        let _ = lessen.next();
+        let _ = lessen.propose();
         best.is_minimal = lessen.is_minimal();
         if best.there.added != found.there.added {
             let of = [best.violation.clone()];

@@ -350,7 +350,7 @@ impl Lessen {
     }
 
     /// The next candidate to run; `None`: it is as small as it gets, or the runs are used up.
-    pub fn next(&mut self) -> Option<Added> {
+    pub fn propose(&mut self) -> Option<Added> {
         if self.is_minimal || self.runs >= self.most {
             return self.end();
         }

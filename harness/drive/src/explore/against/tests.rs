@@ -137,7 +137,7 @@ fn hosts_that_play_other_parts_are_counted_by_group() {
 /// Lessens until nothing can go; `shows` says whether a run of a candidate shows it.
 fn lessened(from: Added, tries: u32, most: u64, mut shows: impl FnMut(&Added) -> bool) -> Lessen {
     let mut lessen = Lessen::new(from, tries, most);
-    while let Some(candidate) = lessen.next() {
+    while let Some(candidate) = lessen.propose() {
         let shown = shows(&candidate);
         lessen.tell(candidate, shown);
     }
