@@ -308,7 +308,7 @@ impl Core {
     fn resource(&mut self, ask: &mut Ask) -> Result<Out, Stop> {
         let verb = verb(ask);
         self.authorize(&ask.caller, &Access::of(ask, verb))?;
-        if let Some(failure) = self.faults.request(ask.now, &ask.resource, verb, ask.subresource()) {
+        if let Some(failure) = self.faults.request(&ask.resource, verb, ask.subresource(), ask.name()) {
             return Err(failure.into());
         }
         if ask.resource.review {

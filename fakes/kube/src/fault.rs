@@ -169,19 +169,15 @@ impl Faults {
     /// Does this request meet something?
     pub(crate) fn request(
         &mut self,
-        now: Timestamp,
         resource: &Resource,
         verb: &str,
         subresource: &str,
+        name: &str,
     ) -> Option<Failure> {
-        if self.orders.is_empty() {
-            return None;
-        }
-        let _ = now;
         for (n, state) in self.orders.iter_mut().enumerate() {
             let Fault::Refuse(code) = state.order.fault else { continue };
-            if state.about(resource, "") && fits(&state.order, verb, subresource) && state.take() {
-                self.happened.push((n, format!("{verb} {}: {code}", words(resource, "", subresource))));
+            if state.about(resource, name) && fits(&state.order, verb, subresource) && state.take() {
+                self.happened.push((n, format!("{verb} {}: {code}", words(resource, name, subresource))));
                 return Some(refused(code));
             }
         }
@@ -209,11 +205,11 @@ impl Faults {
     }
 
     /// How old is what a reader gets?
-    pub(crate) fn stale(&mut self, resource: &Resource) -> Option<Duration> {
+    pub(crate) fn stale(&mut self, resource: &Resource, name: &str) -> Option<Duration> {
         let mut orders = self.orders.iter_mut().enumerate();
         let (n, age) = orders.find_map(|(n, state)| {
             let Fault::Stale(age) = state.order.fault else { return None };
-            (state.about(resource, "") && state.take()).then_some((n, age))
+            (state.about(resource, name) && state.take()).then_some((n, age))
         })?;
         self.happened.push((n, format!("{}: as they were {} s ago", resource.plural, age.as_secs_f64())));
         Some(age)

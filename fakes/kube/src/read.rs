@@ -184,7 +184,7 @@ impl Core {
                         .ok_or_else(|| Failure::expired("The resourceVersion for the provided list is too old."))?,
                 );
             }
-        } else if let Some(age) = self.faults.stale(&ask.resource) {
+        } else if let Some(age) = self.faults.stale(&ask.resource, ask.name()) {
             rv = self.store.version_at(id, ask.now - age);
             past = self.store.at(id, namespace, rv);
         }

@@ -183,3 +183,8 @@ pub enum TransportError {
     #[error("no answer within {0:?}")]
     Timeout(std::time::Duration),
 }
+
+/// Is that the path of a request to a Kubernetes API server, and not to the service?
+pub fn is_for_hub(path: &str) -> bool {
+    path.starts_with("/api/v1/") || path.starts_with("/apis/")
+}

@@ -148,7 +148,7 @@ impl SessionArgs {
         loaded.retain(|(scenario, _)| !scenario.is_virtual() || by_name(scenario));
         if loaded.len() < before {
             let left_out = before - loaded.len();
-            tell(&format!("{left_out} scenarios are for virtual time (`vlab simulate`) and are left out here\n"));
+            tell(&format!("left out, because only virtual time has them (`vlab simulate`): {left_out} of {before}\n"));
         }
         if loaded.is_empty() {
             return Err(CliError::nothing_selected("all of these scenarios are for virtual time: use `vlab simulate`"));

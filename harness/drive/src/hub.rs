@@ -44,11 +44,6 @@ fn condition(object: &Value) -> Option<(String, ResourceCondition)> {
     Some((text("type").to_owned(), ResourceCondition { status, reason: text("reason").to_owned() }))
 }
 
-/// Is that a request to a Kubernetes API server?
-pub(crate) fn is_for_hub(path: &str) -> bool {
-    path.starts_with("/api/v1/") || path.starts_with("/apis/")
-}
-
 impl Hub {
     pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };

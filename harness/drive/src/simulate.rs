@@ -13,7 +13,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
-use vlab_api::http::{Method, Response, TransportError};
+use vlab_api::http::{Method, Response, TransportError, is_for_hub};
 use vlab_history::Recorder;
 use vlab_history::facts::{ClusterFacts, HostFacts, OperatorFacts, diff_cluster, diff_host, diff_operator};
 use vlab_history::rules::RuleId;
@@ -26,7 +26,7 @@ use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
-use crate::hub::{Hub, HubEnd, is_for_hub};
+use crate::hub::{Hub, HubEnd};
 use crate::interleave::{DOWN, Dice, Killed, Way};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use self::control_plane::ControlPlaneInjection;
 pub use self::host::HostInjection;
-pub use self::kube::{KubeInjection, KubeSelect};
+pub use self::kube::{KubeChanges, KubeInjection, KubeRequests};
 pub use self::network::NetworkInjection;
 pub use self::params::{
     HostName, OWN_STAGES, OperationId, ParamDefault, ParamForm, ParamRow, RequestMethod, operation_ids,
@@ -153,6 +153,32 @@ fn value<T: Value>(parameters: &mut dyn Parameters, row: &'static ParamRow) -> O
         },
     }
 }
+
+/// What can be said about which requests or changes a fault concerns: a struct, and its rows of the table.
+macro_rules! selection {
+    ($(#[$meta:meta])* $name:ident; $( #[doc = $about:literal] $field:ident: $ty:ty = $param:expr, )*) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize)]
+        pub struct $name {
+            $( #[doc = $about] pub $field: $ty, )*
+        }
+
+        impl $name {
+            pub(super) const ROWS: &'static [$crate::faults::ParamRow] = &[$({
+                const PARAM: $crate::faults::params::Param<$ty> = $param;
+                PARAM.row(stringify!($field), $about)
+            }),*];
+
+            /// `None` when something of it was refused.
+            pub(super) fn read(parameters: &mut dyn $crate::faults::Parameters) -> Option<Self> {
+                let mut rows = Self::ROWS.iter();
+                $( let $field: Option<$ty> = $crate::faults::value(parameters, rows.next()?); )*
+                Some(Self { $( $field: $field?, )* })
+            }
+        }
+    };
+}
+use selection;
 
 /// A family of kinds of faults: its enum, and the rows of the table. The first line of each entry is its purpose for people. A
 /// parameter is called like its field, and what may be written for it follows from the field's type.

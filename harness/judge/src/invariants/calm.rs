@@ -35,6 +35,10 @@ impl Calm {
             if *phase == FaultPhase::Begin {
                 kinds.insert(name, inject);
             }
+            // Hosts do not ask a hub's API server.
+            if kinds.get(name.as_str()).is_some_and(|kind| kind.starts_with("kube-")) {
+                continue;
+            }
             match (host, cluster) {
                 // Of the service or of the way to it: whoever asks is hit.
                 (None, None) => {

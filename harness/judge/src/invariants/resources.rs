@@ -114,6 +114,11 @@ pub(super) fn versions_grow(timeline: &Timeline<'_>) -> InvariantResult {
     found.result((&VERSIONS).into(), || NO_HUB.to_owned())
 }
 
+/// Is something wrong as long as the fault is there, and not only each time that it does something?
+fn is_lasting(inject: &str) -> bool {
+    matches!(inject, "kube-down" | "kube-event-late") || inject.starts_with("service-")
+}
+
 /// Times in which something was wrong that controllers cannot be blamed for.
 struct Disturbed(Vec<(Timestamp, Option<Timestamp>)>);
 
@@ -121,21 +126,26 @@ impl Disturbed {
     fn new(timeline: &Timeline<'_>) -> Self {
         let mut times: Vec<(Timestamp, Option<Timestamp>)> = Vec::new();
         let mut open: HashMap<&str, usize> = HashMap::new();
+        let mut kinds: HashMap<&str, &str> = HashMap::new();
         for o in timeline.observations {
+            let at = o.harness_time;
             match &o.what {
-                What::Fault { name, phase: FaultPhase::Begin, inject, .. }
-                    if inject.starts_with("kube-") || inject.starts_with("service-") =>
-                {
-                    // Who was not told of a change learns of it with the next one, whenever that is.
-                    let for_good = matches!(inject.as_str(), "kube-event-lost" | "kube-stale");
-                    if !for_good {
+                What::Fault { name, phase: FaultPhase::Begin, inject, .. } => {
+                    kinds.insert(name, inject);
+                    if is_lasting(inject) {
                         open.insert(name, times.len());
+                        times.push((at, None));
                     }
-                    times.push((o.harness_time, None));
                 }
+                What::Fault { name, phase: FaultPhase::Effect, .. } => match kinds.get(name.as_str()) {
+                    // Who was not told of a change learns of it with the next one, whenever that is.
+                    Some(&("kube-event-lost" | "kube-stale")) => times.push((at, None)),
+                    Some(kind) if kind.starts_with("kube-") => times.push((at, Some(at))),
+                    _ => {}
+                },
                 What::Fault { name, phase: FaultPhase::End, .. } => {
-                    if let Some(at) = open.remove(name.as_str()) {
-                        times[at].1 = Some(o.harness_time);
+                    if let Some(n) = open.remove(name.as_str()) {
+                        times[n].1 = Some(at);
                     }
                 }
                 // An interleaving kills the service by itself.

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use vlab_api::http::is_for_hub;
 use vlab_api::types::StepType;
 use vlab_model::history::HistoryPart;
 use vlab_model::host::takes_inventory;
@@ -136,7 +137,12 @@ impl Judge<'_> {
 
     /// The service is there and has no errors of its own, but for the outages that the scenario makes.
     pub(super) fn bad_answers(&self) -> Vec<CheckResult> {
-        let outages = self.outages();
+        let of_service = |target: &FaultTarget| {
+            matches!(target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
+        };
+        let outages = self.outages(of_service);
+        // What goes wrong at the API server is no reason for the service to fail its hosts.
+        let of_hub = self.outages(|target| *target == FaultTarget::Kube);
         let refusals: BTreeSet<u16> =
             self.scenario.actions.iter().filter_map(|a| a.refused).chain(self.scenario.infra_env.refused).collect();
         let counted = self.scenario.load.as_ref().is_some_and(|load| load.max_errors.is_some());
@@ -144,7 +150,10 @@ impl Judge<'_> {
         for o in self.history {
             let What::BadAnswer { host, request, status, took_ms } = &o.what else { continue };
             let (from, to) = (o.at() - Duration::from_millis(*took_ms), o.at());
-            let explained = outages.iter().any(|(begin, end)| from <= *end && to >= *begin)
+            let within =
+                |outages: &[(Timestamp, Timestamp)]| outages.iter().any(|(begin, end)| from <= *end && to >= *begin);
+            let explained = within(&outages)
+                || (request.split_once(' ').is_some_and(|(_, path)| is_for_hub(path)) && within(&of_hub))
                 || (host.is_none() && refusals.contains(status))
                 // How many a load may have says the scenario.
                 || (host.is_some() && counted)
@@ -205,21 +214,15 @@ impl Judge<'_> {
     }
 
     /// When the scenario itself kept the service, its database or the way to it from working.
-    fn outages(&self) -> Vec<(Timestamp, Timestamp)> {
+    fn outages(&self, of: impl Fn(&FaultTarget) -> bool) -> Vec<(Timestamp, Timestamp)> {
         let lives = lives::lives(self.history);
-        let of_service = |fault: &&Fault| {
-            matches!(
-                fault.target,
-                FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway | FaultTarget::Kube
-            )
-        };
         let last = self.history.last().map(|o| o.at()).unwrap_or_default();
         let outage = |fault: &Fault| {
             let life = lives.get(fault.name.as_str())?;
             let (began, _) = life.began?;
             Some((began, life.ended.as_ref().map_or(last, |(at, _)| *at) + AFTERMATH))
         };
-        self.scenario.faults.iter().filter(of_service).filter_map(outage).collect()
+        self.scenario.faults.iter().filter(|fault| of(&fault.target)).filter_map(outage).collect()
     }
 
     /// Programs that did not end when they were asked to.
@@ -469,6 +472,29 @@ mod tests {
         let mut things = vec![(10_100, at(HostStatus::Known)), (11_000, step), (moved, at(to)), (12_000, answer)];
         things.sort_by_key(|(time, _)| *time);
         let checks = checks(ENDS, things);
+        assert_eq!(of(&checks, SERVER_ERRORS).verdict == CheckVerdict::Passed, excused, "{checks:#?}");
+    }
+
+    /// What goes wrong at the API server of a hub is no reason for the service to fail its hosts.
+    #[rstest]
+    #[case::of_the_hub(None, "GET /apis/hive.openshift.io/v1/clusterdeployments", true)]
+    #[case::of_the_service(Some(HOST), "POST /api/assisted-install/v2/infra-envs/1/hosts", false)]
+    fn a_fault_of_the_hub_excuses_its_own_answers(
+        #[case] host: Option<Uuid>,
+        #[case] request: &str,
+        #[case] excused: bool,
+    ) {
+        let fault = |phase| What::Fault {
+            name: "it".into(),
+            phase,
+            inject: "kube-error".into(),
+            host: None,
+            cluster: None,
+            detail: String::new(),
+        };
+        let answer = What::BadAnswer { host, request: request.to_owned(), status: 503, took_ms: 5 };
+        let text = format!("api: kube\nfaults: [{{name: it, at: 1s, target: kube, inject: kube-error}}]\n{ENDS}");
+        let checks = checks(&text, vec![(11_000, fault(FaultPhase::Begin)), (12_000, answer)]);
         assert_eq!(of(&checks, SERVER_ERRORS).verdict == CheckVerdict::Passed, excused, "{checks:#?}");
     }
 

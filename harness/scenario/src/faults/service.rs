@@ -1,35 +1,13 @@
 //! Faults of the service, of its database, and of the way between it and those who ask it.
 
-use super::params::{HostName, OperationId, Param, ParamRow, RequestMethod};
-use super::{Parameters, family, value};
+use super::params::{HostName, OperationId, Param, RequestMethod};
+use super::{family, selection};
 use crate::time::Span;
 use crate::words::{LostAt, RequestSide};
 
-macro_rules! requests {
-    ($( #[doc = $about:literal] $field:ident: $ty:ty = $param:expr, )*) => {
-        /// Which requests a fault of the gateway is about. All that is said must hold.
-        #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-        pub struct Requests {
-            $( #[doc = $about] pub $field: $ty, )*
-        }
-
-        impl Requests {
-            pub(super) const ROWS: &'static [ParamRow] = &[$({
-                const PARAM: Param<$ty> = $param;
-                PARAM.row(stringify!($field), $about)
-            }),*];
-
-            /// `None` when something of it was refused.
-            pub(super) fn read(parameters: &mut dyn Parameters) -> Option<Self> {
-                let mut rows = Self::ROWS.iter();
-                $( let $field: Option<$ty> = value(parameters, rows.next()?); )*
-                Some(Self { $( $field: $field?, )* })
-            }
-        }
-    };
-}
-
-requests! {
+selection! {
+    /// Which requests a fault of the gateway is about. All that is said must hold.
+    Requests;
     /// only requests of this operation
     operation: Option<OperationId> = Param::needed().optional(),
     /// only requests with this in their path

@@ -77,13 +77,18 @@ fn made() -> (Story, Version) {
 #[case::nobody_knows(&["Stopped=Unknown"], None, "held")]
 #[case::the_server_is_away(&["Failed=True"], Some("kube-down"), "held")]
 #[case::an_event_was_lost(&["Failed=True"], Some("kube-event-lost"), "held")]
+#[case::a_conflict_is_no_excuse(&["Failed=True"], Some("kube-conflict"), "Failed is True while the row says installing")]
 fn conditions_say_what_rows_say(#[case] told: &[&str], #[case] fault: Option<&str>, #[case] expected: &str) {
     let (mut s, mut n) = made();
     s.cluster(ClusterStatus::Ready);
     if let Some(fault) = fault {
         s.fault(fault, FaultPhase::Begin);
+        s.fault(fault, FaultPhase::Effect);
     }
     s.resource(&mut n, INSTALL, "c", ResourceState::Changed, told);
+    s.wait(60);
+    // A status that comes later, and long after what happened at once.
+    s.cluster(ClusterStatus::Installing);
     s.wait(60);
     assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
 }
