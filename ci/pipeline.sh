@@ -66,7 +66,7 @@ explore)
         limit=(--runs "$EXPLORE_RUNS")
     fi
     cargo xtask explore "${limit[@]}" --jobs "${EXPLORE_JOBS:-$(nproc)}" --corpus "${EXPLORE_CORPUS:-target/vlab/explorations}" \
-        --findings "$runs/findings"
+        --findings "$runs/findings" --known docs/findings
     ;;
 load)
     baseline=${LOAD_BASELINE:-target/vlab/load-baseline.json}

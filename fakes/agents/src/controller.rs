@@ -251,7 +251,9 @@ impl Controller {
                 }
                 self.nodes_round_ends(now, w);
             }
-            Purpose::Reboots | Purpose::Stage => {}
+            Purpose::Reboots => {}
+            // It goes on when the service has taken the stage, or will not.
+            Purpose::Stage => self.post_install(now, w),
             Purpose::Watch => {
                 let brief = brief(w);
                 self.watched(now, w, status, brief);
@@ -498,7 +500,7 @@ impl Controller {
         self.step = Some(step);
         if let Some((_, Some(stage))) = POST_INSTALL.get(step) {
             let params = ClusterFinalizingProgress { finalizing_stage: Some(*stage) };
-            self.call(w, Purpose::Stage, ops::update_finalizing_stage(self.id(w), &params).request);
+            return self.call(w, Purpose::Stage, ops::update_finalizing_stage(self.id(w), &params).request);
         }
         self.post_install(now, w);
     }

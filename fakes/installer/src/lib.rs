@@ -46,7 +46,8 @@ pub struct HostInput<'a> {
     /// The object; of it are used: `id`, `bootstrap`, `ignition_config_overrides`, `installation_disk_path`,
     /// `machine_config_pool_name`, `node_labels`.
     pub host: &'a Host,
-    /// Effective role: `master`, `worker` or `arbiter`. Anything else is [`ArtifactError::Role`].
+    /// Effective role: `master`, `worker` or `arbiter`; where there is none yet, a worker's ignition (source: `sortHosts` of the
+    /// service's ignition generator, seen on the real one). `bootstrap` is [`ArtifactError::Role`].
     pub role: HostRole,
     /// Name that the node gets.
     pub hostname: &'a str,
@@ -137,7 +138,7 @@ impl<'a> ClusterFacts<'a> {
         let name = need(&cluster.name, "a name")?;
         let base_domain = need(&cluster.base_dns_domain, "a base_dns_domain")?;
         for host in input.hosts {
-            if !matches!(host.role, HostRole::Master | HostRole::Worker | HostRole::Arbiter) {
+            if matches!(host.role, HostRole::Bootstrap) {
                 return Err(ArtifactError::Role { host: host.host.id, role: host.role.to_string() });
             }
         }
@@ -214,8 +215,8 @@ pub fn generate(input: &ArtifactInput<'_>) -> Result<Vec<Artifact>, ArtifactErro
 
 fn host_ignition(host: &HostInput<'_>, installer: &Installer) -> Result<Vec<u8>, ArtifactError> {
     let pool = host.host.machine_config_pool_name.as_deref().filter(|p| !p.is_empty());
-    let bytes =
-        installer.pointer(pool.unwrap_or(host.role.as_str())).file("/etc/hostname", 0o644, host.hostname).build();
+    let role = if host.role == HostRole::AutoAssign { HostRole::Worker } else { host.role };
+    let bytes = installer.pointer(pool.unwrap_or(role.as_str())).file("/etc/hostname", 0o644, host.hostname).build();
     with_override(bytes, host.host.ignition_config_overrides.as_deref(), || {
         format!("ignition_config_overrides of host {}", host.host.id)
     })

@@ -310,6 +310,20 @@ fn install_config_overrides_win() {
     assert_eq!(config["compute"][0]["hyperthreading"], "Disabled");
 }
 
+/// A role that was taken back while the cluster is prepared: the real service goes on with a worker's ignition.
+#[test]
+fn a_host_without_a_role_gets_a_workers_ignition() {
+    let cluster = cluster(3);
+    let ignition = |role: HostRole| {
+        let mut all = hosts(&HA);
+        all[4].1 = role;
+        let id = all[4].0.id;
+        let artifacts = make(&cluster, &all, 1).unwrap();
+        get(&artifacts, &format!("{role}-{id}.ign")).to_vec()
+    };
+    assert_eq!(ignition(HostRole::AutoAssign), ignition(HostRole::Worker));
+}
+
 type Spoil = fn(&mut Cluster, &mut Vec<(Host, HostRole, String)>);
 
 #[rstest]
@@ -322,8 +336,8 @@ type Spoil = fn(&mut Cluster, &mut Vec<(Host, HostRole, String)>);
     "cluster 00000000-0000-0000-0000-000000000001 cannot be installed without a name"
 )]
 #[case::role(
-    (|_, h| h[1].1 = HostRole::AutoAssign) as Spoil,
-    "host 00000000-0000-0000-0000-000000000101: no ignition exists for role auto-assign"
+    (|_, h| h[1].1 = HostRole::Bootstrap) as Spoil,
+    "host 00000000-0000-0000-0000-000000000101: no ignition exists for role bootstrap"
 )]
 #[case::override_of_host(
     (|_, h| h[2].0.ignition_config_overrides = Some("{}".into())) as Spoil,

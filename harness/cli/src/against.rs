@@ -26,7 +26,7 @@ use vlab_scenario::Catalogue;
 
 use crate::args::{LabArgs, interrupted};
 use crate::error::{CliError, ExitResult};
-use crate::explore::{ExploreArgs, write_record};
+use crate::explore::{ExploreArgs, write_record, wrong};
 use crate::tools::{Setup, ensure_set_up, print, tell};
 
 /// So many runs in virtual time make tapes when there are none left.
@@ -46,6 +46,8 @@ pub(crate) struct Order {
     pub(crate) catalogue: Catalogue,
     pub(crate) target: Target,
     pub(crate) alteration: Option<Alteration>,
+    /// Signatures that are known, with the finding.
+    pub(crate) known: BTreeMap<String, String>,
 }
 
 /// Which tape is next.
@@ -174,7 +176,8 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
     for (file, about) in &tally.written {
         print(&format!("{}: {about}\n", args.findings.join(file).display()));
     }
-    match (failed, tally.found.is_empty(), tally.tapes) {
+    let nothing_new = tally.found.keys().all(|what| shared.order.known.contains_key(what));
+    match (failed, nothing_new, tally.tapes) {
         (Some(why), ..) => Err(CliError::internal(why)),
         (None, false, _) => Ok(exit::FAILED),
         (None, true, 0) => Ok(exit::INCONCLUSIVE),
@@ -236,10 +239,9 @@ fn summary(tally: &Tally, shared: &Shared) -> String {
     if tally.made_plain > 0 {
         text.push_str(&format!("{} interleavings were left out: real time has its own\n", tally.made_plain));
     }
-    text.push_str(&format!("{} different things are wrong\n", tally.found.len()));
-    for (signature, times) in &tally.found {
-        text.push_str(&format!("  {signature} ({times} of {} tapes)\n", tally.tapes));
-    }
+    let found =
+        tally.found.iter().map(|(signature, times)| (signature.as_str(), format!("{times} of {} tapes", tally.tapes)));
+    text.push_str(&wrong(found, &shared.order.known));
     text
 }
 
@@ -258,7 +260,7 @@ async fn work(shared: Arc<Shared>) -> Result<(), String> {
             for violation in &seen.violations {
                 let times = tally.found.entry(violation.signature.clone()).or_default();
                 *times += 1;
-                if *times == 1 {
+                if *times == 1 && !shared.order.known.contains_key(&violation.signature) {
                     new.push(violation.clone());
                 }
             }

@@ -25,6 +25,7 @@ use vlab_service::alteration::{Alteration as Service, Planted};
 use crate::against;
 use crate::args::LabArgs;
 use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::findings::known_in;
 use crate::tools::{catalogue, print, tell};
 
 #[derive(clap::Args)]
@@ -49,6 +50,10 @@ pub(crate) struct ExploreArgs {
     /// Folder of what is found: a scenario for each.
     #[arg(long, value_name = "DIR", default_value = "findings")]
     pub(crate) findings: PathBuf,
+    /// Folder of findings that people have looked at (`vlab findings`): what is classed there as `defect` or `by-design` is counted, and
+    /// is not written again and nothing to fail for.
+    #[arg(long, value_name = "DIR")]
+    known: Option<PathBuf>,
     /// Draw no interleavings: latency, order, lost requests and kills stay plain.
     #[arg(long)]
     plain: bool,
@@ -100,6 +105,8 @@ struct Shared<'a> {
     written: Mutex<BTreeMap<String, String>>,
     began: Instant,
     args: &'a ExploreArgs,
+    /// Signatures that are known, with the finding.
+    known: BTreeMap<String, String>,
     alteration: Option<Alteration>,
 }
 
@@ -139,6 +146,7 @@ pub(crate) async fn explore(args: &ExploreArgs) -> ExitResult {
     }
     std::fs::create_dir_all(&args.findings)
         .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
+    let known_findings = known_in(args.known.as_deref())?;
     let altered = args.alteration.as_deref().map(alteration).transpose()?;
     if let Some(target) = args.against.clone() {
         catalogue
@@ -146,10 +154,11 @@ pub(crate) async fn explore(args: &ExploreArgs) -> ExitResult {
             .map_err(|e| CliError::usage(format!("time profile {:?}: {}", args.time_profile, e.to_string().trim())))?;
         // What real time does not have is not drawn.
         let space = Space::new(space.bases, grammar, false);
-        let order = against::Order { space, tapes: given, catalogue, target, alteration: altered };
+        let order =
+            against::Order { space, tapes: given, catalogue, target, alteration: altered, known: known_findings };
         return Box::pin(against::explore(args, order)).await;
     }
-    search(args, space, given, &catalogue, altered)
+    search(args, space, given, &catalogue, (known_findings, altered))
 }
 
 /// The search in virtual time.
@@ -158,7 +167,7 @@ fn search(
     space: Space,
     given: Vec<Vec<u64>>,
     catalogue: &Catalogue,
-    alteration: Option<Alteration>,
+    (known, alteration): (BTreeMap<String, String>, Option<Alteration>),
 ) -> ExitResult {
     let search = Search::new(args.seed, space.bases.len() + usize::from(space.grammar), given);
     quiet_panics();
@@ -169,6 +178,7 @@ fn search(
         written: Mutex::default(),
         began: Instant::now(),
         args,
+        known,
         alteration,
     };
     let failed = std::thread::scope(|scope| {
@@ -189,11 +199,11 @@ fn search(
     let search = shared.search.into_inner().unwrap_or_else(PoisonError::into_inner);
     write_corpus(&args.corpus, &shared.space.digest(), &search)?;
     let written = shared.written.into_inner().unwrap_or_else(PoisonError::into_inner);
-    print(&summary(&search, shared.began.elapsed()));
+    print(&summary(&search, &shared.known, shared.began.elapsed()));
     for (file, about) in &written {
         print(&format!("{}: {about}\n", args.findings.join(file).display()));
     }
-    Ok(if search.found().is_empty() { exit::PASSED } else { exit::FAILED })
+    Ok(if search.found().keys().all(|what| shared.known.contains_key(what)) { exit::PASSED } else { exit::FAILED })
 }
 
 impl Shared<'_> {
@@ -229,7 +239,7 @@ fn work(shared: &Shared<'_>, shows: bool) -> Option<String> {
             Err(why) => return Some(format!("what was drawn cannot be run: {why}")),
         };
         let new = shared.search().accept(&tried);
-        for violation in new {
+        for violation in new.into_iter().filter(|violation| !shared.known.contains_key(&violation.signature)) {
             if let Err(why) = found(shared, &tried.drawn.trace.numbers(), &violation) {
                 return Some(why);
             }
@@ -370,7 +380,20 @@ fn one_line(search: &Search, took: Duration) -> String {
     )
 }
 
-fn summary(search: &Search, took: Duration) -> String {
+/// How many things are wrong, and each with its times; what is known with its finding.
+pub(crate) fn wrong<'a>(found: impl Iterator<Item = (&'a str, String)>, known: &BTreeMap<String, String>) -> String {
+    let (old, new): (Vec<_>, Vec<_>) = found.partition(|(signature, _)| known.contains_key(*signature));
+    let mut text = format!("{} different things are wrong\n", new.len());
+    new.iter().for_each(|(signature, times)| text.push_str(&format!("  {signature} ({times})\n")));
+    if !old.is_empty() {
+        text.push_str(&format!("{} are known\n", old.len()));
+        let name = |signature: &str| known.get(signature).map_or("", String::as_str);
+        old.iter().for_each(|(s, times)| text.push_str(&format!("  {s} ({times}; {})\n", name(s))));
+    }
+    text
+}
+
+fn summary(search: &Search, known: &BTreeMap<String, String>, took: Duration) -> String {
     let mut text = format!(
         "{} runs in {:.1} s ({:.0} a minute), {} things happened; {} of the things drawn were left out because the language refuses them\n",
         search.runs(),
@@ -387,16 +410,11 @@ fn summary(search: &Search, took: Duration) -> String {
         };
         text.push_str(&format!("  {}: {count}{most}\n", kind.words()));
     }
-    text.push_str(&format!("{} different things are wrong\n", search.found().len()));
-    for found in search.found().values() {
-        text.push_str(&format!(
-            "  {} ({} of {} runs, first in run {})\n",
-            found.violation.signature,
-            found.times,
-            search.runs(),
-            found.run
-        ));
-    }
+    let found = search.found().values().map(|found| {
+        let times = format!("{} of {} runs, first in run {}", found.times, search.runs(), found.run);
+        (found.violation.signature.as_str(), times)
+    });
+    text.push_str(&wrong(found, known));
     text
 }
 

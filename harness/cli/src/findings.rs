@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vlab_drive::explore::findings::{page, read, table};
+use vlab_drive::explore::findings::{Finding, known, page, read, table};
 use vlab_drive::explore::record::RECORD;
 use vlab_judge::result::exit;
 
@@ -32,8 +32,7 @@ pub(crate) struct FindingsArgs {
 
 pub(crate) fn findings(args: &FindingsArgs) -> ExitResult {
     let folder = &args.folder;
-    let files = texts(folder)?;
-    let findings = read(&files).map_err(|error| CliError::usage(folder.join(error.to_string()).display()))?;
+    let findings = read_folder(folder)?;
     if findings.is_empty() {
         return Err(CliError::nothing_selected(format!("{} has no findings", folder.display())));
     }
@@ -45,6 +44,15 @@ pub(crate) fn findings(args: &FindingsArgs) -> ExitResult {
         std::fs::write(file, text).map_err(|e| CliError::usage(format!("{}: {e}", file.display())))?;
     }
     Ok(exit::PASSED)
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<Finding>, CliError> {
+    read(&texts(folder)?).map_err(|error| CliError::usage(folder.join(error.to_string()).display()))
+}
+
+/// What a search need not tell as new, by its signature; see [`known`].
+pub(crate) fn known_in(folder: Option<&Path>) -> Result<BTreeMap<String, String>, CliError> {
+    folder.map_or_else(|| Ok(BTreeMap::new()), |folder| Ok(known(&read_folder(folder)?)))
 }
 
 /// The scenarios, records and classes of a folder.

@@ -9,7 +9,7 @@ use vlab_api::actor::{Connection, Reply, Send};
 use vlab_api::http::{Method, TransportError};
 use vlab_model::history::What;
 
-use crate::contacts::{Contact, Contacts};
+use crate::contacts::{Contact, Contacts, Ended};
 
 /// In a fleet too large for every step to be recorded one bad answer of a kind is enough in this time: an outage of a second
 /// would otherwise be thousands of lines.
@@ -60,8 +60,7 @@ impl Asked {
     pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
         let Question { sent: at, method, path, contact } = self.open.remove(&(reply.connection, reply.tag))?;
         if let Some(contact) = contact {
-            let well = matches!(&reply.result, Ok(response) if response.is_success());
-            self.contacts.ended((at, now), contact, well);
+            self.contacts.ended((at, now), contact, Ended::of(&reply.result));
         }
         let status = match &reply.result {
             Ok(response) if response.status >= 500 => response.status,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::http::{Method, Request};
+use vlab_api::http::{Method, Request, Response, TransportError};
 use vlab_api::types::{HostCreateParams, Inventory, StepReply};
 use vlab_model::disks::{Need, is_eligible};
 use vlab_model::history::What;
@@ -68,6 +68,29 @@ struct Stretch {
     tried: Timestamp,
 }
 
+/// How a question ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The service answered that it is done.
+    Done,
+    /// It answered that it is not.
+    Refused,
+    /// No answer came.
+    Unanswered,
+}
+
+impl Ended {
+    /// Of the result of a request.
+    pub(crate) fn of(result: &Result<Response, TransportError>) -> Self {
+        match result {
+            Ok(response) if response.is_success() => Self::Done,
+            // Nobody has heard it.
+            Ok(_) | Err(TransportError::Connect(_)) => Self::Refused,
+            Err(_) => Self::Unanswered,
+        }
+    }
+}
+
 /// What was seen of hosts so far.
 #[derive(Debug)]
 pub(crate) struct Contacts {
@@ -84,12 +107,12 @@ impl Contacts {
         Self { silence, hosts: BTreeMap::new(), inventories: BTreeMap::new(), news: Vec::new() }
     }
 
-    /// A question that was sent at `sent` has come to its end; `well`: the service answered that it is done.
-    pub(crate) fn ended(&mut self, (sent, now): (Timestamp, Timestamp), contact: Contact, well: bool) {
-        match contact {
-            Contact::Poll(host) => self.polled(host, (sent, now), well),
-            Contact::Inventory(host, inventory) if well => self.took(host, sent, &inventory),
-            Contact::Inventory(..) => {}
+    /// A question that was sent at `sent` has come to its end.
+    pub(crate) fn ended(&mut self, (sent, now): (Timestamp, Timestamp), contact: Contact, how: Ended) {
+        match (contact, how) {
+            (Contact::Poll(host), _) => self.polled(host, (sent, now), how == Ended::Done),
+            (Contact::Inventory(..), Ended::Refused) => {}
+            (Contact::Inventory(host, inventory), _) => self.took(host, sent, &inventory, how == Ended::Unanswered),
         }
     }
 
@@ -114,7 +137,7 @@ impl Contacts {
         }
     }
 
-    fn took(&mut self, host: Uuid, sent: Timestamp, inventory: &Inventory) {
+    fn took(&mut self, host: Uuid, sent: Timestamp, inventory: &Inventory, unanswered: bool) {
         let memory = inventory.memory.as_ref();
         let all = inventory.disks.as_deref().unwrap_or_default();
         // Of any version: the newest takes most kinds of disks.
@@ -128,9 +151,12 @@ impl Contacts {
             meminfo: memory.and_then(|m| m.physical_bytes_method.as_deref()) == Some("meminfo"),
             disk: sizes.clone().max(),
             name: inventory.hostname.clone().unwrap_or_default(),
+            unanswered,
         };
         let content = summary(Timestamp::UNSET);
-        if self.inventories.get(&host) != Some(&content) {
+        if unanswered {
+            self.news.push(summary(sent));
+        } else if self.inventories.get(&host) != Some(&content) {
             self.inventories.insert(host, content);
             self.news.push(summary(sent));
         }
@@ -177,12 +203,12 @@ mod tests {
     fn many_polls_are_one_line_for_each_time_between_two_silences() {
         let mut contacts = Contacts::new(Duration::from_secs(150));
         for n in 0..1000 {
-            contacts.ended((at(n * 60), at(n * 60 + 1)), poll(), true);
+            contacts.ended((at(n * 60), at(n * 60 + 1)), poll(), Ended::Done);
         }
         // In vain: it is not silent yet, and was not answered.
-        contacts.ended((at(60_000), at(60_030)), poll(), false);
+        contacts.ended((at(60_000), at(60_030)), poll(), Ended::Unanswered);
         assert_eq!(contacts.take(), []);
-        contacts.ended((at(61_000), at(61_001)), poll(), true);
+        contacts.ended((at(61_000), at(61_001)), poll(), Ended::Done);
         let (from, to, tried) = (at(0), at(59_940), at(60_030));
         assert_eq!(contacts.take(), [What::Polls { host: HOST, from, to, count: 1000, longest_ms: 60_000, tried }]);
         let end = contacts.finish();
@@ -202,7 +228,7 @@ mod tests {
     #[test]
     fn an_inventory_is_told_when_it_is_taken_and_is_another() {
         let mut contacts = Contacts::new(Duration::from_secs(150));
-        let mut tell = |seconds: i64, cores: i64, well: bool| {
+        let mut tell = |seconds: i64, cores: i64, how: Ended| {
             let inventory = Inventory {
                 cpu: Some(Cpu { count: Some(cores), ..Cpu::default() }),
                 memory: Some(Memory { physical_bytes: Some(1 << 34), ..Memory::default() }),
@@ -215,9 +241,11 @@ mod tests {
                 ..StepReply::default()
             };
             let contact = Contact::of(&ops::post_step_reply(ENV, HOST, &reply).request).unwrap();
-            contacts.ended((at(seconds), at(seconds + 1)), contact, well);
+            contacts.ended((at(seconds), at(seconds + 1)), contact, how);
             contacts.take().len()
         };
-        assert_eq!([tell(1, 4, false), tell(2, 4, true), tell(3, 4, true), tell(4, 8, true)], [0, 1, 0, 1]);
+        let told = [(4, Ended::Refused), (4, Ended::Done), (4, Ended::Done), (8, Ended::Done), (9, Ended::Unanswered)];
+        let told = told.into_iter().zip(1..).map(|((cores, how), seconds)| tell(seconds, cores, how));
+        assert_eq!(told.collect::<Vec<_>>(), [0, 1, 0, 1, 1]);
     }
 }

@@ -20,7 +20,7 @@ use vlab_history::rules::RuleId;
 use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_operator};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{ActionKind, Observation, RunEnd, RunInfo, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, Interleaved, Observation, RunEnd, RunInfo, Source, UserVerb, What};
 use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
@@ -402,6 +402,7 @@ impl World {
             let (result, late) = match applied {
                 None if matches!(self.running, Running::Paused(_)) => return self.held.push(send),
                 None => {
+                    self.tell_way(now, way, method, path);
                     let result = match way {
                         Way::Through => self.ask(now, &send),
                         Way::RequestLost => Err(lost),
@@ -442,6 +443,19 @@ impl World {
             let reply = Reply { connection: send.connection, tag: send.tag, result };
             let latency = self.dice.latency();
             return self.push(now + late + ONE_WAY + latency, Event::Answer(reply));
+        }
+    }
+
+    /// What an interleaving does with a request that changes something is told: such a thing may be done again, or late.
+    fn tell_way(&mut self, now: Timestamp, way: Way, method: Method, path: &str) {
+        let did = match way {
+            Way::Through => return,
+            Way::RequestLost | Way::AnswerLost => Interleaved::Lost,
+            Way::Twice => Interleaved::Twice,
+        };
+        if method != Method::Get {
+            let detail = format!("{method} {path}");
+            self.conductor.observe(now, Source::Harness, None, What::Interleaved { did, detail });
         }
     }
 
@@ -681,8 +695,8 @@ impl World {
     /// The interleaving kills the service.
     fn kill(&mut self, now: Timestamp, when: &str) {
         self.end_service();
-        let text = format!("interleaving: the service was killed {when} write {}", self.dice.writes());
-        self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        let detail = format!("{when} write {}", self.dice.writes());
+        self.conductor.observe(now, Source::Harness, None, What::Interleaved { did: Interleaved::Killed, detail });
         self.push(now + DOWN, Event::Start("interleaving".into()));
     }
 

@@ -16,8 +16,8 @@ use crate::validation::ValidationStatus;
 mod words;
 
 pub use words::{
-    ActionKind, ClusterMoment, ConditionStatus, FaultPhase, HistoryPart, HostMoment, HostsKind, MachineMoment,
-    ResourceState, RunEnd, TargetKind, UserVerb,
+    ActionKind, ClusterMoment, ConditionStatus, FaultPhase, HistoryPart, HostMoment, HostsKind, Interleaved,
+    MachineMoment, ResourceState, RunEnd, TargetKind, UserVerb,
 };
 
 /// Version of the format. Raised when the meaning of a member changes; new optional members do not raise it.
@@ -322,6 +322,9 @@ pub enum What {
         disk: Option<i64>,
         /// The host's own name.
         name: String,
+        /// The host got no answer: nobody knows whether the service took it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unanswered: bool,
     },
     /// A time of a row did not follow what it times. The times of all other changes do, and are not told.
     OddTime {
@@ -451,6 +454,13 @@ pub enum What {
         /// Finalizers that hold it while it is being deleted.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         finalizers: Vec<String>,
+    },
+    /// An interleaving did something that no fault of the scenario asks for.
+    Interleaved {
+        /// What it did.
+        did: Interleaved,
+        /// To which request, or when; for people.
+        detail: String,
     },
     /// A line of text worth keeping, for example a service that was restarted.
     Note {

@@ -48,6 +48,36 @@ fn what_is_wrong_with_a_service_in_real_time_is_written() {
     bench.nothing_is_left();
 }
 
+/// What somebody has looked at is counted and named, and nothing to fail for; what the lab itself does wrong is.
+#[test]
+fn what_is_known_is_nothing_to_fail_for() {
+    let bench = CliFixture::new();
+    let [corpus, found, known] = ["corpus", "found", "known"].map(|folder| bench.path(folder));
+    let folder = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let explore = |findings: &std::path::Path, more: &[&str]| {
+        let _ = fs::remove_dir_all(&corpus);
+        let (corpus, findings) = (folder(&corpus), folder(findings));
+        let how = ["explore", "sno", "--runs", "1", "--alteration", "event/host_registration_succeeded/twice"];
+        bench.vlab(&[&how[..], &["--corpus", &corpus, "--findings", &findings], more].concat())
+    };
+    explore(&known, &[]).ends_with(1);
+    let names = fs::read_dir(&known).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
+    let class = |class: &str| {
+        let classed = names.iter().map(|name| format!("- {{finding: {name}, class: {class}, note: planted}}\n"));
+        fs::write(known.join("classes.yaml"), classed.collect::<String>()).unwrap();
+    };
+    let is_known = folder(&known);
+    class("ours");
+    explore(&found, &["--known", &is_known]).ends_with(1).says(&[&names[0]]);
+    fs::remove_dir_all(&found).unwrap();
+    class("by-design");
+    let told = format!("{}, by-design", names[0]);
+    explore(&found, &["--known", &is_known]).ends_with(0).says(&["0 different things are wrong", "are known", &told]);
+    assert_eq!(fs::read_dir(&found).unwrap().count(), 0);
+    bench.vlab(&["explore", "sno", "--runs", "1", "--known", "nowhere"]).ends_with(2).says(&["nowhere"]);
+}
+
 #[rstest]
 #[case::no_record("a.json", "{", 2, "a.json: this is no record of a finding")]
 #[case::older("a.json", "{\"version\": 0}", 2, "a record of version 0")]

@@ -106,6 +106,16 @@ pub fn read(files: &BTreeMap<String, String>) -> Result<Vec<Finding>, BadFolder>
     Ok(findings)
 }
 
+/// What need not be found again, by its signature, with the name of the finding and its class: somebody has looked at it and says that the
+/// service is wrong there or means it so. What the lab does wrong is no excuse for the lab.
+pub fn known(findings: &[Finding]) -> BTreeMap<String, String> {
+    let of = |finding: &Finding| {
+        let class = finding.classed.as_ref().map(|classed| classed.class).filter(|class| *class != Class::Ours)?;
+        Some((finding.record.signature.clone(), format!("{}, {}", finding.name, class.as_str())))
+    };
+    findings.iter().filter_map(of).collect()
+}
+
 /// Takes in what people say.
 fn class(findings: &mut [Finding], text: &str) -> Result<(), BadFolder> {
     let at = |line: Option<usize>, problem: String| {
@@ -299,6 +309,7 @@ mod tests {
         let findings = read(&folder(Some(classes))).unwrap();
         let seen: Vec<_> = findings.iter().map(|f| (f.name.as_str(), class_of(f))).collect();
         assert_eq!(seen, [("a-1", "defect"), ("b-2", "by-design")]);
+        assert_eq!(known(&findings)["a: it is so"], "a-1, defect");
         let table = table(&findings);
         assert!(table.contains("2 of 3") && table.contains("2 findings: 1 defect, 1 by-design"), "{table}");
         assert!(!table.contains("nobody has said"), "{table}");
@@ -310,9 +321,16 @@ mod tests {
     #[test]
     fn what_nobody_has_looked_at_is_told() {
         let findings = read(&folder(None)).unwrap();
+        assert!(known(&findings).is_empty());
         assert!(table(&findings).contains("what these are: a-1, b-2"), "{}", table(&findings));
         assert!(page(&findings, "f", "f").contains("**Not classed**"));
         assert!(page(&findings[1..], "f", "f").contains("None of them is of the real service"));
+    }
+
+    #[test]
+    fn what_the_lab_does_wrong_is_not_known_as_well() {
+        let findings = read(&folder(Some("- {finding: a-1, class: ours, note: x}\n"))).unwrap();
+        assert!(known(&findings).is_empty());
     }
 
     #[rstest::rstest]

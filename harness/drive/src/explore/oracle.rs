@@ -112,21 +112,28 @@ pub fn is_wrong(scenario: &Scenario, check: &CheckResult, ending: &Ending) -> bo
 pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
     let id = check.split(':').next().unwrap_or_default();
     let first = message.split(';').next().unwrap_or_default();
+    // How many more there are of it is no other thing.
+    let first = first.split(" (and ").next().unwrap_or(first);
     let names: Vec<&str> = scenario
         .hosts
         .iter()
         .flat_map(|host| [host.name.as_str(), host.group.as_str()])
         .chain(scenario.clusters.iter().map(|cluster| cluster.name.as_str()))
         .collect();
-    let mut words: Vec<&str> = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     for word in first.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let has_digit = |part: &str| part.contains(|c: char| c.is_ascii_digit());
         let plain = match bare {
-            bare if names.contains(&bare) => "@",
-            bare if bare.contains(|c: char| c.is_ascii_digit()) => "#",
-            _ => word.trim_end_matches([',', '.', ':']),
+            bare if names.contains(&bare) => "@".to_owned(),
+            // Of a path all but the ids says what was asked for.
+            _ if word.starts_with('/') => {
+                word.split('/').map(|part| if has_digit(part) { "#" } else { part }).collect::<Vec<_>>().join("/")
+            }
+            bare if has_digit(bare) => "#".to_owned(),
+            _ => word.trim_end_matches([',', '.', ':']).to_owned(),
         };
-        if words.last() != Some(&plain) || !["@", "#"].contains(&plain) {
+        if words.last() != Some(&plain) || !["@", "#"].contains(&plain.as_str()) {
             words.push(plain);
         }
         if words.len() >= 40 {
@@ -137,5 +144,29 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
         signature: format!("{id}: {}", words.join(" ")),
         check: check.to_owned(),
         message: message.chars().take(2000).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signature(message: &str) -> String {
+        let catalogue = vlab_scenario::Catalogue::embedded();
+        let scenario = vlab_scenario::load(&catalogue.find("sno").unwrap(), &catalogue).unwrap();
+        violation(&scenario, "held: it holds", message).signature
+    }
+
+    /// The same for any host, id and number, and another for another request.
+    #[test]
+    fn a_signature_has_what_was_asked_for_and_no_names_and_numbers() {
+        let one = signature(
+            "HTTP 500 for node-0 at 3.2 s: POST /v2/infra-envs/65060736-032b-4898-820d/hosts/c6e5-1/actions/bind",
+        );
+        assert_eq!(one, "held: HTTP # for @ at # s POST /#/infra-envs/#/hosts/#/actions/bind");
+        let more = signature("HTTP 503 for node-0 at 9 s: POST /v2/infra-envs/7/hosts/9/actions/bind (and 3 more)");
+        assert_eq!(more, one);
+        let other = signature("HTTP 500 for node-0 at 3.2 s: POST /v2/infra-envs/7/hosts/9/actions/unbind");
+        assert_ne!(other, one);
     }
 }

@@ -110,7 +110,8 @@ impl Reader<'_> {
             let role = |h: &HostNow| h.role.unwrap_or(HostRole::AutoAssign);
             let masters = self.hosts_of(id).filter(|h| role(h) == HostRole::Master).count();
             let mut view = ClusterView::default();
-            view.cluster.control_plane_count = i64::try_from(masters).ok();
+            // Those that were deleted since are missed.
+            view.cluster.control_plane_count = i64::try_from(masters.max(now.most_masters)).ok();
             // A history does not say who can be fenced.
             let member = |h: &HostNow| {
                 Some(cluster::Member { role: role(h), effective: role(h), status: h.status?, fenced: false })

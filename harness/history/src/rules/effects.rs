@@ -16,7 +16,7 @@ pub(super) struct Traces {
     /// Logs came.
     uploads: BTreeMap<Uuid, Vec<Timestamp>>,
     /// Something was wrong on purpose: hosts may have asked, and have heard of no answer.
-    faulty: bool,
+    pub(super) faulty: bool,
 }
 
 /// An answer may come so long after what it answers, or get lost and be given up.
@@ -30,6 +30,11 @@ impl Traces {
                 What::Member { subject, name, value, .. } if o.source == Source::Database => {
                     traces.members.entry((*subject, name.clone())).or_default().push((o.at(), value.clone()));
                 }
+                // What it had is gone with it; what it has when it comes back is told anew.
+                What::HostDeleted { host } if o.source == Source::Database => {
+                    let of_it = traces.members.iter_mut().filter(|((subject, _), _)| subject == host);
+                    of_it.for_each(|(_, values)| values.push((o.at(), String::new())));
+                }
                 What::ClusterProgress { cluster, total } if o.source == Source::Database => {
                     traces.totals.entry(*cluster).or_default().push((o.at(), *total));
                 }
@@ -39,7 +44,7 @@ impl Traces {
                 What::Event { name, host: Some(subject), .. } if name == "host_logs_uploaded" => {
                     traces.uploads.entry(*subject).or_default().push(o.at());
                 }
-                What::Fault { .. } => traces.faulty = true,
+                What::Fault { .. } | What::Interleaved { .. } => traces.faulty = true,
                 _ => {}
             }
         }

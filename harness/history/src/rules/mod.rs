@@ -365,6 +365,8 @@ struct ClusterNow {
     validations: ClusterAnswers,
     quiet_since: Timestamp,
     looked: bool,
+    /// The most masters that it had in the present installation: so many its control plane was to have.
+    most_masters: usize,
 }
 
 struct Reader<'a> {
@@ -483,7 +485,15 @@ impl<'a> Reader<'a> {
         }
         self.host_changes(id, batch, place);
         let now = self.hosts.get(&id).and_then(|h| h.cluster);
-        if status_changes {
+        for cluster in [cluster, now].into_iter().flatten() {
+            let masters = self.hosts_of(cluster).filter(|h| h.role == Some(HostRole::Master)).count();
+            if let Some(c) = self.clusters.get_mut(&cluster) {
+                c.most_masters = c.most_masters.max(masters);
+            }
+        }
+        // One host fewer is as much to a cluster as another status of one.
+        let gone = batch.iter().any(|c| matches!(c.observation.what, What::HostDeleted { .. }));
+        if status_changes || gone {
             for cluster in [cluster, now].into_iter().flatten() {
                 if let Some(c) = self.clusters.get_mut(&cluster) {
                     (c.quiet_since, c.looked) = (place.at, false);
@@ -698,6 +708,7 @@ impl<'a> Reader<'a> {
                     }
                     if *to == ClusterStatus::PreparingForInstallation {
                         now.install_started = Some(at);
+                        now.most_masters = 0;
                     }
                 }
                 What::ClusterFinalizingStage { stage, .. } => {

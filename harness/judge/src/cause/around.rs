@@ -112,6 +112,7 @@ fn of_run(what: &What) -> Option<String> {
             Some(format!("fault {name}: {phase} {detail}").trim_end().to_owned())
         }
         What::Note { text } => Some(text.clone()),
+        What::Interleaved { did, detail } => Some(format!("by the interleaving: {did}, {detail}")),
         _ => None,
     }
 }

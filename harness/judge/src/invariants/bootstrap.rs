@@ -25,6 +25,14 @@ impl Reader<'_> {
         }
     }
 
+    /// A host leaves its cluster: a bootstrap that the user takes away is nobody else's doing.
+    pub(super) fn leaves(&mut self, host: usize, cluster: usize) {
+        let line = &self.hosts[host];
+        if line.bootstrap && self.is_taken(line.id) {
+            self.clusters[cluster].bootstrap_was_taken = true;
+        }
+    }
+
     /// Something happened inside a cluster.
     pub(super) fn inside(&mut self, cluster: usize, host: Option<usize>, what: &ClusterMoment, moment: Moment) {
         let inside = match what {
@@ -43,7 +51,8 @@ impl Reader<'_> {
     /// Counts the bootstrap hosts of a cluster whose installation is going on or has ended well: whenever it, one of its hosts or a
     /// role changes.
     pub(super) fn one_bootstrap(&mut self, cluster: usize, moment: Moment) {
-        if !self.clusters[cluster].status.is_some_and(|s| WITH_BOOTSTRAP.contains(&s)) {
+        let line = &self.clusters[cluster];
+        if line.bootstrap_was_taken || !line.status.is_some_and(|s| WITH_BOOTSTRAP.contains(&s)) {
             return self.settle(Id::OneBootstrap, cluster, moment.at);
         }
         let members = self.present(cluster).map(|host| &self.hosts[host]);
@@ -77,7 +86,7 @@ impl Reader<'_> {
     /// cluster, which may be recorded later than the stages that it allowed.
     pub(super) fn pivot(&mut self, cluster: usize) {
         let members = self.clusters[cluster].members.clone();
-        if members.len() < 2 || self.clusters[cluster].inside.is_empty() {
+        if self.clusters[cluster].inside.is_empty() {
             return;
         }
         let Some(bootstrap) = members.iter().copied().find(|m| self.hosts[*m].bootstrap) else { return };
@@ -89,6 +98,10 @@ impl Reader<'_> {
                 .collect::<Vec<_>>()
         };
         let (masters, arbiters) = (others(HostRole::Master), others(HostRole::Arbiter));
+        // The only node of a control plane waits for nobody; workers of day 2 may be there by now.
+        if masters.is_empty() && arbiters.is_empty() {
+            return;
+        }
         let needed_masters = masters.len().min(2);
         let needed_arbiters = arbiters.len().min(1);
         let inside = self.clusters[cluster].inside.clone();

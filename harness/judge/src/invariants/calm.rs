@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use vlab_history::Timeline;
-use vlab_model::history::{FaultPhase, HostsKind, What};
+use vlab_model::history::{FaultPhase, HostsKind, Interleaved, What};
 
 /// Faults of a cluster that leave its controller as it is, and give it longer to do.
 const ONLY_LATE: &[&str] = &["operator-degraded", "finalizing-stuck"];
@@ -28,6 +28,9 @@ impl Calm {
         // Only the beginning of a fault says of which kind it is.
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
         for o in timeline.observations {
+            if let What::Interleaved { did, detail } = &o.what {
+                calm.interleaved(*did, detail, cluster_of);
+            }
             let What::Fault { name, phase: phase @ (FaultPhase::Begin | FaultPhase::Effect), .. } = &o.what else {
                 continue;
             };
@@ -35,16 +38,16 @@ impl Calm {
             if *phase == FaultPhase::Begin {
                 kinds.insert(name, inject);
             }
+            // Whoever has the id is two hosts then.
+            let of_all = kinds.get(name.as_str()) == Some(&"duplicate-id");
             // Hosts do not ask a hub's API server.
             if kinds.get(name.as_str()).is_some_and(|kind| kind.starts_with("kube-")) {
                 continue;
             }
             match (host, cluster) {
+                _ if of_all => calm.nobody(),
                 // Of the service or of the way to it: whoever asks is hit.
-                (None, None) => {
-                    calm.hosts.clear();
-                    calm.clusters.clear();
-                }
+                (None, None) => calm.nobody(),
                 (None, Some(cluster)) => {
                     calm.hosts.retain(|host| cluster_of(host) != Some(*cluster));
                     if !kinds.get(name.as_str()).is_some_and(|kind| ONLY_LATE.contains(kind)) {
@@ -60,6 +63,27 @@ impl Calm {
             }
         }
         calm
+    }
+
+    fn nobody(&mut self) {
+        self.hosts.clear();
+        self.clusters.clear();
+    }
+
+    /// Whose request was lost or came twice has to say it again, or has said it twice.
+    fn interleaved(&mut self, did: Interleaved, request: &str, cluster_of: impl Fn(&Uuid) -> Option<Uuid>) {
+        if did == Interleaved::Killed {
+            return self.nobody();
+        }
+        let ids = request.split(['/', '?']).filter_map(|part| part.parse::<Uuid>().ok());
+        for id in ids {
+            self.clusters.remove(&id);
+            if self.hosts.remove(&id)
+                && let Some(cluster) = cluster_of(&id)
+            {
+                self.clusters.remove(&cluster);
+            }
+        }
     }
 
     /// It is simulated, and nothing was done to it or to its cluster as a whole.

@@ -51,6 +51,8 @@ struct Line<'h> {
     stages: Vec<(FinalizingStage, Timestamp)>,
     /// When, and where that stands: the report of the last stage may still be on its way then.
     completed_at: Option<(Timestamp, u64)>,
+    /// Since when it is installed.
+    installed: Option<Timestamp>,
     /// Logs of the controller came while it worked.
     logs: bool,
     /// It was told that they will come.
@@ -155,6 +157,7 @@ impl<'h> Judge<'h> {
                 self.logs_came(cluster, (at, seq));
             }
             ClusterStatus::Installed => {
+                line.installed = Some(at);
                 let last = line.stages.last().copied();
                 let idle = last.is_some_and(|(stage, since)| {
                     stage == FinalizingStage::Done && since + limit < at && line.completed_at.is_none()
@@ -252,8 +255,10 @@ impl<'h> Judge<'h> {
                 let told = |(stage, told): &(FinalizingStage, Timestamp)| {
                     *stage == FinalizingStage::Done && *told <= at + limit
                 };
+                // The service takes no stage of a cluster that it has installed by itself meanwhile.
+                let was_late = line.installed.is_some_and(|installed| installed < at);
                 let name = self.timeline.cluster_name(*cluster);
-                self.found.check(seq, line.stages.iter().any(told), || {
+                self.found.check(seq, was_late || line.stages.iter().any(told), || {
                     format!("the controller of {name} completed before its last stage")
                 });
             }

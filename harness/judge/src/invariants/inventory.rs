@@ -27,6 +27,8 @@ struct Taken {
     memory: i64,
     meminfo: bool,
     disk: Option<i64>,
+    /// Perhaps it was not taken: no answer came.
+    perhaps: bool,
 }
 
 /// What must be of a value: that much at least for a success, less than that for a failure.
@@ -55,8 +57,8 @@ pub(super) fn validations_agree(timeline: &Timeline<'_>) -> InvariantResult {
     let mut has_extras = false;
     for o in timeline.observations {
         match o.what {
-            What::Inventory { host, sent, cores, memory, meminfo, disk, .. } => {
-                taken.entry(host).or_default().push(Taken { sent, at: o.at(), cores, memory, meminfo, disk });
+            What::Inventory { host, sent, cores, memory, meminfo, disk, unanswered: perhaps, .. } => {
+                taken.entry(host).or_default().push(Taken { sent, at: o.at(), cores, memory, meminfo, disk, perhaps });
             }
             What::Operator { kind, .. } => has_extras |= kind != Some(OperatorType::Builtin),
             _ => {}
@@ -115,10 +117,8 @@ impl Judge<'_> {
             _ => return,
         };
         let since = before(at, self.limits.host_rounds(ROUNDS));
-        let mut in_force = taken
-            .iter()
-            .enumerate()
-            .filter(|(n, one)| one.sent <= at && taken.get(n + 1).is_none_or(|next| next.at >= since));
+        let replaced = |n: usize| taken[n + 1..].iter().any(|later| !later.perhaps && later.at < since);
+        let mut in_force = taken.iter().enumerate().filter(|(n, one)| one.sent <= at && !replaced(*n));
         let name = || self.timeline.host_name(host);
         if id == "has-inventory" {
             // It forgets an inventory when a host comes back, and not before.

@@ -30,7 +30,8 @@ impl Reader<'_> {
             self.clusters[cluster].went_back = None;
         }
         self.percentage_went_back(cluster);
-        if total < before {
+        let is_counted_anew = std::mem::take(&mut self.clusters[cluster].has_other_members);
+        if total < before && !is_counted_anew {
             self.clusters[cluster].went_back = Some((before, total, moment));
         } else {
             self.check(Id::PercentageForward, moment.seq, true, |_| String::new());
@@ -73,6 +74,14 @@ impl Reader<'_> {
         self.check(Id::Percentages, moment.seq, percentage == worth, |c| {
             format!("{} is in stage {stage} and at {percentage} %, not {worth} %", c.host_name(host))
         });
+    }
+
+    /// A host came to a cluster or left it: the service counts anew when the next of them reports.
+    pub(super) fn members_changed(&mut self, cluster: usize, moment: Moment) {
+        self.cluster_worth(cluster, moment, true);
+        let line = &mut self.clusters[cluster];
+        line.moved = None;
+        line.has_other_members = true;
     }
 
     /// Something changed that a cluster's percentage is made of, or something else of it: was the percentage right until now?

@@ -1,11 +1,12 @@
 //! What all invariants ask of a history while it is read: hosts and clusters as they are at that place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType};
 use vlab_history::Timeline;
-use vlab_model::history::{Observation, Source, What};
+use vlab_model::history::{ActionKind, Observation, Source, UserVerb, What};
 
 use super::completion::Ends;
 use super::events::{self, Ledger};
@@ -87,10 +88,14 @@ pub(super) struct ClusterLine {
     pub(super) suspects: Vec<Suspect>,
     /// Its monitored operators, as the database has them.
     pub(super) operators: Vec<(String, Option<OperatorType>, Option<OperatorStatus>)>,
+    /// Hosts came or left since its percentage was told last.
+    pub(super) has_other_members: bool,
     /// When something changed last that its percentage is made of.
     pub(super) moved: Option<Moment>,
     /// How many installations of it have begun.
     pub(super) installations: usize,
+    /// The user took the bootstrap away in the present installation.
+    pub(super) bootstrap_was_taken: bool,
     pub(super) ends: Ends,
 }
 
@@ -118,6 +123,8 @@ pub(super) struct Reader<'h> {
     pub(super) clusters: Vec<ClusterLine>,
     cluster_index: HashMap<Uuid, usize>,
     pub(super) last_state: Option<Moment>,
+    /// Hosts that the user deleted or took out of their cluster.
+    taken: HashSet<Uuid>,
 }
 
 impl<'h> Reader<'h> {
@@ -137,6 +144,7 @@ impl<'h> Reader<'h> {
             clusters: Vec::new(),
             cluster_index: HashMap::new(),
             last_state: None,
+            taken: history.iter().filter_map(taken_by_user).collect(),
         };
         for change in &timeline.changes {
             match &change.observation.what {
@@ -230,6 +238,11 @@ impl<'h> Reader<'h> {
         }
     }
 
+    /// Did the user delete it, or take it out of its cluster?
+    pub(super) fn is_taken(&self, host: Uuid) -> bool {
+        self.taken.contains(&host)
+    }
+
     /// What had to be so need not be any more, or is: was it made good in time?
     pub(super) fn settle(&mut self, id: Id, cluster: usize, now: Timestamp) {
         let suspects = &mut self.clusters[cluster].suspects;
@@ -308,7 +321,8 @@ impl<'h> Reader<'h> {
             What::HostDeleted { host } => {
                 let host = self.host(*host);
                 if let Some(cluster) = self.hosts[host].cluster {
-                    self.cluster_worth(cluster, moment, true);
+                    self.members_changed(cluster, moment);
+                    self.leaves(host, cluster);
                 }
                 let line = &mut self.hosts[host];
                 (line.deleted, line.bootstrap, line.stage, line.ended) = (true, false, None, None);
@@ -345,7 +359,10 @@ impl<'h> Reader<'h> {
         let before = self.hosts[host].cluster;
         let moved = before != cluster || self.hosts[host].deleted;
         for cluster in [before, cluster].into_iter().flatten().filter(|_| moved) {
-            self.cluster_worth(cluster, moment, true);
+            self.members_changed(cluster, moment);
+        }
+        if let Some(before) = before.filter(|_| moved) {
+            self.leaves(host, before);
         }
         let line = &mut self.hosts[host];
         match from {
@@ -393,6 +410,7 @@ impl<'h> Reader<'h> {
                 self.pivot(cluster);
                 self.clusters[cluster].total = 0;
                 self.clusters[cluster].installations += 1;
+                self.clusters[cluster].bootstrap_was_taken = false;
                 self.clusters[cluster].inside.clear();
                 for member in self.clusters[cluster].members.clone() {
                     self.hosts[member].reached.clear();
@@ -474,6 +492,19 @@ impl<'h> Reader<'h> {
 }
 
 /// Is the service, or what it cannot do without, stopped by that?
+/// The host that the user deletes or takes out of its cluster there.
+fn taken_by_user(o: &Observation) -> Option<Uuid> {
+    match o.what {
+        What::UserAction {
+            action: UserVerb::Action(ActionKind::DeleteHost | ActionKind::Unbind),
+            subject,
+            status: 200..300,
+            ..
+        } => subject,
+        _ => None,
+    }
+}
+
 pub(super) fn is_outage(what: &What) -> bool {
     const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
     matches!(what, What::Fault { inject, .. } if OF_SERVICE.iter().any(|of| inject.starts_with(of)))

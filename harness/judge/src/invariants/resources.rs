@@ -9,7 +9,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::Timeline;
-use vlab_model::history::{ConditionStatus, FaultPhase, Observation, ResourceState, Source, What};
+use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, Observation, ResourceState, Source, What};
 
 use super::found::Found;
 use super::rest::news;
@@ -149,9 +149,7 @@ impl Disturbed {
                     }
                 }
                 // An interleaving kills the service by itself.
-                What::Note { text } if text.starts_with("interleaving: ") => {
-                    times.push((o.harness_time, Some(o.harness_time)));
-                }
+                What::Interleaved { did: Interleaved::Killed, .. } => times.push((at, Some(at))),
                 _ => {}
             }
         }

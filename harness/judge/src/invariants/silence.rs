@@ -20,10 +20,14 @@ use vlab_model::validation::ValidationStatus;
 use super::found::Found;
 use super::limits::Limits;
 use super::reader::is_outage;
+use super::told::hindered;
 use super::{Id, InvariantResult};
 
 /// A host that must be disconnected is within so many rounds of the monitor: the one that sees it may be late.
 const ROUNDS: u32 = 3;
+
+/// No request takes longer in virtual time, but for those that a fault holds up.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// Times between two silences.
 struct Stretch {
@@ -56,6 +60,8 @@ struct Judge<'h> {
     limits: Limits,
     /// The service or its database was away: it may not have seen in time who is silent.
     was_away: bool,
+    /// When: what was asked then may be noted later, or never.
+    away: Vec<(Timestamp, Timestamp)>,
     end: Timestamp,
     deleted: BTreeMap<Uuid, Vec<Timestamp>>,
     /// When the service told that a host's medium is gone: it is disconnected at once, and its validation fails later.
@@ -95,6 +101,7 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
         timeline,
         limits: Limits::new(timeline.run),
         was_away: timeline.observations.iter().any(|o| is_outage(&o.what)),
+        away: hindered(timeline.observations),
         end: look.or(timeline.observations.last()).map(|o| o.harness_time).unwrap_or_default(),
         deleted,
         lost_media,
@@ -145,13 +152,18 @@ impl Judge<'_> {
             // It may be its medium that is gone.
             let medium = values("media-connected").rfind(|s| s.at <= at).is_some_and(|s| failed(&s))
                 || self.lost_media.get(&host).is_some_and(|lost| lost.iter().any(|then| self.is_then(*then, at)));
-            let Some(last) = stretches.iter().rfind(|s| s.from < at).filter(|_| !medium) else { continue };
+            // A question that is still on its way is not heard yet.
+            let in_flight = self.limits.in_flight().max(ON_ITS_WAY);
+            let Some(last) = stretches.iter().rfind(|s| s.from + in_flight < at).filter(|_| !medium) else { continue };
             let inside = at <= last.to;
             if inside && last.longest >= least {
                 // It was silent so long at some time: nobody knows whether at this.
                 continue;
             }
             let silent = at.since(last.to) + self.limits.in_flight() + Duration::from_millis(1);
+            if self.away.iter().any(|(from, to)| *from <= last.to && last.to <= *to) {
+                continue;
+            }
             let holds = !inside && silent >= least;
             let name = || self.timeline.host_name(host);
             self.found.check(seq, holds, || {

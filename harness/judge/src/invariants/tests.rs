@@ -4,7 +4,9 @@ use vlab_api::Timestamp;
 use vlab_api::types::{
     ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType, Severity, StepType,
 };
-use vlab_model::history::{ClusterMoment, HISTORY_VERSION, HostMoment, Observation, RunInfo, Source, What};
+use vlab_model::history::{
+    ActionKind, ClusterMoment, HISTORY_VERSION, HostMoment, Interleaved, Observation, RunInfo, Source, UserVerb, What,
+};
 use vlab_model::stages::{self, StageRole};
 
 use super::reader::KEPT_DETAILS;
@@ -310,8 +312,14 @@ fn one_bootstrap_wants_one_bootstrap() {
 fn one_bootstrap_is_counted_when_a_host_goes() {
     let mut s = until_installing();
     s.say(Source::Database, What::HostDeleted { host: id(2) });
+    let mut by_user = Story { lines: s.lines.clone(), ..Story::default() };
     s.wait(2);
     assert_only(&s, "one-bootstrap", "0 bootstrap hosts");
+    let action = UserVerb::Action(ActionKind::DeleteHost);
+    let (subject, reason) = (Some(id(2)), String::new());
+    by_user.say(Source::Harness, What::UserAction { action, subject, status: 204, reason, planned: None });
+    by_user.wait(2);
+    assert_eq!(verdict(&by_user, "one-bootstrap"), InvariantVerdict::Held);
 }
 
 #[test]
@@ -359,6 +367,23 @@ fn pivot_order_wants_everything_before_the_pivot(#[case] missing: ClusterMoment,
     s.lines[at].seq = end as u64 - 1;
     s.lines[at].harness_time = Timestamp::from_secs(1_000 + end);
     assert_only(&s, "pivot-order", says);
+}
+
+/// Workers of day 2 make no control plane of more than one node.
+#[test]
+fn pivot_order_asks_nothing_of_an_only_node() {
+    let mut s = good();
+    let masters = [id(0), id(1), id(2)];
+    for line in &mut s.lines {
+        if let What::HostRole { host, role, .. } = &mut line.what
+            && masters[..2].contains(host)
+        {
+            *role = HostRole::Worker;
+        }
+    }
+    s.lines.retain(|o| !matches!(o.what, What::InCluster { what: ClusterMoment::ControllerReady, .. }));
+    assert_ne!(verdict(&good(), "pivot-order"), verdict(&s, "pivot-order"));
+    assert!(matches!(verdict(&s, "pivot-order"), InvariantVerdict::NotApplicable { .. }));
 }
 
 #[test]
@@ -409,8 +434,11 @@ fn an_event_that_is_told_twice_at_once_is_noticed_in_real_time() {
     let again = s.lines[s.lines.len() - 1].what.clone();
     s.say(Source::Events, again.clone());
     assert_eq!(verdict(&s, "events-tell"), InvariantVerdict::Held);
-    s.say_too(Source::Events, again);
+    s.say_too(Source::Events, again.clone());
     assert_violated(&s, "events-tell", "is told twice");
+    // Who was asked twice has something to tell twice.
+    s.say_too(Source::Harness, What::Interleaved { did: Interleaved::Twice, detail: "POST /logs".into() });
+    assert_eq!(verdict(&s, "events-tell"), InvariantVerdict::Held);
 }
 
 #[test]
@@ -428,6 +456,17 @@ fn percentage_forward_never_goes_back() {
     let mut s = until_installing();
     s.total(29);
     assert_only(&s, "percentage-forward", "from 30 % to 29 %");
+}
+
+/// Without one of its hosts a cluster is worth something else, once.
+#[test]
+fn percentage_forward_counts_anew_when_a_host_goes() {
+    let mut s = until_installing();
+    s.say(Source::Database, What::HostDeleted { host: id(4) });
+    s.total(29);
+    assert_eq!(verdict(&s, "percentage-forward"), InvariantVerdict::Held);
+    s.total(28);
+    assert_violated(&s, "percentage-forward", "from 29 % to 28 %");
 }
 
 /// Two reports at once: what was computed from the earlier one is written last.

@@ -7,10 +7,11 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, Severity};
 use vlab_history::Timeline;
-use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, FaultPhase, Interleaved, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_model::{cluster, event, host};
 
+use super::calm::Calm;
 use super::found::Found;
 use super::{Invariant, InvariantResult};
 
@@ -28,6 +29,9 @@ const UP_TO_HOSTS: usize = 100;
 /// An event and what it is about have the same time, but for that of a request on its way.
 const NEAR: Duration = Duration::from_secs(2);
 
+/// An agent says what was lost on the way again until it arrives.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+
 /// An answer may be kept from who asked by a fault of the way for so long.
 const ANSWERED: Duration = Duration::from_secs(20);
 
@@ -42,7 +46,12 @@ struct Cause {
     seq: u64,
     /// So long before it the event may have been: it is known only from an answer.
     late: Duration,
+    /// And so long after it: who told the service may have had to say it again.
+    again: Duration,
 }
+
+/// The service does what a request asks for within this.
+const SAME_REQUEST: Duration = Duration::from_millis(10);
 
 /// What happens while the service is asked for the last events may be told too late for that.
 const LAST_LOOK: Duration = Duration::from_millis(1);
@@ -74,15 +83,15 @@ struct Teller {
 
 impl Teller {
     fn add(&mut self, event: &'static str, subject: Uuid, o: &Observation) {
-        self.cause(event, subject, o, Duration::ZERO);
+        self.cause(event, subject, o, (Duration::ZERO, NEAR));
     }
 
     fn add_answered(&mut self, event: &'static str, subject: Uuid, o: &Observation) {
-        self.cause(event, subject, o, ANSWERED);
+        self.cause(event, subject, o, (ANSWERED, NEAR));
     }
 
-    fn cause(&mut self, event: &'static str, subject: Uuid, o: &Observation, late: Duration) {
-        self.causes.push(Cause { event, subject, at: o.at(), seen: o.harness_time, seq: o.seq, late });
+    fn cause(&mut self, event: &'static str, subject: Uuid, o: &Observation, (late, again): (Duration, Duration)) {
+        self.causes.push(Cause { event, subject, at: o.at(), seen: o.harness_time, seq: o.seq, late, again });
     }
 
     /// The first of its kind.
@@ -163,7 +172,7 @@ impl Teller {
                 // Told when what is prepared beside the hosts is there: some time between.
                 let begun = self.causes.iter().rfind(|c| c.event == "cluster_status_updated" && c.subject == id);
                 let late = begun.map_or(ANSWERED, |_| Duration::from_secs(86_400));
-                return self.cause("cluster_prepare_installation_started", id, o, late);
+                return self.cause("cluster_prepare_installation_started", id, o, (late, NEAR));
             }
             (ClusterStatus::PreparingForInstallation, ClusterStatus::Ready)
                 if info == cluster::WORDS_OF_LATE_PREPARATION =>
@@ -188,9 +197,9 @@ impl Teller {
                 self.add_answered("cluster_installation_reset", *cluster, o);
             }
             What::Step { host, step_type, answered: Some(0), cached: false, .. }
-                if step_type == "container-image-availability" =>
+                if step_type == "container-image-availability" && self.once.insert(("image_status_updated", *host)) =>
             {
-                self.add_once("image_status_updated", *host, o);
+                self.cause("image_status_updated", *host, o, (Duration::ZERO, SAID_AGAIN));
             }
             _ => {}
         }
@@ -229,14 +238,22 @@ fn name(timeline: &Timeline<'_>, id: Uuid) -> String {
 
 /// Two events with the same words about the same thing at the same instant are one too many, whatever the service and its clock.
 fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observation>>, found: &mut Found) {
+    // Who is asked twice has something to tell twice. The service's clock is coarser than the run's.
+    let asked_twice: Vec<Timestamp> =
+        timeline.observations.iter().filter(|o| was_asked_twice(o)).map(|o| o.harness_time).collect();
+    let is_again = |at: Timestamp| asked_twice.iter().any(|then| then.since(at).max(at.since(*then)) <= SAME_REQUEST);
     for ((event, subject), all) in events {
         let mut told = BTreeSet::new();
         for o in all {
             let What::Event { message, .. } = &o.what else { continue };
-            let first = told.insert((o.at(), message.as_str()));
+            let first = told.insert((o.at(), message.as_str())) || is_again(o.at());
             found.check(o.seq, first, || format!("{}: an event {event} is told twice", name(timeline, *subject)));
         }
     }
+}
+
+fn was_asked_twice(o: &Observation) -> bool {
+    matches!(o.what, What::Interleaved { did: Interleaved::Twice, .. })
 }
 
 /// Compares what happened with the events, where times are exact.
@@ -259,16 +276,23 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
     let near = |a: Timestamp, b: Timestamp| if a < b { b.since(a) <= NEAR } else { a.since(b) <= NEAR };
     let mut explained: BTreeMap<(&str, Uuid), Vec<Timestamp>> = BTreeMap::new();
     let hindered = hindered(timeline.observations);
+    let calm = Calm::new(timeline);
     for cause in &teller.causes {
-        let Cause { event, subject, at, seen, seq, late } = *cause;
+        let Cause { event, subject, at, seen, seq, late, again } = *cause;
         explained.entry((event, subject)).or_default().push(at);
+        // Who is kept from saying it again may come to say it much later, or never.
+        if again > NEAR && !calm.host(subject) {
+            continue;
+        }
         // What happened at the very end may be told after it; a service that is killed may not come to tell it.
-        if end.since(seen) < last_look || hindered.iter().any(|(from, to)| *from <= at && at <= *to) {
+        if end.since(seen) < last_look.max(again.saturating_sub(NEAR))
+            || hindered.iter().any(|(from, to)| *from <= at && at <= *to)
+        {
             continue;
         }
         let of = events.get(&(event, subject)).into_iter().flatten();
         let mut times = of.map(|o| o.at());
-        let holds = times.any(|t| near(t, at) || (t < at && at.since(t) <= late));
+        let holds = times.any(|t| near(t, at) || if t < at { at.since(t) <= late } else { t.since(at) <= again });
         found.check(seq, holds, || format!("{}: there is no event {event} of that time", name(subject)));
     }
     for ((event, subject), all) in events {
@@ -299,7 +323,7 @@ fn status_at(timeline: &Timeline<'_>, host: Uuid, at: Timestamp) -> Option<HostS
 }
 
 /// The times of faults of the service, its database and the way to them: then things are told late, or never.
-fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
+pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
     let mut times = Vec::new();
     let end = history.last().map(Observation::at).unwrap_or_default();

@@ -105,7 +105,11 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
         return found.result(of, || "not checked: what the API shows is all that is known of the states".to_owned());
     }
     let mut held: Held<'_> = HashMap::new();
+    let mut deleted: HashMap<Uuid, Timestamp> = HashMap::new();
     for o in timeline.observations.iter().filter(|o| o.source == Source::Database) {
+        if let What::HostDeleted { host } = o.what {
+            deleted.insert(host, o.at());
+        }
         if let Some((key, value)) = item(&o.what) {
             held.entry(key).or_default().push((o.at(), value));
         }
@@ -135,6 +139,7 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
         };
         let latest = at + limits.in_flight();
         let holds = match held.get(&key) {
+            Some(values) if came_back_without(&deleted, &key, at, values) => continue,
             Some(values) => values.iter().enumerate().any(|(n, (from, one))| {
                 *one == value && (late || (*from <= latest && values.get(n + 1).is_none_or(|(left, _)| since(*left))))
             }),
@@ -145,9 +150,19 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
         found.check(o.seq, holds, || says(timeline, key, value));
     }
     if !late {
-        last_look(timeline, &held, &shown, &mut found);
+        last_look(timeline, (&held, &deleted), &shown, &mut found);
     }
     found.result(of, || "the history does not show what the API shows".to_owned())
+}
+
+/// A host that was deleted comes back with nothing: no change says that its row lacks what it had before.
+fn came_back_without(
+    deleted: &HashMap<Uuid, Timestamp>,
+    (host, _): &(Uuid, Item<'_>),
+    at: Timestamp,
+    values: &[(Timestamp, Value<'_>)],
+) -> bool {
+    deleted.get(host).is_some_and(|gone| *gone <= at && values.iter().all(|(then, _)| then <= gone))
 }
 
 fn says(timeline: &Timeline<'_>, (id, item): (Uuid, Item<'_>), value: Value<'_>) -> String {
@@ -164,7 +179,7 @@ fn says(timeline: &Timeline<'_>, (id, item): (Uuid, Item<'_>), value: Value<'_>)
 /// What the API showed last of everything must be what the database held when it was asked for the last time.
 fn last_look<'h>(
     timeline: &'h Timeline<'h>,
-    held: &Held<'h>,
+    (held, deleted): (&Held<'h>, &HashMap<Uuid, Timestamp>),
     shown: &HashMap<(Uuid, Item<'h>), (Timestamp, &'h Observation)>,
     found: &mut Found,
 ) {
@@ -190,6 +205,9 @@ fn last_look<'h>(
     last.sort_by_key(|(_, (_, o))| o.seq);
     for (key, (_, o)) in last {
         let (Some((_, value)), Some(values)) = (item(&o.what), held.get(key)) else { continue };
+        if came_back_without(deleted, key, o.harness_time, values) {
+            continue;
+        }
         let since = |left: Timestamp| left + limits.in_flight() >= look.harness_time;
         let holds = values
             .iter()

@@ -135,6 +135,18 @@ closed_words! {
 }
 
 closed_words! {
+    /// What an interleaving does.
+    Interleaved {
+        /// The service was killed.
+        Killed = "killed",
+        /// A request, or the answer to it, was lost.
+        Lost = "lost",
+        /// A request came twice.
+        Twice = "twice",
+    }
+}
+
+closed_words! {
     /// What becomes of a resource on a hub.
     ResourceState {
         /// It is there, and was not before.

@@ -190,6 +190,21 @@ fn what_a_fault_hits_is_not_judged() {
     }
 }
 
+/// Whose request was lost on the way says it again, and whoever asks a service that was killed, too.
+#[rstest]
+#[case::of_it(Interleaved::Lost, format!("POST /v2/infra-envs/{C}/hosts/{}/instructions", id(0)), false)]
+#[case::of_its_cluster(Interleaved::Twice, format!("PUT /v2/clusters/{C}/progress"), true)]
+#[case::of_another(Interleaved::Lost, format!("POST /v2/infra-envs/{C}/hosts/{}/instructions", id(2)), true)]
+#[case::of_all(Interleaved::Killed, "before it stored write 7".to_owned(), false)]
+fn what_an_interleaving_hits_is_not_judged(#[case] did: Interleaved, #[case] detail: String, #[case] judged: bool) {
+    let mut s = told_to_install(3, HostRole::Master, false);
+    s.tell(Did("installer-started"));
+    s.tell(Line::Stage(HostStage::Rebooting, ""));
+    s.tell(Did("rebooting"));
+    s.say(Source::Harness, What::Interleaved { did, detail });
+    assert_eq!(s.says("installer-script").starts_with("host-0"), judged, "{}", s.says("installer-script"));
+}
+
 const FINISH: &[Line] = &[
     Inside("controller-ready"),
     Inside("node-ready"),

@@ -1,5 +1,7 @@
 //! Invariants over what is heard beside the states: each holds over a good story, and notices an altered one.
 
+use std::time::Duration;
+
 use vlab_model::validation::ValidationStatus::{self, Failure, Success};
 
 use super::*;
@@ -76,6 +78,20 @@ fn silence_disconnects_hears_the_validation_too_and_says_what_it_cannot_hear() {
     }
 }
 
+/// The service has not heard yet what is still on its way.
+#[test]
+fn silence_disconnects_does_not_count_a_question_that_is_on_its_way() {
+    let mut s = ready();
+    let begin = s.now();
+    s.polls(begin - 100, begin);
+    s.skipped += 185;
+    s.host(0, HostStatus::Disconnected);
+    let then = s.lines.last().unwrap().harness_time;
+    let (from, tried) = (then - Duration::from_millis(2), then + Duration::from_secs(5));
+    s.say(Source::Hosts, What::Polls { host: id(0), from, to: tried, count: 9, longest_ms: 1_000, tried });
+    assert_eq!(says(&s, "silence-disconnects"), "held");
+}
+
 /// Cores, memory in GiB, disk in GB.
 #[rstest]
 #[case::enough(Some((8, 16, 120)), "has-min-cpu-cores", Success, "held")]
@@ -96,7 +112,10 @@ fn validations_agree_with_what_the_host_said(
     let tell = |s: &mut Story, host: usize, (cores, memory, disk): (i64, i64, i64)| {
         let (host, sent) = (id(host), Timestamp::from_secs(s.now()));
         let (memory, disk, name) = (memory << 30, Some(disk * 1_000_000_000), "n".to_owned());
-        s.say(Source::Hosts, What::Inventory { host, sent, cores, memory, meminfo: false, disk, name });
+        s.say(
+            Source::Hosts,
+            What::Inventory { host, sent, cores, memory, meminfo: false, disk, name, unanswered: false },
+        );
     };
     // Somebody is heard.
     tell(&mut s, 1, (8, 16, 120));
@@ -105,6 +124,29 @@ fn validations_agree_with_what_the_host_said(
     }
     s.validation(Source::Database, validation, status);
     assert!(says(&s, "validations-agree").contains(expected), "{}", says(&s, "validations-agree"));
+}
+
+/// Whose answer was lost may have been taken, or not.
+#[rstest]
+#[case("has-inventory", Success)]
+#[case("has-inventory", Failure)]
+#[case("has-min-cpu-cores", Success)]
+#[case("has-min-cpu-cores", Failure)]
+fn an_inventory_without_an_answer_may_have_been_taken(#[case] validation: &str, #[case] status: ValidationStatus) {
+    let mut s = ready();
+    s.role(0, HostRole::Worker, false);
+    let tell = |s: &mut Story, cores: i64, unanswered: bool| {
+        let (host, sent, name) = (id(0), Timestamp::from_secs(s.now()), "n".to_owned());
+        let (memory, disk) = (16 << 30, Some(120_000_000_000));
+        s.say(Source::Hosts, What::Inventory { host, sent, cores, memory, meminfo: false, disk, name, unanswered });
+    };
+    if validation != "has-inventory" {
+        tell(&mut s, 1, false);
+    }
+    tell(&mut s, 8, true);
+    s.validation(Source::Database, validation, status);
+    let said = says(&s, "validations-agree");
+    assert!(said == "held" || said.starts_with("not checked"), "{said}");
 }
 
 #[test]
