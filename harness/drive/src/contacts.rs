@@ -154,10 +154,10 @@ impl Contacts {
             unanswered,
         };
         let content = summary(Timestamp::UNSET);
-        if unanswered {
-            self.news.push(summary(sent));
-        } else if self.inventories.get(&host) != Some(&content) {
-            self.inventories.insert(host, content);
+        if unanswered || self.inventories.get(&host) != Some(&content) {
+            if !unanswered {
+                self.inventories.insert(host, content);
+            }
             self.news.push(summary(sent));
         }
     }

@@ -16,7 +16,7 @@ pub(super) struct Traces {
     /// Logs came.
     uploads: BTreeMap<Uuid, Vec<Timestamp>>,
     /// Something was wrong on purpose: hosts may have asked, and have heard of no answer.
-    pub(super) faulty: bool,
+    faulty: bool,
 }
 
 /// An answer may come so long after what it answers, or get lost and be given up.

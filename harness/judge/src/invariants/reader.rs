@@ -491,7 +491,6 @@ impl<'h> Reader<'h> {
     }
 }
 
-/// Is the service, or what it cannot do without, stopped by that?
 /// The host that the user deletes or takes out of its cluster there.
 fn taken_by_user(o: &Observation) -> Option<Uuid> {
     match o.what {
@@ -505,6 +504,7 @@ fn taken_by_user(o: &Observation) -> Option<Uuid> {
     }
 }
 
+/// Is the service, or what it cannot do without, stopped by that?
 pub(super) fn is_outage(what: &What) -> bool {
     const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
     matches!(what, What::Fault { inject, .. } if OF_SERVICE.iter().any(|of| inject.starts_with(of)))

@@ -271,11 +271,15 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
     }
     let name = |id: Uuid| name(timeline, id);
     let end = timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
-    // Several clusters are asked about one after the other.
-    let last_look = if timeline.clusters.len() > 1 { NEAR } else { LAST_LOOK };
     let near = |a: Timestamp, b: Timestamp| if a < b { b.since(a) <= NEAR } else { a.since(b) <= NEAR };
     let mut explained: BTreeMap<(&str, Uuid), Vec<Timestamp>> = BTreeMap::new();
     let hindered = hindered(timeline.observations);
+    // Several clusters are asked about one after the other, and a service that has just come back answers late.
+    let last_look = match (hindered.is_empty(), timeline.clusters.len()) {
+        (false, _) => ANSWERED,
+        (true, 2..) => NEAR,
+        (true, _) => LAST_LOOK,
+    };
     let calm = Calm::new(timeline);
     for cause in &teller.causes {
         let Cause { event, subject, at, seen, seq, late, again } = *cause;
