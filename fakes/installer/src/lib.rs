@@ -47,7 +47,7 @@ pub struct HostInput<'a> {
     /// `machine_config_pool_name`, `node_labels`.
     pub host: &'a Host,
     /// Effective role: `master`, `worker` or `arbiter`; where there is none yet, a worker's ignition (source: `sortHosts` of the
-    /// service's ignition generator, seen on the real one). `bootstrap` is [`ArtifactError::Role`].
+    /// service's ignition generator; the real one was seen to prepare such a host). `bootstrap` is [`ArtifactError::Role`].
     pub role: HostRole,
     /// Name that the node gets.
     pub hostname: &'a str,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vlab_scenario::{Catalogue, HostKind};
+use vlab_scenario::{Catalogue, HostKind, Scenario};
 
 use super::oracle::{Outcome, Violation, look};
 use super::reach::{Kind, Reached};
@@ -40,13 +40,18 @@ pub struct Tried {
 /// # Errors
 /// It cannot be prepared, with the reason for people.
 pub fn prepared(drawn: &Drawn, catalogue: &Catalogue) -> Result<Prepared, String> {
+    prepared_of(&drawn.scenario, catalogue)
+}
+
+/// The same of any scenario.
+pub(super) fn prepared_of(scenario: &Scenario, catalogue: &Catalogue) -> Result<Prepared, String> {
     let choices = Choices {
         time_profile: Some("real".to_owned()),
         service: Some(Target::Simulated),
         hosts: Some(HostKind::Simulated),
         ..Choices::default()
     };
-    prepare(drawn.scenario.clone(), catalogue, &choices, &Nowhere).map_err(|error| error.to_string())
+    prepare(scenario.clone(), catalogue, &choices, &Nowhere).map_err(|error| error.to_string())
 }
 
 /// Draws what a proposal says, and runs it. `alter` can make something wrong with the service first, for tests.

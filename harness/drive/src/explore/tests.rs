@@ -63,3 +63,46 @@ fn what_is_planted_is_found_and_reduced(#[case] planted: Planted, #[case] most: 
     assert!(added.lines() <= 12 && added.faults.len() <= 2, "{} lines, {} faults", added.lines(), added.faults.len());
     assert_eq!(search(&|_| {}).map(|(_, signature)| signature), None, "the service as it is shows it, too");
 }
+
+/// What searches found and was the lab's own mistake, made as small as it went.
+#[rstest]
+#[case::one_host_fewer(
+    "sno",
+    "actions: [{do: delete-host, hosts: all, after: {host: node-0, stage: Waiting for bootkube}}]"
+)]
+#[case::it_stood_still(
+    "sno",
+    "faults: [{name: f, at: {host: node-0, status: installing}, target: service, inject: service-pause, for: 5m}]"
+)]
+#[case::told_much_later(
+    "sno",
+    "faults: [{name: f, at: {cluster: c, status: preparing-for-installation}, then: 60s, target: node-0, inject: uplink-cut, for: 5m}]"
+)]
+#[case::installed_before_the_last_stage("sno", "interleaving: {seed: 25, latency: 500ms}")]
+#[case::one_stage_after_the_other("sno", "interleaving: {seed: 772, latency: 500ms}")]
+#[case::said_again("sno", "interleaving: {seed: 482, lost: 100}")]
+#[case::asked_twice("sno", "interleaving: {seed: 0, twice: 100}")]
+#[case::a_master_fewer(
+    "compact",
+    "actions: [{do: delete-host, host: node-0, after: {host: node-0, status: installing}}]"
+)]
+#[case::all_gone("compact", "actions: [{do: delete-host, hosts: all, after: {host: node-0, status: installing}}]")]
+#[case::one_id_twice(
+    "compact",
+    "faults: [{name: f, at: {host: node-0, status: installing}, target: node-0, inject: duplicate-id, for: 5m, with: {of: node-1}}]"
+)]
+fn what_was_the_labs_own_mistake_is_none_any_more(#[case] topology: &str, #[case] more: &str) {
+    let catalogue = Catalogue::embedded();
+    let (count, vips) = match topology {
+        "sno" => (1, ""),
+        _ => (3, ", api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]"),
+    };
+    let text = format!(
+        "version: 1\nname: x\nseed: 1\nservice: {{kind: simulated, time_profile: fast}}\ncluster: {{name: c, topology: {topology}, \
+         openshift_version: \"4.18\", base_domain: lab.example, machine_networks: [192.168.126.0/24]{vips}}}\n\
+         hosts: [{{name: node, count: {count}, role: auto, profile: standard}}]\n{more}\nuntil: {{rest: 30m}}\nbudgets: {{total: 60h}}\n"
+    );
+    let source = vlab_scenario::SourceFile::new("x.yaml", text.into_bytes());
+    let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(oracle::look(&search::prepared_of(&scenario, &catalogue).unwrap(), false).violations, []);
+}

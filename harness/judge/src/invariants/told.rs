@@ -332,8 +332,10 @@ pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     let mut times = Vec::new();
     let end = history.last().map(Observation::at).unwrap_or_default();
     for o in history {
-        let What::Fault { name, phase, host, cluster, .. } = &o.what else { continue };
+        let What::Fault { name, phase, inject, host, cluster, .. } = &o.what else { continue };
         match phase {
+            // Neither hosts nor whoever reads events ask a hub's API server.
+            FaultPhase::Begin if inject.starts_with("kube-") => {}
             FaultPhase::Begin if host.is_none() && cluster.is_none() => _ = begun.insert(name, o.at()),
             FaultPhase::End => times.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at() + NEAR))),
             _ => {}
