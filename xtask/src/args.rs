@@ -185,6 +185,12 @@ pub(crate) const VERBS: &[Verb] = &[
         what: "make the simulated service wrong in one thing at a time, and see which check notices",
         doer: vlab("mutation"),
     },
+    Verb {
+        name: "kube",
+        usage: "kube [options of `vlab kube`]",
+        what: "start the small Kubernetes API server",
+        doer: vlab("kube"),
+    },
     Verb { name: "schema", usage: "schema", what: "print the JSON Schema of scenarios", doer: vlab("schema") },
     Verb {
         name: "gc",
@@ -285,6 +291,20 @@ pub(crate) fn has_kind(args: &[OsString], kind: &str, text: impl Fn(Option<&str>
     any_line(args, text, |line| line.contains(&format!("kind: {kind}")))
 }
 
+/// Is the service asked over Kubernetes, so that an API server is needed?
+pub(crate) fn asks_over_kube(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> bool {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let asked = words.windows(2).any(|pair| pair == ["--api", "kube"] || pair == ["--tag", "kube"])
+        || words.iter().any(|word| ["--api=kube", "--tag=kube"].contains(word));
+    // Who selects by other tags need not wait for it: without it those scenarios are left out.
+    asked || any_line(&names(args), text, |line| line.trim_end() == "api: kube")
+}
+
+/// Without options.
+fn names(args: &[OsString]) -> Vec<OsString> {
+    args.iter().filter(|arg| arg.to_str().is_some_and(|word| !word.starts_with('-'))).cloned().collect()
+}
+
 /// Does one of the scenarios that these arguments name measure load?
 pub(crate) fn measures_load(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> bool {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
@@ -294,9 +314,7 @@ pub(crate) fn measures_load(args: &[OsString], text: impl Fn(Option<&str>) -> St
         word => word.strip_prefix("--tag="),
     });
     let tagged = tags.any(|tag| tag == "load");
-    let named: Vec<OsString> =
-        args.iter().filter(|arg| arg.to_str().is_some_and(|word| !word.starts_with('-'))).cloned().collect();
-    tagged || any_line(&named, text, |line| line.starts_with("load:"))
+    tagged || any_line(&names(args), text, |line| line.starts_with("load:"))
 }
 
 /// Has one of the scenarios that these arguments name such a line, comments aside?
@@ -555,6 +573,10 @@ mod tests {
         let of_all = |name: Option<&str>| if name.is_none() { "load: {}\n".to_owned() } else { String::new() };
         assert!(measures_load(&words("--tag load"), of_all) && measures_load(&words("--tag=load"), of_all));
         assert!(!measures_load(&words("--tag smoke --tag !load"), of_all));
+        let hub = |name: Option<&str>| if name.is_some() { "api: kube\n".to_owned() } else { String::new() };
+        assert!(asks_over_kube(&words("x"), hub) && asks_over_kube(&words("--api kube x"), load));
+        assert!(asks_over_kube(&words("--tag kube"), load) && asks_over_kube(&words("--tag=kube"), load));
+        assert!(!asks_over_kube(&words("x --api rest"), load) && !asks_over_kube(&words("--tag smoke"), hub));
         let text = |_: Option<&str>| "service: {kind: container, image: x}\n".to_owned();
         assert!(has_kind(&words("sno"), "container", text) && !has_kind(&words("--seed"), "container", text));
     }

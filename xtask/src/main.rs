@@ -61,7 +61,10 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         Doer::Vlab { verb: "doctor", .. } => vlab("doctor", args, Build { libvirt: can_build_machines(), ..none }),
         // Hours of virtual time.
         Doer::Vlab { verb: "mutation" } => vlab("mutation", args, Build { optimised: true, ..none }),
-        Doer::Vlab { verb } => vlab(verb, args, Build { containers: wants_containers(verb, args), ..none }),
+        Doer::Vlab { verb } => {
+            let kube = verb == "kube" || args.first().is_some_and(|first| first == "kube") || names_definitions(args);
+            vlab(verb, args, Build { containers: wants_containers(verb, args), kube, ..none })
+        }
         Doer::Scenario => scenario(may_install, args),
         Doer::Machines { verb } => vlab(verb, args, Build { libvirt: true, ..none }),
         Doer::Test => test(args, may_install),
@@ -109,11 +112,12 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
     let libvirt = wish != Wish::No && can_build_machines();
     let containers = args::names_container(args) || args::has_kind(args, "container", scenario_text);
     let optimised = args::measures_load(args, scenario_text);
+    let kube = args::asks_over_kube(args, scenario_text) || names_definitions(args);
     let mut args = args.to_vec();
     if !may_install {
         args.push("--no-setup".into());
     }
-    let build = Build { libvirt, containers, optimised };
+    let build = Build { libvirt, containers, kube, optimised };
     vlab("scenario", &args, build)
 }
 
@@ -125,6 +129,8 @@ struct Build {
     libvirt: bool,
     /// With `vlab-container-helper`, for a service in a container.
     containers: bool,
+    /// With `vlab-kube`, the Kubernetes API server of runs that ask over Kubernetes.
+    kube: bool,
     /// Optimised, to measure load.
     optimised: bool,
 }
@@ -143,6 +149,11 @@ fn wants_containers(verb: &str, args: &[OsString]) -> bool {
     let files =
         [runs.join("sessions").join(&session), PathBuf::from(&session)].map(|folder| folder.join("session.json"));
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.contains("\"container:"))
+}
+
+/// Do these arguments want the controllers of a real service to work?
+fn names_definitions(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg.to_str().is_some_and(|word| word.starts_with("--definitions")))
 }
 
 /// The folder of the runs where nobody names one: in the folder that CI keeps, where Prow names that.
@@ -256,6 +267,9 @@ fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
         // By itself: together cargo would give both the same features of what they share, and build `vlab` once more.
         let name = "vlab-container-helper";
         build_binary(name, &program(name, name))?;
+    }
+    if build.kube {
+        build_binary("vlab-kube", &program("vlab-kube-server", "vlab-kube"))?;
     }
     Ok(vlab)
 }

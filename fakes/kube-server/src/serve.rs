@@ -28,6 +28,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 use vlab_kube::{Answer, Caller, Core, Failure, Options, Reply, Ticket, WatchId};
 
+use crate::control;
 use crate::keys::Keys;
 use crate::webhooks::{self, Services};
 
@@ -353,12 +354,23 @@ async fn answer(
         }
     }
     request.body = body.collect().await?.to_bytes().to_vec().into();
+    if shared.open && control::is_about(&request) {
+        let mut core = held(&shared.core);
+        let response = control::answer(&mut core, Timestamp::now(), &request);
+        pump(&shared, &mut core);
+        return Ok(written(response));
+    }
     let reply = match caller(&shared, &request, certificate) {
         Ok(caller) => ask(&shared, &caller, &request).await,
         Err(response) => Reply::Done(response),
     };
     Ok(match reply {
-        Reply::Watch(id) => watch(&shared, id),
+        Reply::Watch(id) => {
+            if shared.open && request.get_header(control::FAITHFUL).is_some() {
+                held(&shared.core).make_faithful(id);
+            }
+            watch(&shared, id)
+        }
         Reply::Done(response) => written(response),
         Reply::Pending(_) => written(Response::empty(500)),
     })

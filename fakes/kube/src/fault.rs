@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vlab_api::Timestamp;
 
@@ -13,7 +14,7 @@ use crate::resource::Resource;
 use crate::store::Change;
 
 /// What happens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// A write is refused: somebody else was quicker (409).
     Conflict,
@@ -40,7 +41,7 @@ pub enum Fault {
 }
 
 /// An order for something to go wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// What happens.
     pub fault: Fault,

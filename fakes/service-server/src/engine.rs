@@ -12,7 +12,10 @@ use vlab_api::types::ErrorBody;
 use crate::Limits;
 use crate::metrics::Metrics;
 use crate::store::{PoolState, Store, StoreError};
+use vlab_service::kube::{Ask, Door, DoorConfig};
 use vlab_service::{Core, CoreConfig, Snapshot, Stats, Write};
+
+use crate::hub::Said;
 
 /// What the engine drives: the core, or a stand-in in the shell's own tests.
 pub(crate) trait Logic: Send + 'static {
@@ -25,33 +28,91 @@ pub(crate) trait Logic: Send + 'static {
     fn confirm(&mut self);
     fn rollback(&mut self);
     fn stats(&self) -> Stats;
+    /// Are there controllers that work on an API server? The rest is about them.
+    fn has_door(&self) -> bool {
+        false
+    }
+    /// When they have something to do.
+    fn door_due(&self) -> Option<Timestamp> {
+        None
+    }
+    /// They do what is due, after they heard this.
+    fn door(&mut self, _: Timestamp, _: Option<Said>) {}
+    /// They hear what was stored.
+    fn door_stored(&mut self, _: Timestamp, _: &[Write]) {}
+    /// They begin anew: what they had decided was undone.
+    fn door_anew(&mut self) {}
+    /// What they want to ask the API server.
+    fn take_asks(&mut self) -> Vec<Ask> {
+        Vec::new()
+    }
 }
 
-impl Logic for Core {
-    type Config = CoreConfig;
-    fn new(config: CoreConfig, snapshot: Snapshot) -> Self {
-        Core::new(config, snapshot)
+/// The service and, where it has an API server to work on, its controllers.
+pub(crate) struct Served {
+    core: Core,
+    door: Option<Door>,
+    config: ServedConfig,
+}
+
+/// How a [`Served`] is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedConfig {
+    pub(crate) core: CoreConfig,
+    pub(crate) door: Option<DoorConfig>,
+}
+
+impl Logic for Served {
+    type Config = ServedConfig;
+    fn new(config: ServedConfig, snapshot: Snapshot) -> Self {
+        let core = Core::new(config.core.clone(), snapshot);
+        Self { core, door: config.door.clone().map(Door::new), config }
     }
     fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
-        Core::handle(self, now, request)
+        self.core.handle(now, request)
     }
     fn wake(&mut self, now: Timestamp) {
-        Core::wake(self, now);
+        self.core.wake(now);
     }
     fn next_wake(&self) -> Option<Timestamp> {
-        Core::next_wake(self)
+        self.core.next_wake()
     }
     fn take_writes(&mut self) -> Vec<Write> {
-        Core::take_writes(self)
+        self.core.take_writes()
     }
     fn confirm(&mut self) {
-        Core::confirm(self);
+        self.core.confirm();
     }
     fn rollback(&mut self) {
-        Core::rollback(self);
+        self.core.rollback();
     }
     fn stats(&self) -> Stats {
-        Core::stats(self)
+        self.core.stats()
+    }
+    fn has_door(&self) -> bool {
+        self.door.is_some()
+    }
+    fn door_due(&self) -> Option<Timestamp> {
+        self.door.as_ref()?.next_wake()
+    }
+    fn door(&mut self, now: Timestamp, said: Option<Said>) {
+        let Some(door) = &mut self.door else { return };
+        match said {
+            None => door.wake(&mut self.core, now),
+            Some(Said::Answer(tag, answer)) => door.answered(&mut self.core, now, tag, answer),
+            Some(Said::News { tag, events, over }) => door.told(&mut self.core, now, tag, events, over),
+        }
+    }
+    fn door_stored(&mut self, now: Timestamp, writes: &[Write]) {
+        if let Some(door) = &mut self.door {
+            door.rows_changed(now, writes);
+        }
+    }
+    fn door_anew(&mut self) {
+        self.door = self.config.door.clone().map(Door::new);
+    }
+    fn take_asks(&mut self) -> Vec<Ask> {
+        self.door.as_mut().map(Door::take_asks).unwrap_or_default()
     }
 }
 
@@ -59,6 +120,8 @@ impl Logic for Core {
 pub(crate) enum Job {
     Request(Asked),
     Health(oneshot::Sender<Result<(), String>>),
+    /// The API server said something to controllers of that number.
+    Said(u64, Said),
     Stats(oneshot::Sender<(Stats, PoolState)>),
 }
 
@@ -100,6 +163,13 @@ enum Unfinished {
 /// After a monitor run that could not be finished, the next one waits this long.
 const MONITOR_RETRY: Duration = Duration::from_secs(1);
 
+/// What comes to the engine, and what it asks others.
+pub(crate) struct Ways {
+    pub(crate) queue: mpsc::Receiver<Job>,
+    /// What the controllers ask goes there, with the number of these controllers.
+    pub(crate) asks: Option<mpsc::UnboundedSender<(u64, Ask)>>,
+}
+
 pub(crate) struct Engine<L: Logic, S> {
     config: L::Config,
     core: L,
@@ -113,6 +183,10 @@ pub(crate) struct Engine<L: Logic, S> {
     /// tried again.
     failing_since: Option<Timestamp>,
     not_before: Timestamp,
+    asks: Option<mpsc::UnboundedSender<(u64, Ask)>>,
+    /// Controllers that began anew do not hear what those before them asked.
+    doors: u64,
+    door_not_before: Timestamp,
 }
 
 impl<L: Logic, S: Store> Engine<L, S> {
@@ -120,10 +194,11 @@ impl<L: Logic, S: Store> Engine<L, S> {
         config: L::Config,
         store: S,
         snapshot: Snapshot,
-        queue: mpsc::Receiver<Job>,
+        ways: Ways,
         limits: Arc<Limits>,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let Ways { queue, asks } = ways;
         let core = L::new(config.clone(), snapshot);
         // What fell due while no service ran is due now, not overdue.
         let not_before = Timestamp::now();
@@ -137,6 +212,9 @@ impl<L: Logic, S: Store> Engine<L, S> {
             last_now: Timestamp::UNSET,
             failing_since: None,
             not_before,
+            asks,
+            doors: 0,
+            door_not_before: not_before,
         }
     }
 
@@ -146,7 +224,9 @@ impl<L: Logic, S: Store> Engine<L, S> {
         loop {
             let due = self.core.next_wake().map(|at| at.max(self.not_before));
             self.metrics.monitors_due(self.failing_since.or(due));
-            let pause = due.map(|at| at.since(self.now()));
+            let door_due = self.core.door_due().map(|at| at.max(self.door_not_before));
+            let next = [due, door_due].into_iter().flatten().min();
+            let pause = next.map(|at| at.since(self.now()));
             tokio::select! {
                 count = self.queue.recv_many(&mut waiting, self.limits.batch.max(1)) => {
                     if count == 0 {
@@ -157,6 +237,9 @@ impl<L: Logic, S: Store> Engine<L, S> {
             }
             if due.is_some_and(|at| at <= self.now()) {
                 self.monitors().await?;
+            }
+            if door_due.is_some_and(|at| at <= self.now()) {
+                self.controllers(None).await?;
             }
             let mut asked = Vec::with_capacity(waiting.len());
             let mut others = Vec::new();
@@ -176,7 +259,8 @@ impl<L: Logic, S: Store> Engine<L, S> {
                         drop(reply.send(health));
                     }
                     Job::Stats(reply) => drop(reply.send((self.core.stats(), self.store.pool()))),
-                    Job::Request(_) => {}
+                    Job::Said(door, said) if door == self.doors => self.controllers(Some(said)).await?,
+                    Job::Said(..) | Job::Request(_) => {}
                 }
             }
         }
@@ -187,6 +271,45 @@ impl<L: Logic, S: Store> Engine<L, S> {
         let micros = Timestamp::now().as_micros();
         self.last_now = self.last_now.max(Timestamp::from_micros(micros - micros.rem_euclid(1000)));
         self.last_now
+    }
+
+    /// The controllers hear something, or do what is due.
+    async fn controllers(&mut self, said: Option<Said>) -> Result<(), StoreError> {
+        let now = self.now();
+        let core = &mut self.core;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| core.door(now, said))) {
+            self.panicked("the controllers", &panic_text(&*panic));
+            self.controllers_anew(now);
+            return Ok(());
+        }
+        let writes = self.core.take_writes();
+        match self.commit(0, writes).await {
+            Ok(()) => {
+                for ask in self.core.take_asks() {
+                    if let Some(asks) = &self.asks {
+                        // Its receiver lives as long as the service.
+                        let _ = asks.send((self.doors, ask));
+                    }
+                }
+                Ok(())
+            }
+            Err(StoreError::Rejected(reason)) => {
+                self.core.rollback();
+                self.controllers_anew(now);
+                tracing::error!(%reason, "what the controllers decided could not be stored");
+                Ok(())
+            }
+            Err(lost) => {
+                self.core.rollback();
+                self.recover(lost.to_string()).await
+            }
+        }
+    }
+
+    fn controllers_anew(&mut self, now: Timestamp) {
+        self.core.door_anew();
+        self.doors += 1;
+        self.door_not_before = now + MONITOR_RETRY;
     }
 
     async fn monitors(&mut self) -> Result<(), StoreError> {
@@ -202,7 +325,6 @@ impl<L: Logic, S: Store> Engine<L, S> {
         let writes = self.core.take_writes();
         match self.commit(0, writes).await {
             Ok(()) => {
-                self.core.confirm();
                 self.failing_since = None;
                 self.metrics.monitor_run(decided);
                 Ok(())
@@ -275,7 +397,6 @@ impl<L: Logic, S: Store> Engine<L, S> {
         }
         match self.commit(asked.len(), writes).await {
             Ok(()) => {
-                self.core.confirm();
                 asked.into_iter().zip(responses).for_each(|(one, response)| one.answer(response));
                 Ok(())
             }
@@ -294,11 +415,14 @@ impl<L: Logic, S: Store> Engine<L, S> {
         }
     }
 
+    /// Stores what the core decided, and tells it and its controllers so.
     async fn commit(&mut self, requests: usize, writes: Vec<Write>) -> Result<(), StoreError> {
         if writes.is_empty() {
+            self.core.confirm();
             return Ok(());
         }
         let count = writes.len();
+        let for_door = if self.core.has_door() { writes.clone() } else { Vec::new() };
         let events: Vec<_> = if tracing::enabled!(tracing::Level::INFO) {
             writes
                 .iter()
@@ -312,6 +436,11 @@ impl<L: Logic, S: Store> Engine<L, S> {
         };
         let start = Instant::now();
         self.store.commit(writes).await?;
+        self.core.confirm();
+        if !for_door.is_empty() {
+            let now = self.now();
+            self.core.door_stored(now, &for_door);
+        }
         self.metrics.commit(requests, count, start.elapsed());
         for event in events {
             let name = event.name.as_deref().unwrap_or_default();
@@ -348,6 +477,8 @@ impl<L: Logic, S: Store> Engine<L, S> {
                         Some(Job::Request(one)) => one.answer(error(500, &why)),
                         Some(Job::Health(reply)) => drop(reply.send(Err(why.clone()))),
                         Some(Job::Stats(reply)) => drop(reply.send((Stats::default(), PoolState::default()))),
+                        // The controllers begin anew, too.
+                        Some(Job::Said(..)) => {}
                         // Nobody is left to serve.
                         None => return Ok(()),
                     },
@@ -365,6 +496,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
             }
         };
         self.core = L::new(self.config.clone(), snapshot);
+        self.doors += 1;
         self.metrics.store_back();
         tracing::info!(away = ?since.elapsed(), "the database is back");
         Ok(())

@@ -4,11 +4,13 @@
 //! * [`serve`] is the way in. Connections hand requests to one task, the engine, which owns the core and the store.
 //! * [`store`] keeps what the core writes: in memory, or in PostgreSQL ([`pg`]).
 //! * [`serve_images`] is the image service by itself.
+//! * [`hub`] carries what the service's controllers and a Kubernetes API server say to each other.
 //! * [`program`]: what `vlab service` and the program of the container image share.
 
 mod body;
 mod connection;
 mod engine;
+pub mod hub;
 mod images;
 mod metrics;
 pub mod pg;

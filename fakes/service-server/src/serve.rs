@@ -12,16 +12,18 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::engine::{Engine, Logic};
+use crate::engine::{Engine, Job, Logic, Served, ServedConfig, Ways};
+use crate::hub::{self, HubOptions};
 use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 use crate::{connection, port};
+use vlab_client::Endpoint;
 use vlab_image_service::catalog::OsImage;
 use vlab_image_service::service::{ImageService, OpenError};
-use vlab_service::{Core, CoreConfig};
+use vlab_service::CoreConfig;
 
 /// Where to listen.
 #[derive(Debug)]
@@ -96,6 +98,8 @@ pub struct ServeOptions<S> {
     /// Base images of the image service, which is served on the same address. None: its paths are answered with what to
     /// configure.
     pub images: Vec<OsImage>,
+    /// The API server that the service's controllers work on; none: it has no Kubernetes door.
+    pub hub: Option<HubOptions>,
     /// Limits of the HTTP side.
     pub limits: Limits,
     /// Told the address once the service listens and its state is loaded: a caller that waits for it need not poll.
@@ -106,7 +110,7 @@ impl<S> ServeOptions<S> {
     /// The defaults over a store; what the core's settings say about the HTTP side counts there.
     pub fn new(listen: Listen, store: S, core: CoreConfig) -> Self {
         let limits = Limits { liveness: core.settings.liveness_validation_timeout, ..Limits::default() };
-        Self { listen, store, core, images: Vec::new(), limits, ready: None }
+        Self { listen, store, core, images: Vec::new(), hub: None, limits, ready: None }
     }
 }
 
@@ -162,19 +166,22 @@ fn by(holder: &Option<Holder>) -> String {
 /// [`ServeError`]; a lost database is not an error but is waited for (requests are answered 500 meanwhile), unless it comes back
 /// as one that this program cannot use.
 pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let ServeOptions { listen, store, mut core, images, limits, ready } = options;
+    let ServeOptions { listen, store, mut core, images, hub, limits, ready } = options;
     let (listener, address) = bind(listen)?;
     if core.base_url.is_empty() {
         core.base_url = format!("http://{address}");
     }
-    if !images.is_empty() && core.image_service_url.is_empty() {
+    // An InfraEnv is not done without the URL of its image, whether or not somebody will fetch it.
+    if (!images.is_empty() || hub.is_some()) && core.image_service_url.is_empty() {
         // Machines reach it where they reach the service.
         let seen = core.settings.service_base_url.as_str();
         core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
     }
     let images = ImageService::open(&images, &core.image_service_url)?;
-    let front = Front { listener, address, images, limits, ready };
-    serve_logic::<Core, S>(front, store, core, shutdown).await
+    let config = ServedConfig { core, door: hub.as_ref().map(HubOptions::door) };
+    let hub = hub.map(|hub| hub.endpoint);
+    let front = Front { listener, address, images, hub, limits, ready };
+    serve_logic::<Served, S>(front, store, config, shutdown).await
 }
 
 /// What a service needs beside its logic and its store.
@@ -183,6 +190,8 @@ struct Front {
     /// Where that listens.
     address: SocketAddr,
     images: ImageService,
+    /// The API server of its controllers.
+    hub: Option<Endpoint>,
     limits: Limits,
     ready: Option<oneshot::Sender<SocketAddr>>,
 }
@@ -193,14 +202,30 @@ async fn serve_logic<L: Logic, S: Store>(
     config: L::Config,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Front { listener, address, images, limits, ready } = front;
+    let Front { listener, address, images, hub, limits, ready } = front;
     let snapshot = store.load().await?;
     let limits = Arc::new(limits);
     let metrics = Arc::new(Metrics::new());
     let (jobs, queue) = mpsc::channel(limits.queue.max(1));
-    let engine = Engine::<L, S>::new(config, store, snapshot, queue, limits.clone(), metrics.clone());
+    let (asks, asked) = mpsc::unbounded_channel();
+    let ways = Ways { queue, asks: hub.is_some().then_some(asks) };
+    let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone());
     // The engine ends when the last sender of jobs is gone, which is after the last connection.
     let mut engine = tokio::spawn(engine.run());
+    // Ends when the engine is gone, and does not keep it.
+    let controllers = hub.map(|hub| {
+        let jobs = jobs.downgrade();
+        let tell = move |door, said| {
+            let jobs = jobs.upgrade();
+            async move {
+                match jobs {
+                    Some(jobs) => jobs.send(Job::Said(door, said)).await.is_ok(),
+                    None => false,
+                }
+            }
+        };
+        AbortOnDropHandle::new(tokio::spawn(hub::ask_all(hub, asked, tell)))
+    });
     tracing::info!(%address, "the service listens");
     if let Some(ready) = ready {
         // Nobody needs to wait for it.
@@ -225,6 +250,7 @@ async fn serve_logic<L: Logic, S: Store>(
     };
     drop(listener);
     shutdown.cancel();
+    drop(controllers);
     drop(context);
     connections.close();
     if tokio::time::timeout(limits.grace, connections.wait()).await.is_err() {

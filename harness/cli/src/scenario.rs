@@ -6,8 +6,9 @@ use vlab_drive::target::Target;
 use vlab_run::hosts::HostProvider as _;
 use vlab_run::hosts::vm::{Ability, Libvirt};
 use vlab_run::prepare::prepare;
+use vlab_run::service::hub;
 use vlab_run::session::{Partition, RunOrder};
-use vlab_scenario::{Catalogue, HostKind, Scenario};
+use vlab_scenario::{Catalogue, FrontDoor, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult};
@@ -93,6 +94,10 @@ struct TargetArgs {
     /// (simulated, in seconds). Hosts of `kind: auto` are virtual machines where this machine can run some.
     #[arg(long, env = "VLAB_HOSTS", value_name = "KIND")]
     hosts: Option<Hosts>,
+    /// How the user asks the service, instead of what the scenario says: `rest`, or `kube`, by resources on a Kubernetes API
+    /// server on which the service's controllers act.
+    #[arg(long, value_name = "API", value_parser = ["rest", "kube"])]
+    api: Option<String>,
 }
 
 pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
@@ -139,7 +144,7 @@ impl SessionArgs {
             hosts: self.target.hosts.map(HostKind::from),
             real_tools: options.lab.real_tools,
             auto: None,
-            api: None,
+            api: self.target.api.as_deref().and_then(FrontDoor::from_word),
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
         let mut loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
@@ -150,8 +155,17 @@ impl SessionArgs {
             let left_out = before - loaded.len();
             tell(&format!("left out, because only virtual time has them (`vlab simulate`): {left_out} of {before}\n"));
         }
+        if let Err(why) = hub::program() {
+            let before = loaded.len();
+            let over_kube = |scenario: &Scenario| choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
+            loaded.retain(|(scenario, _)| !over_kube(scenario) || by_name(scenario));
+            if loaded.len() < before {
+                let left_out = before - loaded.len();
+                tell(&format!("left out, because they ask over Kubernetes: {left_out} of {before}. {why}\n"));
+            }
+        }
         if loaded.is_empty() {
-            return Err(CliError::nothing_selected("all of these scenarios are for virtual time: use `vlab simulate`"));
+            return Err(CliError::nothing_selected("nothing is left to run here: use `vlab simulate`"));
         }
         let compared = self.series.of_one_scenario(loaded.len())?;
         let interrupted = interrupted();

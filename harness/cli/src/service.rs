@@ -1,13 +1,14 @@
 //! `vlab service`: the simulated assisted-service as a program of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 use vlab_drive::alterations::Alteration;
 use vlab_image_service::catalog::{OsImage, from_setting};
 use vlab_judge::result::exit;
 use vlab_service::CoreConfig;
+use vlab_service_server::hub::HubOptions;
 use vlab_service_server::pg::{PgOptions, PgStore};
 use vlab_service_server::program::{settings_of_environment, stop_on_signals};
 use vlab_service_server::store::MemoryStore;
@@ -44,6 +45,12 @@ pub(crate) struct ServiceArgs {
     /// Write the address here once the service is ready.
     #[arg(long)]
     address_file: Option<PathBuf>,
+    /// Its controllers work on the Kubernetes API server of this kubeconfig, which speaks plain HTTP (`vlab kube --http`).
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How many times faster than the real ones the controllers wait.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "kubeconfig")]
+    pace: f64,
     /// Let this be wrong, by its name in `vlab mutation --list`.
     #[arg(long, value_name = "NAME", hide = true)]
     alteration: Option<String>,
@@ -63,6 +70,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
         Some(Alteration::Hosts(_)) => return Err(CliError::usage("that alteration is of hosts, not of the service")),
         None => None,
     };
+    let hub = args.kubeconfig.as_deref().map(|file| hub(file, args.pace)).transpose()?;
     let core = CoreConfig {
         settings,
         seed: args.seed,
@@ -84,6 +92,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
             let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
             options.ready = Some(ready);
             options.images = images;
+            options.hub = hub;
             serve(options, stop).await
         }
         None => {
@@ -91,6 +100,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
             let mut options = ServeOptions::new(Listen::Address(args.listen), MemoryStore::default(), core);
             options.ready = Some(ready);
             options.images = images;
+            options.hub = hub;
             serve(options, stop).await
         }
     };
@@ -98,6 +108,15 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
         Err(error @ ServeError::Image(_)) => Err(CliError::usage(error)),
         served => served.or_inconclusive().map(|()| exit::PASSED),
     }
+}
+
+fn hub(kubeconfig: &Path, pace: f64) -> Result<HubOptions, CliError> {
+    let wrong = |why: String| CliError::usage(format!("--kubeconfig {}: {why}", kubeconfig.display()));
+    if !(pace.is_finite() && pace > 0.0) {
+        return Err(CliError::usage(format!("--pace {pace}: expected a number above 0")));
+    }
+    let text = std::fs::read_to_string(kubeconfig).map_err(|error| wrong(error.to_string()))?;
+    HubOptions::of_kubeconfig(&text, pace).map_err(wrong)
 }
 
 async fn announce(listens: tokio::sync::oneshot::Receiver<SocketAddr>, file: Option<PathBuf>) {

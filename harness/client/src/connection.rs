@@ -284,6 +284,63 @@ pub async fn download(
     }
 }
 
+/// The lines of an answer that goes on, as a watch of a Kubernetes API server does.
+#[derive(Debug)]
+pub struct Lines {
+    body: hyper::body::Incoming,
+    /// What came of lines that are not whole yet.
+    rest: Vec<u8>,
+    /// The connection lives as long as this.
+    _sender: SendRequest<Full<Bytes>>,
+}
+
+/// What a request for lines is answered with.
+#[derive(Debug)]
+pub enum Answered {
+    /// They come.
+    Lines(Lines),
+    /// Another status than 200, and its body.
+    Refused(Response),
+}
+
+/// Asks for an answer that goes on, over a connection of its own; its beginning may take `patience`.
+///
+/// # Errors
+/// [`TransportError`].
+pub async fn lines(endpoint: &Endpoint, request: &Request, patience: Duration) -> Result<Answered, TransportError> {
+    let late = |_| TransportError::Timeout(patience);
+    let mut connection = HttpConnection::new(endpoint.clone());
+    let mut sender = tokio::time::timeout(patience, connection.open()).await.map_err(late)??;
+    let request = to_hyper(request, &endpoint.authority).map_err(|e| TransportError::Lost(e.to_string()))?;
+    let lost = |e: hyper::Error| TransportError::Lost(describe(&e));
+    let answer = tokio::time::timeout(patience, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
+    let (parts, body) = answer.into_parts();
+    if parts.status.is_success() {
+        return Ok(Answered::Lines(Lines { body, rest: Vec::new(), _sender: sender }));
+    }
+    let body = tokio::time::timeout(patience, body.collect()).await.map_err(late)?.map_err(lost)?.to_bytes();
+    Ok(Answered::Refused(Response { status: parts.status.as_u16(), headers: Vec::new(), body: body.to_vec().into() }))
+}
+
+impl Lines {
+    /// The next lines, as many as are there; nothing at the end. May be given up and asked again.
+    ///
+    /// # Errors
+    /// [`TransportError::Lost`].
+    pub async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
+        loop {
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let frame = frame.map_err(|e| TransportError::Lost(describe(&e)))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            self.rest.extend_from_slice(&piece);
+            let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let whole: Vec<u8> = self.rest.drain(..=end).collect();
+            let all = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            return Ok(Some(all.map(<[u8]>::to_vec).collect()));
+        }
+    }
+}
+
 struct Attempt {
     error: TransportError,
     not_sent: bool,

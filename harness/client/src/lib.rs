@@ -5,4 +5,4 @@ mod client;
 mod connection;
 
 pub use client::Client;
-pub use connection::{DownloadError, Endpoint, EndpointError, HttpConnection, download};
+pub use connection::{Answered, DownloadError, Endpoint, EndpointError, HttpConnection, Lines, download, lines};

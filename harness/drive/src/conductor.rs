@@ -474,6 +474,11 @@ impl Conductor {
         self.recorder.into_observations()
     }
 
+    /// Does the user ask over Kubernetes?
+    pub fn asks_over_kube(&self) -> bool {
+        self.config.kube.is_some()
+    }
+
     fn note(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
         if let What::Console { machine, line, finding: Some(id) } = &what
             && let Some(check) = console::CHECKS.iter().find(|check| check.id == *id && check.ends)

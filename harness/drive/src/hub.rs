@@ -1,15 +1,21 @@
 //! A hub in virtual time: the Kubernetes API server in memory, and the service's controllers that ask it. Requests are on their way as long
 //! as those to the service; what watches have to tell comes as late.
+//!
+//! [`Scribe`] and [`command_behind`] are for real time, too: what a history says of resources, and of what controllers do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
-use vlab_kube::{Memory, Options, Order, WatchId};
-use vlab_model::history::{ConditionStatus, ResourceCondition, ResourceState, What};
-use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Kind, definitions};
+use vlab_api::types::{ClusterStatus, HostStatus};
+pub use vlab_kube::Order;
+use vlab_kube::{Memory, Options, WatchId};
+use vlab_model::history::{ActionKind, ConditionStatus, ResourceCondition, ResourceState, UserVerb, What};
+pub use vlab_service::kube::Kind;
+use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, definitions};
 use vlab_service::{Core, Write};
 
 /// What a watch told: kinds of events with their objects, and whether it is over.
@@ -24,8 +30,7 @@ pub(crate) struct Hub {
     watches: BTreeMap<WatchId, u64>,
     /// The harness's own watches: what it writes into the history.
     own: BTreeMap<WatchId, Kind>,
-    /// Versions and conditions as they were told last, by kind and key.
-    told: BTreeMap<(Kind, String), (u64, BTreeMap<String, ResourceCondition>)>,
+    scribe: Scribe,
     /// The faults that are orders here, by number of the order.
     orders: Vec<Arc<str>>,
 }
@@ -44,21 +49,111 @@ fn condition(object: &Value) -> Option<(String, ResourceCondition)> {
     Some((text("type").to_owned(), ResourceCondition { status, reason: text("reason").to_owned() }))
 }
 
+/// Turns what watches tell into lines of the history.
+#[derive(Debug, Default)]
+pub struct Scribe {
+    /// Versions and conditions as they were told last, by kind and key.
+    told: BTreeMap<(Kind, String), (u64, BTreeMap<String, ResourceCondition>)>,
+}
+
+impl Scribe {
+    /// The kinds that a history follows.
+    pub fn kinds() -> impl Iterator<Item = Kind> {
+        Kind::all().filter(|kind| kind.api_version() != "v1")
+    }
+
+    /// What the history says of an event of a watch.
+    pub fn line(&mut self, kind: Kind, event: &str, object: &Value) -> Option<What> {
+        let meta = &object["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
+        let key = (kind, format!("{namespace}/{name}"));
+        let version = text(&meta["resourceVersion"]).parse().unwrap_or(0);
+        if event != "DELETED" && self.told.get(&key).is_some_and(|(told, _)| *told >= version) {
+            // A watch that has begun again tells first what there is.
+            return None;
+        }
+        let is = match event {
+            "DELETED" => ResourceState::Gone,
+            "ADDED" | "MODIFIED" if !meta["deletionTimestamp"].is_null() => ResourceState::Deleting,
+            "ADDED" | "MODIFIED" if !self.told.contains_key(&key) => ResourceState::There,
+            "ADDED" | "MODIFIED" => ResourceState::Changed,
+            _ => return None,
+        };
+        let mut conditions = BTreeMap::new();
+        if is == ResourceState::Gone {
+            self.told.remove(&key);
+        } else {
+            let (last, told) = self.told.entry(key).or_default();
+            *last = version;
+            let now: BTreeMap<String, ResourceCondition> =
+                object["status"]["conditions"].as_array().into_iter().flatten().filter_map(condition).collect();
+            let gone = told.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind.clone(), None));
+            let new = now.iter().filter(|(kind, c)| told.get(*kind) != Some(*c));
+            conditions = gone.chain(new.map(|(kind, c)| (kind.clone(), Some(c.clone())))).collect();
+            *told = now;
+        }
+        let finalizers = meta["finalizers"].as_array().into_iter().flatten().map(text);
+        Some(What::Resource {
+            kind: kind.name().to_owned(),
+            namespace,
+            name,
+            version,
+            generation: meta["generation"].as_i64(),
+            is,
+            conditions,
+            finalizers: finalizers.filter(|_| is == ResourceState::Deleting).collect(),
+        })
+    }
+}
+
+/// The command of the service's controllers that a change in its tables shows, and to which cluster or host: who only sees a service from
+/// outside is not told it.
+pub fn command_behind(what: &What) -> Option<(ActionKind, Uuid)> {
+    Some(match what {
+        What::ClusterStatus { cluster, from, to, .. } => match to {
+            ClusterStatus::PreparingForInstallation if *from == Some(ClusterStatus::Ready) => {
+                (ActionKind::Install, *cluster)
+            }
+            ClusterStatus::Cancelled => (ActionKind::Cancel, *cluster),
+            ClusterStatus::AddingHosts if from.is_some() => (ActionKind::AllowAddHosts, *cluster),
+            _ => return None,
+        },
+        What::HostStatus { host, from, to, .. } => match to {
+            HostStatus::Binding => (ActionKind::Bind, *host),
+            HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction | HostStatus::Reclaiming => {
+                (ActionKind::Unbind, *host)
+            }
+            // Hosts of a cluster that is installed as a whole are prepared before.
+            HostStatus::Installing if *from == Some(HostStatus::Known) => (ActionKind::InstallHost, *host),
+            _ => return None,
+        },
+        What::HostDeleted { host } => (ActionKind::DeleteHost, *host),
+        _ => return None,
+    })
+}
+
+/// How the history has a command of the service's controllers.
+pub fn by_controllers(kind: ActionKind, subject: Uuid) -> What {
+    let (action, reason) = (UserVerb::Action(kind), "by the service's controllers".to_owned());
+    What::UserAction { action, subject: Some(subject), status: 200, reason, planned: None }
+}
+
 impl Hub {
     pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };
         let mut memory = Memory::new(options, now);
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let mut own = BTreeMap::new();
-        for kind in Kind::all().filter(|kind| kind.api_version() != "v1") {
+        for kind in Scribe::kinds() {
             let watch = follow(&mut memory, now, kind);
             let watch = watch.map_err(|answer| format!("{} cannot be watched: {}", kind.name(), answer.status))?;
             own.insert(watch, kind);
         }
-        let config = DoorConfig { pace, hive: true, metal3: true };
+        let config = DoorConfig { pace, service: true, hive: true, metal3: true };
         let door = Door::new(config.clone());
-        let (watches, told, orders) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Ok(Self { memory, door, config, watches, own, told, orders })
+        let (watches, scribe, orders) = (BTreeMap::new(), Scribe::default(), Vec::new());
+        Ok(Self { memory, door, config, watches, own, scribe, orders })
     }
 
     /// A fault begins.
@@ -106,7 +201,7 @@ impl Hub {
             if let Some(kind) = self.own.get(&watch).copied() {
                 let (events, over) = self.memory.poll_watch(now, watch);
                 for event in events {
-                    lines.extend(self.line(kind, &event.kind, &event.object));
+                    lines.extend(self.scribe.line(kind, &event.kind, &event.object));
                 }
                 if over {
                     self.own.remove(&watch);
@@ -125,50 +220,6 @@ impl Hub {
             }
         }
         (news, lines)
-    }
-
-    /// What the history says of an event.
-    fn line(&mut self, kind: Kind, event: &str, object: &Value) -> Option<What> {
-        let meta = &object["metadata"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
-        let key = (kind, format!("{namespace}/{name}"));
-        let version = text(&meta["resourceVersion"]).parse().unwrap_or(0);
-        if event != "DELETED" && self.told.get(&key).is_some_and(|(told, _)| *told >= version) {
-            // A watch that has begun again tells first what there is.
-            return None;
-        }
-        let is = match event {
-            "DELETED" => ResourceState::Gone,
-            "ADDED" | "MODIFIED" if !meta["deletionTimestamp"].is_null() => ResourceState::Deleting,
-            "ADDED" | "MODIFIED" if !self.told.contains_key(&key) => ResourceState::There,
-            "ADDED" | "MODIFIED" => ResourceState::Changed,
-            _ => return None,
-        };
-        let mut conditions = BTreeMap::new();
-        if is == ResourceState::Gone {
-            self.told.remove(&key);
-        } else {
-            let (last, told) = self.told.entry(key).or_default();
-            *last = version;
-            let now: BTreeMap<String, ResourceCondition> =
-                object["status"]["conditions"].as_array().into_iter().flatten().filter_map(condition).collect();
-            let gone = told.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind.clone(), None));
-            let new = now.iter().filter(|(kind, c)| told.get(*kind) != Some(*c));
-            conditions = gone.chain(new.map(|(kind, c)| (kind.clone(), Some(c.clone())))).collect();
-            *told = now;
-        }
-        let finalizers = meta["finalizers"].as_array().into_iter().flatten().map(text);
-        Some(What::Resource {
-            kind: kind.name().to_owned(),
-            namespace,
-            name,
-            version,
-            generation: meta["generation"].as_i64(),
-            is,
-            conditions,
-            finalizers: finalizers.filter(|_| is == ResourceState::Deleting).collect(),
-        })
     }
 
     /// The controllers, and what they ask.

@@ -88,7 +88,7 @@ pub struct Prepared {
     pub hosts_chosen: bool,
     /// What is wrong with the simulated service or hosts on purpose. No scenario can ask for it.
     pub alteration: Option<Alteration>,
-    /// The service is asked over Kubernetes. In virtual time alone.
+    /// The service is asked over Kubernetes.
     pub kube: bool,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
@@ -407,8 +407,10 @@ fn not_over_rest(scenario: &Scenario) -> Option<String> {
 
 /// What of a scenario has no form as resources, or is not built for them.
 fn not_over_kube(target: &Target, scenario: &Scenario) -> Option<String> {
-    if *target != Target::Simulated {
-        return Some("over Kubernetes only the simulated service is asked yet: use `--api rest`".to_owned());
+    if !matches!(target, Target::Simulated | Target::Process { .. }) {
+        let why = "over Kubernetes only the simulated service and one that is a program (`process:`) can be asked, since their \
+                   controllers work on an API server of the run: use `--api rest`";
+        return Some(why.to_owned());
     }
     if let Some(cluster) = scenario.clusters.iter().find(|cluster| cluster.vip_dhcp_allocation) {
         let name = &cluster.name;

@@ -20,13 +20,13 @@ use vlab_history::rules::RuleId;
 use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_operator};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
-use vlab_model::history::{ActionKind, Interleaved, Observation, RunEnd, RunInfo, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, Interleaved, Observation, RunEnd, RunInfo, Source, What};
 use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
 use crate::conductor::{Conductor, ConductorConfig, Ending, Task};
 use crate::fault::effect::{Program, ServiceFault};
-use crate::hub::{Hub, HubEnd};
+use crate::hub::{Hub, HubEnd, by_controllers};
 use crate::interleave::{DOWN, Dice, Killed, Way};
 use crate::prepare::{Prepared, VERSION};
 use crate::requests::{LostAt, RequestFacts, RequestFault, Rules, Side};
@@ -513,10 +513,7 @@ impl World {
             return;
         }
         for (command, subject) in commands {
-            let (reason, planned) = ("by the service's controllers".to_owned(), None);
-            let (action, subject) = (UserVerb::Action(kind_of(command)), Some(subject));
-            let what = What::UserAction { action, subject, status: 200, reason, planned };
-            self.conductor.observe(now, Source::Harness, None, what);
+            self.conductor.observe(now, Source::Harness, None, by_controllers(kind_of(command), subject));
         }
         for what in lines {
             self.conductor.observe(now, Source::Harness, None, what);

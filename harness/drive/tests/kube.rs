@@ -202,7 +202,7 @@ impl Bench {
         let config: CoreConfig = prepared.core_config("http://127.0.0.1:8090");
         let mut memory = Memory::new(Options::default(), now);
         memory.create_all(now, &definitions()).unwrap();
-        let door = Door::new(DoorConfig { pace: 1.0, hive: true, metal3: true });
+        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
         let core = Core::new(config.clone(), Snapshot::default());
         let image = config.settings.release_images.last().unwrap().url.clone();
         let mut bench = Self { memory, core, door, now, watches: BTreeMap::new() };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tokio::sync::mpsc;
 use vlab_api::actor::{Reply, Send};
-use vlab_api::http::{Method, Request, TransportError};
+use vlab_api::http::{Method, Request, TransportError, is_for_hub};
 use vlab_client::{Endpoint, HttpConnection};
 use vlab_drive::conductor::Conductor;
 use vlab_judge::result::{OperationLatency, Quantiles};
@@ -35,6 +35,9 @@ struct Job {
 pub struct Traffic {
     user: Endpoint,
     hosts: Endpoint,
+    /// The API server, for what the user asks over Kubernetes.
+    hub: Option<Endpoint>,
+    to_hub: Option<mpsc::UnboundedSender<Job>>,
     lines: Vec<Option<mpsc::UnboundedSender<Job>>>,
     answers: mpsc::UnboundedSender<TimedReply>,
     tally: Tally,
@@ -54,9 +57,10 @@ pub struct Tally {
 
 impl Traffic {
     /// No connection is open yet; user and hosts may find the service at different places. Answers arrive at the receiver.
-    pub fn new(user: Endpoint, hosts: Endpoint) -> (Self, mpsc::UnboundedReceiver<TimedReply>) {
+    pub fn new(user: Endpoint, hosts: Endpoint, hub: Option<Endpoint>) -> (Self, mpsc::UnboundedReceiver<TimedReply>) {
         let (answers, receiver) = mpsc::unbounded_channel();
-        (Self { user, hosts, lines: Vec::new(), answers, tally: Tally::default() }, receiver)
+        let (to_hub, lines, tally) = (None, Vec::new(), Tally::default());
+        (Self { user, hosts, hub, to_hub, lines, answers, tally }, receiver)
     }
 
     /// Sends a request over its connection, after those that wait there already.
@@ -70,6 +74,11 @@ impl Traffic {
             self.lines.resize_with(index + 1, || None);
         }
         let job = Job { send, operation, asked: Instant::now() };
+        if let Some(hub) = self.hub.as_ref().filter(|_| is_for_hub(&job.send.request.path)) {
+            let line = self.to_hub.get_or_insert_with(|| line(hub.clone(), self.answers.clone()));
+            let _ = line.send(job);
+            return;
+        }
         let endpoint = if Conductor::is_user(job.send.connection) { &self.user } else { &self.hosts };
         let line = self.lines[index].get_or_insert_with(|| line(endpoint.clone(), self.answers.clone()));
         // The task lives as long as its sender: this cannot fail before the run is over.

@@ -117,7 +117,7 @@ impl Scenario {
 
     /// Is it for virtual time alone?
     pub fn is_virtual(&self) -> bool {
-        self.api == FrontDoor::Kube || !self.interleaving.is_plain()
+        !self.interleaving.is_plain()
     }
 
     /// Does it look at steps that the service gives to hosts?

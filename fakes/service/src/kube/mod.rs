@@ -49,6 +49,8 @@ use crate::state::HostKey;
 pub struct DoorConfig {
     /// How many times faster than the real ones they wait.
     pub pace: f64,
+    /// Do they do the service's own part? Without it only what others do on a hub.
+    pub service: bool,
     /// Do they also do Hive's part: say on a ClusterDeployment that it is installed?
     pub hive: bool,
     /// Do they also do metal3's part: provision a BareMetalHost that has an image?
@@ -345,6 +347,10 @@ impl Door {
         };
         let key = item.1.as_str();
         let outcome = match item.0 {
+            Who::Hive => hub::hive(&mut pass, key),
+            Who::Metal3 => hub::metal3(&mut pass, key),
+            // Another service does it.
+            _ if !self.config.service => Ok(()),
             Who::InfraEnv => infra_envs::pass(&mut pass, key),
             Who::Cluster => clusters::pass(&mut pass, key),
             Who::Host => agents::make(&mut pass, key),
@@ -352,8 +358,6 @@ impl Door {
             Who::Bmh => bare_metal::pass(&mut pass, key),
             Who::Classification => classification::pass(&mut pass, key),
             Who::ServiceConfig => hub::service_config(&mut pass, key),
-            Who::Hive => hub::hive(&mut pass, key),
-            Who::Metal3 => hub::metal3(&mut pass, key),
         };
         core.state.end_unit();
         wanted.into_iter().for_each(|item| self.queue.add(item, now));

@@ -14,6 +14,7 @@ use super::files::logs;
 use super::{RealRun, lab_check};
 use crate::error::{LabError, lab};
 use crate::hosts::{self, RunningHosts};
+use crate::service::hub::HubOrder;
 use crate::service::{self, Inside, RunningService};
 
 /// What the service under test is called where it had to be killed.
@@ -97,6 +98,7 @@ impl RealRun<'_> {
         inside: Option<&Inside>,
     ) -> Result<Arc<dyn RunningService>, LabError> {
         let run_id = result.run.run_id.clone();
+        let usual = HubOrder::default();
         let order = service::ServiceOrder {
             prepared: self.prepared,
             run_id: &run_id,
@@ -106,7 +108,7 @@ impl RealRun<'_> {
             real_tools: self.options.real_tools,
             ready_within: self.options.ready_within,
             inside,
-            hub: self.options.hub.as_ref(),
+            hub: self.options.hub.as_ref().or(self.prepared.kube.then_some(&usual)),
             secrets: &self.secrets,
             interrupted: &self.options.interrupted,
         };
@@ -123,8 +125,7 @@ impl RealRun<'_> {
         let about = service.about();
         let mut lines = vec![format!("service:  http://{}", about.endpoint.address())];
         lines.extend(about.conninfo.iter().map(|conninfo| format!("database: psql '{conninfo}'")));
-        let kubeconfig = about.kubeconfig.iter();
-        lines.extend(kubeconfig.map(|path| format!("kubectl:  export KUBECONFIG={}", path.display())));
+        lines.extend(about.hub.iter().map(|(_, path)| format!("kubectl:  export KUBECONFIG={}", path.display())));
         lines.push(format!("logs:     {}", self.dir.path().display()));
         lines
     }

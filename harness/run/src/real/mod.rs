@@ -3,6 +3,7 @@
 
 mod clock;
 mod files;
+mod hub;
 mod lab;
 mod look;
 mod measure;
@@ -33,7 +34,7 @@ use crate::hosts::vm;
 use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
 use crate::service::hub::HubOrder;
-use crate::service::{ProgramEnd, RunningService, Secrets};
+use crate::service::{self, ProgramEnd, RunningService, Secrets};
 
 /// What a real run needs beside the scenario.
 pub struct RealOptions {
@@ -170,10 +171,8 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     });
     let unmet = if !prepared.scenario.interleaving.is_plain() {
         Some("its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned())
-    } else if prepared.kube {
-        Some(
-            "its `api: kube` is for virtual time (`vlab simulate`); in real time that door is not built yet".to_owned(),
-        )
+    } else if let Some(why) = no_hub(prepared, &options) {
+        Some(why)
     } else {
         crate::needs::unmet(&needs, &options.runs).await
     };
@@ -200,6 +199,12 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     }
     let kept = std::mem::take(&mut run.kept);
     RunOutcome { dir: Some(dir.path().to_owned()), result, kept }
+}
+
+/// Why a run that asks over Kubernetes cannot have its API server here.
+fn no_hub(prepared: &Prepared, options: &RealOptions) -> Option<String> {
+    let named = options.hub.as_ref().is_some_and(|hub| hub.program.is_some());
+    if !prepared.kube || named { None } else { service::hub::program().err() }
 }
 
 /// The place of the run lacks something: that is the result.

@@ -21,6 +21,7 @@ use vlab_drive::requests::Side;
 use vlab_gateway::{FaultEffect, Gateway};
 use vlab_scenario::FaultTarget;
 
+use super::hub::HubFaults;
 use crate::error::{LabError, lab};
 use crate::service::{Restart, RunningService, watch};
 
@@ -50,6 +51,8 @@ pub(super) struct Outside {
     service: Arc<dyn RunningService>,
     /// Only where a fault is about the way to the service.
     gateway: Option<(Gateway, mpsc::UnboundedReceiver<FaultEffect>)>,
+    /// Only where the run has an API server.
+    hub: Option<HubFaults>,
     /// Where hosts find the service.
     pub(super) hosts: Endpoint,
     /// Where the user finds it.
@@ -87,9 +90,11 @@ impl Outside {
             gateway = Some((ours, effects));
         }
         let (tell, told) = mpsc::unbounded_channel();
+        let hub = service.about().hub.as_ref().map(|(endpoint, _)| HubFaults::new(endpoint.clone(), tell.clone()));
         Ok(Self {
             service: Arc::clone(service),
             gateway,
+            hub,
             hosts,
             user,
             work: Vec::new(),
@@ -135,9 +140,15 @@ impl Outside {
                 }
                 None => self.broken("the service's database is not ours".to_owned()),
             },
-            // Where there is no hub, no scenario with such a fault comes this far.
-            Task::Do(fault, ServiceFault::Hub(_)) => {
-                self.broken(format!("the fault {fault} cannot be injected: this run has no API server"));
+            Task::Do(fault, ServiceFault::Hub(order)) => {
+                let ordered = match &mut self.hub {
+                    Some(hub) => hub.order(fault.clone(), &order).await,
+                    // No scenario with such a fault comes this far.
+                    None => Err("this run has no API server".to_owned()),
+                };
+                if let Err(error) = ordered {
+                    self.broken(format!("the fault {fault} cannot be injected: {error}"));
+                }
             }
             Task::Do(_, ServiceFault::Requests(rule)) => {
                 if let Some((gateway, _)) = &self.gateway {
@@ -182,6 +193,11 @@ impl Outside {
         }
         if let Some((over, _)) = self.slow.get(fault) {
             over.cancel();
+        }
+        if let Some(hub) = &self.hub
+            && let Err(error) = hub.cancel(fault).await
+        {
+            self.broken(format!("the fault {fault} cannot be ended: {error}"));
         }
         if let Some(who) = self.paused.remove(fault)
             && !self.paused.values().any(|other| *other == who)
@@ -244,6 +260,9 @@ impl Outside {
             if tokio::time::timeout(LAST, task).await.is_err() {
                 self.broken("the trigger that makes queries slow cannot be removed from the database".to_owned());
             }
+        }
+        if let Some(hub) = &mut self.hub {
+            hub.finish().await;
         }
         let mut last = Vec::new();
         let end = tokio::time::Instant::now() + LAST;

@@ -9,12 +9,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use vlab_api::Timestamp;
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
+use vlab_drive::hub::{by_controllers, command_behind};
 use vlab_drive::simulate::ending_check;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
 use vlab_model::history::{HistoryPart, Observation, RunEnd, Source, What};
 
+use super::hub::{Following, Told};
 use super::lab::{Lab, SERVICE};
 use super::look::LAST_LOOK;
 use super::measure::{Memory, Span, waited_for_a_processor};
@@ -60,6 +62,8 @@ pub(super) struct UnderWay<'a> {
     pub(super) traffic: Traffic,
     pub(super) answers: mpsc::UnboundedReceiver<TimedReply>,
     pub(super) watch: Watch,
+    /// The resources, where the run asks over Kubernetes.
+    pub(super) hub: Option<Following>,
     live: Live,
     memory: Memory,
     begun: Timestamp,
@@ -83,6 +87,7 @@ enum Event {
     Answer(TimedReply),
     Report(Report),
     Watched(watch::TableNews),
+    Hub(Told),
     News(News),
     Ended(ProgramEnd),
     Wake,
@@ -137,7 +142,9 @@ impl RealRun<'_> {
             ..self.prepared.conductor_config(result.run.clone(), ingress_pem)
         };
         let mut conductor = Conductor::new(config, Recorder::new(sink));
-        let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone());
+        let endpoint = service.about().hub.as_ref().map(|(endpoint, _)| endpoint.clone());
+        let hub = endpoint.as_ref().filter(|_| self.prepared.kube).map(Following::start);
+        let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone(), endpoint);
         let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let (begun, waited) = (self.clock.now(), waited_for_a_processor());
         conductor.start(begun);
@@ -152,6 +159,7 @@ impl RealRun<'_> {
             traffic,
             answers,
             watch,
+            hub,
             live,
             memory,
             begun,
@@ -193,13 +201,26 @@ pub(super) fn observe(conductor: &mut Conductor, news: watch::TableNews) -> Opti
                 if let Some(name) = change.writer {
                     conductor.observe(at, Source::Database, Some(change.at), What::Writer { name });
                 }
+                // Over Kubernetes it is the service's controllers that give commands.
+                let command = if conductor.asks_over_kube() { command_behind(&change.what) } else { None };
                 conductor.observe(at, Source::Database, Some(change.at), change.what);
+                if let Some((kind, subject)) = command {
+                    conductor.observe(at, Source::Harness, None, by_controllers(kind, subject));
+                }
             }
             None
         }
         watch::TableNews::Refused(why) => {
             Some(LabError::new("history", format!("the changes in the service's tables can no longer be read: {why}")))
         }
+    }
+}
+
+/// The next event of resources, where there are some. May be given up and asked again.
+async fn next_of(hub: &mut Option<Following>) -> Told {
+    match hub {
+        Some(hub) => hub.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -260,6 +281,7 @@ impl UnderWay<'_> {
             Some(answer) = self.answers.recv() => Event::Answer(answer),
             report = self.outside.next() => Event::Report(report),
             Some(news) = self.watch.news.recv() => Event::Watched(news),
+            told = next_of(&mut self.hub) => Event::Hub(told),
             news = self.hosts.news() => Event::News(news),
             ended = self.service.ended() => Event::Ended(ended),
             () = tokio::time::sleep(pause) => Event::Wake,
@@ -277,6 +299,10 @@ impl UnderWay<'_> {
             },
             Event::Report(report) => self.take_report(report),
             Event::Watched(news) => observe(&mut self.conductor, news),
+            Event::Hub(told) => {
+                self.take_told(Some(told));
+                None
+            }
             Event::News(news) => self.take_news(news),
             Event::Ended(ended) => match surprise(&*self.service, ended) {
                 Surprise::Lab(error) => Some(error),
@@ -313,7 +339,20 @@ impl UnderWay<'_> {
         while let Ok(news) = self.watch.news.try_recv() {
             problem = problem.or(observe(&mut self.conductor, news));
         }
+        self.take_told(None);
         problem
+    }
+
+    /// Takes in what became of resources, this and all that waits.
+    fn take_told(&mut self, first: Option<Told>) {
+        let Some(hub) = &mut self.hub else { return };
+        let mut next = first.or_else(|| hub.waiting());
+        while let Some(told) = next {
+            if let Some(what) = hub.line(&told) {
+                self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+            }
+            next = hub.waiting();
+        }
     }
 
     /// Takes in what happened to the programs of the run; what is wrong with the lab, if that is it.
@@ -407,6 +446,7 @@ impl UnderWay<'_> {
     /// What the last look has shown was in the database before, so that is read to its end. Of a lab that is broken only what
     /// can be had: the run proves nothing, and why is known.
     async fn stop_watching(&mut self, broken: bool) {
+        self.take_told(None);
         self.watch.idle = None;
         let Some(Watcher { mut task, over }) = self.watch.watcher.take() else { return };
         let deadline = Instant::now() + if broken { LAST_LOOK / 20 } else { LAST_LOOK };

@@ -208,7 +208,7 @@ impl Rising<'_> {
                 service_ready_ms: service_ready.as_secs_f64() * 1e3,
                 postgres_ready_ms: postgres_ready.map(|ready| ready.as_secs_f64() * 1e3),
             }),
-            kubeconfig: None,
+            hub: None,
         })
     }
 

@@ -1,6 +1,7 @@
-//! The hub of a run: a small Kubernetes API server, a process of its own, against which the controllers of a real service work.
+//! The hub of a run: a small Kubernetes API server, a process of its own, on which the service's controllers work. A run that asks over
+//! Kubernetes asks there, and follows what becomes of the resources.
 //!
-//! The service believes to be in a pod of it: see [`vlab_lab::pod`].
+//! A real service believes to be in a pod of it: see [`vlab_lab::pod`].
 
 use std::env;
 use std::fs;
@@ -15,6 +16,7 @@ use vlab_api::http::{Method, Request, Response};
 use vlab_client::{Endpoint, HttpConnection};
 use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program, Stopped};
+use vlab_service_server::hub::address_in;
 
 use super::environment::Kube;
 use super::{STOP, StartError};
@@ -58,12 +60,12 @@ pub fn program() -> Result<PathBuf, String> {
 }
 
 /// A hub that is wanted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HubOrder {
     /// The API server; `None`: the usual one, see [`program`].
     pub program: Option<PathBuf>,
-    /// The folder with the definitions of the service's kinds, as they are in its repository.
-    pub definitions: PathBuf,
+    /// The folder with the definitions of the service's kinds, as they are in its repository; `None`: those that the simulated service has.
+    pub definitions: Option<PathBuf>,
 }
 
 /// A hub that is up. Its process ends with the last owner.
@@ -85,7 +87,10 @@ impl Hub {
             Some(path) => path.clone(),
             None => program().map_err(StartError::NoApiServer)?,
         };
-        let definitions = read_definitions(&order.definitions)?;
+        let definitions = match &order.definitions {
+            Some(folder) => read_definitions(folder)?,
+            None => vlab_service_server::hub::definitions(),
+        };
         let metal = definitions.iter().any(|d| d["spec"]["names"]["kind"] == "BareMetalHost");
         let kubeconfig = folder.join("kubeconfig");
         // One of an earlier hub would be read as this one's.
@@ -99,9 +104,12 @@ impl Hub {
             .wait_ready(READY, BUDGET, Duration::from_millis(5), || {
                 let file = kubeconfig.clone();
                 async move {
-                    let Some(address) = address_in(&fs::read_to_string(&file).unwrap_or_default()) else {
+                    let text = fs::read_to_string(&file).unwrap_or_default();
+                    // Not before it is written to its end.
+                    if !text.ends_with('\n') {
                         return Ok(None);
-                    };
+                    }
+                    let address = address_in(&text)?;
                     let endpoint = Endpoint::new(address);
                     match ask(&endpoint, &Request::new(Method::Get, "/readyz"), Duration::from_secs(1)).await {
                         Ok(response) if response.status == 200 => Ok(Some(endpoint)),
@@ -180,13 +188,6 @@ impl Hub {
     }
 }
 
-/// The address that a kubeconfig names, if it is written to its end.
-fn address_in(kubeconfig: &str) -> Option<SocketAddr> {
-    let complete = kubeconfig.strip_suffix('\n')?;
-    let line = complete.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
-    line.trim_matches(['"', '\'']).strip_prefix("http://")?.parse().ok()
-}
-
 async fn ask(endpoint: &Endpoint, request: &Request, budget: Duration) -> Result<Response, String> {
     let sent = HttpConnection::new(endpoint.clone()).send(request, budget).await;
     sent.map_err(|error| format!("{} {}: {error}", request.method, request.path))
@@ -251,14 +252,6 @@ async fn make(endpoint: &Endpoint, path: &str, object: &Value) -> Result<(), Sta
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_kubeconfig_that_is_written_to_its_end_is_read() {
-        let text = "clusters:\n- cluster:\n    server: http://127.0.0.1:6443\n  name: vlab\n";
-        assert_eq!(address_in(text), Some("127.0.0.1:6443".parse().unwrap()));
-        assert_eq!(address_in(&text[..50]), None);
-        assert_eq!(address_in(""), None);
-    }
 
     #[test]
     fn definitions_are_found_in_folders_and_among_other_objects() {

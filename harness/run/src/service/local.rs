@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio_util::task::AbortOnDropHandle;
 use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
 use vlab_lab::process::Child;
 use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
+use vlab_service_server::hub::{HubOptions, play_others};
 
 use super::environment::Database;
 use super::hub::{Hub, HubOrder};
@@ -28,6 +30,8 @@ pub(super) struct ProcessKind {
     pub(super) tcp: bool,
     /// Does it work in a folder of its own?
     pub(super) scratch: bool,
+    /// Are its controllers those of a real service? They always take the same port, and leave to Hive and metal3 what is theirs.
+    pub(super) real: bool,
 }
 
 struct Local {
@@ -42,6 +46,8 @@ struct Local {
     /// Has the service exited unexpectedly?
     surprised: AtomicBool,
     scratch: Mutex<Option<Scratch>>,
+    /// Does Hive's and metal3's part on the hub of a service that has controllers of its own.
+    others: Option<AbortOnDropHandle<()>>,
 }
 
 /// Starts PostgreSQL and the service on it.
@@ -71,8 +77,13 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
                 stands_on: BTreeMap::from([("postgresql".to_owned(), postgres.version().to_owned())]),
                 conninfo: Some(launch.conninfo.clone()),
                 startup: Some(startup),
-                kubeconfig: launch.hub.as_ref().map(|hub| hub.kubeconfig().to_owned()),
+                hub: launch.hub.as_ref().map(|hub| (hub.endpoint().clone(), hub.kubeconfig().to_owned())),
             };
+            let others = launch.hub.as_ref().filter(|_| kind.real).map(|hub| {
+                let pace = order.prepared.clock_scale;
+                let options = HubOptions { endpoint: hub.endpoint().clone(), pace };
+                AbortOnDropHandle::new(tokio::spawn(play_others(options)))
+            });
             Ok(Arc::new(Local {
                 about,
                 launch,
@@ -82,6 +93,7 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
                 child: Mutex::new(Some(Arc::new(launched.child))),
                 surprised: AtomicBool::new(false),
                 scratch: Mutex::new(scratch),
+                others,
             }))
         }
         Err(error) => {
@@ -111,7 +123,7 @@ async fn start_on(
         order.secrets.add(database.map(|database| database.password).unwrap_or_default());
     }
     let hub = match order.hub {
-        Some(wanted) => Some(Arc::new(start_hub(order, wanted).await?)),
+        Some(wanted) => Some(Arc::new(start_hub(order, wanted, kind).await?)),
         None => None,
     };
     let launch = Launch {
@@ -135,10 +147,12 @@ async fn start_on(
     Ok((launch, launched?))
 }
 
-/// The API server for the controllers of a real service.
-async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder) -> Result<Hub, LabError> {
-    // Before anything is started: nobody can choose another port.
-    Hub::metrics_port().map_err(lab("service"))?;
+/// The API server for the service's controllers.
+async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder, kind: &ProcessKind) -> Result<Hub, LabError> {
+    if kind.real {
+        // Before anything is started: nobody can choose another port.
+        Hub::metrics_port().map_err(lab("service"))?;
+    }
     order
         .or_end(async { Hub::start(wanted, order.folder, order.ledger.clone()).await.map_err(lab("API server")) })
         .await
@@ -274,6 +288,9 @@ impl RunningService for Local {
                 if !status.success() && !self.surprised.load(Ordering::Relaxed) {
                     tracing::warn!(%status, "the service did not end cleanly");
                 }
+            }
+            if let Some(others) = &self.others {
+                others.abort();
             }
             if let Some(hub) = &self.launch.hub {
                 hub.stop().await;

@@ -54,9 +54,10 @@ const STOP: Duration = Duration::from_secs(30);
 /// [`LabError`]; nothing is left then, or what is left is in the ledger.
 pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, LabError> {
     let target = &order.prepared.target;
-    if order.hub.is_some() && !matches!(target, Target::Process { .. }) {
+    if order.hub.is_some() && !matches!(target, Target::Simulated | Target::Process { .. }) {
         let error = format!(
-            "only the controllers of a service that is a program work on an API server of the run, not those of {target}"
+            "only the controllers of the simulated service, and of one that is a program, work on an API server of the run, not those \
+             of {target}"
         );
         return Err(LabError::new("service", error));
     }
@@ -145,8 +146,8 @@ pub struct About {
     pub conninfo: Option<String>,
     /// How long it took to be ready; `None` when it ran already.
     pub startup: Option<Startup>,
-    /// The kubeconfig of the API server that its controllers work on, where they do.
-    pub kubeconfig: Option<PathBuf>,
+    /// The API server that its controllers work on, where they do, and its kubeconfig.
+    pub hub: Option<(Endpoint, PathBuf)>,
 }
 
 /// How a program is to be restarted.

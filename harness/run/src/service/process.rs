@@ -16,8 +16,12 @@ use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::{Launch, Launched, STOP, StartError, hub, scratch};
 
 /// How it stands on this computer. The real service knows no unix sockets.
-pub(super) const KIND: ProcessKind =
-    ProcessKind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: true, scratch: true };
+pub(super) const KIND: ProcessKind = ProcessKind {
+    launcher: |launch, again| Box::pin(self::launch(launch, again)),
+    tcp: true,
+    scratch: true,
+    real: true,
+};
 
 /// Starts the program that the run names and returns when it is ready. `again`: where it was before.
 ///

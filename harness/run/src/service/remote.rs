@@ -28,7 +28,7 @@ pub async fn find(url: &str) -> Result<About, StartError> {
     let endpoint = Endpoint::resolve(url).await.map_err(|e| StartError::Stranger(e.to_string()))?;
     let version = who_is(&endpoint).await.map_err(|e| StartError::Stranger(format!("{url}: {e}")))?;
     let version = format!("{url} ({version})");
-    Ok(About { endpoint, version, stands_on: BTreeMap::new(), conninfo: None, startup: None, kubeconfig: None })
+    Ok(About { endpoint, version, stands_on: BTreeMap::new(), conninfo: None, startup: None, hub: None })
 }
 
 /// What is said of its programs. Runs with faults of them are refused before the start: [`vlab_drive::target::Target::can`].

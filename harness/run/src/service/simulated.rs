@@ -19,8 +19,12 @@ use super::{Launch, Launched, STOP, StartError};
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// How it stands on this computer.
-pub(super) const KIND: ProcessKind =
-    ProcessKind { launcher: |launch, again| Box::pin(self::launch(launch, again)), tcp: false, scratch: false };
+pub(super) const KIND: ProcessKind = ProcessKind {
+    launcher: |launch, again| Box::pin(self::launch(launch, again)),
+    tcp: false,
+    scratch: false,
+    real: false,
+};
 
 /// Starts it and returns when it is ready. `again`: where it was before.
 ///
@@ -52,6 +56,10 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
             .args(["--os-image".into(), image])
             .env("SERVICE_BASE_URL", &inside.base_url)
             .env("IMAGE_SERVICE_BASE_URL", &inside.images_url);
+    }
+    if let Some(hub) = &launch.hub {
+        program = program.args(["--kubeconfig".into(), hub.kubeconfig().as_os_str().to_owned()]);
+        program = program.args(["--pace".to_owned(), launch.prepared.clock_scale.to_string()]);
     }
     let begun = Instant::now();
     let child = Child::spawn(program)?;
