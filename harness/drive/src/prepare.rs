@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vlab_agents::HardwareProfile;
 use vlab_agents::profile::ProfileError;
-use vlab_api::types::HostRole;
+use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{Catalogue, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, moment_words};
+use vlab_scenario::{Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Times, moment_words};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;
@@ -218,6 +218,9 @@ pub fn prepare(
     }
     fits(&target, &scenario, choices.real_tools, place)?;
     let kube = choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
+    if kube && scenario.api == FrontDoor::Rest {
+        and_more_hosts(&mut scenario);
+    }
     let unfit = if kube { not_over_kube(&target, &scenario) } else { not_over_rest(&scenario) };
     if let Some(why) = unfit {
         return Err(PrepareError::Unfit { target: target.to_string(), why });
@@ -274,6 +277,18 @@ pub fn prepare(
         profiles,
         pull_secret: pull_secret(seed),
     })
+}
+
+/// Over Kubernetes an installed cluster takes more hosts at once: where a scenario for the REST API says that `installed` comes last,
+/// that may come after it.
+fn and_more_hosts(scenario: &mut Scenario) {
+    for expectation in &mut scenario.expect {
+        if let Criterion::Sequence { steps: Steps::ClusterStatuses(steps), .. } = &mut expectation.check
+            && steps.last().is_some_and(|step| step.any_of == [ClusterStatus::Installed])
+        {
+            steps.push(SequenceStep { any_of: vec![ClusterStatus::AddingHosts], times: Times::AtMostOnce });
+        }
+    }
 }
 
 /// Decides what each host is; why, where the scenario leaves it open.

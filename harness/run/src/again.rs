@@ -6,7 +6,7 @@ use vlab_drive::prepare::{Choices, Prepared};
 use vlab_judge::result::{CheckKind, RESULT_VERSION, RunResult, Verdict, exit};
 use vlab_judge::verdict;
 use vlab_model::history::{Observation, What};
-use vlab_scenario::{Catalogue, HostKind};
+use vlab_scenario::{Catalogue, FrontDoor, HostKind};
 
 use crate::prepare::prepare;
 use crate::rundir::{HISTORY, RESULT, RunDir, STARTED};
@@ -59,6 +59,7 @@ impl OldRun {
             time_profile: Some(started.time_profile),
             service,
             hosts,
+            api: FrontDoor::from_word(&started.api),
             ..Choices::default()
         };
         let prepared = prepare(scenario, catalogue, &choices).map_err(|e| plain(&e))?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 use vlab_drive::prepare::{Prepared, VERSION};
 use vlab_reports::{RedactingWriter, Redactor};
-use vlab_scenario::SourceFile;
+use vlab_scenario::{FrontDoor, SourceFile};
 
 /// Name of the start marker.
 pub const STARTED: &str = "started.json";
@@ -44,6 +44,9 @@ pub struct Started {
     /// What its hosts are: `simulated`, `vm`, `mixed`; empty in runs of before there was a choice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hosts: String,
+    /// How the service is asked: `rest`, `kube`; empty in runs of before there was a choice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api: String,
     /// Process that runs it.
     pub pid: u32,
     /// When the run started.
@@ -62,6 +65,7 @@ impl Started {
             time_profile: prepared.time_profile.clone(),
             service: prepared.target.to_string(),
             hosts: prepared.hosts_kind().to_string(),
+            api: (if prepared.kube { FrontDoor::Kube } else { FrontDoor::Rest }).to_string(),
             pid: std::process::id(),
             at,
             vlab_version: VERSION.to_owned(),
@@ -260,6 +264,7 @@ mod tests {
             time_profile: "fast".into(),
             service: String::new(),
             hosts: String::new(),
+            api: String::new(),
             pid: 1,
             at: Timestamp::from_secs(0),
             vlab_version: "0".into(),

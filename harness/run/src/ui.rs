@@ -459,6 +459,7 @@ mod tests {
             time_profile: "fast".to_owned(),
             service: String::new(),
             hosts: "simulated".to_owned(),
+            api: String::new(),
             pid,
             at,
             vlab_version: "0".to_owned(),

@@ -208,15 +208,16 @@ pub(super) fn pull_secret(pass: &Pass<'_>, namespace: &str, at: &Value) -> Resul
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The release that the ClusterImageSet names: its version and its image.
+/// The release that the ClusterImageSet names: its version and its image. That there is none is taken for a trouble of the service's, as
+/// the real one does: it may come yet.
 fn release(pass: &Pass<'_>, aci: &Value) -> Result<(String, String), Halt> {
     let name = text(&aci["spec"]["imageSetRef"]["name"]);
     let missing =
-        || Problem::Input(format!("failed to get cluster image set {name}: ClusterImageSet {name:?} not found"));
+        || Problem::Backend(format!("failed to get cluster image set {name}: ClusterImageSet {name:?} not found"));
     let set = pass.get(Kind::ClusterImageSet, name).ok_or_else(missing)?;
     let image = text(&set["spec"]["releaseImage"]);
     let known = pass.core.config.settings.release_images.iter().find(|release| release.url == image);
-    let unknown = || Problem::Input(format!("failed to get release image {image}: unknown release image"));
+    let unknown = || Problem::Backend(format!("failed to get release image {image}: unknown release image"));
     let release = known.ok_or_else(unknown)?;
     Ok((release.version.clone(), image.to_owned()))
 }

@@ -23,7 +23,11 @@ exec 3>&-
 # The simulated service opens the images that it is told.
 unset OS_IMAGES
 export VLAB_POSTGRES="host=$DB_HOST port=$DB_PORT user=$DB_USER password=$DB_PASS dbname=$DB_NAME"
-exec "$VLAB_TEST_PROGRAM" service --listen "127.0.0.1:$HTTP_LISTEN_PORT"
+controllers=()
+if [[ -n ${VLAB_TEST_CONTROLLERS:-} ]]; then
+    controllers=(--kubeconfig "$KUBECONFIG" --pace 60)
+fi
+exec "$VLAB_TEST_PROGRAM" service --listen "127.0.0.1:$HTTP_LISTEN_PORT" "${controllers[@]}"
 "#;
 
 /// The API server lies beside `vlab` where all programs are built.
@@ -74,6 +78,56 @@ fn a_service_in_a_pod_of_the_runs_api_server() {
     bench.nothing_is_left();
 }
 
+/// The simulated service's controllers work on an API server of the run, and faults are done to that.
+#[test]
+fn scenarios_over_kubernetes_in_real_time() {
+    if !api_server() {
+        return;
+    }
+    let bench = CliFixture::new();
+    bench.vlab(&["scenario", "kube-writes-conflict", "--quiet"]).ends_with(0).says(&["faults 3/3"]);
+    let history = fs::read_to_string(bench.latest().join("history.jsonl")).unwrap();
+    for part in [r#""resource":{"kind":"AgentClusterInstall""#, "by the service's controllers"] {
+        assert!(history.contains(part), "{part} is missing");
+    }
+    bench.vlab(&["check", "latest"]).ends_with(0);
+    // A scenario of the REST API, whose cluster is open for more hosts in the end; judged again from what was written down.
+    bench.vlab(&["scenario", "sno", "--hosts", "sim", "--api", "kube", "--quiet"]).ends_with(0);
+    bench.vlab(&["check", "latest"]).ends_with(0);
+    bench.nothing_is_left();
+}
+
+/// A program whose controllers are its own: the harness asks the same API server, and does Hive's part there.
+#[test]
+fn the_controllers_of_a_program_are_asked() {
+    if !api_server() {
+        return;
+    }
+    if TcpListener::bind("0.0.0.0:8080").is_err() {
+        vlab_skip::skip!("somebody has port 8080 of this computer");
+        return;
+    }
+    let bench = CliFixture::new();
+    let mut command = bench.command(&["scenario", "kube-sno", "--service", &service(&bench), "--hosts", "sim", "--quiet"]);
+    command.env("VLAB_TEST_PROGRAM", VLAB).env("VLAB_TEST_CONTROLLERS", "true");
+    crate::bench::Said::from(command.output().unwrap()).ends_with(0);
+    bench.nothing_is_left();
+}
+
+/// Without the program of the API server a scenario that needs it is skipped, and those of a tag are left out.
+#[test]
+fn without_an_api_server_scenarios_over_kubernetes_are_skipped() {
+    let bench = CliFixture::new();
+    let run = |args: &[&str]| {
+        let mut command = bench.command(args);
+        crate::bench::Said::from(command.env("VLAB_KUBE", "/nonexistent/vlab-kube").output().unwrap())
+    };
+    let missing = "/nonexistent/vlab-kube is not there";
+    run(&["scenario", "kube-sno", "--quiet"]).ends_with(3).says(&["skipped", missing]);
+    run(&["scenario", "--tag", "kube", "--quiet"]).ends_with(4).says(&["left out, because they ask over Kubernetes", missing]);
+    bench.nothing_is_left();
+}
+
 #[test]
 fn what_a_hub_lacks_is_told() {
     let bench = CliFixture::new();
@@ -84,7 +138,7 @@ fn what_a_hub_lacks_is_told() {
         let args = ["conformance", "--service", service, "--definitions", empty];
         crate::bench::Said::from(bench.command(&args).env("VLAB_KUBE", kube).output().unwrap())
     };
-    run("simulated", "").ends_with(3).says(&["not those of simulated"]);
+    run("remote:http://127.0.0.1:1", "").ends_with(3).says(&["not those of remote:"]);
     let service = service(&bench);
     if TcpListener::bind("0.0.0.0:8080").is_err() {
         vlab_skip::skip!("in part: somebody has port 8080 of this computer");

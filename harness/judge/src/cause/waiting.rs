@@ -172,7 +172,8 @@ impl Case<'_> {
                 _ => {
                     let line = self.timeline.clusters.get(&cluster).and_then(|line| line.statuses.last());
                     let open = |s: &&StateChange<ClusterStatus>| {
-                        !matches!(s.to, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled)
+                        use ClusterStatus::{AddingHosts, Cancelled, Error, Installed};
+                        !matches!(s.to, Installed | AddingHosts | Error | Cancelled)
                     };
                     if let Some(s) = line.filter(open) {
                         found.push(self.stays(Whom::Cluster(cluster), &s.to.to_string(), (s.seq, s.at)));

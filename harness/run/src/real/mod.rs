@@ -163,6 +163,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
         Err(outcome) => return *outcome,
     };
     result.how_to_repeat = prepared.how_to_repeat("scenario");
+    if let Some(folder) = options.hub.as_ref().and_then(|hub| hub.definitions.as_ref()) {
+        result.how_to_repeat += &format!(" --definitions {}", folder.display());
+    }
     // A service that runs already has its PostgreSQL, one in a container gets it in another one.
     let mut needs = prepared.scenario.needs.clone();
     needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
