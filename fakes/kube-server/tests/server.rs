@@ -120,6 +120,54 @@ async fn webhook(listener: TcpListener) {
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
+/// What a harness tells the server beside the API: only without TLS, where everybody is the administrator.
+#[tokio::test]
+async fn what_is_to_go_wrong_is_told_over_plain_http() {
+    let server = serve(options(None, Options::default())).await.unwrap();
+    let mut harness = plain(&server).await;
+    let order = |fault: Value, times: u64| json!({"fault": fault, "resource": "configmaps", "verb": "", "subresource": "*", "name": "", "after": 0, "times": times});
+    assert_eq!(ask(&mut harness, "POST", "/vlab/faults", &json!({"fault": "Nothing"}), "").await.0, 400);
+    assert_eq!(ask(&mut harness, "DELETE", "/vlab/faults/one", &Value::Null, "").await.0, 400);
+    assert_eq!(ask(&mut harness, "PUT", "/vlab/faults", &Value::Null, "").await.0, 404);
+    let first = ask(&mut harness, "POST", "/vlab/faults", &order(json!("Quota"), 1), "").await;
+    assert_eq!(first, (200, json!({"order": 0})));
+    // Of the watches only the one that is to hear everything hears of what is withheld.
+    let second = ask(&mut harness, "POST", "/vlab/faults", &order(json!("Withhold"), 1), "").await;
+    assert_eq!(second, (200, json!({"order": 1})));
+    let mut watches = Vec::new();
+    for faithful in [true, false] {
+        let mut request = hyper::Request::builder().uri(format!("{MAPS}?watch=true")).header("host", "x");
+        if faithful {
+            request = request.header("vlab-faithful", "true");
+        }
+        let mut sender = plain(&server).await;
+        let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
+        watches.push((sender, answer.into_body()));
+    }
+    let map = |name: &str| json!({"metadata": {"name": name}});
+    assert_eq!(ask(&mut harness, "POST", MAPS, &map("refused"), "").await.0, 403);
+    assert_eq!(ask(&mut harness, "POST", MAPS, &map("withheld"), "").await.0, 201);
+    assert_eq!(ask(&mut harness, "POST", MAPS, &map("told"), "").await.0, 201);
+    for ((_, watch), expected) in watches.iter_mut().zip(["withheld", "told"]) {
+        let line = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+        let line = String::from_utf8(line.to_vec()).unwrap();
+        assert!(line.lines().next().unwrap().contains(&format!("\"name\":\"{expected}\"")), "{line}");
+    }
+    let (status, told) = ask(&mut harness, "GET", "/vlab/faults", &Value::Null, "").await;
+    assert_eq!((status, told[0].clone()), (200, json!([0, "create configmaps/refused: refused"])));
+    assert!(told[1][1].as_str().unwrap().starts_with("configmaps/withheld at version "), "{told}");
+    assert_eq!(ask(&mut harness, "GET", "/vlab/faults", &Value::Null, "").await.1, json!([]));
+    // One that is over does nothing any more.
+    let third = ask(&mut harness, "POST", "/vlab/faults", &order(json!("Quota"), 100), "").await;
+    assert_eq!(third, (200, json!({"order": 2})));
+    assert_eq!(ask(&mut harness, "DELETE", "/vlab/faults/2", &Value::Null, "").await.0, 200);
+    assert_eq!(ask(&mut harness, "POST", MAPS, &map("again"), "").await.0, 201);
+    let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
+    let closed = serve(options(Some(keys.clone()), Options::default())).await.unwrap();
+    let mut admin = secure(&closed, &keys, true).await;
+    assert_eq!(ask(&mut admin, "POST", "/vlab/faults", &order(json!("Quota"), 1), "").await.0, 404);
+}
+
 #[tokio::test]
 async fn webhooks_are_called_where_their_service_is() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

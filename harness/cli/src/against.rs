@@ -135,6 +135,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Explores another service.
 pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
+    if args.jobs > 1 && args.lab.definitions.is_some() {
+        let why =
+            "with --definitions one run at a time: the service's controllers always take port 8080. Leave --jobs out";
+        return Err(CliError::usage(why));
+    }
     if order.target.needs_postgres_here() {
         ensure_set_up(Setup::Run, !args.lab.no_setup)?;
     }

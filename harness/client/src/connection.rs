@@ -397,4 +397,46 @@ mod tests {
         let error = Endpoint::resolve(url).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+
+    /// Answers one request with these pieces, one after the other, and closes.
+    async fn serve_once(pieces: &'static [&'static str]) -> Endpoint {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            for piece in pieces {
+                stream.write_all(piece.as_bytes()).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+        });
+        Endpoint::new(address)
+    }
+
+    #[tokio::test]
+    async fn lines_come_whole_however_they_are_sent() {
+        const PIECES: &[&str] = &["HTTP/1.1 200 OK\r\n\r\n", "on", "e\ntwo\nthr", "ee\n", "not whole"];
+        let endpoint = serve_once(PIECES).await;
+        let request = Request::new(Method::Get, "/x");
+        let Answered::Lines(mut lines) = lines(&endpoint, &request, Duration::from_secs(10)).await.unwrap() else {
+            panic!("they were refused");
+        };
+        let mut all = Vec::new();
+        while let Some(more) = lines.next().await.unwrap() {
+            all.extend(more.into_iter().map(|line| String::from_utf8(line).unwrap()));
+        }
+        assert_eq!(all, ["one", "two", "three"]);
+    }
+
+    #[tokio::test]
+    async fn another_status_than_200_is_the_answer() {
+        let endpoint = serve_once(&["HTTP/1.1 410 Gone\r\ncontent-length: 4\r\n\r\ngone"]).await;
+        let request = Request::new(Method::Get, "/x");
+        let answered = lines(&endpoint, &request, Duration::from_secs(10)).await.unwrap();
+        let Answered::Refused(response) = answered else { panic!("there are no lines") };
+        assert_eq!(response.status, 410);
+        assert_eq!(response.body.to_vec(), b"gone");
+    }
 }

@@ -291,3 +291,33 @@ impl HubEnd {
         format!("{} {}", text("status"), text("reason")).trim().to_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn cluster(from: Option<ClusterStatus>, to: ClusterStatus) -> What {
+        What::ClusterStatus { cluster: Uuid::nil(), from, to, info: String::new() }
+    }
+
+    fn host(from: Option<HostStatus>, to: HostStatus) -> What {
+        What::HostStatus { host: Uuid::nil(), cluster: None, from, to, info: String::new() }
+    }
+
+    #[rstest]
+    #[case(cluster(Some(ClusterStatus::Ready), ClusterStatus::PreparingForInstallation), Some(ActionKind::Install))]
+    #[case(cluster(Some(ClusterStatus::Installed), ClusterStatus::AddingHosts), Some(ActionKind::AllowAddHosts))]
+    #[case::imported(cluster(None, ClusterStatus::AddingHosts), None)]
+    #[case(cluster(Some(ClusterStatus::Installing), ClusterStatus::Cancelled), Some(ActionKind::Cancel))]
+    #[case(cluster(Some(ClusterStatus::PreparingForInstallation), ClusterStatus::Installing), None)]
+    #[case::of_day_2(host(Some(HostStatus::Known), HostStatus::Installing), Some(ActionKind::InstallHost))]
+    #[case(host(Some(HostStatus::PreparingSuccessful), HostStatus::Installing), None)]
+    #[case(host(Some(HostStatus::KnownUnbound), HostStatus::Binding), Some(ActionKind::Bind))]
+    #[case(host(Some(HostStatus::Known), HostStatus::Unbinding), Some(ActionKind::Unbind))]
+    #[case(What::HostDeleted { host: Uuid::nil() }, Some(ActionKind::DeleteHost))]
+    fn what_controllers_do_shows_in_the_tables(#[case] what: What, #[case] command: Option<ActionKind>) {
+        assert_eq!(command_behind(&what).map(|(kind, _)| kind), command);
+    }
+}

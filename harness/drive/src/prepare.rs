@@ -13,7 +13,10 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Times, moment_words};
+use vlab_scenario::{
+    Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Times,
+    moment_words,
+};
 use vlab_service::CoreConfig;
 
 use crate::addresses::gateway_of;
@@ -219,7 +222,7 @@ pub fn prepare(
     fits(&target, &scenario, choices.real_tools, place)?;
     let kube = choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
     if kube && scenario.api == FrontDoor::Rest {
-        and_more_hosts(&mut scenario);
+        as_over_kube(&mut scenario);
     }
     let unfit = if kube { not_over_kube(&target, &scenario) } else { not_over_rest(&scenario) };
     if let Some(why) = unfit {
@@ -279,14 +282,23 @@ pub fn prepare(
     })
 }
 
-/// Over Kubernetes an installed cluster takes more hosts at once: where a scenario for the REST API says that `installed` comes last,
-/// that may come after it.
-fn and_more_hosts(scenario: &mut Scenario) {
+/// Events of requests to the REST API: the controllers do the same without a word.
+const TOLD_OVER_REST: &[&str] = &["host_bind_succeeded", "host_unbind_succeeded"];
+
+/// What a scenario for the REST API expects, as it is over Kubernetes: an installed cluster takes more hosts at once, so that this may come
+/// after `installed`; and some events are not there.
+fn as_over_kube(scenario: &mut Scenario) {
     for expectation in &mut scenario.expect {
-        if let Criterion::Sequence { steps: Steps::ClusterStatuses(steps), .. } = &mut expectation.check
-            && steps.last().is_some_and(|step| step.any_of == [ClusterStatus::Installed])
-        {
-            steps.push(SequenceStep { any_of: vec![ClusterStatus::AddingHosts], times: Times::AtMostOnce });
+        match &mut expectation.check {
+            Criterion::Sequence { steps: Steps::ClusterStatuses(steps), .. }
+                if steps.last().is_some_and(|step| step.any_of == [ClusterStatus::Installed]) =>
+            {
+                steps.push(SequenceStep { any_of: vec![ClusterStatus::AddingHosts], times: Times::AtMostOnce });
+            }
+            Criterion::Event { name, min, max, .. } if TOLD_OVER_REST.contains(&name.as_str()) => {
+                (*min, *max) = (0, Some(0));
+            }
+            _ => {}
         }
     }
 }

@@ -79,10 +79,20 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
             h.bootstrap = Some(true);
         }
     });
-    let text =
-        format!("Host {}: bound to cluster {}", core.host_name(key), cluster.cluster().name.as_deref().unwrap_or(""));
-    core.host_event(now, key, "host_bind_succeeded", Severity::Info, text);
     Ok(())
+}
+
+/// What a user who asked over REST is told by an event: the controllers bind and unbind without a word.
+pub(crate) fn tell(core: &mut Core, now: Timestamp, key: HostKey, is_bound: bool) {
+    let name = core.host_name(key);
+    let (event, text) = if is_bound {
+        let cluster = core.state.host(key).and_then(|row| row.host().cluster_id).and_then(|id| core.state.cluster(id));
+        let cluster = cluster.and_then(|row| row.cluster().name.clone()).unwrap_or_default();
+        ("host_bind_succeeded", format!("Host {name}: bound to cluster {cluster}"))
+    } else {
+        ("host_unbind_succeeded", format!("Host {name}: unbound from its cluster"))
+    };
+    core.host_event(now, key, event, Severity::Info, text);
 }
 
 /// Takes a host out of its cluster, back to the pool.
@@ -111,7 +121,5 @@ pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<()
     if core.does(Conduct::StaysBound) {
         core.state.edit_host(key, now, |to| to.view.host.cluster_id = row.host().cluster_id);
     }
-    let text = format!("Host {}: unbound from its cluster", core.host_name(key));
-    core.host_event(now, key, "host_unbind_succeeded", Severity::Info, text);
     Ok(())
 }

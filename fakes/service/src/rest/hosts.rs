@@ -68,12 +68,14 @@ pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
 pub(super) fn bind(call: &mut RestCall<'_>) -> RestResult {
     let params: BindHostParams = call.body("bind-host-params")?;
     binding::bind(call.core, call.now, call.host, params.cluster_id)?;
+    binding::tell(call.core, call.now, call.host, true);
     shown(call, 200)
 }
 
 /// `POST …/actions/unbind`
 pub(super) fn unbind(call: &mut RestCall<'_>) -> RestResult {
     binding::unbind(call.core, call.now, call.host)?;
+    binding::tell(call.core, call.now, call.host, false);
     shown(call, 200)
 }
 

@@ -102,6 +102,7 @@ fn a_folder_that_is_none_of_findings_is_refused(
 #[case::no_target(&["explore", "--against", "docker:x"], "container:<image>")]
 #[case::no_profile(&["explore", "sno", "--against", "simulated", "--time-profile", "fats"], "fats")]
 #[case::again_alone(&["explore", "sno", "--again", "2"], "--against")]
+#[case::one_port(&["explore", "sno", "--against", "process:/bin/true", "--definitions", "d", "--jobs", "2"], "port 8080")]
 #[case::exhaustive(&["explore", "sno", "--exhaustive", "--against", "simulated"], "cannot be used with")]
 #[case::no_such_alteration(&["service", "--alteration", "no-such"], "there is no alteration \"no-such\"")]
 fn what_cannot_be_explored_is_a_mistake_of_usage(#[case] args: &[&str], #[case] says: &str) {

@@ -108,7 +108,8 @@ fn the_controllers_of_a_program_are_asked() {
         return;
     }
     let bench = CliFixture::new();
-    let mut command = bench.command(&["scenario", "kube-sno", "--service", &service(&bench), "--hosts", "sim", "--quiet"]);
+    let mut command =
+        bench.command(&["scenario", "kube-sno", "--service", &service(&bench), "--hosts", "sim", "--quiet"]);
     command.env("VLAB_TEST_PROGRAM", VLAB).env("VLAB_TEST_CONTROLLERS", "true");
     crate::bench::Said::from(command.output().unwrap()).ends_with(0);
     bench.nothing_is_left();
@@ -124,7 +125,9 @@ fn without_an_api_server_scenarios_over_kubernetes_are_skipped() {
     };
     let missing = "/nonexistent/vlab-kube is not there";
     run(&["scenario", "kube-sno", "--quiet"]).ends_with(3).says(&["skipped", missing]);
-    run(&["scenario", "--tag", "kube", "--quiet"]).ends_with(4).says(&["left out, because they ask over Kubernetes", missing]);
+    run(&["scenario", "--tag", "kube", "--quiet"])
+        .ends_with(4)
+        .says(&["left out, because they ask over Kubernetes", missing]);
     bench.nothing_is_left();
 }
 

@@ -79,6 +79,8 @@ struct Teller {
     /// Told once per host or cluster and no more.
     once: BTreeSet<(&'static str, Uuid)>,
     causes: Vec<Cause>,
+    /// Somebody asks by resources. What controllers bind and unbind is not told as what users do over REST.
+    over_kube: bool,
 }
 
 impl Teller {
@@ -149,8 +151,10 @@ impl Teller {
             HostStatus::Error if info.starts_with(HostStage::Failed.as_str()) => "host_install_progress_updated",
             HostStatus::Cancelled => "host_installation_cancelled",
             HostStatus::ResettingPendingUserAction => "host_installation_reset",
-            HostStatus::Binding => "host_bind_succeeded",
-            HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction => "host_unbind_succeeded",
+            HostStatus::Binding if !self.over_kube => "host_bind_succeeded",
+            HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction if !self.over_kube => {
+                "host_unbind_succeeded"
+            }
             HostStatus::Installing if from == HostStatus::Known => "host_installation_started",
             _ => return,
         };
@@ -188,6 +192,7 @@ impl Teller {
     fn seen(&mut self, o: &Observation) {
         match &o.what {
             What::Operator { cluster, status: Some(_), .. } => self.add("cluster_operator_status", *cluster, o),
+            What::Resource { .. } => self.over_kube = true,
             What::UserAction {
                 action: UserVerb::Action(ActionKind::Reset),
                 subject: Some(cluster),
