@@ -294,10 +294,8 @@ pub(crate) fn has_kind(args: &[OsString], kind: &str, text: impl Fn(Option<&str>
 /// Is the service asked over Kubernetes, so that an API server is needed?
 pub(crate) fn asks_over_kube(args: &[OsString], text: impl Fn(Option<&str>) -> String) -> bool {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let asked = words.windows(2).any(|pair| pair == ["--api", "kube"] || pair == ["--tag", "kube"])
-        || words.iter().any(|word| ["--api=kube", "--tag=kube"].contains(word));
-    // Who selects by other tags need not wait for it: without it those scenarios are left out.
-    asked || any_line(&names(args), text, |line| line.trim_end() == "api: kube")
+    let asked = words.windows(2).any(|pair| pair == ["--api", "kube"]) || words.contains(&"--api=kube");
+    asked || any_line(args, text, |line| line.trim_end() == "api: kube")
 }
 
 /// Without options.
@@ -573,10 +571,10 @@ mod tests {
         let of_all = |name: Option<&str>| if name.is_none() { "load: {}\n".to_owned() } else { String::new() };
         assert!(measures_load(&words("--tag load"), of_all) && measures_load(&words("--tag=load"), of_all));
         assert!(!measures_load(&words("--tag smoke --tag !load"), of_all));
-        let hub = |name: Option<&str>| if name.is_some() { "api: kube\n".to_owned() } else { String::new() };
+        let hub = |name: Option<&str>| if name == Some("x") { "api: kube\n".to_owned() } else { String::new() };
         assert!(asks_over_kube(&words("x"), hub) && asks_over_kube(&words("--api kube x"), load));
-        assert!(asks_over_kube(&words("--tag kube"), load) && asks_over_kube(&words("--tag=kube"), load));
-        assert!(!asks_over_kube(&words("x --api rest"), load) && !asks_over_kube(&words("--tag smoke"), hub));
+        let of_all = |name: Option<&str>| if name.is_none() { "api: kube\n".to_owned() } else { String::new() };
+        assert!(asks_over_kube(&words("--tag smoke"), of_all) && !asks_over_kube(&words("x --api rest"), load));
         let text = |_: Option<&str>| "service: {kind: container, image: x}\n".to_owned();
         assert!(has_kind(&words("sno"), "container", text) && !has_kind(&words("--seed"), "container", text));
     }

@@ -62,7 +62,8 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         // Hours of virtual time.
         Doer::Vlab { verb: "mutation" } => vlab("mutation", args, Build { optimised: true, ..none }),
         Doer::Vlab { verb } => {
-            let kube = verb == "kube" || args.first().is_some_and(|first| first == "kube") || names_definitions(args);
+            let first = args.first().and_then(|first| first.to_str());
+            let kube = verb == "kube" || matches!(first, Some("kube" | "test")) || names_definitions(args);
             vlab(verb, args, Build { containers: wants_containers(verb, args), kube, ..none })
         }
         Doer::Scenario => scenario(may_install, args),

@@ -165,7 +165,7 @@ async fn what_is_to_go_wrong_is_told_over_plain_http() {
     let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
     let closed = serve(options(Some(keys.clone()), Options::default())).await.unwrap();
     let mut admin = secure(&closed, &keys, true).await;
-    assert_eq!(ask(&mut admin, "POST", "/vlab/faults", &order(json!("Quota"), 1), "").await.0, 404);
+    assert_eq!(ask(&mut admin, "POST", "/vlab/faults", &order(json!("Quota"), 1), "").await.0, 405);
 }
 
 #[tokio::test]

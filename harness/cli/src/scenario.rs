@@ -155,13 +155,13 @@ impl SessionArgs {
             let left_out = before - loaded.len();
             tell(&format!("left out, because only virtual time has them (`vlab simulate`): {left_out} of {before}\n"));
         }
-        if let Err(why) = hub::program() {
+        if let Some(why) = no_hub(&choices, &options.lab) {
             let before = loaded.len();
             let over_kube = |scenario: &Scenario| choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
             loaded.retain(|(scenario, _)| !over_kube(scenario) || by_name(scenario));
             if loaded.len() < before {
                 let left_out = before - loaded.len();
-                tell(&format!("left out, because they ask over Kubernetes: {left_out} of {before}. {why}\n"));
+                tell(&format!("left out, because they ask over Kubernetes: {left_out} of {before}; {why}\n"));
             }
         }
         if loaded.is_empty() {
@@ -181,6 +181,18 @@ impl SessionArgs {
         let ended = run_orders(catalogue, orders, Running { options, how: &self.how, ability, interrupted }).await?;
         self.series.show_each(&ended.results, compared.as_ref())?;
         Ok(ended.code)
+    }
+}
+
+/// Why scenarios that ask over Kubernetes are left out where nobody has named them.
+fn no_hub(choices: &Choices, lab: &LabArgs) -> Option<String> {
+    match &choices.service {
+        None | Some(Target::Simulated) => hub::program().err(),
+        Some(Target::Process { .. }) if lab.definitions.is_none() => Some(
+            "the controllers of a real service want the definitions of their kinds: `--definitions FOLDER`".to_owned(),
+        ),
+        Some(Target::Process { .. }) => hub::program().err(),
+        Some(target) => Some(format!("the controllers of {target} work on no API server of the run")),
     }
 }
 

@@ -360,7 +360,7 @@ fn a_spec_that_cannot_be_taken_says_why() {
     bench.memory.merge(bench.now, &path, &json!({"spec": {"imageSetRef": {"name": "other"}}})).unwrap();
     bench.settle(30);
     let aci = bench.get(Kind::AgentClusterInstall);
-    assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "False InputError");
+    assert_eq!(HubEnd::condition(&aci, "SpecSynced"), "False BackendError");
     bench.memory.merge(bench.now, &path, &json!({"spec": {"imageSetRef": {"name": "set"}}})).unwrap();
     bench.settle(30);
     let aci = bench.get(Kind::AgentClusterInstall);

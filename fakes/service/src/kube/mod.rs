@@ -434,8 +434,21 @@ impl Door {
             for item in concerned(&self.client, &self.config, change.kind, &change.key, object) {
                 self.queue.add(item, now);
             }
+            // Its cluster may have waited for nothing else. The real controllers mean to look then, and do not.
+            if change.kind == Kind::Agent && is_synced(change.old.as_deref()) != is_synced(change.new.as_deref()) {
+                let cluster = reference(&object["spec"]["clusterDeploymentName"], "");
+                if !cluster.is_empty() {
+                    self.queue.add((Who::Cluster, cluster), now);
+                }
+            }
         }
     }
+}
+
+/// Does an Agent say that its spec is what its host is?
+fn is_synced(agent: Option<&Value>) -> bool {
+    let conditions = agent.and_then(|agent| agent["status"]["conditions"].as_array());
+    conditions.into_iter().flatten().any(|c| c["type"] == "SpecSynced" && c["status"] == "True")
 }
 
 /// Whose passes look at that resource.

@@ -13,6 +13,9 @@ use super::*;
 const NETWORKS_LABEL: &str = "vlab-infra-env";
 /// Wall time between two looks at a resource that is waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A resource that says at so many looks in a row that it is wrong must be changed. Before that the controllers may not have seen what it
+/// needs, though it is there.
+const LOOKS_THAT_ARE_WRONG: u32 = 30;
 
 /// What the user knows beside the scenario to apply resources.
 #[derive(Clone, Debug, Default)]
@@ -381,9 +384,15 @@ impl User {
     /// The service has a row for the resource: its status says which.
     fn found(&mut self, whose: Whose, cluster: bool, object: &Value) -> Option<()> {
         if let Some(wrong) = input_error(object) {
+            let state = self.state_mut(whose);
+            state.wrong += 1;
+            if state.wrong < LOOKS_THAT_ARE_WRONG {
+                return None;
+            }
             self.fatal.get_or_insert(wrong);
             return Some(());
         }
+        self.state_mut(whose).wrong = 0;
         let url = object["status"]["debugInfo"]["eventsURL"].as_str()?;
         let id: Uuid = url.split_once("_id=")?.1.parse().ok()?;
         if cluster {

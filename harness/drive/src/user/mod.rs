@@ -141,6 +141,8 @@ struct ClusterState {
     unanswered: bool,
     /// The user has deleted it from the hub.
     gone: bool,
+    /// At so many looks in a row its resource, or that of its InfraEnv, said that something is wrong with it.
+    wrong: u32,
     facts: Option<ClusterFacts>,
     events: EventList,
     states: ClusterStates,
