@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
@@ -35,6 +36,9 @@ use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
 use crate::service::hub::HubOrder;
 use crate::service::{self, ProgramEnd, RunningService, Secrets};
+
+/// How long it may take until the end of a service is told that does not listen any more.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a real run needs beside the scenario.
 pub struct RealOptions {
@@ -252,13 +256,18 @@ where
         Ok(lab) => {
             let about = lab.service.about();
             let hosted = Hosted { endpoint: about.endpoint.clone(), version: about.version.clone() };
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
-                ended = lab.service.ended() => match surprise(&*lab.service, ended) {
-                    Surprise::Product(check) => result.checks.push(*check),
-                    Surprise::Lab(error) => lab_check(&mut result, error),
-                },
-                worked = work(hosted) => done = Some(worked),
+                ended = lab.service.ended() => Some(ended),
+                worked = work(hosted) => {
+                    done = Some(worked);
+                    just_ended(&*lab.service).await
+                }
+            };
+            match ended.map(|ended| surprise(&*lab.service, ended)) {
+                Some(Surprise::Product(check)) => result.checks.push(*check),
+                Some(Surprise::Lab(error)) => lab_check(&mut result, error),
+                None => {}
             }
             lab.take_down(&mut result).await;
         }
@@ -269,6 +278,15 @@ where
     result.finished_at = clock.now();
     result.files = files(&dir, prepared);
     (RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
+}
+
+/// The end of a service that nobody has stopped and that does not listen any more: who asked it may see that before the system tells that
+/// it has ended.
+async fn just_ended(service: &dyn RunningService) -> Option<ProgramEnd> {
+    if TcpStream::connect(service.about().endpoint.address()).await.is_ok() {
+        return None;
+    }
+    tokio::time::timeout(TOLD_WITHIN, service.ended()).await.ok()
 }
 
 /// What it means that a program has exited unexpectedly.
