@@ -100,6 +100,12 @@ pub struct NodeConfig {
     pub programs: BTreeMap<String, PathBuf>,
     /// Where the agent is that takes the place of the lab's, for all programs of its image: an `http` URL.
     pub agent: Option<String>,
+    /// Likewise the installer.
+    pub installer: Option<String>,
+    /// Likewise the controller in the cluster.
+    pub controller: Option<String>,
+    /// Where the manifests are that lie beside the given installer in its image: a tar archive.
+    pub deploy: Option<String>,
     /// Seed of the run.
     pub seed: u64,
     /// Image that coreos-installer writes: a path or an `http` URL. Without it coreos-installer takes what the live system

@@ -27,10 +27,11 @@
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
 //! * [`steps`] does what the service asks, as long as [`medium`] is there. [`shell`] drives the core. [`agent`] puts them together.
 //! * [`install`] is the installer, which waits for what the live system offers (`offer`), [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
-//! * [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls, [`nmstate`] for one of RHCOS. [`say`] is how all of them speak to the harness.
+//! * [`given`] is what a run gives in the place of the lab's own programs. [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls, [`nmstate`] for one of RHCOS. [`say`] is how all of them speak to the harness.
 
 pub mod agent;
 pub mod cluster;
+pub mod given;
 pub mod ignition;
 pub mod install;
 pub mod inventory;

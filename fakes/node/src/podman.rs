@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use crate::given::{self, Given};
 use crate::machine::NodeConfig;
 use crate::say;
 use crate::{steps, tools};
@@ -21,8 +21,6 @@ use crate::{steps, tools};
 const IMAGES: &str = "/usr/lib/vlab/images";
 /// Where running containers are noted. `VLAB_NODE_RUN` names another place.
 const RUN: &str = "/run/vlab/containers";
-/// Where the agent is kept that the run gives this machine.
-const GIVEN_AGENT: &str = "/var/lib/vlab/agent";
 /// Where containers see the machine that they run on, when they are told to.
 const HOST: &str = "/host";
 /// What real podman answers when it itself failed.
@@ -172,32 +170,6 @@ const AGENT_PROGRAMS: &[&str] =
 /// The last part of a path.
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The agent that the run gives this machine, fetched when it is not here yet.
-fn given_agent(config: &NodeConfig) -> Result<Option<PathBuf>, String> {
-    let Some(url) = &config.agent else { return Ok(None) };
-    let place = PathBuf::from(GIVEN_AGENT);
-    if place.is_file() {
-        return Ok(Some(place));
-    }
-    let wrong = |e: &dyn std::fmt::Display| format!("Error: the agent of the run, {url}: {e}");
-    fs::create_dir_all(place.parent().unwrap_or(&place)).map_err(|e| wrong(&e))?;
-    // Whole or not at all: others may call it meanwhile.
-    let beside = place.with_extension(std::process::id().to_string());
-    let fetched = Command::new(config.program("curl"))
-        .args(["--fail", "--silent", "--show-error", "--retry", "3", "--output"])
-        .arg(&beside)
-        .arg(url)
-        .output()
-        .map_err(|e| wrong(&e))?;
-    if !fetched.status.success() {
-        return Err(wrong(&String::from_utf8_lossy(&fetched.stderr).trim()));
-    }
-    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).map_err(|e| wrong(&e))?;
-    fs::rename(&beside, &place).map_err(|e| wrong(&e))?;
-    say::note("podman", &format!("the agent is {url}"));
-    Ok(Some(place))
 }
 
 /// What runs for a program of an image: the agent that the run gives, a file of the image's folder, else a verb of ours. `None`:
@@ -364,7 +336,7 @@ fn run(words: &[String]) -> Result<i32, String> {
     let mut args: Vec<String> = args.iter().map(|w| run.outside(w).unwrap_or_else(|| w.clone())).collect();
     let own = std::env::current_exe().map_err(|e| format!("Error: {e}"))?;
     let config = NodeConfig::load().map_err(|e| format!("Error: {e}"))?;
-    let agent = given_agent(&config)?;
+    let agent = given::program(&config, Given::Agent)?;
     // There is one file system here: what a container would find below is the machine's own.
     if run.volumes.iter().any(|(_, there)| Path::new(there).starts_with(HOST)) && !Path::new(HOST).exists() {
         std::os::unix::fs::symlink("/", HOST).map_err(|e| format!("Error: {HOST}: {e}"))?;
