@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::fault::Faults;
 use crate::path::{self, Query, ResourcePath, Target};
 use crate::resource::{Registry, Resource, ResourceId, Version};
-use crate::store::{Did, Store, Stored};
+use crate::store::{Did, Store, Stored, Write};
 use crate::watch::{WatchId, Watches};
 use crate::{crd, discovery, openapi};
 
@@ -436,6 +436,16 @@ impl Core {
         self.registry.find(group, plural)
     }
 
+    /// The kind with that number.
+    pub fn kind_of(&self, id: ResourceId) -> Option<&Arc<Resource>> {
+        self.registry.get(id)
+    }
+
+    /// The kind with that name in objects.
+    pub fn kind_named(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.registry.by_kind(group, kind)
+    }
+
     /// An object without a request: for checks and reports. `None`: there is none.
     pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<serde_json::Value> {
         let id = self.registry.find(group, plural)?.id;
@@ -467,6 +477,18 @@ impl Core {
     /// The store, for shells that keep its writes and for looking at what changed.
     pub fn store(&mut self) -> &mut Store {
         &mut self.store
+    }
+
+    /// Takes over what another server wrote into a database that both share: those who watch are told. What follows from the write
+    /// (what it owned goes, namespaces are emptied) is done by who made it.
+    pub fn replay(&mut self, write: &Write) {
+        self.store.replay(write);
+        self.watches.changed(write.resource);
+    }
+
+    /// Deals uids and names from another seed: servers that share a database must not deal the same ones.
+    pub fn reseed(&mut self, seed: u64) {
+        self.dice = ChaCha8Rng::seed_from_u64(seed);
     }
 
     /// The server's process dies and comes back: watches end, requests that waited for webhooks are lost; what was stored stays.

@@ -180,7 +180,7 @@ pub struct Write {
     pub object: Option<Bytes>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Shelf {
     objects: BTreeMap<Arc<str>, Stored>,
     changes: VecDeque<Change>,
@@ -189,7 +189,7 @@ struct Shelf {
 }
 
 /// All objects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     rv: u64,
     shelves: BTreeMap<ResourceId, Shelf>,
@@ -245,6 +245,31 @@ impl Store {
         for shelf in self.shelves.values_mut() {
             shelf.forgotten = rv;
         }
+    }
+
+    /// Takes over what another server wrote into a database that both share, under the resource version that it has there. Those who
+    /// watch are told as of a write of our own; the journal knows nothing of it.
+    pub fn replay(&mut self, write: &Write) {
+        let journal = self.journal.take();
+        let last = self.rv;
+        self.rv = write.rv.saturating_sub(1);
+        match &write.object {
+            // Written by a server like this one.
+            Some(bytes) => drop(self.put(write.resource, serde_json::from_slice(bytes).unwrap_or_default())),
+            None => drop(self.remove(write.resource, &write.key)),
+        }
+        self.rv = last.max(write.rv);
+        self.journal = journal;
+    }
+
+    /// Resource versions up to that one were dealt elsewhere.
+    pub fn advance(&mut self, rv: u64) {
+        self.rv = self.rv.max(rv);
+    }
+
+    /// The keys of a kind.
+    pub fn keys(&self, resource: ResourceId) -> Vec<Arc<str>> {
+        self.shelves.get(&resource).into_iter().flat_map(|shelf| shelf.objects.keys().cloned()).collect()
     }
 
     fn index(&mut self, resource: ResourceId, key: &Arc<str>, old: Option<&Meta>, new: Option<&Meta>) {
@@ -464,6 +489,28 @@ mod tests {
                 prop_assert_eq!(&state, &now);
             }
         }
+    }
+
+    #[test]
+    fn what_another_server_wrote_is_seen_by_those_who_watch() {
+        let (mut one, mut two) = (Store::new(10), Store::new(10));
+        one.keep_journal();
+        two.keep_journal();
+        for n in 1..4 {
+            one.put(KIND, object("a", n));
+        }
+        one.put(KIND, object("b", 1));
+        one.remove(KIND, &key("x", "a"));
+        let before = two.rv();
+        one.take_writes().iter().for_each(|write| two.replay(write));
+        assert_eq!(two.rv(), one.rv());
+        assert!(two.take_writes().is_empty(), "it was not ours");
+        let told = |store: &Store| -> Vec<(u64, Did)> {
+            store.changes(KIND, before).unwrap().map(|c| (c.rv, c.did)).collect()
+        };
+        assert_eq!(told(&two), told(&one));
+        assert_eq!(two.keys(KIND), one.keys(KIND));
+        assert_eq!(two.get(KIND, "x/b").unwrap().value(), one.get(KIND, "x/b").unwrap().value());
     }
 
     #[test]

@@ -20,7 +20,8 @@
 //! | reclaiming a host | – | refused with the reason |
 //! | installation | Ignition configs of the service, coreos-installer with its progress, logs, reboot | cleaning LVM and RAID, changing the boot order: not done |
 //! | etcd | the real one: temporary member, joins, quorum, removal of the bootstrap's member; snapshot and restore on a single node | no TLS between members inside the lab's network |
-//! | API, machine-config server | TLS, certificate requests, nodes, what Ignition fetches | a small server of our own, without watches; whoever has a certificate may do everything |
+//! | API, machine-config server | TLS, certificate requests, nodes, roles, service accounts, watches, what Ignition fetches | the lab's small API server over the real etcd; no controllers but the signing of certificates |
+//! | pods | the controller of the product, where a run gives it, with the environment and files that its Job says | a process of the machine, not a container |
 //! | virtual addresses | keepalived and haproxy where they are on the machine | – |
 //! | operators | – | their objects are made by the controller and say so |
 //!

@@ -35,6 +35,10 @@ enum Verb {
     Install(Box<InstallArgs>),
     /// The bootstrap's temporary control plane
     Bootkube(BootkubeArgs),
+    /// Approves what new nodes ask for, until bootkube is through
+    ApproveCsr(BootkubeArgs),
+    /// Waits until the bootstrap is not needed any more, and says so in the cluster
+    Progress(BootkubeArgs),
     /// An installed machine's part in the cluster
     Node(NodeArgs),
     /// Does this machine's own API live? Exit code 0: it does
@@ -116,6 +120,8 @@ fn main() -> ExitCode {
         Verb::Agent(args) => runtime.block_on(agent::agent(args)),
         Verb::Install(args) => runtime.block_on(install::install(*args)),
         Verb::Bootkube(args) => runtime.block_on(bootkube::bootkube(args)),
+        Verb::ApproveCsr(args) => runtime.block_on(bootkube::approve_csr(args)),
+        Verb::Progress(args) => runtime.block_on(bootkube::progress(args)),
         Verb::Node(args) => runtime.block_on(node::node(args)),
         Verb::Alive => runtime.block_on(node::alive()),
         Verb::Step { step, args } => return one_step(runtime.handle(), &step, &args),

@@ -57,6 +57,7 @@ const ROWS: &[Row] = rows! {
     "certificates.k8s.io" "v1" "certificatesigningrequests" "certificatesigningrequest" "CertificateSigningRequest" &["csr"], 'c', "certificates.CertificateSigningRequest", &["status", "approval"];
     "coordination.k8s.io" "v1" "leases" "lease" "Lease" &[], 'n', "coordination.Lease", &[];
     "events.k8s.io" "v1" "events" "event" "Event" &["ev"], 'n', "events.Event", &[];
+    "networking.k8s.io" "v1" "networkpolicies" "networkpolicy" "NetworkPolicy" &["netpol"], 'n', "", &[];
     "policy" "v1" "poddisruptionbudgets" "poddisruptionbudget" "PodDisruptionBudget" &["pdb"], 'n', "policy.PodDisruptionBudget", &["status"];
     "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "clusterrolebinding" "ClusterRoleBinding" &[], 'c', "rbac.ClusterRoleBinding", &[];
     "rbac.authorization.k8s.io" "v1" "clusterroles" "clusterrole" "ClusterRole" &[], 'c', "rbac.ClusterRole", &[];

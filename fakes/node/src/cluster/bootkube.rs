@@ -10,19 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request};
 
-use super::api::{Api, ApiRequest, KINDS, User, condition, kind_of};
+use super::api::{Api, bootstrap_token, condition};
+use super::ask::{apply_manifests, ask, create, create_with_status, get};
 use super::etcd::{self, Begin, Etcd, Member, client_url, peer_url};
 use super::facts::{ClusterFacts, FOLDER, listening, wait_for_address};
-use super::mcs;
 use super::pki::Pki;
 use super::serve::serve_api;
 use super::store::Store;
-use super::watch::{API_PORT, items, server};
+use super::watch::{API_PORT, Client, items, server};
+use super::{kinds, mcs};
 use crate::ignition;
 use crate::install::ASSETS;
 use crate::machine::NodeConfig;
+use crate::net::http::Kept as Connections;
 use crate::say;
 
 /// Command line of bootkube.
@@ -76,7 +78,12 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     let own = wait_for_address(args.ip).await?;
     say::moment("pivot", "bootkube-started", &json!({ "address": own }));
     let file = |name: &str| args.assets.join(name);
-    let mut facts = ClusterFacts::read(&file("vlab-service.json"))?;
+    // The lab's installer leaves a file of its own; the product's one only what it gives every cluster.
+    let of_lab = file("vlab-service.json").exists();
+    let mut facts = match of_lab {
+        true => ClusterFacts::read(&file("vlab-service.json"))?,
+        false => ClusterFacts::of_manifests(&file("manifests"))?,
+    };
     let mut names = vec![format!("api.{}", facts.domain), format!("api-int.{}", facts.domain), "localhost".to_owned()];
     names.extend([own.to_string(), "127.0.0.1".to_owned()]);
     names.extend(facts.api_vips.iter().map(ToString::to_string));
@@ -89,8 +96,8 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
             pki
         }
     };
-    // A restart must not change what nodes were told already.
-    facts.bootstrap_token = token(&file("auth/bootstrap-token"), &pki)?;
+    facts.bootstrap = Some(own);
+    facts.bootstrap_token = bootstrap_token(&pki);
     facts.api_servers = vec![format!("https://api-int.{}:{API_PORT}", facts.domain), server(own)];
 
     let log = file("etcd.log");
@@ -102,16 +109,16 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     etcd.wait(ETCD_BUDGET).await?;
     say::moment("pivot", "etcd-bootstrap-started", &json!({ "address": own }));
 
-    let api = Arc::new(Api { store: Store::Etcd(etcd), pki: pki.clone() });
+    let api = Arc::new(Api::new(Store::Etcd(etcd), pki.clone()));
     let pair = pki.server("kube-apiserver", &names)?;
-    let token = facts.bootstrap_token.clone();
-    let (_, api_task) =
-        serve_api(SocketAddr::new(listening(args.ip), API_PORT), &pair, Arc::clone(&api), token).await?;
+    let (_, api_task) = serve_api(SocketAddr::new(listening(args.ip), API_PORT), &pair, Arc::clone(&api)).await?;
     say::moment("pivot", "temporary-api-up", &json!({ "url": server(own) }));
     // Nodes reach the bootstrap under the cluster's virtual address; a single node has none.
     let vips = super::vip::of(&facts.api_vips, &[], 90);
     let _keepalived = Holder(super::vip::hold(&config, own, if facts.is_single_node() { &[] } else { &vips })?);
+    furnish(&api, &facts).await?;
     let applied = apply_manifests(&api, &args.assets).await;
+    name_service(&api).await?;
     say::moment("pivot", "manifests-applied", &json!({ "objects": applied }));
 
     let done = file(".bootkube.done");
@@ -124,10 +131,12 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     }
     let pair = pki.server("machine-config-server", &names)?;
     let address = SocketAddr::new(listening(args.ip), mcs::PORT);
-    let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone()).await?;
+    let log = args.ip.is_none().then(|| MCS_LOG.into());
+    let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone(), log).await?;
     say::moment("pivot", "machine-config-server-up", &json!({ "port": mcs::PORT }));
 
-    pivot(&api, &facts, own, &done, &mut etcd_process).await?;
+    let looking = Looking { api: &api, facts: &facts, own, done: &done, approves: of_lab };
+    pivot(&looking, &mut etcd_process).await?;
     fs::write(file(".etcd-pivot.done"), "")?;
     say::moment("pivot", "bootkube-done", &json!({}));
     mcs_task.abort();
@@ -135,95 +144,95 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     Ok(())
 }
 
-/// What new nodes show. Made from the authority's key, so that it is the same after a restart.
-fn token(path: &Path, pki: &Pki) -> io::Result<String> {
-    use sha2::Digest;
-    let hash = sha2::Sha256::digest(format!("vlab bootstrap token\n{}", pki.ca.key));
-    let token: String = hash.iter().take(16).map(|b| format!("{b:02x}")).collect();
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+/// Where a bootstrap has the log of its machine-config server, as kubelets name such files.
+const MCS_LOG: &str =
+    "/var/log/containers/machine-config-server-bootstrap_openshift-machine-config-operator_machine-config-server-0.log";
+
+/// What a cluster has before its operators run: namespaces, the service of names, the proxy, the machine configs that nodes point at.
+async fn furnish(api: &Arc<Api>, facts: &ClusterFacts) -> io::Result<()> {
+    for name in kinds::NAMESPACES {
+        create(api, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await?;
     }
-    fs::write(path, &token)?;
-    Ok(token)
+    create(api, &json!({ "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" }, "spec": {} }))
+        .await?;
+    for pool in ["master", "worker"] {
+        let version = "machineconfiguration.openshift.io/v1";
+        let rendered = rendered_config(pool);
+        let config = json!({ "apiVersion": version, "kind": "MachineConfig", "metadata": { "name": rendered },
+            "spec": { "config": { "ignition": { "version": "3.2.0" } }, "osImageURL": "" } });
+        create(api, &config).await?;
+        let pool = json!({ "apiVersion": version, "kind": "MachineConfigPool", "metadata": { "name": pool },
+            "spec": { "configuration": { "name": rendered } }, "status": { "configuration": { "name": rendered } } });
+        create_with_status(api, &pool).await?;
+    }
+    say::note("pivot", &format!("the cluster {} has its first objects", facts.domain));
+    Ok(())
 }
 
-/// Asks the API as the administrator, without a socket between.
-async fn ask(api: &Api, method: &str, path: &str, body: &Value) -> io::Result<Value> {
-    let request = ApiRequest {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
-        user: User::Somebody("system:admin".into()),
-        ..ApiRequest::default()
+/// The service of names, with the address that it has in every cluster: the tenth of the network of services.
+async fn name_service(api: &Arc<Api>) -> io::Result<()> {
+    let config = get(api, "/api/v1/namespaces/kube-system/configmaps/cluster-config-v1").await.unwrap_or_default();
+    let config = config["data"]["install-config"].as_str().unwrap_or_default();
+    let config: Value = serde_yaml::from_str(config).unwrap_or_default();
+    let network = config["networking"]["serviceNetwork"][0].as_str().unwrap_or("172.30.0.0/16");
+    let network: ipnet::IpNet = network
+        .parse()
+        .map_err(|e| io::Error::other(format!("serviceNetwork {network} of the install-config: {e}")))?;
+    let address: IpAddr = match network.network() {
+        IpAddr::V4(v4) => IpAddr::from(std::net::Ipv4Addr::from_bits(v4.to_bits() + 10)),
+        IpAddr::V6(v6) => IpAddr::from(std::net::Ipv6Addr::from_bits(v6.to_bits() + 10)),
     };
-    let (code, answer) = api.handle(&request, Timestamp::now()).await;
-    if (200..300).contains(&code) {
-        Ok(answer)
-    } else {
-        Err(io::Error::other(format!("{method} {path}: {code} {answer}")))
-    }
+    let service = json!({ "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "dns-default", "namespace": "openshift-dns" },
+        "spec": { "clusterIP": address, "clusterIPs": [address], "type": "ClusterIP",
+            "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }] } });
+    create(api, &service).await.map(drop)
 }
 
-/// Puts the manifests whose kinds the API knows into it; how many. Others are noted and left out.
-async fn apply_manifests(api: &Api, assets: &Path) -> usize {
-    let mut applied = 0;
-    for folder in ["manifests", "openshift"] {
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(assets.join(folder)).into_iter().flatten().flatten().map(|e| e.path()).collect();
-        files.sort();
-        for path in files {
-            let object = fs::read_to_string(&path).ok().and_then(|t| serde_yaml::from_str::<Value>(&t).ok());
-            let text = |o: &Value, name: &str| o[name].as_str().unwrap_or_default().to_owned();
-            let known = object.as_ref().and_then(|o| kind_of(&text(o, "apiVersion"), &text(o, "kind")));
-            let (Some(object), Some(kind)) = (object, known) else {
-                say::note("pivot", &format!("{}: not an object that the lab's API knows", path.display()));
-                continue;
-            };
-            match ask(
-                api,
-                "POST",
-                &collection(kind.group, kind.plural, object["metadata"]["namespace"].as_str()),
-                &object,
-            )
-            .await
-            {
-                Ok(_) => applied += 1,
-                Err(e) => say::note("pivot", &format!("{}: {e}", path.display())),
-            }
-        }
-    }
-    applied
+/// The config that nodes of a pool point at.
+pub fn rendered_config(pool: &str) -> String {
+    format!("rendered-{pool}-vlab")
 }
 
-/// Path of the objects of a kind. A namespace that the kind has none of is left out.
-fn collection(group: &str, plural: &str, namespace: Option<&str>) -> String {
-    let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
-    let namespaced = KINDS.iter().any(|k| k.group == group && k.plural == plural && k.namespaced);
-    match namespace.filter(|_| namespaced) {
-        Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
-        None => format!("{root}/{plural}"),
+/// The certificate requests that nobody has decided on.
+pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// The approval of a request, with everything that it had.
+pub fn approved(csr: &Value) -> Value {
+    let mut csr = csr.clone();
+    let condition =
+        json!({ "type": "Approved", "status": "True", "reason": "VlabApproves", "message": "the lab approves" });
+    match csr["status"]["conditions"].as_array_mut() {
+        Some(all) => all.push(condition),
+        None => csr["status"]["conditions"] = json!([condition]),
     }
+    csr
+}
+
+/// Has nobody decided on that request yet?
+pub fn is_pending(csr: &Value) -> bool {
+    condition(csr, "Approved") != "True" && condition(csr, "Denied") != "True"
 }
 
 /// Approves what new nodes ask for; their names.
 ///
 /// # Errors
 /// When etcd does not answer.
-pub async fn approve(api: &Api) -> io::Result<Vec<String>> {
-    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let mut approved = Vec::new();
-    for csr in items(&ask(api, "GET", path, &Value::Null).await?) {
+pub async fn approve(api: &Arc<Api>) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for csr in items(&get(api, REQUESTS).await?).iter().filter(|csr| is_pending(csr)) {
         let name = csr["metadata"]["name"].as_str().unwrap_or_default();
-        if condition(csr, "Approved") == "True" || condition(csr, "Denied") == "True" {
-            continue;
+        let request = Request::new(Method::Put, format!("{REQUESTS}/{name}/approval")).json(&approved(csr));
+        match ask(api, &request).await? {
+            (200, _) => {}
+            // Somebody else decided at the same moment.
+            (409, _) => continue,
+            (status, body) => return Err(io::Error::other(format!("approval of {name}: {status} {body}"))),
         }
-        let approval =
-            json!({ "status": { "conditions": [{ "type": "Approved", "status": "True", "reason": "VlabApproves" }] } });
-        ask(api, "PUT", &format!("{path}/{name}/approval"), &approval).await?;
         say::moment("pivot", "csr-approved", &json!({ "name": name }));
-        approved.push(name.to_owned());
+        names.push(name.to_owned());
     }
-    Ok(approved)
+    Ok(names)
 }
 
 /// Are the masters enough without the bootstrap: so many of them ready as nodes, and so many started members of etcd?
@@ -234,8 +243,19 @@ pub fn may_leave(ready_masters: usize, members: &[Member], bootstrap: &str, need
     ready_masters >= needed && started.len() >= needed && unstarted.is_empty()
 }
 
+/// What the bootstrap looks at until it may leave.
+struct Looking<'l> {
+    api: &'l Arc<Api>,
+    facts: &'l ClusterFacts,
+    own: IpAddr,
+    done: &'l Path,
+    /// Are requests approved here? A unit of its own does it where the product's installer starts one.
+    approves: bool,
+}
+
 /// Waits for the masters, and leaves etcd.
-async fn pivot(api: &Api, facts: &ClusterFacts, own: IpAddr, done: &Path, etcd_process: &mut Kept) -> io::Result<()> {
+async fn pivot(looking: &Looking<'_>, etcd_process: &mut Kept) -> io::Result<()> {
+    let Looking { api, facts, own, done, approves } = *looking;
     let Store::Etcd(etcd) = &api.store else { return Err(io::Error::other("bootkube needs an etcd")) };
     let needed = facts.masters_needed();
     let mut known: Vec<String> = Vec::new();
@@ -247,8 +267,10 @@ async fn pivot(api: &Api, facts: &ClusterFacts, own: IpAddr, done: &Path, etcd_p
         }
         // etcd is without a leader for a moment at each change of its members.
         let looked = async {
-            approve(api).await?;
-            let nodes = ask(api, "GET", "/api/v1/nodes", &Value::Null).await?;
+            if approves {
+                approve(api).await?;
+            }
+            let nodes = get(api, "/api/v1/nodes").await?;
             let masters = items(&nodes).iter().filter(|n| super::watch::is_master(n));
             let ready = masters.filter(|n| condition(n, "Ready") == "True").count();
             Ok::<_, io::Error>((ready, etcd.members().await?))
@@ -300,6 +322,81 @@ async fn remove(etcd: &Etcd, id: &str) -> io::Result<()> {
     }
 }
 
+/// Between two rounds of approving, and two looks whether the pivot is over.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// The API as units of the bootstrap ask it: under this machine's address, and under the cluster's names when it has moved on.
+fn client_of(assets: &Path, own: IpAddr) -> io::Result<Client> {
+    let facts = match assets.join("vlab-service.json").exists() {
+        true => ClusterFacts::read(&assets.join("vlab-service.json"))?,
+        false => ClusterFacts::of_manifests(&assets.join("manifests"))?,
+    };
+    let pki = Pki::read(&assets.join("tls"))?;
+    let named = |name: &str| format!("https://{name}.{}:{API_PORT}", facts.domain);
+    Ok(Client {
+        servers: vec![server(own), named("api-int"), named("api")],
+        credentials: pki.admin_credentials(),
+        token: None,
+        kept: Connections::default(),
+    })
+}
+
+/// What `approve-csr.service` does: approves whatever asks, until bootkube is through. The release's unit does it every 20 s.
+///
+/// # Errors
+/// Words for people.
+pub async fn approve_csr(args: BootkubeArgs) -> Result<(), String> {
+    let own = wait_for_address(args.ip).await.map_err(|e| e.to_string())?;
+    let mut said = String::new();
+    while !args.assets.join(".bootkube.done").exists() {
+        if let Err(e) = approve_round(&args.assets, own).await
+            && said != e.to_string()
+        {
+            said = e.to_string();
+            say::note("approve-csr", &said);
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+    Ok(())
+}
+
+async fn approve_round(assets: &Path, own: IpAddr) -> io::Result<()> {
+    let client = client_of(assets, own)?;
+    for csr in items(&client.get(REQUESTS).await?).iter().filter(|csr| is_pending(csr)) {
+        let name = csr["metadata"]["name"].as_str().unwrap_or_default();
+        let answer = client.send("PUT", &format!("{REQUESTS}/{name}/approval"), Some(&approved(csr))).await?;
+        if answer.is_success() {
+            say::moment("pivot", "csr-approved", &json!({ "name": name }));
+        }
+    }
+    Ok(())
+}
+
+/// What `progress.service` does: waits until etcd has its quorum without the bootstrap, and says in the cluster that the bootstrap is
+/// complete. The installer waits for its end.
+///
+/// # Errors
+/// Words for people.
+pub async fn progress(args: BootkubeArgs) -> Result<(), String> {
+    let own = wait_for_address(args.ip).await.map_err(|e| e.to_string())?;
+    while !args.assets.join(".etcd-pivot.done").exists() {
+        tokio::time::sleep(ROUND).await;
+    }
+    let complete = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "bootstrap" },
+        "data": { "status": "complete" } });
+    loop {
+        let client = client_of(&args.assets, own).map_err(|e| e.to_string())?;
+        match client.create("/api/v1/namespaces/kube-system/configmaps", &complete).await {
+            Ok(_) => break,
+            // The cluster's address is just moving to a master.
+            Err(e) => say::note("progress", &e.to_string()),
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+    say::moment("pivot", "bootstrap-complete", &json!({}));
+    Ok(())
+}
+
 /// Packs what the only node needs after its reboot into its ignition: facts, keys, and etcd's data as a snapshot.
 fn pack(config: &NodeConfig, args: &BootkubeArgs, facts: &ClusterFacts, pki: &Pki, own: IpAddr) -> io::Result<()> {
     let snapshot = args.assets.join("etcd-snapshot.db");
@@ -319,7 +416,10 @@ fn pack(config: &NodeConfig, args: &BootkubeArgs, facts: &ClusterFacts, pki: &Pk
     say::moment("pivot", "etcd-snapshot", &json!({ "bytes": bytes.len() }));
     let mut entry = ignition::file(&format!("{FOLDER}/etcd-snapshot.db"), 0o600, &gzip(&bytes)?);
     entry["contents"]["compression"] = json!("gzip");
-    let node = mcs::config("master", facts, pki, vec![entry]).to_string();
+    let mut files =
+        vec![entry, ignition::file(KUBECONFIG, 0o600, kubeconfig(pki, "https://localhost:6443").as_bytes())];
+    files.extend(mcs::own_config());
+    let node = mcs::config("master", facts, pki, files).to_string();
     // The service's own master.ign of a single node has its users and files: ours go on top.
     let path = args.assets.join("master.ign");
     let merged = match fs::read(&path) {
@@ -327,6 +427,21 @@ fn pack(config: &NodeConfig, args: &BootkubeArgs, facts: &ClusterFacts, pki: &Pk
         Err(_) => node.into_bytes(),
     };
     fs::write(path, merged)
+}
+
+/// Where a single node's controller finds the way to the API before the cluster's own is there.
+const KUBECONFIG: &str = "/etc/kubernetes/bootstrap-secrets/kubeconfig";
+
+/// A kubeconfig of the administrator.
+pub fn kubeconfig(pki: &Pki, server: &str) -> String {
+    use base64::Engine as _;
+    let packed = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "admin",
+        "clusters": [{ "name": "lab", "cluster": { "server": server, "certificate-authority-data": packed(&pki.ca.cert) } }],
+        "users": [{ "name": "admin", "user": { "client-certificate-data": packed(&pki.admin.cert),
+            "client-key-data": packed(&pki.admin.key) } }],
+        "contexts": [{ "name": "admin", "context": { "cluster": "lab", "user": "admin" } }] });
+    serde_yaml::to_string(&config).unwrap_or_default()
 }
 
 fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
@@ -358,27 +473,5 @@ mod tests {
     fn the_bootstrap_waits_for_enough_masters(#[case] ready: usize, #[case] members: &[&str], #[case] expected: bool) {
         let members: Vec<Member> = members.iter().map(|m| member(&m[..1], m.ends_with('+'))).collect();
         assert_eq!(may_leave(ready, &members, "http://b:2380", 2), expected);
-    }
-
-    #[rstest]
-    #[case("", "configmaps", Some("kube-system"), "/api/v1/namespaces/kube-system/configmaps")]
-    #[case("config.openshift.io", "clusterversions", Some("x"), "/apis/config.openshift.io/v1/clusterversions")]
-    fn paths(#[case] group: &str, #[case] plural: &str, #[case] namespace: Option<&str>, #[case] expected: &str) {
-        assert_eq!(collection(group, plural, namespace), expected);
-    }
-
-    #[tokio::test]
-    async fn manifests_of_known_kinds_are_applied() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("manifests")).unwrap();
-        let write = |name: &str, text: &str| fs::write(folder.path().join("manifests").join(name), text).unwrap();
-        write(
-            "a.yaml",
-            "kind: ClusterVersion\napiVersion: config.openshift.io/v1\nmetadata:\n  name: version\n  namespace: x\n",
-        );
-        write("b.yaml", "kind: Unheard\napiVersion: x/v1\nmetadata:\n  name: y\n");
-        let api = Api { store: Store::in_memory(), pki: Pki::make(&["localhost".into()]).unwrap() };
-        assert_eq!(apply_manifests(&api, folder.path()).await, 1);
-        assert_eq!(apply_manifests(&api, folder.path()).await, 0, "they are there already");
     }
 }

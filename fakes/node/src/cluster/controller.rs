@@ -1,20 +1,23 @@
-//! The controller inside the cluster: that of `vlab_agents`, looking at the real cluster. It runs on the master that holds its lease.
-//! It plays the operators, too: nothing of them runs on lab machines, and their objects say so.
+//! The controller inside the cluster, which runs on the master that holds its lease: that of `vlab_agents`, looking at the real
+//! cluster, or the product's own program ([`job`]). The operators are played ([`operators`]).
 
 use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use vlab_agents::{Fleet, FleetConfig, Hands, HostPlan, Observed};
 use vlab_api::Timestamp;
 use vlab_api::ops;
 use vlab_client::Client as Service;
 
-use super::api::condition;
+use super::api::{condition, micro};
 use super::facts::ClusterFacts;
-use super::mcs;
+use super::pki::Pki;
 use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
+use super::{job, mcs, operators};
 use crate::install::{NEVER, plan};
 use crate::machine::NodeConfig;
 use crate::say;
@@ -28,28 +31,47 @@ const SHORTEST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 const NAMESPACE: &str = "/api/v1/namespaces/assisted-installer";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/assisted-installer/leases";
-const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
-/// Operators that every lab cluster has.
-const BUILTIN: [&str; 4] = ["authentication", "console", "etcd", "ingress"];
 
-/// Takes part in the question of who runs the controller, and runs it when it is us.
-pub async fn when_it_is_our_turn(facts: ClusterFacts, name: String, config: NodeConfig, client: Client) {
-    let mut running: Option<tokio::task::JoinHandle<()>> = None;
+/// The machine on which a controller may run.
+#[derive(Clone, Debug)]
+pub struct Here {
+    /// The cluster.
+    pub facts: ClusterFacts,
+    /// Name of the node.
+    pub name: String,
+    /// Its address.
+    pub own: IpAddr,
+    /// What the lab told it.
+    pub config: NodeConfig,
+    /// The cluster's API, as its administrator.
+    pub client: Client,
+    /// Keys of the cluster.
+    pub pki: Pki,
+    /// Where programs that are started write.
+    pub logs: PathBuf,
+}
+
+/// Takes part in the question of who runs the controller, and runs it when it is us: the product's, where the run gives it, else the
+/// lab's.
+pub async fn when_it_is_our_turn(here: Here) {
+    let mut running: Vec<tokio::task::JoinHandle<()>> = Vec::new();
     loop {
-        match hold(&client, &name, Timestamp::now()).await {
-            Ok(true) if running.as_ref().is_none_or(|r| r.is_finished()) => {
-                if running.is_none() {
-                    say::moment("controller", "started", &json!({ "node": name }));
-                    running = Some(tokio::spawn(run(facts.clone(), config.clone(), client.clone())));
+        match hold(&here.client, &here.name, Timestamp::now()).await {
+            Ok(true) if running.is_empty() => {
+                say::moment("controller", "started", &json!({ "node": here.name }));
+                if here.config.controller.is_some() {
+                    running.push(tokio::spawn(operators::play(here.clone())));
+                    running.push(tokio::spawn(job::run(here.clone())));
+                } else {
+                    running.push(tokio::spawn(run(here.facts.clone(), here.config.clone(), here.client.clone())));
                 }
             }
             Ok(true) | Err(_) => {}
-            Ok(false) => {
-                if let Some(task) = running.take() {
-                    say::note("controller", "another node holds the lease now");
-                    task.abort();
-                }
+            Ok(false) if !running.is_empty() => {
+                say::note("controller", "another node holds the lease now");
+                running.drain(..).for_each(|task| task.abort());
             }
+            Ok(false) => {}
         }
         tokio::time::sleep(RENEW).await;
     }
@@ -60,7 +82,7 @@ pub async fn when_it_is_our_turn(facts: ClusterFacts, name: String, config: Node
 /// # Errors
 /// When the API does not answer.
 pub async fn hold(client: &Client, name: &str, now: Timestamp) -> io::Result<bool> {
-    let spec = json!({ "holderIdentity": name, "renewTime": now, "leaseDurationSeconds": LEASE.as_secs() });
+    let spec = json!({ "holderIdentity": name, "renewTime": micro(now), "leaseDurationSeconds": LEASE.as_secs() });
     if client.create(LEASES, &json!({ "metadata": { "name": "controller" }, "spec": spec })).await? {
         return Ok(true);
     }
@@ -169,8 +191,10 @@ impl Looking {
         if std::mem::replace(ready, Ready::Said) == Ready::No {
             say::moment("controller", "controller-ready", &json!({}));
         }
-        let event = json!({ "metadata": { "name": "assisted-controller-is-ready" }, "reason": CONTROLLER_READY,
-            "message": "the controller talks to the service", "type": "Normal" });
+        // The product's installer looks for the name, and ours for the reason.
+        let event = json!({ "metadata": { "name": CONTROLLER_READY, "namespace": "assisted-installer" },
+            "reason": CONTROLLER_READY, "message": "the controller talks to the service", "type": "Normal",
+            "involvedObject": { "kind": "Job", "namespace": "assisted-installer", "name": "assisted-installer-controller" } });
         self.client.create(&events, &event).await?;
         *ready = Ready::Known;
         Ok(())
@@ -184,15 +208,15 @@ impl Looking {
         if ready >= expected {
             let since = *all_ready_since.get_or_insert(now);
             if now.since(since) >= self.available_after {
-                self.play_operators().await?;
+                operators::all_available(&self.client, &self.pem, self.facts.openshift_version.as_deref()).await?;
             }
         }
-        let operators = self.client.get(OPERATORS).await?;
+        let operators = self.client.get(operators::PATH).await?;
         let available = items(&operators).iter().filter(|o| condition(o, "Available") == "True");
         let mut available: Vec<String> =
             available.filter_map(|o| o["metadata"]["name"].as_str().map(str::to_owned)).collect();
         // The version is there when all operators are.
-        if BUILTIN.iter().all(|b| available.iter().any(|a| a == b)) {
+        if operators::NAMES.iter().all(|b| available.iter().any(|a| a == b)) {
             available.push("cvo".into());
         }
         let certificate =
@@ -207,21 +231,5 @@ impl Looking {
             operators: available,
             router_ca: certificate.is_ok(),
         })
-    }
-
-    /// Nothing of the operators runs here: their objects are made, and say that they are only objects.
-    async fn play_operators(&self) -> io::Result<()> {
-        for name in BUILTIN {
-            let conditions: Vec<Value> = [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")]
-                .map(|(kind, status)| json!({ "type": kind, "status": status, "reason": "PlayedByTheLab" }))
-                .to_vec();
-            let object = json!({ "metadata": { "name": name }, "status": { "conditions": conditions } });
-            if self.client.create(OPERATORS, &object).await? {
-                say::moment("controller", "operator-played", &json!({ "name": name }));
-            }
-        }
-        let certificate =
-            json!({ "metadata": { "name": "default-ingress-cert" }, "data": { "ca-bundle.crt": self.pem } });
-        self.client.create("/api/v1/namespaces/openshift-config-managed/configmaps", &certificate).await.map(drop)
     }
 }

@@ -119,11 +119,7 @@ impl Etcd {
     /// # Errors
     /// When no member answers.
     pub async fn list(&self, prefix: &str) -> io::Result<Vec<EtcdEntry>> {
-        let mut end = prefix.as_bytes().to_vec();
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        let body = json!({ "key": BASE64.encode(prefix), "range_end": BASE64.encode(end) });
+        let body = json!({ "key": BASE64.encode(prefix), "range_end": BASE64.encode(end_of(prefix)) });
         Ok(entries(&self.ask("/v3/kv/range", &body).await?))
     }
 
@@ -136,30 +132,41 @@ impl Etcd {
         Ok(entries(&found).into_iter().next())
     }
 
-    /// Writes an entry if its revision is still that one (0: there is none; `None`: whatever it is). The new revision, or `None` when
-    /// somebody else was faster.
+    /// The entry with that key, and those with the prefix that changed after a revision, as they are at one moment.
     ///
     /// # Errors
     /// When no member answers.
-    pub async fn put(&self, key: &str, value: &[u8], expected: Option<i64>) -> io::Result<Option<i64>> {
-        let put = json!({ "requestPut": { "key": BASE64.encode(key), "value": BASE64.encode(value) } });
-        self.when(key, expected, put).await
+    pub async fn look(&self, key: &str, prefix: &str, after: i64) -> io::Result<(Option<EtcdEntry>, Vec<EtcdEntry>)> {
+        let body = json!({ "success": [
+            { "requestRange": { "key": BASE64.encode(key) } },
+            { "requestRange": { "key": BASE64.encode(prefix), "range_end": BASE64.encode(end_of(prefix)),
+                "min_mod_revision": (after + 1).to_string() } },
+        ] });
+        let answer = self.ask("/v3/kv/txn", &body).await?;
+        let part =
+            |at: usize| answer.pointer(&format!("/responses/{at}/response_range")).map(entries).unwrap_or_default();
+        Ok((part(0).into_iter().next(), part(1)))
     }
 
-    /// Removes an entry, likewise.
+    /// Writes entries (`None`: removes them), all or none: if the entry with that key has still that revision (0: there is none). The
+    /// new revision, or `None` when somebody else was faster.
     ///
     /// # Errors
     /// When no member answers.
-    pub async fn delete(&self, key: &str, expected: Option<i64>) -> io::Result<Option<i64>> {
-        self.when(key, expected, json!({ "requestDeleteRange": { "key": BASE64.encode(key) } })).await
-    }
-
-    async fn when(&self, key: &str, expected: Option<i64>, then: Value) -> io::Result<Option<i64>> {
-        let compare: Vec<Value> = expected
-            .map(|r| json!({ "key": BASE64.encode(key), "target": "MOD", "result": "EQUAL", "modRevision": r.to_string() }))
-            .into_iter()
+    pub async fn commit(
+        &self,
+        (key, revision): (&str, i64),
+        writes: &[(String, Option<Vec<u8>>)],
+    ) -> io::Result<Option<i64>> {
+        let compare = json!({ "key": BASE64.encode(key), "target": "MOD", "result": "EQUAL", "modRevision": revision.to_string() });
+        let then: Vec<Value> = writes
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => json!({ "requestPut": { "key": BASE64.encode(key), "value": BASE64.encode(value) } }),
+                None => json!({ "requestDeleteRange": { "key": BASE64.encode(key) } }),
+            })
             .collect();
-        let answer = self.ask("/v3/kv/txn", &json!({ "compare": compare, "success": [then] })).await?;
+        let answer = self.ask("/v3/kv/txn", &json!({ "compare": [compare], "success": then })).await?;
         let revision = answer.pointer("/header/revision").map_or(0, number);
         Ok((answer.get("succeeded") == Some(&Value::Bool(true))).then_some(revision))
     }
@@ -205,6 +212,15 @@ impl Etcd {
             }
         }
     }
+}
+
+/// The first key behind those with a prefix.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 /// A number, which the gateway writes as text.

@@ -1,19 +1,25 @@
 //! The machine-config server: what a new node's Ignition fetches. One config for each pool, made from the cluster's facts and keys
 //! at the moment of asking, so that a late node learns of the members that are there then.
 
-use std::io;
+use std::fs;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request, Response};
+use vlab_kube::Caller;
 
-use super::api::{Api, ApiRequest, User};
+use super::api::{Answer, Api, micro};
 use super::facts::{ClusterFacts, FOLDER};
 use super::pki::{Pair, Pki};
-use super::serve::{Outgoing, serve, tls};
+use super::serve::{serve, tls};
 use super::store::Store;
+use crate::machine::{self, config_path};
 use crate::{ignition, say};
 
 /// Port of the machine-config server.
@@ -73,8 +79,13 @@ const POOLS: [&str; 3] = ["master", "worker", "arbiter"];
 /// read through the API; this way a fetch from one master is known to all.
 pub const FETCHES: &str = "/api/v1/namespaces/openshift-machine-config-operator/events";
 const FETCHED: &str = "ConfigFetched";
+/// The container whose log it would be.
+pub const CONTAINER: &str = "machine-config-server";
+/// Namespace of machine-config servers.
+pub const NAMESPACE: &str = "openshift-machine-config-operator";
 
-/// Serves configs, and notes every fetch as an event of the cluster.
+/// Serves configs, and notes every fetch of an Ignition as an event of the cluster, and in `log` where the server runs on the
+/// bootstrap, which has no pods.
 ///
 /// # Errors
 /// When nobody can listen there, or the keys cannot be used.
@@ -83,26 +94,31 @@ pub async fn serve_configs(
     own: &Pair,
     api: Arc<Api>,
     facts: ClusterFacts,
+    log: Option<PathBuf>,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     serve(address, tls(own, None)?, move |incoming| {
-        let (api, facts) = (Arc::clone(&api), facts.clone());
+        let (api, facts, log) = (Arc::clone(&api), facts.clone(), log.clone());
         async move {
-            let path = incoming.request.path;
+            let path = incoming.request.split_path().0;
             if path == "/healthz" {
-                return (200, "text/plain", b"ok".to_vec());
+                return plain(200, "ok".into());
             }
             let Some(pool) = path.strip_prefix("/config/").filter(|p| POOLS.contains(p)) else {
-                return (404, "text/plain", format!("there is no config {path}\n").into_bytes());
+                return plain(404, format!("there is no config {path}\n"));
             };
-            let address = incoming.peer.ip().to_string();
-            say::moment(
-                "pivot",
-                "config-fetched",
-                &json!({ "pool": pool, "address": address, "by": incoming.user_agent }),
-            );
-            // Ignition tries again.
-            if let Err(problem) = note(&api, pool, &address, Timestamp::now()).await {
-                return (503, "text/plain", format!("{problem}\n").into_bytes());
+            let by = incoming.request.get_header("user-agent").unwrap_or_default();
+            // The installer reads a config, too, and is no new machine.
+            if by.starts_with("Ignition/") {
+                let fetch = Fetch { pool, from: incoming.peer, by, at: Timestamp::now() };
+                say::moment(
+                    "pivot",
+                    "config-fetched",
+                    &json!({ "pool": pool, "address": incoming.peer.ip(), "by": by }),
+                );
+                // Ignition tries again.
+                if let Err(problem) = fetch.note(&api, log.as_deref()).await {
+                    return plain(503, format!("{problem}\n"));
+                }
             }
             answer(pool, &api, facts).await
         }
@@ -110,7 +126,14 @@ pub async fn serve_configs(
     .await
 }
 
-async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Outgoing {
+fn plain(status: u16, text: String) -> Answer {
+    let mut response = Response::empty(status);
+    response.headers.push(("content-type".into(), "text/plain".into()));
+    response.body = text.into_bytes().into();
+    Answer::Done(response)
+}
+
+async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Answer {
     if let Store::Etcd(etcd) = &api.store {
         match etcd.members().await {
             Ok(members) => {
@@ -118,39 +141,97 @@ async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Outgoing {
                 facts.etcd = started.flat_map(|m| m.clients.clone()).collect();
             }
             // Ignition tries again.
-            Err(e) => return (503, "text/plain", format!("etcd: {e}\n").into_bytes()),
+            Err(e) => return plain(503, format!("etcd: {e}\n")),
         }
     }
-    let config = config(pool, &facts, &api.pki, Vec::new());
-    (200, "application/vnd.coreos.ignition+json; version=3.2.0", config.to_string().into_bytes())
+    let config = config(pool, &facts, &api.pki, own_config());
+    let mut response = Response::json(200, &config);
+    response.headers = vec![("content-type".into(), "application/vnd.coreos.ignition+json; version=3.2.0".into())];
+    Answer::Done(response)
 }
 
-/// The first fetch of an address stays.
-async fn note(api: &Api, pool: &str, address: &str, now: Timestamp) -> Result<(), String> {
-    let event = json!({ "metadata": { "name": format!("config-for-{}", address.replace([':', '.'], "-")) }, "type": "Normal",
-        "reason": FETCHED, "message": format!("{address} fetched the config of the pool {pool}"), "eventTime": now,
-        "source": { "component": "machine-config-server", "host": address } });
-    let request = ApiRequest {
-        method: "POST".into(),
-        path: FETCHES.into(),
-        body: event.to_string().into_bytes(),
-        user: User::Somebody("machine-config-server".into()),
-        ..ApiRequest::default()
-    };
-    match api.handle(&request, now).await {
-        (201 | 409, _) => Ok(()),
-        (status, body) => Err(format!("the fetch by {address} cannot be noted: {status} {body}")),
+/// What the lab told this machine, for the machine that comes: its installer may be one that knows nothing of the lab.
+pub fn own_config() -> Vec<Value> {
+    let own = std::fs::read(config_path()).ok();
+    own.map(|own| ignition::file(machine::CONFIG_FILE, 0o644, &own)).into_iter().collect()
+}
+
+/// The pod by which readers of its log find the machine-config server of a master.
+pub fn pod(node: &str) -> Value {
+    json!({ "metadata": { "name": format!("{CONTAINER}-{node}"), "labels": { "k8s-app": CONTAINER } },
+        "spec": { "nodeName": node, "hostNetwork": true, "containers": [{ "name": CONTAINER, "image": "vlab/lab" }] } })
+}
+
+/// Somebody fetched a config.
+struct Fetch<'f> {
+    pool: &'f str,
+    from: SocketAddr,
+    by: &'f str,
+    at: Timestamp,
+}
+
+impl Fetch<'_> {
+    /// As the server of a release writes it. Source: the machine-config operator's log, as the installer's expression reads it.
+    fn line(&self) -> String {
+        format!(
+            "Pool {} requested by address:\"{}\" User-Agent:\"{}\" Accept-Header: \"*/*\"",
+            self.pool, self.from, self.by
+        )
     }
+
+    /// The first fetch of an address stays.
+    async fn note(&self, api: &Arc<Api>, log: Option<&Path>) -> Result<(), String> {
+        let address = self.from.ip().to_string();
+        if let Some(log) = log {
+            let line = format!("{} stderr F I0101 00:00:00.000000       1 api.go:109] {}\n", self.at, self.line());
+            append(log, &line).map_err(|e| format!("{}: {e}", log.display()))?;
+        }
+        let event = json!({ "metadata": { "name": format!("config-for-{}", address.replace([':', '.'], "-")) },
+            "type": "Normal", "reason": FETCHED, "message": self.line(), "eventTime": micro(self.at),
+            "involvedObject": { "kind": "Pod", "namespace": NAMESPACE, "name": CONTAINER },
+            "source": { "component": CONTAINER, "host": address }, "action": "Fetched", "reportingComponent": CONTAINER,
+            "reportingInstance": address });
+        let request = Request::new(Method::Post, FETCHES).json(&event);
+        match api.handle(&Caller::admin(), &request, self.at).await {
+            Ok(Answer::Done(response)) if [201, 409].contains(&response.status) => Ok(()),
+            Ok(Answer::Done(response)) => {
+                let text = String::from_utf8_lossy(&response.body).into_owned();
+                Err(format!("the fetch by {address} cannot be noted: {} {text}", response.status))
+            }
+            Ok(Answer::Watch(_)) => Ok(()),
+            Err(e) => Err(format!("etcd: {e}")),
+        }
+    }
+}
+
+fn append(log: &Path, line: &str) -> io::Result<()> {
+    if let Some(folder) = log.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::OpenOptions::new().create(true).append(true).open(log)?.write_all(line.as_bytes())
+}
+
+fn at_of(event: &Value) -> Option<Timestamp> {
+    serde_json::from_value(event["eventTime"].clone()).ok()
 }
 
 /// Fetches that events tell of: address and time.
 pub fn fetches(events: &[Value]) -> Vec<(String, Timestamp)> {
     let told = events.iter().filter(|event| event["reason"] == FETCHED);
-    told.filter_map(|event| {
-        let at = serde_json::from_value(event["eventTime"].clone()).ok()?;
-        Some((event["source"]["host"].as_str()?.to_owned(), at))
-    })
-    .collect()
+    told.filter_map(|event| Some((event["source"]["host"].as_str()?.to_owned(), at_of(event)?))).collect()
+}
+
+/// What a master's machine-config server would have in its log of the last `seconds`, with the fetches from all of them.
+pub fn log_of(events: &[Value], now: Timestamp, seconds: Option<u64>) -> String {
+    let told = events.iter().filter(|event| event["reason"] == FETCHED);
+    let recent = told.filter(|event| {
+        let age = at_of(event).map_or(Duration::MAX, |at| now.since(at));
+        seconds.is_none_or(|s| age <= Duration::from_secs(s))
+    });
+    recent
+        .filter_map(|event| event["message"].as_str())
+        .map(|line| format!("I0101 00:00:00.000000       1 api.go:109] {line}\n"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -194,21 +275,37 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_fetch_of_an_address_counts() {
-        let api = Api { store: Store::in_memory(), pki: Pki::make(&["localhost".into()]).unwrap() };
-        for (at, address) in [(10, "192.0.2.1"), (11, "2001:db8::1"), (12, "192.0.2.1")] {
-            note(&api, "master", address, Timestamp::from_secs(at)).await.unwrap();
+        let api = Arc::new(Api::new(Store::in_memory(), Pki::make(&["localhost".into()]).unwrap()));
+        let namespace = json!({ "metadata": { "name": NAMESPACE } });
+        let make = Request::new(Method::Post, "/api/v1/namespaces").json(&namespace);
+        api.handle(&Caller::admin(), &make, Timestamp::from_secs(1)).await.unwrap();
+        let log = tempfile::tempdir().unwrap();
+        let log = log.path().join("containers/mcs.log");
+        for (at, from) in [(10, "192.0.2.1:40548"), (11, "[2001:db8::1]:1"), (12, "192.0.2.1:40550")] {
+            let at = Timestamp::from_secs(at);
+            let fetch = Fetch { pool: "master", from: from.parse().unwrap(), by: "Ignition/2.14.0", at };
+            fetch.note(&api, Some(&log)).await.unwrap();
         }
-        let request = ApiRequest {
-            method: "GET".into(),
-            path: FETCHES.into(),
-            user: User::Somebody("admin".into()),
-            ..ApiRequest::default()
-        };
-        let (status, list) = api.handle(&request, Timestamp::from_secs(20)).await;
-        assert_eq!(status, 200);
-        let mut seen = fetches(list["items"].as_array().unwrap());
+        let answer = api.handle(&Caller::admin(), &Request::new(Method::Get, FETCHES), Timestamp::from_secs(20)).await;
+        let Answer::Done(response) = answer.unwrap() else { panic!("a list") };
+        let list: Value = serde_json::from_slice(&response.body).unwrap();
+        let events = list["items"].as_array().unwrap();
+        let mut seen = fetches(events);
         seen.sort();
         let expected = [("192.0.2.1", 10), ("2001:db8::1", 11)];
         assert_eq!(seen, expected.map(|(address, at)| (address.to_owned(), Timestamp::from_secs(at))));
+        let line = "Pool master requested by address:\"192.0.2.1:40548\" User-Agent:\"Ignition/2.14.0\"";
+        let recent = log_of(events, Timestamp::from_secs(20), Some(9));
+        assert!(recent.contains("[2001:db8::1]:1") && !recent.contains(line), "{recent}");
+        assert!(log_of(events, Timestamp::from_secs(20), None).contains(line));
+        let written = fs::read_to_string(&log).unwrap();
+        assert_eq!(written.lines().count(), 3);
+        assert!(
+            written
+                .lines()
+                .next()
+                .unwrap()
+                .contains(&format!(" stderr F I0101 00:00:00.000000       1 api.go:109] {line}"))
+        );
     }
 }

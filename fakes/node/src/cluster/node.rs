@@ -87,9 +87,12 @@ async fn run(args: NodeArgs) -> io::Result<()> {
     if node.facts.pool == "master" {
         let pki = Pki::read(&node.places.cluster.join("tls"))?;
         let mut etcd_process = node.start_etcd().await?;
-        let api = Arc::new(Api { store: Store::Etcd(Etcd::new(vec![client_url(own)])), pki: pki.clone() });
+        let api = Arc::new(Api::new(Store::Etcd(Etcd::new(vec![client_url(own)])), pki.clone()));
         parts.extend(node.serve(&pki, &api).await?);
-        parts.push(tokio::spawn(approve_for_ever(Arc::clone(&api))));
+        // The product's controller approves by itself, and nobody does it for it.
+        if node.config.controller.is_none() {
+            parts.push(tokio::spawn(approve_for_ever(Arc::clone(&api))));
+        }
         let client = Client {
             servers: vec![server(own)],
             credentials: pki.admin_credentials(),
@@ -97,8 +100,16 @@ async fn run(args: NodeArgs) -> io::Result<()> {
             kept: Kept::default(),
         };
         if !args.no_controller {
-            let (facts, name, config) = (node.facts.clone(), node.name.clone(), node.config.clone());
-            parts.push(tokio::spawn(controller::when_it_is_our_turn(facts, name, config, client.clone())));
+            let here = controller::Here {
+                facts: node.facts.clone(),
+                name: node.name.clone(),
+                own,
+                config: node.config.clone(),
+                client: client.clone(),
+                pki: pki.clone(),
+                logs: node.places.logs.clone(),
+            };
+            parts.push(tokio::spawn(controller::when_it_is_our_turn(here)));
         }
         let vips = node.virtual_addresses(&client).await;
         let result = tokio::select! {
@@ -170,7 +181,7 @@ impl Node {
             return Err(e);
         }
         let members = own.members().await.map_or(0, |m| m.len());
-        let bootstrap_was_here = Root::of_this_machine().has(WAS_BOOTSTRAP);
+        let bootstrap_was_here = Root::of_this_machine().has(WAS_BOOTSTRAP) || self.facts.bootstrap == Some(self.own);
         let word = match begin {
             Begin::Join(_) if bootstrap_was_here => "bootstrap-rejoined",
             Begin::Join(_) => "etcd-member-joined",
@@ -254,12 +265,11 @@ impl Node {
         names.extend(["localhost".to_owned(), self.own.to_string(), "127.0.0.1".to_owned()]);
         names.extend(self.facts.api_vips.iter().map(ToString::to_string));
         let pair = pki.server("kube-apiserver", &names)?;
-        let token = self.facts.bootstrap_token.clone();
-        let (_, api_task) = serve_api(SocketAddr::new(self.listening, API_PORT), &pair, Arc::clone(api), token).await?;
+        let (_, api_task) = serve_api(SocketAddr::new(self.listening, API_PORT), &pair, Arc::clone(api)).await?;
         say::moment("pivot", "api-up", &json!({ "name": self.name, "url": server(self.own) }));
         let pair = pki.server("machine-config-server", &names)?;
         let address = SocketAddr::new(self.listening, mcs::PORT);
-        let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone()).await?;
+        let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone(), None).await?;
         Ok(vec![api_task, mcs_task])
     }
 
@@ -337,7 +347,7 @@ impl Node {
         // A name of its own for each try: an older one belongs to another key.
         let name = format!("csr-{}-{}", self.name, Timestamp::now().as_secs());
         let csr = json!({ "metadata": { "name": name }, "spec": { "request": BASE64.encode(&request),
-            "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "username": format!("system:bootstrap:{}", self.name),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
             "usages": ["digital signature", "client auth"] } });
         let mut asked = false;
         loop {
@@ -382,7 +392,8 @@ impl Node {
         if role == "master" {
             labels["node-role.kubernetes.io/control-plane"] = json!("");
         }
-        let node = json!({ "metadata": { "name": self.name, "labels": labels }, "status": self.status() });
+        let node = json!({ "metadata": { "name": self.name, "labels": labels, "annotations": self.annotations(role) },
+            "status": self.status() });
         // Said when the API answers and before it knows: a slow machine may be seen by others before it comes to say so, and
         // what they then do must not look as if it came before.
         client.get("/api/v1/nodes").await?;
@@ -390,14 +401,46 @@ impl Node {
             say::moment("node", "ready", &json!({ "name": self.name }));
         }
         if !client.create("/api/v1/nodes", &node).await? {
+            let annotations = json!({ "metadata": { "annotations": self.annotations(role) } });
+            client.patch(&format!("/api/v1/nodes/{}", self.name), &annotations).await?;
             self.heartbeat(client).await?;
         }
+        if role == "master" {
+            client.create(&format!("/api/v1/namespaces/{}/pods", mcs::NAMESPACE), &mcs::pod(&self.name)).await?;
+        }
         Ok(())
+    }
+
+    /// What the daemon of machine configs says of a node that is as it should be, and how often this machine has booted.
+    fn annotations(&self, role: &str) -> Value {
+        let rendered = bootkube::rendered_config(role);
+        json!({ "machineconfiguration.openshift.io/currentConfig": rendered,
+            "machineconfiguration.openshift.io/desiredConfig": rendered,
+            "machineconfiguration.openshift.io/state": "Done", BOOTS: boots().to_string() })
     }
 
     async fn heartbeat(&self, client: &Client) -> io::Result<()> {
         client.patch(&format!("/api/v1/nodes/{}/status", self.name), &json!({ "status": self.status() })).await
     }
+}
+
+/// The annotation that says how often a machine has booted since it was installed.
+pub const BOOTS: &str = "vlab/boots";
+
+/// How often this machine has booted from its disk: each boot leaves its number in a file.
+fn boots() -> usize {
+    const FILE: &str = "/var/lib/vlab/boots";
+    let now = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let before = fs::read_to_string(FILE).unwrap_or_default();
+    let mut all: Vec<&str> = before.lines().collect();
+    if !all.contains(&now.trim()) {
+        all.push(now.trim());
+        let kept = fs::create_dir_all("/var/lib/vlab").and_then(|()| fs::write(FILE, all.join("\n")));
+        if let Err(e) = kept {
+            say::note("node", &format!("{FILE}: {e}"));
+        }
+    }
+    all.len()
 }
 
 /// Does this machine's own API live? For keepalived.

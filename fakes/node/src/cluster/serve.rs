@@ -1,23 +1,32 @@
 //! TLS servers: what the API and the machine-config server have in common.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt as _;
+use hyper::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request, Response};
+use vlab_kube::Failure;
 
-use super::api::{Api, ApiRequest, User};
+use super::api::{Answer, Api};
 use super::pki::{Pair, subject};
 use crate::net::http::{certificates, key};
 
@@ -45,21 +54,41 @@ pub fn tls(own: &Pair, clients_of: Option<&str>) -> io::Result<ServerConfig> {
     builder.with_single_cert(certificates(&own.cert)?, key(&own.key)?).map_err(io::Error::other)
 }
 
-/// A request as it came in, and an answer: status, content type, body.
+/// A request as it came in.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// Method, path, query, `Accept`, body, and whom the certificate names.
-    pub request: ApiRequest,
-    /// Header `Authorization`.
-    pub authorization: String,
-    /// Header `User-Agent`.
-    pub user_agent: String,
+    /// What is asked.
+    pub request: Request,
+    /// Whom the client's certificate names, and the groups of that user.
+    pub certificate: Option<(String, Vec<String>)>,
     /// From where.
     pub peer: SocketAddr,
 }
 
-/// An answer: status, content type, body.
-pub type Outgoing = (u16, &'static str, Vec<u8>);
+/// The body of an answer: whole, or the lines of a watch as they come.
+enum Sent {
+    Whole(Option<Bytes>),
+    Watch(mpsc::Receiver<Bytes>),
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Sent::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Sent::Watch(lines) => lines.poll_recv(cx).map(|line| line.map(|l| Ok(Frame::data(l)))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Sent::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Sent::Watch(_) => SizeHint::default(),
+        }
+    }
+}
 
 /// Listens with TLS and answers until the task is ended.
 ///
@@ -72,7 +101,7 @@ pub async fn serve<F, R>(
 ) -> io::Result<(SocketAddr, JoinHandle<()>)>
 where
     F: Fn(Incoming) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = Outgoing> + Send + 'static,
+    R: Future<Output = Answer> + Send + 'static,
 {
     let at = |e: io::Error| io::Error::new(e.kind(), format!("{address}: {e}"));
     let listener = TcpListener::bind(address).await.map_err(at)?;
@@ -96,8 +125,7 @@ where
                 };
                 let names = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
                 let service = service_fn(move |incoming: hyper::Request<hyper::body::Incoming>| {
-                    let user = names.clone().map_or(User::Nobody, |(name, _)| User::Somebody(name));
-                    respond(incoming, user, peer, answer.clone())
+                    respond(incoming, names.clone(), peer, answer.clone())
                 });
                 let _ =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
@@ -109,58 +137,63 @@ where
 
 async fn respond<F, R>(
     incoming: hyper::Request<hyper::body::Incoming>,
-    user: User,
+    certificate: Option<(String, Vec<String>)>,
     peer: SocketAddr,
     answer: F,
-) -> Result<hyper::Response<Full<Bytes>>, hyper::Error>
+) -> Result<hyper::Response<Sent>, hyper::Error>
 where
     F: Fn(Incoming) -> R,
-    R: Future<Output = Outgoing>,
+    R: Future<Output = Answer>,
 {
     let (parts, body) = incoming.into_parts();
-    let header = |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let body = body.collect().await?.to_bytes().to_vec();
-    let request = ApiRequest {
-        method: parts.method.as_str().to_owned(),
-        path: parts.uri.path().to_owned(),
-        query: parts.uri.query().unwrap_or_default().to_owned(),
-        accept: header("accept"),
-        body,
-        user,
-    };
-    let (authorization, user_agent) = (header("authorization"), header("user-agent"));
-    let (status, kind, body) = answer(Incoming { request, authorization, user_agent, peer }).await;
-    let mut response = hyper::Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(kind));
-    Ok(response)
+    let path = parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
+    let mut request = Request::new(Method::from_name(parts.method.as_str()), path);
+    for (name, value) in &parts.headers {
+        if let Ok(value) = value.to_str() {
+            request.headers.push((name.as_str().to_owned(), value.to_owned()));
+        }
+    }
+    request.body = body.collect().await?.to_bytes().to_vec().into();
+    Ok(match answer(Incoming { request, certificate, peer }).await {
+        Answer::Done(response) => written(response),
+        Answer::Watch(lines) => {
+            let mut response = hyper::Response::new(Sent::Watch(lines));
+            response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+            response
+        }
+    })
+}
+
+fn written(response: Response) -> hyper::Response<Sent> {
+    let body = Bytes::copy_from_slice(&response.body);
+    let mut sent = hyper::Response::new(Sent::Whole(Some(body).filter(|b| !b.is_empty())));
+    *sent.status_mut() = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in &response.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+            sent.headers_mut().append(name, value);
+        }
+    }
+    sent
 }
 
 /// Serves the API.
 ///
 /// # Errors
 /// When nobody can listen there, or the keys cannot be used.
-pub async fn serve_api(
-    address: SocketAddr,
-    own: &Pair,
-    api: Arc<Api>,
-    bootstrap_token: String,
-) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+pub async fn serve_api(address: SocketAddr, own: &Pair, api: Arc<Api>) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     let config = tls(own, Some(&api.pki.ca.cert))?;
     serve(address, config, move |incoming| {
-        let (api, token) = (Arc::clone(&api), bootstrap_token.clone());
+        let api = Arc::clone(&api);
         async move {
-            let mut request = incoming.request;
-            let shown = incoming.authorization.strip_prefix("Bearer ").unwrap_or_default();
-            if request.user == User::Nobody && !token.is_empty() && shown == token {
-                request.user = User::Newcomer;
-            }
-            let (status, body) = api.handle(&request, Timestamp::now()).await;
-            let bytes = match body {
-                serde_json::Value::String(text) => text.into_bytes(),
-                body => body.to_string().into_bytes(),
+            // A client that goes away does not stop what it began: a write is done whole or not at all.
+            let work =
+                tokio::spawn(async move { api.serve(incoming.certificate, &incoming.request, Timestamp::now()).await });
+            let problem = match work.await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(e)) => format!("etcd: {e}"),
+                Err(e) => e.to_string(),
             };
-            (status, "application/json", bytes)
+            Answer::Done(Failure::new(500, "InternalError", problem).response())
         }
     })
     .await

@@ -1,20 +1,23 @@
-//! Objects of the API in etcd: one entry for each, JSON as clients sent it. In memory where a test needs no etcd.
+//! Where the API keeps its objects: entries of etcd, one for each object, and one that counts. In memory where a test needs no etcd.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, PoisonError};
-
-use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::etcd::{Etcd, EtcdEntry};
+
+/// All objects are below this.
+pub const OBJECTS: &str = "/registry/";
+/// The entry that every write changes, so that of two who write at once one loses.
+pub const COUNTER: &str = "/vlab/counter";
 
 /// Where objects are kept.
 #[derive(Debug)]
 pub enum Store {
     /// In etcd.
     Etcd(Etcd),
-    /// In memory.
-    Memory(Mutex<Memory>),
+    /// In memory, for as many servers as have it.
+    Shared(Arc<Mutex<Memory>>),
 }
 
 /// Entries with their revisions.
@@ -24,90 +27,57 @@ pub struct Memory {
     last: i64,
 }
 
+impl Memory {
+    fn entry(&self, key: &str) -> Option<EtcdEntry> {
+        let (value, revision) = self.entries.get(key)?;
+        Some(EtcdEntry { key: key.to_owned(), value: value.clone(), revision: *revision })
+    }
+}
+
 impl Store {
     /// An empty store in memory.
     pub fn in_memory() -> Self {
-        Self::Memory(Mutex::default())
+        Self::Shared(Arc::default())
     }
 
-    /// Entries whose keys begin so.
+    /// The counter, and the objects that changed after a revision, as they are at one moment.
     ///
     /// # Errors
     /// When etcd does not answer.
-    pub async fn list(&self, prefix: &str) -> io::Result<Vec<EtcdEntry>> {
+    pub async fn look(&self, after: i64) -> io::Result<(Option<EtcdEntry>, Vec<EtcdEntry>)> {
         match self {
-            Self::Etcd(etcd) => etcd.list(prefix).await,
-            Self::Memory(memory) => {
+            Self::Etcd(etcd) => etcd.look(COUNTER, OBJECTS, after).await,
+            Self::Shared(memory) => {
                 let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                let entry = |(key, (value, revision)): (&String, &(Vec<u8>, i64))| EtcdEntry {
-                    key: key.clone(),
-                    value: value.clone(),
-                    revision: *revision,
-                };
-                Ok(memory.entries.iter().filter(|(k, _)| k.starts_with(prefix)).map(entry).collect())
+                let newer = memory.entries.iter().filter(|(k, (_, r))| k.starts_with(OBJECTS) && *r > after);
+                Ok((memory.entry(COUNTER), newer.filter_map(|(k, _)| memory.entry(k)).collect()))
             }
         }
     }
 
-    /// The entry with that key.
+    /// Writes entries (`None`: removes them), all or none: if the counter has still that revision (0: there is none). `None`: somebody
+    /// else was faster.
     ///
     /// # Errors
     /// When etcd does not answer.
-    pub async fn get(&self, key: &str) -> io::Result<Option<EtcdEntry>> {
+    pub async fn commit(&self, counter: i64, writes: &[(String, Option<Vec<u8>>)]) -> io::Result<Option<i64>> {
         match self {
-            Self::Etcd(etcd) => etcd.get(key).await,
-            Self::Memory(_) => Ok(self.list(key).await?.into_iter().find(|e| e.key == key)),
-        }
-    }
-
-    /// Writes an entry (`None`: removes it) when its revision is the expected one, as [`Etcd::put`].
-    ///
-    /// # Errors
-    /// When etcd does not answer.
-    pub async fn write(&self, key: &str, value: Option<&[u8]>, expected: Option<i64>) -> io::Result<Option<i64>> {
-        match (self, value) {
-            (Self::Etcd(etcd), Some(value)) => etcd.put(key, value, expected).await,
-            (Self::Etcd(etcd), None) => etcd.delete(key, expected).await,
-            (Self::Memory(memory), value) => {
+            Self::Etcd(etcd) => etcd.commit((COUNTER, counter), writes).await,
+            Self::Shared(memory) => {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                let Memory { entries, last } = &mut *memory;
-                let present = entries.get(key).map_or(0, |(_, r)| *r);
-                if expected.is_some_and(|e| e != present) {
+                if memory.entry(COUNTER).map_or(0, |e| e.revision) != counter {
                     return Ok(None);
                 }
+                let Memory { entries, last } = &mut *memory;
                 *last += 1;
-                match value {
-                    Some(value) => entries.insert(key.to_owned(), (value.to_vec(), *last)),
-                    None => entries.remove(key),
-                };
+                for (key, value) in writes {
+                    match value {
+                        Some(value) => entries.insert(key.clone(), (value.clone(), *last)),
+                        None => entries.remove(key),
+                    };
+                }
                 Ok(Some(*last))
             }
-        }
-    }
-}
-
-/// An object with the version that it has in etcd.
-pub fn object(entry: &EtcdEntry) -> Value {
-    let mut object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-    object["metadata"]["resourceVersion"] = json!(entry.revision.to_string());
-    object
-}
-
-/// Puts the members of `patch` into `target` (RFC 7386): objects member by member, `null` removes, all else replaces.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let Some(members) = target.as_object_mut() else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            members.remove(name);
-        } else {
-            merge(members.entry(name.clone()).or_insert(Value::Null), value);
         }
     }
 }
@@ -116,22 +86,20 @@ pub fn merge(target: &mut Value, patch: &Value) {
 mod tests {
     use super::*;
 
+    fn put(key: &str, value: &str) -> (String, Option<Vec<u8>>) {
+        (key.to_owned(), Some(value.as_bytes().to_vec()))
+    }
+
     #[tokio::test]
     async fn who_comes_second_loses() {
         let store = Store::in_memory();
-        let first = store.write("/a", Some(b"1"), Some(0)).await.unwrap();
-        assert_eq!(first, Some(1));
-        assert_eq!(store.write("/a", Some(b"2"), Some(0)).await.unwrap(), None, "it is there already");
-        assert_eq!(store.write("/a", Some(b"2"), Some(1)).await.unwrap(), Some(2));
-        assert_eq!(store.write("/a", None, Some(1)).await.unwrap(), None, "it has changed");
-        assert_eq!(store.write("/a", None, None).await.unwrap(), Some(3));
-        assert_eq!(store.get("/a").await.unwrap(), None);
-    }
-
-    #[test]
-    fn a_patch_is_merged() {
-        let mut target = json!({ "a": { "b": 1, "c": 2 }, "l": [1, 2] });
-        merge(&mut target, &json!({ "a": { "b": null, "d": { "e": null, "f": 3 } }, "l": [3] }));
-        assert_eq!(target, json!({ "a": { "c": 2, "d": { "f": 3 } }, "l": [3] }));
+        assert_eq!(store.commit(0, &[put("/registry/a", "1"), put(COUNTER, "1")]).await.unwrap(), Some(1));
+        assert_eq!(store.commit(0, &[put("/registry/a", "2"), put(COUNTER, "2")]).await.unwrap(), None);
+        assert_eq!(store.commit(1, &[put("/registry/b", "2"), put(COUNTER, "2")]).await.unwrap(), Some(2));
+        let (counter, newer) = store.look(1).await.unwrap();
+        assert_eq!(counter.map(|c| c.revision), Some(2));
+        assert_eq!(newer.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["/registry/b"]);
+        store.commit(2, &[("/registry/b".to_owned(), None), put(COUNTER, "3")]).await.unwrap();
+        assert_eq!(store.look(0).await.unwrap().1.len(), 1);
     }
 }

@@ -90,6 +90,20 @@ impl Client {
         }
     }
 
+    /// Creates an object and then its status, which a creation leaves out; `false`: there is one already.
+    ///
+    /// # Errors
+    /// When it is refused, or no server answers.
+    pub async fn create_with_status(&self, path: &str, object: &Value) -> io::Result<bool> {
+        let made = self.create(path, object).await?;
+        if made && !object["status"].is_null() {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let status = serde_json::json!({ "status": object["status"] });
+            self.patch(&format!("{path}/{name}/status"), &status).await?;
+        }
+        Ok(made)
+    }
+
     /// Merges into an object (or its status: the path says so).
     ///
     /// # Errors

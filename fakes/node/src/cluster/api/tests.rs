@@ -1,128 +1,205 @@
-//! The API over a store in memory.
+//! The API over a store in memory; several servers share one.
 
 use rstest::rstest;
 
+use super::super::store::Store;
 use super::*;
+use crate::cluster::ask::{ask, create, create_with_status, get};
 use crate::cluster::pki::node_request;
 
-fn api() -> Api {
-    Api { store: Store::in_memory(), pki: Pki::make(&["localhost".into()]).unwrap() }
+fn api() -> Arc<Api> {
+    Arc::new(Api::new(Store::in_memory(), Pki::make(&["localhost".into()]).unwrap()))
 }
 
-fn admin() -> User {
-    User::Somebody("system:admin".into())
+fn now() -> Timestamp {
+    Timestamp::from_secs(1_800_000_000)
 }
 
-async fn ask(api: &Api, user: User, method: &str, path: &str, body: &Value) -> ApiAnswer {
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let request = ApiRequest {
-        method: method.into(),
-        path: path.into(),
-        query: query.into(),
-        body: if body.is_null() { vec![] } else { body.to_string().into_bytes() },
-        user,
-        ..ApiRequest::default()
-    };
-    api.handle(&request, Timestamp::from_secs(1_800_000_000)).await
+async fn as_newcomer(api: &Arc<Api>, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    let mut request =
+        Request::new(method, path).header("authorization", format!("Bearer {}", bootstrap_token(&api.pki)));
+    if !body.is_null() {
+        request = request.json(body);
+    }
+    let Answer::Done(response) = api.serve(None, &request, now()).await.unwrap() else { panic!("a watch") };
+    (response.status, serde_json::from_slice(&response.body).unwrap_or_default())
+}
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+fn request_of(text: &str) -> Value {
+    json!({ "metadata": { "name": "csr-1" }, "spec": { "request": BASE64.encode(text), "usages": ["client auth"],
+        "signerName": "kubernetes.io/kube-apiserver-client-kubelet" } })
 }
 
 #[tokio::test]
 async fn a_node_from_its_request_to_its_object() {
     let api = api();
     let (_, request) = node_request("master-1").unwrap();
-    let csr = json!({ "metadata": { "name": "csr-1" }, "spec": { "request": BASE64.encode(request), "username": "newcomer" } });
-    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    assert_eq!(ask(&api, User::Newcomer, "POST", path, &csr).await.0, 201);
-    let (code, pending) = ask(&api, User::Newcomer, "GET", &format!("{path}/csr-1"), &Value::Null).await;
-    assert_eq!((code, pending["status"].is_null()), (200, true));
+    assert_eq!(as_newcomer(&api, Method::Post, REQUESTS, &request_of(&request)).await.0, 201);
+    let (code, pending) = as_newcomer(&api, Method::Get, &format!("{REQUESTS}/csr-1"), &Value::Null).await;
+    assert_eq!((code, pending["spec"]["username"].as_str()), (200, Some("system:bootstrap:vlab")));
 
-    let approval = json!({ "status": { "conditions": [{ "type": "Approved", "status": "True" }] } });
-    let own = ask(&api, User::Newcomer, "PUT", &format!("{path}/csr-1/approval"), &approval).await;
+    let approval = crate::cluster::bootkube::approved(&pending);
+    let own = as_newcomer(&api, Method::Put, &format!("{REQUESTS}/csr-1/approval"), &approval).await;
     assert_eq!(own.0, 403, "nobody approves his own");
-    assert_eq!(ask(&api, admin(), "PUT", &format!("{path}/csr-1/approval"), &approval).await.0, 200);
-    let (_, signed) = ask(&api, User::Newcomer, "GET", &format!("{path}/csr-1"), &Value::Null).await;
+    assert_eq!(crate::cluster::bootkube::approve(&api).await.unwrap(), ["csr-1"]);
+    let (_, signed) = as_newcomer(&api, Method::Get, &format!("{REQUESTS}/csr-1"), &Value::Null).await;
     let pem = BASE64.decode(signed["status"]["certificate"].as_str().unwrap()).unwrap();
     assert!(String::from_utf8(pem).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
 
-    let node = json!({ "metadata": { "name": "master-1" } });
-    assert_eq!(ask(&api, User::Newcomer, "POST", "/api/v1/nodes", &node).await.0, 403);
-    let (code, made) = ask(&api, admin(), "POST", "/api/v1/nodes", &node).await;
-    assert_eq!((code, made["kind"].as_str(), made["apiVersion"].as_str()), (201, Some("Node"), Some("v1")));
-    assert_eq!(ask(&api, admin(), "POST", "/api/v1/nodes", &node).await.0, 409);
-    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-    assert_eq!(ask(&api, admin(), "PATCH", "/api/v1/nodes/master-1/status", &ready).await.0, 200);
-    let (_, node) = ask(&api, admin(), "GET", "/api/v1/nodes/master-1", &Value::Null).await;
-    assert_eq!(condition(&node, "Ready"), "True");
-    assert_eq!(node["metadata"]["uid"], made["metadata"]["uid"]);
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "master-1" } });
+    assert_eq!(as_newcomer(&api, Method::Post, "/api/v1/nodes", &node).await.0, 403);
+    assert!(create(&api, &node).await.unwrap());
+    assert!(!create(&api, &node).await.unwrap(), "there is one already");
 }
 
 #[tokio::test]
 async fn a_request_that_cannot_be_signed_says_so() {
     let api = api();
-    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let csr = json!({ "metadata": { "name": "bad" }, "spec": { "request": "bm90aGluZw==" } });
-    ask(&api, admin(), "POST", path, &csr).await;
-    let approval = json!({ "status": { "conditions": [{ "type": "Approved", "status": "True" }] } });
-    let (_, answer) = ask(&api, admin(), "PUT", &format!("{path}/bad/approval"), &approval).await;
-    assert_eq!(condition(&answer, "Failed"), "True");
+    as_newcomer(&api, Method::Post, REQUESTS, &request_of("nothing")).await;
+    crate::cluster::bootkube::approve(&api).await.unwrap();
+    let answer = get(&api, &format!("{REQUESTS}/csr-1")).await.unwrap();
+    assert_eq!(condition(&answer, "Failed"), "True", "{answer}");
     assert!(answer["status"].get("certificate").is_none());
 }
 
 #[rstest]
-#[case("GET", "/healthz", 200)]
-#[case("GET", "/version", 200)]
-#[case("GET", "/api/v1/nodes", 401)]
-#[case("GET", "/apis", 401)]
+#[case("/healthz", 200)]
+#[case("/version", 200)]
+#[case("/api/v1/nodes", 403)]
 #[tokio::test]
-async fn what_nobody_may(#[case] method: &str, #[case] path: &str, #[case] expected: u16) {
-    assert_eq!(ask(&api(), User::Nobody, method, path, &Value::Null).await.0, expected);
+async fn what_nobody_may(#[case] path: &str, #[case] expected: u16) {
+    let Answer::Done(response) = api().serve(None, &Request::new(Method::Get, path), now()).await.unwrap() else {
+        panic!("a watch")
+    };
+    assert_eq!(response.status, expected);
 }
 
 #[rstest]
-#[case("GET", "/api", 200)]
-#[case("GET", "/apis/config.openshift.io/v1", 200)]
-#[case("GET", "/apis/apps/v1", 404)]
-#[case("GET", "/api/v1/nodes/none", 404)]
-#[case("DELETE", "/api/v1/nodes/none", 404)]
-#[case("PATCH", "/api/v1/nodes/none", 400)]
-#[case("GET", "/api/v1/nodes?watch=true", 501)]
-#[case("PUT", "/api/v1/nodes", 405)]
-#[case("GET", "/api/v1/namespaces/x/secrets", 200)]
+#[case(Method::Get, "/apis/config.openshift.io/v1", 200)]
+#[case(Method::Get, "/apis/metal3.io/v1alpha1", 200)]
+#[case(Method::Get, "/apis/none/v1", 404)]
+#[case(Method::Get, "/api/v1/nodes/none", 404)]
+#[case(Method::Delete, "/api/v1/nodes/none", 404)]
+#[case(Method::Put, "/api/v1/nodes", 405)]
+#[case(Method::Get, "/api/v1/namespaces/x/secrets", 200)]
 #[tokio::test]
-async fn codes(#[case] method: &str, #[case] path: &str, #[case] expected: u16) {
-    let (code, body) = ask(&api(), admin(), method, path, &Value::Null).await;
+async fn codes(#[case] method: Method, #[case] path: &str, #[case] expected: u16) {
+    let (code, body) = ask(&api(), &Request::new(method, path)).await.unwrap();
     assert_eq!(code, expected, "{body}");
 }
 
-#[tokio::test]
-async fn an_old_version_is_a_conflict() {
-    let api = api();
-    let path = "/api/v1/namespaces/kube-system/configmaps";
-    let (_, made) =
-        ask(&api, admin(), "POST", path, &json!({ "metadata": { "name": "a" }, "data": { "x": "1" } })).await;
-    let mut first = made.clone();
-    first["data"]["x"] = json!("2");
-    assert_eq!(ask(&api, admin(), "PUT", &format!("{path}/a"), &first).await.0, 200);
-    assert_eq!(ask(&api, admin(), "PUT", &format!("{path}/a"), &first).await.0, 409);
-    let (_, other) = ask(&api, admin(), "GET", "/api/v1/namespaces/default/configmaps", &Value::Null).await;
-    assert_eq!(other["items"], json!([]), "another namespace");
-    let (_, all) = ask(&api, admin(), "GET", "/api/v1/configmaps", &Value::Null).await;
-    assert_eq!(all["items"][0]["data"]["x"], "2");
+/// Two servers over one store, as two masters over one etcd.
+fn two() -> [Arc<Api>; 2] {
+    let pki = Pki::make(&["localhost".into()]).unwrap();
+    let shared = Arc::new(std::sync::Mutex::new(super::super::store::Memory::default()));
+    [(); 2].map(|()| Arc::new(Api::new(Store::Shared(Arc::clone(&shared)), pki.clone())))
+}
+
+fn config(name: &str, value: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "kube-system" }, "data": { "x": value } })
 }
 
 #[tokio::test]
-async fn a_table_for_kubectl() {
-    let api = api();
-    let operator = json!({ "metadata": { "name": "console" }, "status": { "conditions": [{ "type": "Available", "status": "True" }] } });
-    ask(&api, admin(), "POST", "/apis/config.openshift.io/v1/clusteroperators", &operator).await;
-    let request = ApiRequest {
-        method: "GET".into(),
-        path: "/apis/config.openshift.io/v1/clusteroperators".into(),
-        accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json".into(),
-        user: admin(),
-        ..ApiRequest::default()
+async fn what_one_master_writes_another_one_knows() {
+    let [one, other] = two();
+    let path = "/api/v1/namespaces/kube-system/configmaps";
+    create(&one, &config("a", "1")).await.unwrap();
+    create(&other, &config("b", "1")).await.unwrap();
+    let names = |list: Value| -> Vec<String> {
+        list["items"].as_array().unwrap().iter().map(|o| o["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    let (_, table) = api.handle(&request, Timestamp::from_secs(0)).await;
-    assert_eq!(table["kind"], "Table");
-    assert_eq!(table["rows"][0]["cells"], json!(["console", "True", "", "", "2027-01-15T08:00:00Z"]));
+    for api in [&one, &other] {
+        assert_eq!(names(get(api, path).await.unwrap()), ["a", "b"]);
+    }
+    assert_eq!(ask(&one, &Request::new(Method::Delete, format!("{path}/b"))).await.unwrap().0, 200);
+    assert_eq!(names(get(&other, path).await.unwrap()), ["a"]);
+    assert_eq!(ask(&other, &Request::new(Method::Get, format!("{path}/b"))).await.unwrap().0, 404);
+    // Resource versions of both come from one counter.
+    create(&other, &config("c", "1")).await.unwrap();
+    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let (a, c) = (get(&one, &format!("{path}/a")).await.unwrap(), get(&one, &format!("{path}/c")).await.unwrap());
+    assert!(version(&a) < version(&c));
+    // One that comes later reads all of it.
+    let Store::Shared(shared) = &one.store else { panic!("shared") };
+    let late = Arc::new(Api::new(Store::Shared(Arc::clone(shared)), one.pki.clone()));
+    assert_eq!(names(get(&late, path).await.unwrap()), ["a", "c"]);
+    assert!(create_with_status(&late, &config("d", "1")).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_old_version_is_a_conflict_on_every_master() {
+    let [one, other] = two();
+    create(&one, &config("a", "1")).await.unwrap();
+    let path = "/api/v1/namespaces/kube-system/configmaps/a";
+    let mut first = get(&one, path).await.unwrap();
+    first["data"]["x"] = json!("2");
+    assert_eq!(ask(&one, &Request::new(Method::Put, path).json(&first)).await.unwrap().0, 200);
+    assert_eq!(ask(&other, &Request::new(Method::Put, path).json(&first)).await.unwrap().0, 409);
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_another_master_did() {
+    let [one, other] = two();
+    let path = "/api/v1/namespaces/kube-system/configmaps?watch=true";
+    let Answer::Watch(mut lines) =
+        one.handle(&Caller::admin(), &Request::new(Method::Get, path), Timestamp::now()).await.unwrap()
+    else {
+        panic!("no watch")
+    };
+    create(&other, &config("a", "1")).await.unwrap();
+    let line = tokio::time::timeout(Duration::from_secs(20), lines.recv()).await.unwrap().unwrap();
+    let event: Value = serde_json::from_slice(&line).unwrap();
+    assert_eq!((event["type"].as_str(), event["object"]["data"]["x"].as_str()), (Some("ADDED"), Some("1")));
+}
+
+#[tokio::test]
+async fn a_write_that_did_not_come_to_etcd_is_taken_back() {
+    let [one, other] = two();
+    create(&one, &config("a", "1")).await.unwrap();
+    // As if the connection had broken off between the change and its way to etcd.
+    {
+        let mut replica = one.replica.lock().await;
+        let before = replica.core.store().clone();
+        let request =
+            Request::new(Method::Post, "/api/v1/namespaces/kube-system/configmaps").json(&config("lost", "1"));
+        replica.core.handle(now(), &Caller::admin(), &request);
+        replica.core.store().take_writes();
+        replica.before = Some(before);
+    }
+    let path = "/api/v1/namespaces/kube-system/configmaps/lost";
+    for api in [&one, &other] {
+        assert_eq!(ask(api, &Request::new(Method::Get, path)).await.unwrap().0, 404);
+    }
+}
+
+#[tokio::test]
+async fn the_controller_s_account_may_what_its_role_says() {
+    let api = api();
+    let (namespace, account) = CONTROLLER_ACCOUNT;
+    let token = service_account_token(&api.pki, namespace, account);
+    let list = Request::new(Method::Get, "/api/v1/nodes").header("authorization", format!("Bearer {token}"));
+    let status = |answer: Answer| match answer {
+        Answer::Done(response) => response.status,
+        Answer::Watch(_) => 0,
+    };
+    assert_eq!(status(api.serve(None, &list, now()).await.unwrap()), 403);
+    let version = "rbac.authorization.k8s.io/v1";
+    create(
+        &api,
+        &json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": "x" },
+        "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list"] }] }),
+    )
+    .await
+    .unwrap();
+    create(
+        &api,
+        &json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": "x" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "x" },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": namespace, "name": account }] }),
+    )
+    .await
+    .unwrap();
+    assert_eq!(status(api.serve(None, &list, now()).await.unwrap()), 200);
 }
