@@ -118,15 +118,15 @@ fn network_of_image(root: &Root) -> Option<(&'static str, Vec<String>)> {
     }
 }
 
+/// What `systemctl reboot` does in the end. It would first ask for a logind over D-Bus, of which nothing runs here.
+pub(crate) const START_REBOOT: &[&str] = &["--no-block", "--job-mode=replace-irreversibly", "start", "reboot.target"];
+
 /// Reboots the machine.
 pub fn reboot(config: &NodeConfig, part: &str) {
     say::moment(part, "reboot-now", &json!({}));
     let command = match config.programs.get("reboot") {
         Some(program) => Command::new(program).status(),
-        // What `systemctl reboot` does in the end. It would first ask for a logind over D-Bus, of which nothing runs here.
-        None => Command::new("systemctl")
-            .args(["--no-block", "--job-mode=replace-irreversibly", "start", "reboot.target"])
-            .status(),
+        None => Command::new("systemctl").args(START_REBOOT).status(),
     };
     match command {
         Ok(status) if status.success() => {}

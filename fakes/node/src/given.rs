@@ -9,8 +9,12 @@ use std::process::{Command, Stdio};
 use crate::machine::NodeConfig;
 use crate::say;
 
-/// Where what was fetched is kept.
+/// Where what was fetched is kept. `VLAB_NODE_GIVEN` names another place.
 const KEPT: &str = "/var/lib/vlab";
+
+fn kept() -> PathBuf {
+    std::env::var_os("VLAB_NODE_GIVEN").map_or_else(|| KEPT.into(), PathBuf::from)
+}
 
 /// A program that a run can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Given {
 /// # Errors
 /// It cannot be had: what, from where and why, in the form of podman's errors.
 pub fn program(config: &NodeConfig, which: Given) -> Result<Option<PathBuf>, String> {
-    program_in(Path::new(KEPT), config, which)
+    program_in(&kept(), config, which)
 }
 
 fn program_in(folder: &Path, config: &NodeConfig, which: Given) -> Result<Option<PathBuf>, String> {
@@ -72,7 +76,7 @@ fn program_in(folder: &Path, config: &NodeConfig, which: Given) -> Result<Option
 /// # Errors
 /// They cannot be had: from where and why, in the form of podman's errors.
 pub fn deploy(config: &NodeConfig, place: &Path) -> Result<bool, String> {
-    deploy_in(Path::new(KEPT), config, place)
+    deploy_in(&kept(), config, place)
 }
 
 fn deploy_in(folder: &Path, config: &NodeConfig, place: &Path) -> Result<bool, String> {

@@ -21,10 +21,10 @@ use vlab_client::Client;
 use crate::agent::reboot;
 use crate::cluster::watch;
 use crate::machine::{NodeConfig, Root, config_path};
-use crate::offer::{self, DiskImage, WallClock};
+use crate::offer;
 use crate::shell::{Event, Events, Shell, drive, find_service, in_background};
 use crate::steps::{self, Site};
-use crate::{ignition, machine, say};
+use crate::{bootstrap, ignition, image_writer, machine, say};
 
 /// Command line of the installer: that of the real one.
 #[derive(Clone, Debug, clap::Args)]
@@ -322,18 +322,7 @@ impl Hand {
 
     fn prepare_bootstrap(&self) -> Result<Vec<u8>, String> {
         let config = self.got("bootstrap.ign")?;
-        let mut layout = ignition::layout(&config).map_err(|e| format!("bootstrap.ign: {e}"))?;
-        // A service that does not run openshift-install leaves bootkube out: the lab has one.
-        if !layout.units.iter().any(|u| u.name == "bootkube.service") {
-            say::note("installer", "bootstrap.ign has no bootkube.service: the lab's own is used");
-            layout.units.push(ignition::Unit {
-                name: "bootkube.service".into(),
-                contents: Some(BOOTKUBE_UNIT.into()),
-                dropins: Vec::new(),
-                enabled: true,
-            });
-        }
-        ignition::lay_out(&layout, &self.root).map_err(|e| e.to_string())?;
+        bootstrap::lay_out(&config, &self.root).map_err(|e| format!("bootstrap.ign: {e}"))?;
         let service = json!({
             "url": self.url, "cluster_id": self.request.cluster_id, "infra_env_id": self.request.infra_env_id,
             "host_id": self.request.host_id, "control_plane_count": self.request.control_plane_count,
@@ -405,14 +394,7 @@ impl Hand {
         let ignition = self.root.path(&self.host_ignition_path()).display().to_string();
         let mut args: Vec<String> = ["install", "--insecure", "-i"].map(str::to_owned).to_vec();
         args.push(ignition);
-        match &self.config.os_image {
-            Some(image) => {
-                let option = if image.contains("://") { "--image-url" } else { "--image-file" };
-                args.extend([option.to_owned(), image.clone()]);
-            }
-            // Without it coreos-installer asks the internet for an image when the live system offers none.
-            None => args.push("--offline".to_owned()),
-        }
+        args.extend(image_writer::image_args(&self.config));
         args.extend(self.config.coreos_installer_args.iter().cloned());
         args.extend(asked);
         args.push(self.root.path(&self.request.boot_device).display().to_string());
@@ -421,17 +403,10 @@ impl Hand {
 
     /// Waits for the disk image of the live system, unless another one is to be written.
     fn wait_for_image(&self, args: &[String]) -> Result<(), String> {
-        let named = |arg: &String| {
-            ["--image-url", "--image-file", "-u", "-f"].iter().any(|option| arg.split('=').next() == Some(option))
-        };
-        if args.iter().any(named) {
+        if image_writer::names_image(args) {
             return Ok(());
         }
-        let image = DiskImage { root: &self.root, systemctl: &self.config.program("systemctl") };
-        offer::wait(&image, self.config.timing.disk_image_wait, &WallClock::new()).map_err(|e| {
-            say::moment("installer", "lab-not-ready", &json!({ "problem": e.to_string() }));
-            format!("the lab was not ready: {e}")
-        })
+        image_writer::wait_for_offer(&self.root, &self.config)
     }
 
     fn write_image(&self, told: &dyn Fn(u32)) -> Result<Vec<u8>, String> {
@@ -499,21 +474,6 @@ fn words(job: Job) -> &'static str {
         Job::GatherLogs => "gather-logs",
     }
 }
-
-const BOOTKUBE_UNIT: &str = "\
-[Unit]
-Description=Bring up the temporary control plane
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/usr/local/bin/vlab-bootstrap --assets /opt/openshift
-
-[Install]
-WantedBy=multi-user.target
-";
 
 /// Reads percentages out of what coreos-installer writes while it works: lines, ended by a carriage return, with `(42%)`.
 #[derive(Debug)]

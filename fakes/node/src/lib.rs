@@ -28,20 +28,28 @@
 //! * [`machine`] is the machine and what the lab put on it, [`inventory`] what it is made of, [`net`] what it sees.
 //! * [`steps`] does what the service asks, as long as [`medium`] is there. [`shell`] drives the core. [`agent`] puts them together.
 //! * [`install`] is the installer, which waits for what the live system offers (`offer`), [`ignition`] what it reads and writes. [`cluster`] is what the machines form together.
-//! * [`given`] is what a run gives in the place of the lab's own programs. [`podman`] stands in for the program of that name, [`tools`] for some that a real agent calls, [`nmstate`] for one of RHCOS. [`say`] is how all of them speak to the harness.
+//! * [`bootstrap`] lays out what the bootstrap needs, for our installer and, as the machine-config daemon, for the product's.
+//! * [`given`] is what a run gives in the place of the lab's own programs. [`podman`] stands in for the program of that name, [`nmstate`] for one of RHCOS.
+//!   [`tools`] are others that the product's own programs call: some of the agent's image, `oc`, `shutdown`, `logs_sender`, and what stands before coreos-installer (`image_writer`).
+//! * [`say`] is how all of them speak to the harness.
 
 pub mod agent;
+pub mod bootstrap;
 pub mod cluster;
 pub mod given;
 pub mod ignition;
+mod image_writer;
 pub mod install;
 pub mod inventory;
+mod logs_sender;
 pub mod medium;
 pub mod net;
 pub mod nmstate;
+mod oc;
 mod offer;
 pub mod podman;
 pub mod shell;
+mod shutdown;
 pub mod steps;
 pub mod tools;
 

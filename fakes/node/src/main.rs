@@ -43,7 +43,7 @@ enum Verb {
     Node(NodeArgs),
     /// Does this machine's own API live? Exit code 0: it does
     Alive,
-    /// Stands in for a program that a real agent calls: fio, nmap, file
+    /// Stands in for a program that the product's own ones call: fio, nmap, oc, shutdown, ...
     #[command(disable_help_flag = true)]
     Tool {
         /// Its name

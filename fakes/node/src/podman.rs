@@ -1,17 +1,21 @@
 //! Stands in for podman: there are no containers on a lab machine. `podman run IMAGE PROGRAM ARGS` runs the program of the lab that
 //! stands for `PROGRAM` of that image, as a process of the machine. A program that lies in the image's folder
-//! (`/usr/lib/vlab/images/<name>/usr/bin/<program>`) comes before the lab's own, and so does an agent that the run gives this
-//! machine: it is fetched when it is called for the first time.
+//! (`/usr/lib/vlab/images/<name>/usr/bin/<program>`) comes before the lab's own, and so do an agent and an installer that the run
+//! gives this machine: they are fetched when they are called for the first time.
+//!
+//! The lab's own installer runs in the background; a given one is a container like any other, which podman waits for.
 
-use std::collections::BTreeMap;
+mod attached;
+mod containers;
+
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+pub(crate) use self::containers::{PATIENCE, stop};
 use crate::given::{self, Given};
 use crate::machine::NodeConfig;
 use crate::say;
@@ -19,8 +23,8 @@ use crate::{steps, tools};
 
 /// Folders of images, one for each name.
 const IMAGES: &str = "/usr/lib/vlab/images";
-/// Where running containers are noted. `VLAB_NODE_RUN` names another place.
-const RUN: &str = "/run/vlab/containers";
+/// Where the installer finds the manifests that lie in its image.
+const DEPLOY: &str = "/assisted-installer-controller/deploy";
 /// Where containers see the machine that they run on, when they are told to.
 const HOST: &str = "/host";
 /// What real podman answers when it itself failed.
@@ -72,6 +76,8 @@ pub struct Run {
     pub name: Option<String>,
     /// Return at once?
     pub detach: bool,
+    /// Is its name free again when it has ended?
+    pub remove: bool,
     /// Environment that is set.
     pub environment: Vec<(String, String)>,
     /// Folders of the machine and where the container sees them.
@@ -105,6 +111,7 @@ impl Run {
             };
             match (name, value) {
                 ("-d" | "--detach", value) => run.detach = value.as_deref() != Some("false"),
+                ("--rm", value) => run.remove = value.as_deref() != Some("false"),
                 ("--name", value) => run.name = value,
                 ("--entrypoint", value) => run.entrypoint = value,
                 // Without a value the variable is passed on, and it is there already.
@@ -132,7 +139,10 @@ impl Run {
             Some((program, args)) if !program.starts_with('-') => Some((program, args)),
             _ => {
                 let own = ENTRYPOINTS.iter().find(|(image, _)| *image == image_name(&self.image));
-                own.map(|(_, program)| (*program, &self.words[..]))
+                // Whatever the service calls the installer's image, agents call the container so.
+                let installs = self.name.as_deref() == Some(steps::INSTALLER_CONTAINER);
+                let program = own.map(|(_, program)| *program).or(installs.then_some("installer"));
+                program.map(|program| (program, &self.words[..]))
             }
         }
     }
@@ -158,7 +168,12 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("next_step_runner", &["agent"]),
     ("installer", &["install"]),
     ("assisted-installer", &["install"]),
+    ("logs_sender", &["tool", "logs_sender"]),
+    ("machine-config-daemon", &["tool", "machine-config-daemon"]),
 ];
+
+/// Names under which the installer is called.
+const INSTALLER_PROGRAMS: &[&str] = &["installer", "assisted-installer"];
 
 /// Programs that images run by themselves: name of the image, and the program.
 const ENTRYPOINTS: &[(&str, &str)] = &[("assisted-installer", "installer")];
@@ -172,13 +187,36 @@ fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What runs for a program of an image: the agent that the run gives, a file of the image's folder, else a verb of ours. `None`:
-/// nobody knows it.
-fn stand_in(folder: &Path, program: &str, agent: Option<&Path>) -> Option<(PathBuf, Vec<String>)> {
+/// Which of the programs that a run can give stands for that program of an image?
+fn given_for(program: &str) -> Option<Given> {
     let name = base(program);
-    if let Some(agent) = agent.filter(|_| AGENT_PROGRAMS.contains(&name)) {
-        return Some((agent.to_owned(), Vec::new()));
+    if AGENT_PROGRAMS.contains(&name) {
+        return Some(Given::Agent);
     }
+    INSTALLER_PROGRAMS.contains(&name).then_some(Given::Installer)
+}
+
+/// What runs for a program of an image: what the run gives for it, a file of the image's folder, else a verb of ours. `None`: nobody
+/// knows it.
+fn stand_in(folder: &Path, program: &str, config: &NodeConfig) -> Result<Option<Found>, String> {
+    if let Some(which) = given_for(program)
+        && let Some(file) = given::program(config, which)?
+    {
+        return Ok(Some(Found { file, verb: Vec::new(), given: Some(which) }));
+    }
+    Ok(of_image(folder, program).map(|(file, verb)| Found { file, verb, given: None }))
+}
+
+/// What runs for a program.
+struct Found {
+    file: PathBuf,
+    verb: Vec<String>,
+    /// What of the run it is, if it is.
+    given: Option<Given>,
+}
+
+fn of_image(folder: &Path, program: &str) -> Option<(PathBuf, Vec<String>)> {
+    let name = base(program);
     let places =
         [format!("usr/bin/{name}"), format!("usr/local/bin/{name}"), program.trim_start_matches('/').to_owned()];
     if let Some(file) = places.iter().map(|p| folder.join(p)).find(|f| f.is_file()) {
@@ -192,85 +230,9 @@ fn stand_in(folder: &Path, program: &str, agent: Option<&Path>) -> Option<(PathB
     Some((own, vec!["step".into(), step.into()]))
 }
 
-/// A container that runs.
-#[derive(Debug, Serialize, Deserialize)]
-struct Container {
-    pid: u32,
-    /// When the process started, in the kernel's ticks: a number that was given again is not the same process.
-    started: u64,
-    image: String,
-}
-
-fn run_folder() -> PathBuf {
-    std::env::var_os("VLAB_NODE_RUN").map_or_else(|| RUN.into(), PathBuf::from)
-}
-
-/// When the process with that number started; `None` when there is none.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    // A zombie does nothing any more. Start time is the 22nd field, of which two are before the parenthesis.
-    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
-}
-
-/// Containers that run, by name. Notes of those that ended are removed.
-fn running() -> BTreeMap<String, Container> {
-    let mut all = BTreeMap::new();
-    for entry in fs::read_dir(run_folder()).into_iter().flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if name.starts_with('.') {
-            continue;
-        }
-        let container = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Container>(&b).ok());
-        match container {
-            Some(c) if started(c.pid) == Some(c.started) => {
-                all.insert(name, c);
-            }
-            _ => {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-    }
-    all
-}
-
-/// Takes a name for this process. Two that ask for it at the same moment do not both get it: the service asks for the installer
-/// again and again until it has started. `false`: somebody has it.
-fn take_name(name: &str, image: &str) -> io::Result<bool> {
-    fs::create_dir_all(run_folder())?;
-    let lock = fs::File::create(run_folder().join(".lock"))?;
-    lock.lock()?;
-    if running().contains_key(name) {
-        return Ok(false);
-    }
-    pass_name(name, image, std::process::id())?;
-    Ok(true)
-}
-
-/// The name is that process's from now on.
-fn pass_name(name: &str, image: &str, pid: u32) -> io::Result<()> {
-    let container = Container { pid, started: started(pid).unwrap_or(0), image: image.to_owned() };
-    // Whole or not at all: who looks in between finds the name taken all the same.
-    let beside = run_folder().join(format!(".{name}"));
-    fs::write(&beside, serde_json::to_vec(&container).map_err(io::Error::other)?)?;
-    fs::rename(beside, run_folder().join(name))
-}
-
-/// Stops a container: asks its process to end. Fine when there is none.
-///
-/// # Errors
-/// When the process is there and cannot be signalled.
-pub fn stop(name: &str) -> io::Result<()> {
-    use nix::sys::signal::{Signal, killpg};
-    use nix::unistd::Pid;
-    let Some(container) = running().remove(name) else { return Ok(()) };
-    let Ok(pid) = i32::try_from(container.pid) else { return Ok(()) };
-    // It leads a process group of its own, with all that it started.
-    match killpg(Pid::from_raw(pid), Signal::SIGTERM) {
-        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
-        Err(e) => Err(e.into()),
-    }
+/// Where the output of containers is kept. `VLAB_NODE_LOG` names another place.
+fn log_folder() -> PathBuf {
+    std::env::var_os("VLAB_NODE_LOG").map_or_else(|| steps::LOG_FOLDER.into(), PathBuf::from)
 }
 
 /// Runs a podman command line (without the word `podman`); the exit code.
@@ -294,12 +256,13 @@ pub fn podman(words: &[String]) -> i32 {
         }
         Some("ps") => {
             let wanted = name_filter(rest);
-            for name in running().keys().filter(|name| wanted.is_none_or(|wanted| name.contains(wanted))) {
+            let ended_too = rest.iter().any(|word| word == "-a" || word == "--all");
+            for name in containers::names(ended_too).iter().filter(|n| wanted.is_none_or(|wanted| n.contains(wanted))) {
                 println!("{name}");
             }
             0
         }
-        Some("kill" | "stop" | "rm") => match stop(last) {
+        Some(verb @ ("kill" | "stop" | "rm")) => match end(verb, last, patience(rest)) {
             Ok(()) => 0,
             Err(e) => {
                 eprintln!("Error: {last}: {e}");
@@ -316,6 +279,24 @@ pub fn podman(words: &[String]) -> i32 {
             PODMAN_FAILED
         }
     }
+}
+
+fn end(verb: &str, name: &str, patience: Duration) -> io::Result<()> {
+    match verb {
+        "kill" => stop(name, Duration::ZERO),
+        "rm" => containers::remove(name),
+        _ => stop(name, patience),
+    }
+}
+
+/// How long a container that is stopped has.
+fn patience(words: &[String]) -> Duration {
+    let at = words.iter().position(|word| word == "-t" || word == "--time");
+    let value = match at {
+        Some(at) => words.get(at + 1).map(String::as_str),
+        None => words.iter().find_map(|word| word.strip_prefix("--time=").or_else(|| word.strip_prefix("-t="))),
+    };
+    value.and_then(|seconds| seconds.parse().ok()).map_or(PATIENCE, Duration::from_secs)
 }
 
 /// The part of a name that `podman ps --filter name=...` asks for.
@@ -336,57 +317,75 @@ fn run(words: &[String]) -> Result<i32, String> {
     let mut args: Vec<String> = args.iter().map(|w| run.outside(w).unwrap_or_else(|| w.clone())).collect();
     let own = std::env::current_exe().map_err(|e| format!("Error: {e}"))?;
     let config = NodeConfig::load().map_err(|e| format!("Error: {e}"))?;
-    let agent = given::program(&config, Given::Agent)?;
     // There is one file system here: what a container would find below is the machine's own.
     if run.volumes.iter().any(|(_, there)| Path::new(there).starts_with(HOST)) && !Path::new(HOST).exists() {
         std::os::unix::fs::symlink("/", HOST).map_err(|e| format!("Error: {HOST}: {e}"))?;
     }
-    let (file, verb) = match stand_in(&folder, program, agent.as_deref()) {
+    let plain = |file: &str| Found { file: file.into(), verb: Vec::new(), given: None };
+    let found = match stand_in(&folder, program, &config)? {
         Some(found) => found,
         // `cp /usr/bin/agent /hostbin` copies a program out of the image.
         None if program == "cp" && args.len() == 2 => {
             let (from, to) = (args[0].clone(), args[1].clone());
-            let (from, _) = stand_in(&folder, &from, agent.as_deref())
-                .ok_or_else(|| format!("Error: image {} has no {from}", run.image))?;
+            let from = stand_in(&folder, &from, &config)?
+                .ok_or_else(|| format!("Error: image {} has no {from}", run.image))?
+                .file;
             let to = copy_target(&to, &run.words[1]);
             if from == own {
                 // Ten megabytes that are there already: the other name is enough.
                 return name_it(&own, Path::new(&to)).map(|()| 0).map_err(|e| format!("Error: {to}: {e}"));
             }
             args = vec![from.display().to_string(), to];
-            (PathBuf::from("/bin/cp"), Vec::new())
+            plain("/bin/cp")
         }
-        None if Path::new(program).is_absolute() && Path::new(program).is_file() => (program.into(), Vec::new()),
+        None if Path::new(program).is_absolute() && Path::new(program).is_file() => plain(program),
         None => return Err(format!("Error: the lab has nothing that stands for {program} of image {}", run.image)),
     };
-    if file == own {
+    if found.file == own {
         say::note("podman", &format!("{program} of {} is the lab's own program", run.image));
     }
-    let mut command = Command::new(&file);
+    if found.given == Some(Given::Installer) {
+        given::deploy(&config, Path::new(DEPLOY))?;
+    }
+    let command = command(&run, &found, base(program), args, found.file == own);
+    under_its_name(&run, command, found.given)
+}
+
+/// What is executed.
+fn command(run: &Run, found: &Found, name: &str, args: Vec<String>, own: bool) -> Command {
+    let mut command = Command::new(&found.file);
     // What it is called decides what it does: ours is told by its verb, the others by the name that they have in the image.
-    if file == own {
+    if own {
         command.arg0("vlab-node");
     } else {
         command.env("PATH", path_with_tools());
-        if agent.as_ref() == Some(&file) {
-            command.arg0(base(program));
+        if found.given.is_some() {
+            command.arg0(name);
         }
     }
-    command.args(verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
+    command.args(&found.verb).args(args).envs(run.environment.iter().map(|(n, v)| (n, v)));
+    command
+}
+
+/// Runs it under the container's name, in the way in which it is to run.
+fn under_its_name(run: &Run, mut command: Command, given: Option<Given>) -> Result<i32, String> {
+    let waited_for = given == Some(Given::Installer) && !run.detach;
+    let detached = run.detach || run.name.as_deref() == Some(steps::INSTALLER_CONTAINER) && !waited_for;
     // Without a name in the background it is called as its image.
-    let detached = run.detach || run.name.as_deref() == Some(steps::INSTALLER_CONTAINER);
-    let name = run.name.clone().or_else(|| detached.then(|| image_name(&run.image).to_owned()));
+    let named = detached || waited_for;
+    let name = run.name.clone().or_else(|| named.then(|| image_name(&run.image).to_owned()));
     if let Some(name) = &name
-        && !take_name(name, &run.image).map_err(|e| format!("Error: {e}"))?
+        && !containers::take_name(name, &run.image).map_err(|e| format!("Error: {e}"))?
     {
         // In podman's own words: the service knows them.
         return Err(format!("Error: the container name \"{name}\" is already in use"));
     }
-    if let Some(name) = name.filter(|_| detached) {
-        return start(command, &name, &run.image);
+    match name {
+        Some(name) if detached => start(command, &name, &run.image, given == Some(Given::Installer) && !run.remove),
+        Some(name) if waited_for => attached::run(command, &name, &run.image, !run.remove),
+        // This process becomes the program: its number, and so its name, stays.
+        _ => Err(format!("Error: {}: {}", command.get_program().to_string_lossy().into_owned(), command.exec())),
     }
-    // This process becomes the program: its number, and so its name, stays.
-    Err(format!("Error: {}: {}", file.display(), command.exec()))
 }
 
 /// The search path of programs that are not the lab's own: what lies beside them in their image comes after what this machine has.
@@ -412,9 +411,9 @@ fn copy_target(to: &str, from: &str) -> String {
 }
 
 /// Starts a program in the background, in a process group of its own, with its output in a file.
-fn start(mut command: Command, name: &str, image: &str) -> Result<i32, String> {
+fn start(mut command: Command, name: &str, image: &str, kept: bool) -> Result<i32, String> {
     let error = |e: io::Error| format!("Error: {e}");
-    let folder = std::env::var_os("VLAB_NODE_LOG").map_or_else(|| steps::LOG_FOLDER.into(), PathBuf::from);
+    let folder = log_folder();
     fs::create_dir_all(&folder).map_err(error)?;
     let log =
         fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log"))).map_err(error)?;
@@ -426,7 +425,7 @@ fn start(mut command: Command, name: &str, image: &str) -> Result<i32, String> {
         .process_group(0)
         .spawn()
         .map_err(|e| format!("Error: {}: {e}", command.get_program().to_string_lossy()))?;
-    pass_name(name, image, child.id()).map_err(error)?;
+    containers::pass_name(name, image, child.id(), kept).map_err(error)?;
     println!("{:064x}", child.id());
     Ok(0)
 }
@@ -492,8 +491,10 @@ mod tests {
     #[case("inventory", &["step", "inventory"])]
     #[case("free_addresses", &["step", "free-network-addresses"])]
     #[case("/usr/bin/agent", &["agent"])]
+    #[case("logs_sender", &["tool", "logs_sender"])]
+    #[case("/usr/bin/machine-config-daemon", &["tool", "machine-config-daemon"])]
     fn programs_of_the_lab(#[case] program: &str, #[case] expected: &[&str]) {
-        let (file, verb) = stand_in(Path::new("/nowhere"), program, None).unwrap();
+        let (file, verb) = of_image(Path::new("/nowhere"), program).unwrap();
         assert_eq!(file, std::env::current_exe().unwrap());
         assert_eq!(verb, expected);
     }
@@ -503,21 +504,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("usr/bin")).unwrap();
         fs::write(folder.path().join("usr/bin/agent"), "").unwrap();
-        let (file, verb) = stand_in(folder.path(), "/usr/bin/agent", None).unwrap();
+        let (file, verb) = of_image(folder.path(), "/usr/bin/agent").unwrap();
         assert_eq!((file, verb), (folder.path().join("usr/bin/agent"), Vec::new()));
-        assert_eq!(stand_in(folder.path(), "frobnicate", None), None);
+        assert_eq!(of_image(folder.path(), "frobnicate"), None);
     }
 
     #[rstest]
-    #[case("/usr/bin/agent", true)]
-    #[case("next_step_runner", true)]
-    #[case("inventory", true)]
-    #[case("installer", false)]
-    #[case("connectivity_check", false)]
-    fn an_agent_that_is_given_stands_for_all_programs_of_its_image(#[case] program: &str, #[case] given: bool) {
-        let agent = Path::new("/var/lib/vlab/agent");
-        let found = stand_in(Path::new("/nowhere"), program, Some(agent)).map(|(file, _)| file);
-        assert_eq!(found.as_deref() == Some(agent), given, "{found:?}");
+    #[case("/usr/bin/agent", Some(Given::Agent))]
+    #[case("next_step_runner", Some(Given::Agent))]
+    #[case("inventory", Some(Given::Agent))]
+    #[case("logs_sender", Some(Given::Agent))]
+    #[case("/usr/bin/installer", Some(Given::Installer))]
+    #[case("assisted-installer", Some(Given::Installer))]
+    #[case("connectivity_check", None)]
+    #[case("/usr/bin/machine-config-daemon", None)]
+    fn programs_that_are_given_stand_for_those_of_their_images(#[case] program: &str, #[case] given: Option<Given>) {
+        assert_eq!(given_for(program), given);
+    }
+
+    #[test]
+    fn a_given_program_that_cannot_be_had_is_not_replaced_by_ours() {
+        let mut config = NodeConfig { installer: Some("http://x.test/".into()), ..NodeConfig::default() };
+        config.programs.insert("curl".into(), "/nowhere/curl".into());
+        let error = stand_in(Path::new("/nowhere"), "installer", &config).err().unwrap();
+        assert!(error.starts_with("Error: the installer of the run, http://x.test/: "), "{error}");
+        let own = stand_in(Path::new("/nowhere"), "inventory", &config).unwrap().unwrap();
+        assert_eq!((own.file, own.given), (std::env::current_exe().unwrap(), None));
     }
 
     #[rstest]
@@ -526,6 +538,7 @@ mod tests {
     #[case("quay.test/x/assisted-installer:latest installer --role master", Some("installer"), 2)]
     #[case("--entrypoint /usr/bin/true quay.test/x/any --role", Some("/usr/bin/true"), 1)]
     #[case("quay.test/x/any --role", None, 0)]
+    #[case("--name=assisted-installer registry.test/rhai/downstream@sha256:7 --role master", Some("installer"), 2)]
     fn the_program_of_an_image(#[case] text: &str, #[case] program: Option<&str>, #[case] count: usize) {
         let run = Run::parse(&words(text)).unwrap();
         let found = run.program();
@@ -550,9 +563,11 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_process_that_ended_is_no_container() {
-        assert!(started(std::process::id()).is_some());
-        assert_eq!(started(u32::MAX), None);
+    #[rstest]
+    #[case("-i -t 5 assisted-installer", 5)]
+    #[case("--time=0 x", 0)]
+    #[case("x", 10)]
+    fn how_long_a_container_has(#[case] text: &str, #[case] seconds: u64) {
+        assert_eq!(patience(&words(text)), Duration::from_secs(seconds));
     }
 }

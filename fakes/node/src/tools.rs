@@ -1,6 +1,7 @@
-//! Programs that lie in the image of the real agent beside it, and that Debian has only with much around them: `fio`, `nmap`,
-//! `file`. A real agent that a run gives a machine calls them; the lab's own does not. They do what that agent asks for and no
-//! more: everything else is refused with the reason.
+//! Programs that the product's own ones call, and that a lab machine is without. Those that lie in the image of the real agent
+//! beside it, and that Debian has only with much around them, are here: `fio`, `nmap`, `file`. What the real installer and the
+//! real controller call has modules of its own. They do what they are asked for and no more: everything else is refused with the
+//! reason.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,7 @@ use ipnet::{IpNet, Ipv4Net};
 use serde_json::{Value, json};
 
 use crate::net::link::{self, Link, Mac};
+use crate::{bootstrap, image_writer, logs_sender, oc, shutdown};
 
 /// Where these programs lie: last in the search path of the agent that a run gives a machine.
 pub const FOLDER: &str = "/usr/lib/vlab/tools";
@@ -22,9 +24,24 @@ const PATIENCE: Duration = Duration::from_millis(900);
 /// What `fio` writes takes no longer than this; on an emulated processor the whole would.
 const WRITING: Duration = Duration::from_secs(10);
 
+/// What such a program does: what it prints, or why it cannot.
+type Tool = fn(&[String]) -> Result<String, String>;
+
+/// The programs by name.
+const TOOLS: &[(&str, Tool)] = &[
+    ("fio", fio),
+    ("nmap", nmap),
+    ("file", file),
+    ("coreos-installer", image_writer::coreos_installer),
+    ("logs_sender", logs_sender::logs_sender),
+    ("machine-config-daemon", bootstrap::machine_config_daemon),
+    ("oc", oc::oc),
+    ("shutdown", shutdown::shutdown),
+];
+
 /// Is that the name of such a program?
 pub fn is_one(name: &str) -> bool {
-    matches!(name, "fio" | "nmap" | "file")
+    TOOLS.iter().any(|(tool, _)| *tool == name)
 }
 
 /// Runs one of the programs: what it prints.
@@ -32,17 +49,15 @@ pub fn is_one(name: &str) -> bool {
 /// # Errors
 /// What was asked for is not known, or cannot be done.
 pub fn run(name: &str, words: &[String]) -> Result<String, String> {
-    match name {
-        "fio" => fio(words),
-        "nmap" => nmap(words),
-        "file" => file(words),
-        other => Err(format!("{other} is not one of the lab's tools")),
+    match TOOLS.iter().find(|(tool, _)| *tool == name) {
+        Some((_, tool)) => tool(words),
+        None => Err(format!("{name} is not one of the lab's tools")),
     }
 }
 
 /// Options of a command line, without their dashes, and the words that are none. `valued` names options whose value may be the next
 /// word.
-fn options<'a>(words: &'a [String], valued: &[&str]) -> (BTreeMap<&'a str, &'a str>, Vec<&'a str>) {
+pub(crate) fn options<'a>(words: &'a [String], valued: &[&str]) -> (BTreeMap<&'a str, &'a str>, Vec<&'a str>) {
     let (mut named, mut plain) = (BTreeMap::new(), Vec::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -123,3 +123,25 @@ fn logs_hold_the_inventory_and_what_background_programs_wrote() {
         assert!(text.contains(name), "{name} is missing");
     }
 }
+
+/// The service must learn from the answer when the product's installer ends, as it does from a real agent's.
+#[rstest]
+#[case::our_own(None, "run --detach --privileged")]
+#[case::given(Some("http://192.0.2.1/installer"), "run --privileged")]
+fn a_given_installer_is_waited_for(#[case] installer: Option<&str>, #[case] begins: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("dev")).unwrap();
+    for disk in ["dev/vda", "dev/vdb"] {
+        std::fs::write(folder.path().join(disk), "").unwrap();
+    }
+    let podman = folder.path().join("podman");
+    std::fs::write(&podman, "#!/bin/sh\necho $@ >&2\nexit 3\n").unwrap();
+    std::fs::set_permissions(&podman, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (_runtime, mut site) = site(folder.path());
+    site.config.programs.insert("podman".into(), podman);
+    site.config.installer = installer.map(str::to_owned);
+    let ran = run(&site, "install", &[serde_json::to_string(&request()).unwrap()]);
+    let (code, error) = (ran.answer.exit_code, ran.answer.error);
+    assert!(code == 3 && error.starts_with(&format!("install: {begins} --pid=host --net=host")), "{code} {error}");
+}

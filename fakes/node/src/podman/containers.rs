@@ -1,0 +1,185 @@
+//! Which containers there are: a note for each, with the process that it is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// Where containers are noted. `VLAB_NODE_RUN` names another place.
+const RUN: &str = "/run/vlab/containers";
+/// How long a container that is stopped has until it is killed, when nobody says.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at a process that is to end.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A container.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Container {
+    pid: u32,
+    /// When the process started, in the kernel's ticks: a number that was given again is not the same process.
+    started: u64,
+    image: String,
+    /// Its name stays taken when it has ended, until somebody removes it.
+    kept: bool,
+}
+
+impl Container {
+    fn runs(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    /// Sends a signal to all that it started: it leads a process group of its own.
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Ok(pid) = i32::try_from(self.pid) else { return Ok(()) };
+        match killpg(Pid::from_raw(pid), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Has it ended within that time?
+    fn ends_within(&self, time: Duration) -> bool {
+        let begin = Instant::now();
+        while self.runs() {
+            if begin.elapsed() >= time {
+                return false;
+            }
+            std::thread::sleep(POLL);
+        }
+        true
+    }
+}
+
+fn folder() -> PathBuf {
+    std::env::var_os("VLAB_NODE_RUN").map_or_else(|| RUN.into(), PathBuf::from)
+}
+
+/// When the process with that number started; `None` when there is none.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // A zombie does nothing any more. Start time is the 22nd field, of which two are before the parenthesis.
+    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// Containers by name: those that run, and those that ended and are kept. Notes of the others are removed.
+fn all() -> BTreeMap<String, Container> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder()).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.starts_with('.') {
+            continue;
+        }
+        let container = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Container>(&b).ok());
+        match container {
+            Some(c) if c.kept || c.runs() => {
+                all.insert(name, c);
+            }
+            _ => {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+    all
+}
+
+/// Names of containers: of those that run, or of all.
+pub(super) fn names(ended_too: bool) -> Vec<String> {
+    all().into_iter().filter(|(_, c)| ended_too || c.runs()).map(|(name, _)| name).collect()
+}
+
+/// Takes a name for this process. Two that ask for it at the same moment do not both get it: the service asks for the installer
+/// again and again until it has started. `false`: somebody has it.
+pub(super) fn take_name(name: &str, image: &str) -> io::Result<bool> {
+    fs::create_dir_all(folder())?;
+    let lock = fs::File::create(folder().join(".lock"))?;
+    lock.lock()?;
+    if all().contains_key(name) {
+        return Ok(false);
+    }
+    pass_name(name, image, std::process::id(), false)?;
+    Ok(true)
+}
+
+/// The name is that process's from now on, and, when it is kept, stays so after its end.
+pub(super) fn pass_name(name: &str, image: &str, pid: u32, kept: bool) -> io::Result<()> {
+    let container = Container { pid, started: started(pid).unwrap_or(0), image: image.to_owned(), kept };
+    // Whole or not at all: who looks in between finds the name taken all the same.
+    let beside = folder().join(format!(".{name}"));
+    fs::write(&beside, serde_json::to_vec(&container).map_err(io::Error::other)?)?;
+    fs::rename(beside, folder().join(name))
+}
+
+/// Stops a container: asks its process to end, and kills it when it has not ended in time. Fine when there is none.
+///
+/// # Errors
+/// When the process is there and cannot be signalled.
+pub(crate) fn stop(name: &str, patience: Duration) -> io::Result<()> {
+    let Some(container) = all().remove(name).filter(Container::runs) else { return Ok(()) };
+    if !patience.is_zero() {
+        container.signal(Signal::SIGTERM)?;
+        if container.ends_within(patience) {
+            return Ok(());
+        }
+    }
+    container.signal(Signal::SIGKILL)?;
+    container.ends_within(PATIENCE);
+    Ok(())
+}
+
+/// Stops a container and gives its name back.
+///
+/// # Errors
+/// As [`stop`].
+pub(super) fn remove(name: &str) -> io::Result<()> {
+    stop(name, PATIENCE)?;
+    match fs::remove_file(folder().join(name)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_ended_is_no_container() {
+        assert!(started(std::process::id()).is_some());
+        assert_eq!(started(u32::MAX), None);
+    }
+
+    fn sleeper(script: &str) -> (Child, Container) {
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).process_group(0).spawn().unwrap();
+        let pid = child.id();
+        let container = Container { pid, started: started(pid).unwrap(), image: String::new(), kept: true };
+        // The shell has come so far as to have set its trap.
+        std::thread::sleep(Duration::from_millis(200));
+        (child, container)
+    }
+
+    #[test]
+    fn who_does_not_end_in_time_is_killed() {
+        let (mut polite, container) = sleeper("sleep 60");
+        container.signal(Signal::SIGTERM).unwrap();
+        assert!(container.ends_within(PATIENCE));
+        polite.wait().unwrap();
+        let (mut deaf, container) = sleeper("trap '' TERM; while :; do sleep 1; done");
+        container.signal(Signal::SIGTERM).unwrap();
+        assert!(!container.ends_within(Duration::from_millis(100)));
+        container.signal(Signal::SIGKILL).unwrap();
+        assert!(container.ends_within(PATIENCE));
+        deaf.wait().unwrap();
+        container.signal(Signal::SIGKILL).unwrap();
+    }
+}
