@@ -120,8 +120,8 @@ fn new_replica(pki: &Pki) -> Replica {
 
 /// A number that no other server has.
 fn rand_seed() -> u64 {
-    let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
-    high ^ low
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 impl Replica {
