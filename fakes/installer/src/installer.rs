@@ -217,6 +217,10 @@ impl Installer {
                 config("Scheduler", json!({ "spec": { "mastersSchedulable": workers == 0 } })),
             ),
         ];
+        // Who installed it: programs in the cluster read it. On every platform it is what the folder has in any case.
+        let by = json!({ "data": { "invoker": "assisted-service", "version": self.version } });
+        let text = manifest("ConfigMap", "v1", "openshift-install-manifests", Some("openshift-config"), by);
+        all.push(("openshift/openshift-install-manifests.yaml".to_owned(), text));
         let hosts = self.config.platform.pointer("/baremetal/hosts").and_then(Value::as_array);
         for (index, host) in hosts.into_iter().flatten().enumerate() {
             // Hosts without a management controller: the operator adopts them, it does not provision.
@@ -329,7 +333,11 @@ impl Installer {
                 .build();
             ignition = ignition.file(&format!("{ASSETS}/master.ign"), 0o644, node);
         }
-        ignition.unit("bootkube.service", true, BOOTKUBE_UNIT).build()
+        ignition
+            .unit("bootkube.service", true, BOOTKUBE_UNIT)
+            .unit("approve-csr.service", true, APPROVE_UNIT)
+            .unit("progress.service", true, PROGRESS_UNIT)
+            .build()
     }
 }
 
@@ -383,6 +391,7 @@ touch \"$done_file\"
 echo 'bootkube.service complete'
 ";
 
+// As in the release, none of the units blocks who starts it: the installer does other things until bootkube is done.
 const BOOTKUBE_UNIT: &str = "\
 [Unit]
 Description=Bring up the temporary control plane
@@ -390,10 +399,41 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-Type=oneshot
-RemainAfterExit=yes
+Type=simple
 WorkingDirectory=/opt/openshift
 ExecStart=/usr/local/bin/bootkube.sh
+Restart=on-failure
+RestartSec=5s
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const APPROVE_UNIT: &str = "\
+[Unit]
+Description=Approve what new nodes ask for, until the temporary control plane is done
+Wants=bootkube.service
+After=bootkube.service
+
+[Service]
+Type=simple
+ExecStart=/usr/local/bin/vlab-node approve-csr
+Restart=on-failure
+RestartSec=5s
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const PROGRESS_UNIT: &str = "\
+[Unit]
+Description=Wait until the control plane stands without the bootstrap
+Wants=bootkube.service
+After=bootkube.service
+
+[Service]
+Type=simple
+ExecStart=/usr/local/bin/vlab-node progress
 Restart=on-failure
 RestartSec=5s
 

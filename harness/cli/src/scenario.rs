@@ -1,9 +1,12 @@
 //! The verbs that run scenarios in real time: `scenario` and `test`.
 
+use std::path::{Path, PathBuf};
+
 use tokio_util::sync::CancellationToken;
-use vlab_drive::prepare::{Choices, PrepareError, Prepared};
+use vlab_drive::prepare::{Choices, PrepareError, Prepared, RealNode};
 use vlab_drive::target::Target;
 use vlab_run::hosts::HostProvider as _;
+use vlab_run::hosts::vm::programs::in_folder;
 use vlab_run::hosts::vm::{Ability, Libvirt};
 use vlab_run::prepare::prepare;
 use vlab_run::service::hub;
@@ -98,6 +101,10 @@ struct TargetArgs {
     /// server on which the service's controllers act.
     #[arg(long, value_name = "API", value_parser = ["rest", "kube"])]
     api: Option<String>,
+    /// With virtual machines: they run the product's own programs in the place of the lab's. The folder has `agent`, `installer`
+    /// with its folder `deploy`, and `assisted-installer-controller` (or `controller`).
+    #[arg(long, value_name = "FOLDER")]
+    real_node: Option<PathBuf>,
 }
 
 pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
@@ -145,6 +152,7 @@ impl SessionArgs {
             real_tools: options.lab.real_tools,
             auto: None,
             api: self.target.api.as_deref().and_then(FrontDoor::from_word),
+            real_node: real_node(self.target.real_node.as_deref())?,
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
         let mut loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
@@ -182,6 +190,12 @@ impl SessionArgs {
         self.series.show_each(&ended.results, compared.as_ref())?;
         Ok(ended.code)
     }
+}
+
+/// The product's programs in a folder that was named.
+fn real_node(folder: Option<&Path>) -> Result<Option<RealNode>, CliError> {
+    let found = folder.map(in_folder).transpose();
+    found.map_err(|why| CliError::usage(format!("--real-node: {why}")))
 }
 
 /// Why scenarios that ask over Kubernetes are left out where nobody has named them.

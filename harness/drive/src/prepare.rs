@@ -1,6 +1,6 @@
 //! From a scenario and what the user chose beside it to everything that a run needs to know, before anything is started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,19 @@ pub struct Choices {
     pub auto: Option<(HostKind, String)>,
     /// How the user asks the service, instead of what the scenario says.
     pub api: Option<FrontDoor>,
+    /// The product's own programs, which all machines run in the place of the lab's.
+    pub real_node: Option<RealNode>,
+}
+
+/// The product's own programs for machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RealNode {
+    /// The agent.
+    pub agent: PathBuf,
+    /// The installer, with its folder `deploy` beside it.
+    pub installer: PathBuf,
+    /// The controller in the cluster.
+    pub controller: PathBuf,
 }
 
 /// Everything that a run needs to know.
@@ -130,14 +143,19 @@ pub enum PrepareError {
         /// What is wrong with it, as the end of a sentence that begins with its name.
         why: String,
     },
-    /// The agent that the scenario gives cannot run on a machine.
-    #[error("vm.agent: {} {why}", .path.display())]
-    Agent {
+    /// A program that is given cannot run on a machine.
+    #[error("vm.{key}: {} {why}", .path.display())]
+    Program {
+        /// What it is given as.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it, as the end of a sentence that begins with its name.
         why: String,
     },
+    /// The product's programs are given, and no host would run them.
+    #[error("--real-node: {0}")]
+    RealNode(String),
     /// A setting cannot be used.
     #[error("setting of the service: {0}")]
     Setting(#[from] SettingError),
@@ -175,7 +193,13 @@ pub trait Place {
     ///
     /// # Errors
     /// What is wrong with it, as the end of a sentence that begins with its name.
-    fn check_agent(&self, path: &Path) -> Result<(), String>;
+    fn check_program(&self, path: &Path) -> Result<(), String>;
+
+    /// Are the manifests of that installer beside it?
+    ///
+    /// # Errors
+    /// What is missing, as the end of a sentence that begins with the installer's name.
+    fn check_deploy(&self, installer: &Path) -> Result<(), String>;
 }
 
 /// No place at all: the same seed each time, and files are taken to be what they should be.
@@ -191,7 +215,11 @@ impl Place for Nowhere {
         Ok(())
     }
 
-    fn check_agent(&self, _: &Path) -> Result<(), String> {
+    fn check_program(&self, _: &Path) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check_deploy(&self, _: &Path) -> Result<(), String> {
         Ok(())
     }
 }
@@ -207,6 +235,9 @@ pub fn prepare(
     place: &dyn Place,
 ) -> Result<Prepared, PrepareError> {
     let hosts_why = settle_hosts(&mut scenario, choices);
+    if let Some(programs) = &choices.real_node {
+        give(&mut scenario, programs, hosts_why.as_deref())?;
+    }
     let of_scenario = Target::of_scenario(&scenario.service);
     let other_target = choices.service.is_some() && choices.service.as_ref() != of_scenario.as_ref().ok();
     if !scenario.not_built.is_empty() && scenario.hosts.iter().any(|h| h.is_machine()) {
@@ -243,6 +274,11 @@ pub fn prepare(
             }
             other => other?,
         }
+    }
+    // What it would fetch to save a reboot is the release's own, which no lab has: it would look for it for twenty minutes.
+    let real_installer = scenario.hosts.iter().any(|host| host.is_machine() && host.vm.installer.is_some());
+    if real_installer && !scenario.service.settings.contains_key(SKIP_REBOOT) {
+        settings.apply_vars([(SKIP_REBOOT, "false")])?;
     }
     let timing = profile.host_timing().map_err(in_profile)?;
     let mut profiles = BTreeMap::new();
@@ -303,6 +339,24 @@ fn as_over_kube(scenario: &mut Scenario) {
     }
 }
 
+/// The setting with which the service has installers save a reboot.
+const SKIP_REBOOT: &str = "ENABLE_SKIP_MCO_REBOOT";
+
+/// Gives all machines the product's programs.
+fn give(scenario: &mut Scenario, programs: &RealNode, hosts_why: Option<&str>) -> Result<(), PrepareError> {
+    let mut given = false;
+    for host in scenario.hosts.iter_mut().filter(|host| host.is_machine()) {
+        let RealNode { agent, installer, controller } = programs.clone();
+        (host.vm.agent, host.vm.installer, host.vm.controller) = (Some(agent), Some(installer), Some(controller));
+        given = true;
+    }
+    if given {
+        return Ok(());
+    }
+    let why = hosts_why.map(|why| format!(": {why}")).unwrap_or_default();
+    Err(PrepareError::RealNode(format!("no host of {} is a virtual machine, use `--hosts vm`{why}", scenario.name)))
+}
+
 /// Decides what each host is; why, where the scenario leaves it open.
 fn settle_hosts(scenario: &mut Scenario, choices: &Choices) -> Option<String> {
     let mut why = None;
@@ -326,8 +380,8 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
     let own = scenario.service.time_profile.as_str();
     let machines = scenario.hosts.iter().any(Host::is_machine);
     let stands_in = machines && catalogue.time_profile(own).map_err(|e| (own, e))?.work_scale > 1.0;
-    let given_agent = scenario.hosts.iter().any(|host| host.is_machine() && host.vm.agent.is_some());
-    Ok(match (stands_in, given_agent) {
+    let given = scenario.hosts.iter().any(|host| host.is_machine() && host.vm.programs().next().is_some());
+    Ok(match (stands_in, given) {
         (true, true) => "real-agent",
         (true, false) => "vm",
         (false, _) => own,
@@ -388,9 +442,7 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
         {
             return Err(PrepareError::Iso { path: path.clone(), why });
         }
-        for path in scenario.hosts.iter().filter_map(|host| host.vm.agent.as_ref()) {
-            place.check_agent(path).map_err(|why| PrepareError::Agent { path: path.clone(), why })?;
-        }
+        check_programs(scenario, place)?;
     }
     if let Some((fault, why)) = scenario.faults.iter().find_map(|fault| Some((fault, target.can(fault).err()?))) {
         return unfit(format!("the fault {} ({}): {why}", fault.name, fault.word()));
@@ -417,6 +469,20 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             Ok(())
         }
     }
+}
+
+/// The programs that are given must run on machines. Many hosts have the same ones, which are large: each is looked at once.
+fn check_programs(scenario: &Scenario, place: &dyn Place) -> Result<(), PrepareError> {
+    let hosts = scenario.hosts.iter().filter(|host| host.is_machine());
+    let programs: BTreeSet<(&'static str, &PathBuf)> = hosts.flat_map(|host| host.vm.programs()).collect();
+    for (key, path) in programs {
+        let wrong = |why| PrepareError::Program { key, path: path.clone(), why };
+        place.check_program(path).map_err(wrong)?;
+        if key == "installer" {
+            place.check_deploy(path).map_err(wrong)?;
+        }
+    }
+    Ok(())
 }
 
 /// What of a scenario there is only on a hub.
@@ -639,6 +705,8 @@ mod tests {
     #[case("kind: simulated", "fast", "fast")]
     #[case("kind: vm", "fast", "vm")]
     #[case("kind: vm, vm: {agent: /bin/true}", "fast", "real-agent")]
+    #[case("kind: vm, vm: {installer: /bin/true}", "fast", "real-agent")]
+    #[case("kind: vm, vm: {controller: /bin/true}", "fast", "real-agent")]
     #[case("kind: vm, vm: {agent: /bin/true}", "real", "real")]
     #[case("kind: simulated, vm: {agent: /bin/true}", "fast", "fast")]
     fn machines_get_a_profile_that_suits_them(#[case] host: &str, #[case] own: &str, #[case] profile: &str) {

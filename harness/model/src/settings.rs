@@ -577,6 +577,8 @@ variables! {
         "LOG_PENDING_TIMEOUT" => log_pending_timeout: Duration = mins(10);
         /// Stage timers warn instead of failing (where the cluster's organisation has them, too).
         "ENABLE_SOFT_TIMEOUTS" => enable_soft_timeouts: bool = false;
+        /// Installers save the reboot for which the machine-config operator would ask (from 4.15 on).
+        "ENABLE_SKIP_MCO_REBOOT" => enable_skip_mco_reboot: bool = true;
         /// New clusters have the operator `cvo`.
         "CHECK_CLUSTER_VERSION" => check_cluster_version: bool = false;
         /// Cluster validations that are switched off.

@@ -20,8 +20,12 @@ impl Place for Here {
         vm::whole(path)
     }
 
-    fn check_agent(&self, path: &Path) -> Result<(), String> {
+    fn check_program(&self, path: &Path) -> Result<(), String> {
         vm::programs::runs(path)
+    }
+
+    fn check_deploy(&self, installer: &Path) -> Result<(), String> {
+        vm::programs::deploy_folder(installer).map(drop)
     }
 }
 

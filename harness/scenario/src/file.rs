@@ -312,6 +312,10 @@ pub(crate) struct VmFile {
     pub(crate) boot_order: Option<Text<BootOrder>>,
     /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs instead of the lab's.
     pub(crate) agent: Option<Text<Plain>>,
+    /// File with the real installer (openshift/assisted-installer), likewise. Its folder `deploy` lies beside it.
+    pub(crate) installer: Option<Text<Plain>>,
+    /// File with the real controller (assisted-installer-controller of the same repository), likewise.
+    pub(crate) controller: Option<Text<Plain>>,
     /// Console checks that do not count, by id: `kernel-panic`, `unit-failed` and so on.
     #[serde(default)]
     pub(crate) ignore_console: Vec<Text<Plain>>,

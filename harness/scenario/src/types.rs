@@ -341,8 +341,20 @@ pub struct Vm {
     pub boot_order: BootOrder,
     /// File with the agent that runs in the place of the lab's.
     pub agent: Option<PathBuf>,
+    /// Likewise the installer, with its folder `deploy` beside it.
+    pub installer: Option<PathBuf>,
+    /// Likewise the controller in the cluster.
+    pub controller: Option<PathBuf>,
     /// Ids of console checks that do not count.
     pub ignore_console: Vec<String>,
+}
+
+impl Vm {
+    /// Programs that run in the place of the lab's: the key of each, and its file.
+    pub fn programs(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let all = [("agent", &self.agent), ("installer", &self.installer), ("controller", &self.controller)];
+        all.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
+    }
 }
 
 impl Default for Vm {
@@ -355,6 +367,8 @@ impl Default for Vm {
             tpm: false,
             boot_order: BootOrder::DiskFirst,
             agent: None,
+            installer: None,
+            controller: None,
             ignore_console: Vec::new(),
         }
     }

@@ -602,7 +602,8 @@ fn what_is_not_built_yet_loads_and_says_so() {
 
 #[test]
 fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
-    let vm = "    kind: vm\n    vm: {cpus: 2, memory_mib: 700, disk_gb: 20, firmware: uefi, tpm: true, boot_order: cd-first, agent: tools/agent, ignore_console: [unit-failed]}\n";
+    let vm = "    kind: vm\n    vm: {cpus: 2, memory_mib: 700, disk_gb: 20, firmware: uefi, tpm: true, boot_order: cd-first, \
+              agent: tools/agent, installer: i, controller: /c, ignore_console: [unit-failed]}\n";
     let scenario = read(machines(&[("    kind: vm\n", vm)])).unwrap_or_else(|e| panic!("{e}"));
     assert!(scenario.not_built.is_empty());
     assert!(scenario.hosts.iter().all(|host| host.kind == HostKind::Vm));
@@ -614,6 +615,8 @@ fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
         tpm: true,
         boot_order: BootOrder::CdFirst,
         agent: Some("tools/agent".into()),
+        installer: Some("i".into()),
+        controller: Some("/c".into()),
         ignore_console: vec!["unit-failed".to_owned()],
     };
     assert_eq!(scenario.hosts[0].vm, expected);

@@ -42,14 +42,20 @@ const PLAIN: &[&str] = &[
     "zvariant_utils",
 ];
 
-/// Libraries of the lab OS that a coreos-installer may want.
+/// Loader of the lab OS.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+/// Libraries of the lab OS that programs of others may want.
 const LIBRARIES: &[&str] = &[
     "ld-linux-x86-64.so.2",
     "libc.so.6",
     "libcrypto.so.3",
+    "libdl.so.2",
     "libgcc_s.so.1",
     "liblzma.so.5",
     "libm.so.6",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "librt.so.1",
     "libssl.so.3",
     "libzstd.so.1",
 ];
@@ -69,14 +75,24 @@ fn of_this_system() -> Option<PathBuf> {
 
 /// Does the lab OS have the libraries that this program wants, and a C library that is new enough for it?
 fn runs_in_the_lab(program: &[u8]) -> bool {
-    const SYMBOLS: &[u8] = b"GLIBC_2.";
+    !super::elf::needed(program).is_empty() && lacks(program).is_none()
+}
+
+/// What the lab OS lacks to run this program, as the end of a sentence that begins with its name; `None`: it has it all, or the
+/// program needs nothing.
+pub fn lacks(program: &[u8]) -> Option<String> {
+    if let Some(loader) = super::elf::interpreter(program).filter(|loader| loader != LOADER) {
+        return Some(format!("needs the loader {loader}, and the lab OS has {LOADER} only"));
+    }
     let needed = super::elf::needed(program);
-    let too_new = program.windows(SYMBOLS.len() + 2).filter(|bytes| bytes.starts_with(SYMBOLS)).any(|bytes| {
-        let minor: String =
-            bytes[SYMBOLS.len()..].iter().map(|b| char::from(*b)).take_while(char::is_ascii_digit).collect();
-        minor.parse::<u32>().is_ok_and(|minor| minor > GLIBC)
-    });
-    !needed.is_empty() && needed.iter().all(|name| LIBRARIES.contains(&name.as_str())) && !too_new
+    if let Some(library) = needed.iter().find(|name| !LIBRARIES.contains(&name.as_str())) {
+        return Some(format!("needs the library {library}, which the lab OS has not"));
+    }
+    let versions = super::elf::versions(program);
+    let minors =
+        versions.iter().filter_map(|name| name.strip_prefix("GLIBC_2.")?.split('.').next()?.parse::<u32>().ok());
+    let newest = minors.max().filter(|minor| *minor > GLIBC)?;
+    Some(format!("needs glibc 2.{newest}, and the lab OS has 2.{GLIBC}"))
 }
 
 /// Its name in the cache: it has the checksum of the version and of how it is built.
@@ -153,9 +169,19 @@ mod tests {
         // This test is a program that wants the C library of this machine and nothing that the lab lacks.
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(!super::super::elf::needed(&own).is_empty());
-        let mut newer = own.clone();
-        newer.extend(b"\0GLIBC_2.99\0");
-        assert!(!runs_in_the_lab(&newer));
         assert!(!runs_in_the_lab(b"#!/bin/sh\n"), "a script says nothing about what it needs");
+        let replaced = |from: &[u8], to: &[u8]| {
+            let mut other = own.clone();
+            let places: Vec<usize> = (0..own.len() - from.len()).filter(|at| own[*at..].starts_with(from)).collect();
+            places.iter().for_each(|at| other[*at..*at + to.len()].copy_from_slice(to));
+            assert!(!runs_in_the_lab(&other));
+            lacks(&other).unwrap()
+        };
+        let loader = replaced(LOADER.as_bytes(), b"/lib64/ld-musl-x86-64.so.1\0");
+        assert!(loader.starts_with("needs the loader /lib64/ld-musl-x86-64.so.1, and the lab OS has"), "{loader}");
+        let library = replaced(b"\0libc.so.6\0", b"\0libx.so.6\0");
+        assert_eq!(library, "needs the library libx.so.6, which the lab OS has not");
+        let symbols = replaced(b"\0GLIBC_2.34\0", b"\0GLIBC_2.99\0");
+        assert_eq!(symbols, "needs glibc 2.99, and the lab OS has 2.36");
     }
 }

@@ -18,6 +18,7 @@ mod live;
 mod osmet;
 mod root;
 
+pub use installer::lacks;
 pub use root::network_initrd;
 
 use std::fs;

@@ -19,6 +19,15 @@ fn install(lab: &mut Lab, hosts: usize) -> Fleet {
 }
 
 #[rstest]
+#[case("true", true)]
+#[case("false", false)]
+fn installers_save_a_reboot_unless_it_is_switched_off(#[case] setting: &str, #[case] saved: bool) {
+    let mut lab = Lab::with_setting("ENABLE_SKIP_MCO_REBOOT", setting);
+    let fleet = install(&mut lab, 1);
+    assert_eq!(fleet.hosts[0].install["enable_skip_mco_reboot"], saved, "{}", fleet.hosts[0].install);
+}
+
+#[rstest]
 #[case(1)]
 #[case(5)]
 fn an_installation_reaches_installed(#[case] hosts: usize) {

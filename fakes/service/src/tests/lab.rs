@@ -47,6 +47,16 @@ impl Lab {
         lab
     }
 
+    /// A service with that setting.
+    pub(super) fn with_setting(name: &str, value: &str) -> Self {
+        let mut lab = Self::new(1);
+        let mut config = lab.core.config().clone();
+        config.settings.apply_vars([(name, value)]).unwrap();
+        lab.core = Core::new(config, Snapshot::default());
+        lab.core.wake(lab.now);
+        lab
+    }
+
     /// A service that knows also the last release of that version.
     pub(super) fn with_release(version: &str) -> Self {
         let mut lab = Self::new(1);
@@ -166,11 +176,13 @@ pub(super) struct FakeHost {
     pub(super) id: Uuid,
     pub(super) n: usize,
     pub(super) told_to_install: bool,
+    /// The argument of that step.
+    pub(super) install: Value,
 }
 
 impl FakeHost {
     pub(super) fn new(n: usize) -> Self {
-        Self { id: Uuid::from_u128(0x1000 + n as u128), n, told_to_install: false }
+        Self { id: Uuid::from_u128(0x1000 + n as u128), n, told_to_install: false, install: Value::Null }
     }
 
     pub(super) fn register(&self, lab: &mut Lab, infra_env: &str) {
@@ -231,6 +243,7 @@ impl FakeHost {
                 }
                 "install" => {
                     self.told_to_install = true;
+                    self.install = arg.clone();
                     String::new()
                 }
                 other => panic!("step {other} was not expected"),

@@ -8,7 +8,7 @@ use vlab_model::console;
 use super::{Checker, Place};
 use crate::diagnostic::quoted;
 use crate::file::{ActionFile, GroupFile, OverridesFile, ScenarioFile, VmFile};
-use crate::spanned::At;
+use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
 use crate::types::{Host, Overrides, Vm};
 use crate::words::{ActionKind, HostKind};
@@ -226,7 +226,8 @@ impl Checker<'_> {
         vm.firmware = self.read_option(&file.firmware).unwrap_or(vm.firmware);
         vm.tpm = file.tpm.unwrap_or(vm.tpm);
         vm.boot_order = self.read_option(&file.boot_order).unwrap_or(vm.boot_order);
-        vm.agent = file.agent.as_ref().map(|path| path.text.clone().into());
+        let path = |text: &Option<Text<Plain>>| text.as_ref().map(|path| path.text.clone().into());
+        (vm.agent, vm.installer, vm.controller) = (path(&file.agent), path(&file.installer), path(&file.controller));
         for id in &file.ignore_console {
             let known = || console::CHECKS.iter().map(|check| check.id);
             if known().any(|known| known == id.text) {

@@ -237,7 +237,9 @@ impl Core {
             service_ips: None,
             installer_args: self.installer_args(key.0, row),
             skip_installation_disk_cleanup: None,
-            enable_skip_mco_reboot: Some(disks::version_at_least(cluster.view.openshift_version(), 4, 15)),
+            enable_skip_mco_reboot: Some(
+                settings.enable_skip_mco_reboot && disks::version_at_least(cluster.view.openshift_version(), 4, 15),
+            ),
             notify_num_reboots: Some(true),
             coreos_image: None,
         };

@@ -13,6 +13,8 @@ use vlab_lab::network::{NetworkHost, NetworkSpec, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
 use vlab_scenario::{Host, Scenario};
 
+use super::programs::{self, Page};
+
 /// Port on which machines reach the service, on the gateway's address. In the lab's own network nobody else can have it.
 pub const PORT: u16 = 8090;
 
@@ -44,8 +46,8 @@ pub struct PlannedMachine {
     pub index: usize,
     /// The machine.
     pub spec: MachineSpec,
-    /// The agent that it runs in the place of the lab's.
-    pub agent: Option<PathBuf>,
+    /// What the run gives it in the place of the lab's: pages, and what is on them.
+    pub given: Vec<(String, Page)>,
     /// What it is, for people.
     pub is: String,
     /// What is declared and not there, for people; empty: nothing.
@@ -150,10 +152,14 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         declared.push(format!("a disk of {gb} GB, {} there", disk / GB));
     }
     let gateway = gateway_of(&prepared.scenario);
+    let url = |what: &str| Some(program_url(gateway?, &host.name, what));
     let config = NodeConfig {
         timing: prepared.timing.clone(),
         overlay,
-        agent: vm.agent.as_ref().zip(gateway).map(|(_, gateway)| agent_url(gateway, &host.name)),
+        agent: vm.agent.as_ref().and_then(|_| url("agent")),
+        installer: vm.installer.as_ref().and_then(|_| url("installer")),
+        controller: vm.controller.as_ref().and_then(|_| url("controller")),
+        deploy: vm.installer.as_ref().and_then(|_| url(DEPLOY)),
         seed: prepared.seed,
         ..NodeConfig::default()
     };
@@ -202,18 +208,25 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         },
         if vm.tpm { ", TPM 2.0" } else { "" },
     );
-    let agent = vm.agent.clone();
-    let is = agent.iter().fold(is, |is, agent| format!("{is}, agent {}", agent.display()));
-    Some(PlannedMachine { index: host.index, spec, agent, is, declared })
+    let is = vm.programs().fold(is, |is, (key, file)| format!("{is}, {key} {}", file.display()));
+    let page = |key: &str, file: &PathBuf| (program_page(&host.name, key), Page::File(file.clone()));
+    let mut given: Vec<(String, Page)> = vm.programs().map(|(key, file)| page(key, file)).collect();
+    // It was there when the run was prepared.
+    let deploy = vm.installer.as_ref().and_then(|installer| programs::deploy_folder(installer).ok());
+    given.extend(deploy.map(|folder| (program_page(&host.name, DEPLOY), Page::Archive(folder))));
+    Some(PlannedMachine { index: host.index, spec, given, is, declared })
 }
 
-/// Path of the page with a host's agent.
-pub fn agent_page(host: &str) -> String {
-    format!("/{host}/agent")
+/// The page with the manifests that lie beside the installer.
+const DEPLOY: &str = "deploy.tar.gz";
+
+/// Path of the page with something that a host is given.
+fn program_page(host: &str, what: &str) -> String {
+    format!("/{host}/{what}")
 }
 
-fn agent_url(gateway: IpAddr, host: &str) -> String {
-    format!("http://{}{}", SocketAddr::new(gateway, PROGRAMS_PORT), agent_page(host))
+fn program_url(gateway: IpAddr, host: &str, what: &str) -> String {
+    format!("http://{}{}", SocketAddr::new(gateway, PROGRAMS_PORT), program_page(host, what))
 }
 
 /// MACs of the interfaces that the machine has of those of its hardware: the first, and those that static networks speak of.
@@ -257,6 +270,9 @@ fn machine_id(prepared: &Prepared, host: &Host) -> Uuid {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
     use rstest::rstest;
     use vlab_scenario::{Catalogue, SourceFile};
 
@@ -270,6 +286,14 @@ mod tests {
         let scenario =
             vlab_scenario::load(&SourceFile::new("t.yaml", text), &catalogue).unwrap_or_else(|e| panic!("{e}"));
         prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap()
+    }
+
+    /// A program that can run on a machine.
+    fn program(folder: &Path, name: &str) -> PathBuf {
+        let file = folder.join(name);
+        std::fs::write(&file, programs::tests::static_program()).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        file
     }
 
     #[test]
@@ -374,14 +398,48 @@ mod tests {
 
     #[test]
     fn a_machine_knows_where_its_agent_is() {
-        // A program that can run here.
-        let agent = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let agent = program(folder.path(), "agent");
         let plan = plan(&prepared(&format!("{{name: node, kind: vm, vm: {{agent: {}}}}}", agent.display()))).unwrap();
         let node = &plan.machines[0];
-        assert_eq!(node.agent.as_deref(), Some(agent.as_path()));
+        assert_eq!(node.given, [("/node-0/agent".to_owned(), Page::File(agent.clone()))]);
         assert!(node.is.ends_with(&format!(", agent {}", agent.display())), "{}", node.is);
         let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
         assert_eq!(config.agent.as_deref(), Some("http://192.168.126.1:8091/node-0/agent"));
+        assert_eq!((config.installer, config.controller, config.deploy), (None, None, None));
+    }
+
+    #[test]
+    fn a_machine_knows_where_the_product_s_programs_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["installer", "controller"] {
+            program(folder.path(), name);
+        }
+        let vm =
+            format!("{{installer: {}, controller: {}}}", file("installer").display(), file("controller").display());
+        let host = format!("{{name: node, kind: vm, vm: {vm}}}");
+        std::fs::create_dir(file("deploy")).unwrap();
+        std::fs::write(file("deploy/assisted-installer-controller-cm.yaml.template"), "").unwrap();
+        let prepared = prepared(&host);
+        assert!(!prepared.settings.enable_skip_mco_reboot, "nothing could be fetched for it");
+        let plan = plan(&prepared).unwrap();
+        let node = &plan.machines[0];
+        assert_eq!(
+            node.given,
+            [
+                ("/node-0/installer".to_owned(), Page::File(file("installer"))),
+                ("/node-0/controller".to_owned(), Page::File(file("controller"))),
+                ("/node-0/deploy.tar.gz".to_owned(), Page::Archive(file("deploy"))),
+            ]
+        );
+        let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
+        assert_eq!(config.agent, None);
+        assert_eq!(config.installer.as_deref(), Some("http://192.168.126.1:8091/node-0/installer"));
+        assert_eq!(config.controller.as_deref(), Some("http://192.168.126.1:8091/node-0/controller"));
+        assert_eq!(config.deploy.as_deref(), Some("http://192.168.126.1:8091/node-0/deploy.tar.gz"));
+        assert!(config.overlay != Overlay::default(), "the lab's agent declares");
+        assert!(node.is.contains(", installer ") && node.is.contains(", controller "), "{}", node.is);
     }
 
     #[test]

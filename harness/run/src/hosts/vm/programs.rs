@@ -1,4 +1,5 @@
-//! Programs that a run gives its machines: whether they can run there, and the pages from which machines fetch them.
+//! Programs that a run gives its machines: whether they can run there, where a folder has them, and the pages from which machines
+//! fetch them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,6 +17,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use vlab_agents::archive::tar_gz;
+use vlab_drive::prepare::RealNode;
 
 /// Bytes at the beginning of an ELF file that say what it is for.
 const ELF_HEADER: usize = 20;
@@ -40,18 +43,112 @@ pub fn runs(program: &Path) -> Result<(), String> {
     file.take(ELF_HEADER as u64).read_to_end(&mut header).map_err(unreadable)?;
     match header.get(18..ELF_HEADER) {
         Some(machine) if header.starts_with(b"\x7fELF\x02\x01") => match u16::from_le_bytes([machine[0], machine[1]]) {
-            X86_64 => Ok(()),
-            other => Err(format!("is a program for another processor (ELF machine {other}): lab machines are x86_64")),
+            X86_64 => {}
+            other => {
+                return Err(format!(
+                    "is a program for another processor (ELF machine {other}): lab machines are x86_64"
+                ));
+            }
         },
-        _ => Err("is not a program: expected an ELF file for x86_64".to_owned()),
+        _ => return Err("is not a program: expected an ELF file for x86_64".to_owned()),
+    }
+    let content = std::fs::read(program).map_err(unreadable)?;
+    match vlab_images::os::lacks(&content) {
+        Some(why) => Err(format!("{why}: build it without, as Go does with CGO_ENABLED=0")),
+        None => Ok(()),
     }
 }
 
-/// Serves these files, by the path of their page, until it is given up.
+/// The folder beside an installer with the manifests that lie in its image, which it reads there: `deploy` of its source tree, or
+/// what is in it.
+///
+/// # Errors
+/// What is missing, as the end of a sentence that begins with the installer's name.
+pub fn deploy_folder(installer: &Path) -> Result<PathBuf, String> {
+    let beside = installer.parent().unwrap_or(Path::new("")).join("deploy");
+    let of_tree = beside.join("assisted-installer-controller");
+    let folder = if of_tree.is_dir() { of_tree } else { beside };
+    let files = files(&folder).unwrap_or_default();
+    if files.iter().any(|(name, _)| name.ends_with(".template")) {
+        return Ok(folder);
+    }
+    let is = if folder.is_dir() { "has no template (*.template)" } else { "is not there" };
+    Err(format!(
+        "wants the manifests of the controller beside it, as its image has them, and {} {is}: copy the folder `deploy` of its \
+         source tree",
+        folder.display()
+    ))
+}
+
+/// Names and texts of the files in a folder, sorted.
+fn files(folder: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            all.push((name, std::fs::read_to_string(&path)?));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Names under which a folder may have each of the programs.
+const NAMES: [&[&str]; 3] = [&["agent"], &["installer"], &["assisted-installer-controller", "controller"]];
+
+/// The product's programs in a folder, with the manifests that the installer wants beside it.
+///
+/// # Errors
+/// What is not there, by the names under which it was looked for.
+pub fn in_folder(folder: &Path) -> Result<RealNode, String> {
+    let found = |names: &[&str]| {
+        let files = names.iter().map(|name| folder.join(name));
+        { files }.find(|file| file.is_file()).ok_or_else(|| {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            format!("{} has no {}", folder.display(), names.join(" and no "))
+        })
+    };
+    let [agent, installer, controller] = NAMES;
+    let given = RealNode { agent: found(agent)?, installer: found(installer)?, controller: found(controller)? };
+    deploy_folder(&given.installer).map_err(|why| format!("{} {why}", given.installer.display()))?;
+    Ok(given)
+}
+
+/// What is on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// This file.
+    File(PathBuf),
+    /// The files of this folder, as a tar archive.
+    Archive(PathBuf),
+}
+
+impl Page {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::File(file) => std::fs::read(file),
+            Self::Archive(folder) => {
+                let files = files(folder)?;
+                let files: Vec<(&str, &str)> =
+                    files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+                Ok(tar_gz(&files))
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Archive(path) => path,
+        }
+    }
+}
+
+/// Serves these, by the path of their page, until it is given up.
 ///
 /// # Errors
 /// When no connection can be accepted any more.
-pub async fn serve(listener: StdListener, pages: BTreeMap<String, PathBuf>) -> io::Result<()> {
+pub async fn serve(listener: StdListener, pages: BTreeMap<String, Page>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let pages = Arc::new(pages);
@@ -76,16 +173,20 @@ pub async fn serve(listener: StdListener, pages: BTreeMap<String, PathBuf>) -> i
     }
 }
 
-async fn page<B>(pages: &BTreeMap<String, PathBuf>, request: &hyper::Request<B>) -> hyper::Response<Full<Bytes>> {
+async fn page<B>(pages: &BTreeMap<String, Page>, request: &hyper::Request<B>) -> hyper::Response<Full<Bytes>> {
     let (status, body) = match pages.get(request.uri().path()) {
         None => (hyper::StatusCode::NOT_FOUND, Bytes::from_static(b"the run gives no such program\n")),
-        Some(file) => match tokio::fs::read(file).await {
-            Ok(content) => (hyper::StatusCode::OK, Bytes::from(content)),
-            Err(error) => {
-                let why = format!("{}: {error}\n", file.display());
-                (hyper::StatusCode::INTERNAL_SERVER_ERROR, Bytes::from(why))
+        Some(page) => {
+            let (path, page) = (page.path().to_owned(), page.clone());
+            let read = tokio::task::spawn_blocking(move || page.read()).await;
+            match read.map_err(io::Error::other).flatten() {
+                Ok(content) => (hyper::StatusCode::OK, Bytes::from(content)),
+                Err(error) => {
+                    let why = format!("{}: {error}\n", path.display());
+                    (hyper::StatusCode::INTERNAL_SERVER_ERROR, Bytes::from(why))
+                }
             }
-        },
+        }
     };
     let mut response = hyper::Response::new(Full::new(body));
     *response.status_mut() = status;
@@ -93,7 +194,7 @@ async fn page<B>(pages: &BTreeMap<String, PathBuf>, request: &hyper::Request<B>)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rstest::rstest;
     use vlab_client::{Endpoint, download};
 
@@ -103,6 +204,13 @@ mod tests {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(18, 0);
         bytes.extend(machine.to_le_bytes());
+        bytes
+    }
+
+    /// A program that needs nothing, as Go makes them; as much of it as is looked at.
+    pub(crate) fn static_program() -> Vec<u8> {
+        let mut bytes = elf(X86_64);
+        bytes.resize(64, 0);
         bytes
     }
 
@@ -130,7 +238,8 @@ mod tests {
         std::fs::write(&file, elf(X86_64)).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::new(listener.local_addr().unwrap());
-        let serving = tokio::spawn(serve(listener, BTreeMap::from([("/node-0/agent".to_owned(), file)])));
+        let page = Page::File(file);
+        let serving = tokio::spawn(serve(listener, BTreeMap::from([("/node-0/agent".to_owned(), page)])));
         let mut got = Vec::new();
         let patience = std::time::Duration::from_secs(10);
         download(&endpoint, "/node-0/agent", &mut got, patience).await.unwrap();
@@ -138,5 +247,66 @@ mod tests {
         let refused = download(&endpoint, "/node-1/agent", &mut got, patience).await.unwrap_err().to_string();
         assert!(refused.contains("404"), "{refused}");
         serving.abort();
+    }
+
+    #[test]
+    fn a_program_that_wants_what_the_lab_os_lacks_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("installer");
+        // One segment: the name of a loader, behind the header.
+        let mut content = static_program();
+        content.resize(64 + 56, 0);
+        content[32] = 64;
+        content[54] = 56;
+        content[56] = 1;
+        content[64] = 3;
+        let loader = b"/lib/ld-musl-x86_64.so.1\0";
+        content[64 + 8] = 120;
+        content[64 + 32] = u8::try_from(loader.len()).unwrap();
+        content.extend(loader);
+        std::fs::write(&file, content).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let why = runs(&file).unwrap_err();
+        assert!(why.contains("needs the loader /lib/ld-musl-x86_64.so.1") && why.contains("CGO_ENABLED=0"), "{why}");
+    }
+
+    const TEMPLATE: &str = "assisted-installer-controller-cm.yaml.template";
+
+    #[rstest]
+    #[case::plain("deploy")]
+    #[case::source_tree("deploy/assisted-installer-controller")]
+    fn manifests_lie_beside_the_installer(#[case] place: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let installer = folder.path().join("installer");
+        let why = deploy_folder(&installer).unwrap_err();
+        assert!(why.contains("/deploy is not there"), "{why}");
+        let place = folder.path().join(place);
+        std::fs::create_dir_all(&place).unwrap();
+        let why = deploy_folder(&installer).unwrap_err();
+        assert!(why.contains("has no template"), "{why}");
+        std::fs::write(place.join(TEMPLATE), "{{.}}").unwrap();
+        assert_eq!(deploy_folder(&installer), Ok(place.clone()));
+        let packed = Page::Archive(place).read().unwrap();
+        assert_eq!(packed, tar_gz(&[(TEMPLATE, "{{.}}")]));
+    }
+
+    #[test]
+    fn a_folder_has_all_programs_or_is_refused_with_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = || in_folder(folder.path()).unwrap_err();
+        let file = |name: &str| folder.path().join(name);
+        assert!(refused().ends_with(" has no `agent`"), "{}", refused());
+        std::fs::write(file("agent"), "").unwrap();
+        assert!(refused().ends_with(" has no `installer`"), "{}", refused());
+        std::fs::write(file("installer"), "").unwrap();
+        assert!(refused().ends_with(" has no `assisted-installer-controller` and no `controller`"), "{}", refused());
+        std::fs::write(file("controller"), "").unwrap();
+        assert!(refused().contains("/installer wants the manifests of the controller beside it"), "{}", refused());
+        std::fs::create_dir(file("deploy")).unwrap();
+        std::fs::write(file("deploy").join(TEMPLATE), "").unwrap();
+        let controller = |name: &str| assert_eq!(in_folder(folder.path()).unwrap().controller, file(name));
+        controller("controller");
+        std::fs::write(file("assisted-installer-controller"), "").unwrap();
+        controller("assisted-installer-controller");
     }
 }

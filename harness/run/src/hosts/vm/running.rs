@@ -28,7 +28,7 @@ use vlab_service_server::serve_images;
 use super::events::tell_events;
 use super::faults::Reach;
 use super::medium::{fetch, whole};
-use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine, agent_page};
+use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
@@ -134,8 +134,8 @@ impl VirtualLab {
 
     /// Programs that the run gives machines can be fetched.
     fn hand_out_programs(&mut self) -> Result<(), LabError> {
-        let agent = |machine: &PlannedMachine| Some((agent_page(&machine.spec.name), machine.agent.clone()?));
-        let pages: BTreeMap<String, PathBuf> = self.plan.machines.iter().filter_map(agent).collect();
+        let given = self.plan.machines.iter().flat_map(|machine| machine.given.iter().cloned());
+        let pages: BTreeMap<String, programs::Page> = given.collect();
         if pages.is_empty() {
             return Ok(());
         }
