@@ -11,10 +11,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::cluster::node::BOOTS;
 use crate::net::http::{self, Credentials, HttpAnswer, HttpQuestion};
 
-/// How often a node has booted, as its part in the cluster counts it.
-pub(crate) const BOOTS: &str = "vlab/boots";
 /// The folder that a must-gather leaves.
 const GATHERED: &str = "must-gather.local.vlab";
 /// What is in it.
