@@ -150,7 +150,15 @@ pub(crate) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
     let name = text(object, "name");
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
-    } else if !resource.group.starts_with("rbac.") {
+    } else if resource.group.starts_with("rbac.") || resource.plural == "events" {
+        // Roles and events are only kept from names that no path can have. Source: rest.BeforeCreate, ValidateRBACName.
+        let within = ['/', '%'].into_iter().find(|c| name.contains(*c));
+        if [".", ".."].contains(&name) {
+            causes.push(Cause::invalid("metadata.name", &json!(name), &format!("may not be '{name}'")));
+        } else if let Some(within) = within {
+            causes.push(Cause::invalid("metadata.name", &json!(name), &format!("may not contain '{within}'")));
+        }
+    } else {
         let label = matches!(resource.plural.as_str(), "namespaces" | "services") && resource.group.is_empty();
         let (fits, rule, most) = if label {
             (LABEL.is_match(name), LABEL_TEXT, 63)
@@ -220,6 +228,21 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("", "events", "AssistedControllerIsReady", 0)]
+    #[case("", "events", "a/b", 1)]
+    #[case("rbac.authorization.k8s.io", "clusterroles", "system:node", 0)]
+    #[case("rbac.authorization.k8s.io", "clusterroles", "..", 1)]
+    #[case("", "configmaps", "Upper", 1)]
+    #[case("", "namespaces", "a.b", 1)]
+    fn names(#[case] group: &str, #[case] plural: &str, #[case] name: &str, #[case] wrong: usize) {
+        let kinds = crate::builtin::kinds::all();
+        let resource = kinds.into_iter().find(|r| r.group == group && r.plural == plural).unwrap();
+        let mut causes = Vec::new();
+        check(&resource, &json!({ "metadata": { "name": name } }), &mut causes);
+        assert_eq!(causes.len(), wrong, "{causes:?}");
+    }
 
     #[rstest]
     #[case(5, "5s")]

@@ -12,6 +12,7 @@ use vlab_api::http::{Method, Request};
 use vlab_kube::Caller;
 
 use super::api::{Answer, Api};
+use super::facts::manifest;
 use super::kinds::{self, Place};
 use crate::say;
 
@@ -78,7 +79,7 @@ fn objects_of(assets: &Path) -> Vec<(PathBuf, Value)> {
             fs::read_dir(assets.join(folder)).into_iter().flatten().flatten().map(|e| e.path()).collect();
         files.sort();
         for path in files {
-            match fs::read_to_string(&path).ok().and_then(|t| serde_yaml::from_str::<Value>(&t).ok()) {
+            match fs::read_to_string(&path).ok().and_then(|t| manifest(&t).ok()) {
                 Some(object) if object.is_object() => all.push((path, object)),
                 _ => say::note("pivot", &format!("{}: not an object", path.display())),
             }

@@ -136,7 +136,23 @@ fn manifests(folder: &Path) -> io::Result<Vec<Value>> {
     let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", folder.display()));
     let files = std::fs::read_dir(folder).map_err(at)?.flatten().map(|entry| entry.path());
     let texts = files.filter_map(|path| std::fs::read_to_string(path).ok());
-    Ok(texts.filter_map(|text| serde_yaml::from_str::<Value>(&text).ok()).filter(Value::is_object).collect())
+    Ok(texts.filter_map(|text| manifest(&text).ok()).filter(Value::is_object).collect())
+}
+
+/// A manifest as Go reads it: a whole number that begins with a zero is octal, as the modes of files in the product's Job are. The
+/// newer YAML that our reader knows takes it for a text.
+///
+/// # Errors
+/// When it is no YAML.
+pub fn manifest(text: &str) -> Result<Value, serde_yaml::Error> {
+    let octal = |line: &str| -> Option<String> {
+        let (name, value) = line.split_once(": ")?;
+        let digits = value.trim().strip_prefix('0')?;
+        let number = i64::from_str_radix(digits, 8).ok()?;
+        Some(format!("{name}: {number}"))
+    };
+    let lines: Vec<String> = text.lines().map(|line| octal(line).unwrap_or_else(|| line.to_owned())).collect();
+    serde_yaml::from_str(&lines.join("\n"))
 }
 
 /// The plain value of a variable of a Job's container.
@@ -251,6 +267,12 @@ mod tests {
         assert_eq!(facts.openshift_version.as_deref(), Some("4.20.0"));
         assert_eq!(facts.api_vips, ["192.0.2.5".parse::<IpAddr>().unwrap()]);
         assert_eq!(facts.users[0]["sshAuthorizedKeys"][0], "ssh-ed25519 AAAA lab");
+    }
+
+    #[test]
+    fn modes_of_files_are_octal() {
+        let read = manifest("a:\n  - mode: 0400\n    other: \"0400\"\n    zero: 0\n    text: 09\n").unwrap();
+        assert_eq!(read["a"][0], json!({ "mode": 256, "other": "0400", "zero": 0, "text": "09" }));
     }
 
     #[test]
