@@ -197,8 +197,15 @@ mod tests {
     fn only_what_a_program_is_made_of_counts() {
         let workspace = workspace().unwrap();
         let node = crates(&workspace, "vlab-node").unwrap();
-        let folders =
-            ["fakes/agents", "fakes/node", "fakes/node-config", "harness/api", "harness/client", "harness/model"];
+        let folders = [
+            "fakes/agents",
+            "fakes/kube",
+            "fakes/node",
+            "fakes/node-config",
+            "harness/api",
+            "harness/client",
+            "harness/model",
+        ];
         assert_eq!(node, folders);
         let service = crates(&workspace, SERVICE.package).unwrap();
         let fakes = ["fakes/image-service", "fakes/installer", "fakes/service", "fakes/service-server"];
