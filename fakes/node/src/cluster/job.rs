@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -132,45 +132,90 @@ async fn follow(here: &Here, child: &mut Child, pod: &str, log: &Path) -> io::Re
     }
 }
 
-/// The environment that the Job says: plain values, and those of ConfigMaps.
+/// Where the value of a variable comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// The Job says it.
+    Value(String),
+    /// A ConfigMap has it under a key.
+    ConfigMap(String, String),
+}
+
+/// The environment that the Job asks for.
+fn variables(job: &Value) -> Vec<(String, Source)> {
+    let said = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
+    let source = |variable: &Value| {
+        let from = &variable["valueFrom"]["configMapKeyRef"];
+        match (variable["value"].as_str(), from["name"].as_str(), from["key"].as_str()) {
+            (Some(value), _, _) => Some(Source::Value(value.to_owned())),
+            (None, Some(map), Some(key)) => Some(Source::ConfigMap(map.to_owned(), key.to_owned())),
+            _ => None,
+        }
+    };
+    let named = |variable: &Value| Some((variable["name"].as_str()?.to_owned(), source(variable)?));
+    said.into_iter().flatten().filter_map(named).collect()
+}
+
+/// The environment with its values. A key that its ConfigMap lacks leaves the variable out, as an optional one is in a pod.
 async fn environment(here: &Here, job: &Value) -> io::Result<Vec<(String, String)>> {
     let mut all = Vec::new();
-    let said = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
-    for variable in said.into_iter().flatten() {
-        let name = variable["name"].as_str().unwrap_or_default().to_owned();
-        let from = &variable["valueFrom"]["configMapKeyRef"];
-        let value = match (variable["value"].as_str(), from["name"].as_str(), from["key"].as_str()) {
-            (Some(value), _, _) => Some(value.to_owned()),
-            (None, Some(map), Some(key)) => {
+    for (name, source) in variables(job) {
+        let value = match source {
+            Source::Value(value) => Some(value),
+            Source::ConfigMap(map, key) => {
                 let map = here.client.get(&format!("{NAMESPACE}/configmaps/{map}")).await?;
                 map["data"][key].as_str().map(str::to_owned)
             }
-            _ => None,
         };
         all.extend(value.map(|value| (name, value)));
     }
     Ok(all)
 }
 
-/// Puts what the Job mounts where the program looks for it: folders of the machine under their other name, secrets and the service
-/// account as files. The program runs among the machine's own files.
-async fn mount(here: &Here, job: &Value) -> io::Result<()> {
+/// Something that the program finds among the machine's own files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Mount {
+    /// A path of the machine under another name.
+    Path { of_machine: PathBuf, name: PathBuf },
+    /// A key of a secret as a file.
+    Secret { secret: String, key: String, file: PathBuf },
+}
+
+/// What the Job mounts. A path under its own name is there already.
+fn mounts(job: &Value) -> Vec<Mount> {
     let list = |pointer: &str| job.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     let volumes = list("/spec/template/spec/volumes");
+    let mut all = Vec::new();
     for mount in list("/spec/template/spec/containers/0/volumeMounts") {
-        let path = Path::new(mount["mountPath"].as_str().unwrap_or_default());
+        let path = PathBuf::from(mount["mountPath"].as_str().unwrap_or_default());
         let Some(volume) = volumes.iter().find(|v| v["name"] == mount["name"]) else { continue };
-        if let Some(host) = volume["hostPath"]["path"].as_str() {
-            if Path::new(host) != path && fs::symlink_metadata(path).is_err() {
-                std::os::unix::fs::symlink(host, path)?;
+        if let Some(host) = volume["hostPath"]["path"].as_str().filter(|host| Path::new(host) != path) {
+            all.push(Mount::Path { of_machine: host.into(), name: path.clone() });
+        }
+        let Some(secret) = volume["secret"]["secretName"].as_str() else { continue };
+        for item in volume["secret"]["items"].as_array().into_iter().flatten() {
+            let Some(key) = item["key"].as_str() else { continue };
+            let file = path.join(item["path"].as_str().unwrap_or(key));
+            all.push(Mount::Secret { secret: secret.to_owned(), key: key.to_owned(), file });
+        }
+    }
+    all
+}
+
+/// Puts what the Job mounts where the program looks for it, and the service account's files.
+async fn mount(here: &Here, job: &Value) -> io::Result<()> {
+    for mount in mounts(job) {
+        match mount {
+            Mount::Path { of_machine, name } => {
+                if fs::symlink_metadata(&name).is_err() {
+                    std::os::unix::fs::symlink(of_machine, name)?;
+                }
             }
-        } else if let Some(name) = volume["secret"]["secretName"].as_str() {
-            let secret = here.client.get(&format!("{NAMESPACE}/secrets/{name}")).await?;
-            for item in volume["secret"]["items"].as_array().into_iter().flatten() {
-                let key = item["key"].as_str().unwrap_or_default();
-                let value = secret["data"][key].as_str().and_then(|t| BASE64.decode(t).ok());
-                let value = value.ok_or_else(|| io::Error::other(format!("the secret {name} has no {key}")))?;
-                secret_file(&path.join(item["path"].as_str().unwrap_or(key)), &value)?;
+            Mount::Secret { secret, key, file } => {
+                let found = here.client.get(&format!("{NAMESPACE}/secrets/{secret}")).await?;
+                let value = found["data"][&key].as_str().and_then(|t| BASE64.decode(t).ok());
+                let value = value.ok_or_else(|| io::Error::other(format!("the secret {secret} has no {key}")))?;
+                secret_file(&file, &value)?;
             }
         }
     }
@@ -243,6 +288,46 @@ mod tests {
         let job = |key: &str| json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": key }] } } } });
         assert!(tolerates_not_ready(&job("node.kubernetes.io/not-ready")));
         assert!(!tolerates_not_ready(&job("node-role.kubernetes.io/master")));
+    }
+
+    #[test]
+    fn what_a_job_asks_for() {
+        let spec = json!({
+            "containers": [{
+                "env": [
+                    { "name": "PLAIN", "value": "1" },
+                    { "name": "OF_MAP", "valueFrom": { "configMapKeyRef": { "name": "config", "key": "id", "optional": true } } },
+                    { "name": "UNKNOWN", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+                ],
+                "volumeMounts": [
+                    { "name": "pki", "mountPath": "/etc/pki" },
+                    { "name": "resolv", "mountPath": "/tmp/host-resolv.conf" },
+                    { "name": "pull-secret", "mountPath": "/etc/controller" },
+                    { "name": "nowhere", "mountPath": "/x" },
+                ],
+            }],
+            "volumes": [
+                { "name": "pki", "hostPath": { "path": "/etc/pki" } },
+                { "name": "resolv", "hostPath": { "path": "/etc/resolv.conf" } },
+                { "name": "pull-secret", "secret": { "secretName": "s", "items": [{ "key": "pull-secret-token", "path": "token" }] } },
+            ],
+        });
+        let job = json!({ "spec": { "template": { "spec": spec } } });
+        assert_eq!(
+            variables(&job),
+            [
+                ("PLAIN".to_owned(), Source::Value("1".into())),
+                ("OF_MAP".to_owned(), Source::ConfigMap("config".into(), "id".into())),
+            ]
+        );
+        let (secret, key) = ("s".to_owned(), "pull-secret-token".to_owned());
+        assert_eq!(
+            mounts(&job),
+            [
+                Mount::Path { of_machine: "/etc/resolv.conf".into(), name: "/tmp/host-resolv.conf".into() },
+                Mount::Secret { secret, key, file: "/etc/controller/token".into() },
+            ]
+        );
     }
 
     #[test]
