@@ -333,11 +333,7 @@ impl Installer {
                 .build();
             ignition = ignition.file(&format!("{ASSETS}/master.ign"), 0o644, node);
         }
-        ignition
-            .unit("bootkube.service", true, BOOTKUBE_UNIT)
-            .unit("approve-csr.service", true, APPROVE_UNIT)
-            .unit("progress.service", true, PROGRESS_UNIT)
-            .build()
+        ignition.unit("bootkube.service", true, BOOTKUBE_UNIT).build()
     }
 }
 
@@ -391,7 +387,8 @@ touch \"$done_file\"
 echo 'bootkube.service complete'
 ";
 
-// As in the release, none of the units blocks who starts it: the installer does other things until bootkube is done.
+// As in the release, it does not block who starts it: the installer does other things until bootkube is done. The release's units
+// that approve and that wait for the end are the machine's own here (`vlab-node`), as they are for a config that has none of them.
 const BOOTKUBE_UNIT: &str = "\
 [Unit]
 Description=Bring up the temporary control plane
@@ -402,38 +399,6 @@ After=network-online.target
 Type=simple
 WorkingDirectory=/opt/openshift
 ExecStart=/usr/local/bin/bootkube.sh
-Restart=on-failure
-RestartSec=5s
-
-[Install]
-WantedBy=multi-user.target
-";
-
-const APPROVE_UNIT: &str = "\
-[Unit]
-Description=Approve what new nodes ask for, until the temporary control plane is done
-Wants=bootkube.service
-After=bootkube.service
-
-[Service]
-Type=simple
-ExecStart=/usr/local/bin/vlab-node approve-csr
-Restart=on-failure
-RestartSec=5s
-
-[Install]
-WantedBy=multi-user.target
-";
-
-const PROGRESS_UNIT: &str = "\
-[Unit]
-Description=Wait until the control plane stands without the bootstrap
-Wants=bootkube.service
-After=bootkube.service
-
-[Service]
-Type=simple
-ExecStart=/usr/local/bin/vlab-node progress
 Restart=on-failure
 RestartSec=5s
 

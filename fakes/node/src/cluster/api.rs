@@ -20,10 +20,12 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 use vlab_kube::{Authorization, Caller, Core, Failure, Options, Reply, ResourceId, WatchId, Write};
 
+use super::etcd::EtcdEntry;
 use super::kinds;
 use super::mcs;
 use super::pki::Pki;
 use super::store::{COUNTER, OBJECTS, Store};
+use crate::say;
 
 /// How often a watch looks for what other masters changed.
 const LOOK: Duration = Duration::from_millis(500);
@@ -274,7 +276,14 @@ impl Api {
                 (entry, entries) = self.store.look(0).await?;
                 continue;
             }
-            let writes = entries.iter().filter_map(|e| replica.write(&e.key, &e.value)).collect();
+            let read = |entry: &EtcdEntry| {
+                let write = replica.write(&entry.key, &entry.value);
+                if write.is_none() {
+                    say::note("api", &format!("{} in etcd is no object that this server knows", entry.key));
+                }
+                write
+            };
+            let writes = entries.iter().filter_map(read).collect();
             replica.revision = counter.revision;
             replica.take_over(writes, all, count);
             self.news.notify_waiters();

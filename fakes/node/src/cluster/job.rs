@@ -31,7 +31,10 @@ const LOG_END: usize = 200_000;
 
 /// Runs the Job until the program has ended well.
 pub async fn run(here: Here) {
-    let program = match given::program(&here.config, Given::Controller) {
+    // Fetching takes as long as it takes, and the node lives on meanwhile.
+    let config = here.config.clone();
+    let fetched = tokio::task::spawn_blocking(move || given::program(&config, Given::Controller)).await;
+    let program = match fetched.map_err(|e| e.to_string()).flatten() {
         Ok(Some(program)) => program,
         Ok(None) => return say::note("job", "the run gives no controller"),
         Err(e) => return say::moment("controller", "failed", &json!({ "problem": e })),

@@ -148,6 +148,7 @@ pub(super) fn remove(name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
@@ -159,22 +160,26 @@ mod tests {
         assert_eq!(started(u32::MAX), None);
     }
 
+    /// A shell that runs the script; it says a line when it has come so far that a signal finds it as it is meant to be.
     fn sleeper(script: &str) -> (Child, Container) {
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).process_group(0).spawn().unwrap();
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.process_group(0).spawn().unwrap();
         let pid = child.id();
         let container = Container { pid, started: started(pid).unwrap(), image: String::new(), kept: true };
-        // The shell has come so far as to have set its trap.
-        std::thread::sleep(Duration::from_millis(200));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
         (child, container)
     }
 
     #[test]
     fn who_does_not_end_in_time_is_killed() {
-        let (mut polite, container) = sleeper("sleep 60");
+        let (mut polite, container) = sleeper("echo ready; sleep 60");
         container.signal(Signal::SIGTERM).unwrap();
         assert!(container.ends_within(PATIENCE));
         polite.wait().unwrap();
-        let (mut deaf, container) = sleeper("trap '' TERM; while :; do sleep 1; done");
+        let (mut deaf, container) = sleeper("trap '' TERM; echo ready; while :; do sleep 1; done");
         container.signal(Signal::SIGTERM).unwrap();
         assert!(!container.ends_within(Duration::from_millis(100)));
         container.signal(Signal::SIGKILL).unwrap();
