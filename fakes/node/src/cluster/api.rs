@@ -189,8 +189,9 @@ impl Api {
         }
         let mut replica = self.replica.lock().await;
         let reply = self.carry_out(&mut replica, caller, request, now).await?;
-        if requests && self.sign_approved(&mut replica, now).await? > 0 && request.method == Method::Put {
-            // Who approved it is shown it as it is now.
+        let taken = matches!(&reply, Reply::Done(response) if response.status == 200);
+        if requests && self.sign_approved(&mut replica, now).await? > 0 && request.method == Method::Put && taken {
+            // Who approved it is shown it as it is now; who came too late is told so.
             let again = Request::new(Method::Get, path.trim_end_matches("/approval"));
             let shown = self.carry_out(&mut replica, caller, &again, now).await?;
             return Ok(self.answer(shown));
@@ -327,8 +328,9 @@ impl Api {
                 return Ok(reply);
             }
         }
-        let busy = Failure::new(409, "Conflict", format!("other masters were faster {TRIES} times; try again"));
-        Ok(Reply::Done(busy.response()))
+        // Not 409: that one says what the object is like.
+        let busy = Failure::new(429, "TooManyRequests", format!("other masters were faster {TRIES} times; try again"));
+        Ok(Reply::Done(busy.response().header("retry-after", "1")))
     }
 
     /// Gives approved requests their certificates; how many. One that cannot be signed says why in a condition.

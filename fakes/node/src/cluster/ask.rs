@@ -14,6 +14,7 @@ use vlab_kube::Caller;
 use super::api::{Answer, Api};
 use super::facts::manifest;
 use super::kinds::{self, Place};
+use super::watch::lacks_status;
 use crate::say;
 
 /// Status and body of an answer.
@@ -51,22 +52,22 @@ pub async fn create(api: &Arc<Api>, object: &Value) -> io::Result<bool> {
     }
 }
 
-/// Makes an object with its status, which a creation leaves out; nothing where there is one already.
+/// Makes an object with its status, which a creation leaves out. Of one that is there already only the status is written, where whoever
+/// made it was interrupted before that.
 ///
 /// # Errors
 /// As [`create`].
 pub async fn create_with_status(api: &Arc<Api>, object: &Value) -> io::Result<bool> {
-    if !create(api, object).await? {
-        return Ok(false);
+    let made = create(api, object).await?;
+    let own = kinds::place(object)?.own;
+    if object["status"].is_null() || (!made && !lacks_status(&get(api, &own).await?)) {
+        return Ok(made);
     }
-    if object["status"].is_null() {
-        return Ok(true);
-    }
-    let path = format!("{}/status", kinds::place(object)?.own);
+    let path = format!("{own}/status");
     let patch = Request::new(Method::Patch, path.clone()).json(&json!({ "status": object["status"] }));
     let patch = Request { headers: vec![("content-type".into(), "application/merge-patch+json".into())], ..patch };
     match ask(api, &patch).await? {
-        (200, _) => Ok(true),
+        (200, _) => Ok(made),
         (status, body) => Err(io::Error::other(format!("PATCH {path}: {status} {}", body["message"]))),
     }
 }

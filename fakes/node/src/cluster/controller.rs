@@ -4,9 +4,9 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use vlab_agents::{Fleet, FleetConfig, Hands, HostPlan, Observed};
 use vlab_api::Timestamp;
@@ -23,9 +23,10 @@ use crate::machine::NodeConfig;
 use crate::say;
 use crate::shell::{Event, Events, Shell, drive, find_service};
 
-/// How long a lease is good without being renewed, and how often it is renewed.
-const LEASE: Duration = Duration::from_secs(20);
-const RENEW: Duration = Duration::from_secs(4);
+/// How long a lease is good without being renewed, and how often it is renewed. OpenShift's operators take 137 s and 26 s: a machine that
+/// is slow must not lose what it holds, because whoever takes over begins anew.
+const LEASE: Duration = Duration::from_secs(90);
+const RENEW: Duration = Duration::from_secs(10);
 /// How often the cluster is looked at, whatever faster time says: each look costs an emulated processor some requests with TLS.
 const SHORTEST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
@@ -55,8 +56,9 @@ pub struct Here {
 /// lab's.
 pub async fn when_it_is_our_turn(here: Here) {
     let mut running: Vec<tokio::task::JoinHandle<()>> = Vec::new();
+    let mut lease = SeenLease::default();
     loop {
-        match hold(&here.client, &here.name, Timestamp::now()).await {
+        match hold(&here.client, &here.name, &mut lease).await {
             Ok(true) if running.is_empty() => {
                 say::moment("controller", "started", &json!({ "node": here.name }));
                 if here.config.controller.is_some() {
@@ -77,19 +79,33 @@ pub async fn when_it_is_our_turn(here: Here) {
     }
 }
 
-/// Tries to hold the lease: ours already, nobody's, or of somebody who has not renewed it.
-///
-/// # Errors
-/// When the API does not answer.
-pub async fn hold(client: &Client, name: &str, now: Timestamp) -> io::Result<bool> {
-    let spec = json!({ "holderIdentity": name, "renewTime": micro(now), "leaseDurationSeconds": LEASE.as_secs() });
+/// A lease as it was last seen to change.
+#[derive(Debug, Default)]
+struct SeenLease(Option<(Value, Instant)>);
+
+impl SeenLease {
+    /// Has nobody renewed it for its whole time? By our own clock since we saw it change: the clocks of machines differ.
+    fn is_over(&mut self, spec: &Value, now: Instant) -> bool {
+        match &self.0 {
+            Some((seen, since)) if seen == spec => now.saturating_duration_since(*since) >= LEASE,
+            _ => {
+                self.0 = Some((spec.clone(), now));
+                false
+            }
+        }
+    }
+}
+
+/// Tries to hold the lease: ours already, nobody's, or of somebody who does not renew it.
+async fn hold(client: &Client, name: &str, seen: &mut SeenLease) -> io::Result<bool> {
+    let renewed = micro(Timestamp::now());
+    let spec = json!({ "holderIdentity": name, "renewTime": renewed, "leaseDurationSeconds": LEASE.as_secs() });
     if client.create(LEASES, &json!({ "metadata": { "name": "controller" }, "spec": spec })).await? {
         return Ok(true);
     }
     let lease = client.get(&format!("{LEASES}/controller")).await?;
-    let renewed: Option<Timestamp> = serde_json::from_value(lease["spec"]["renewTime"].clone()).ok();
     let ours = lease["spec"]["holderIdentity"] == name;
-    if !ours && renewed.is_some_and(|at| now.since(at) < LEASE) {
+    if !ours && !seen.is_over(&lease["spec"], Instant::now()) {
         return Ok(false);
     }
     // With the version that was read: who is slower loses.
@@ -231,5 +247,22 @@ impl Looking {
             operators: available,
             router_ca: certificate.is_ok(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_over_when_it_has_not_changed_for_its_time() {
+        let begin = Instant::now();
+        let spec = |renewed: &str| json!({ "holderIdentity": "master-1", "renewTime": renewed });
+        let mut seen = SeenLease::default();
+        // However old it looks by another clock, it may just have been renewed.
+        assert!(!seen.is_over(&spec("2001-01-01T00:00:00.000000Z"), begin + 3 * LEASE));
+        assert!(!seen.is_over(&spec("2001-01-01T00:00:00.000000Z"), begin + 4 * LEASE - RENEW));
+        assert!(seen.is_over(&spec("2001-01-01T00:00:00.000000Z"), begin + 4 * LEASE));
+        assert!(!seen.is_over(&spec("2001-01-01T00:00:10.000000Z"), begin + 4 * LEASE), "it was renewed");
     }
 }

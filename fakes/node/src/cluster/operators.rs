@@ -63,18 +63,18 @@ fn version_status(version: &str, available: bool, message: &str) -> Value {
         "observedGeneration": 1, "versionHash": "" })
 }
 
-/// Makes an operator's object, or says in it how it is now.
-async fn tell(client: &Client, object: &Value) -> io::Result<()> {
+/// Makes an operator's object, or says in it how it is now; `false`: it says that already.
+async fn tell(client: &Client, object: &Value) -> io::Result<bool> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if client.create_with_status(PATH, object).await? {
-        return Ok(());
+        return Ok(true);
     }
     let known = client.get(&format!("{PATH}/{name}")).await?;
     let same = ["Available", "Progressing", "Degraded"].iter().all(|c| condition(&known, c) == condition(object, c));
-    if same {
-        return Ok(());
+    if !same {
+        client.patch(&format!("{PATH}/{name}/status"), &json!({ "status": object["status"] })).await?;
     }
-    client.patch(&format!("{PATH}/{name}/status"), &json!({ "status": object["status"] })).await
+    Ok(!same)
 }
 
 /// Says that all operators are available, and puts the router's certificate where it is looked for.
@@ -83,8 +83,7 @@ async fn tell(client: &Client, object: &Value) -> io::Result<()> {
 /// When the API does not take it.
 pub async fn all_available(client: &Client, certificate: &str, version: Option<&str>) -> io::Result<()> {
     for name in NAMES {
-        let object = operator(name, true, version.unwrap_or_default());
-        if client.create_with_status(PATH, &object).await? {
+        if tell(client, &operator(name, true, version.unwrap_or_default())).await? {
             say::moment("controller", "operator-played", &json!({ "name": name }));
         }
     }

@@ -85,19 +85,24 @@ impl Client {
         let answer = self.send("POST", path, Some(object)).await?;
         match answer.status {
             201 => Ok(true),
-            409 => Ok(false),
+            // A conflict of writers has the same number, and nothing was made.
+            409 if reason(&answer.body) == "AlreadyExists" => Ok(false),
             status => Err(io::Error::other(format!("POST {path}: {status} {}", answer.text()))),
         }
     }
 
-    /// Creates an object and then its status, which a creation leaves out; `false`: there is one already.
+    /// Creates an object and then its status, which a creation leaves out; `false`: there is one already. One that got no status, because
+    /// whoever made it was interrupted, gets it.
     ///
     /// # Errors
     /// When it is refused, or no server answers.
     pub async fn create_with_status(&self, path: &str, object: &Value) -> io::Result<bool> {
         let made = self.create(path, object).await?;
-        if made && !object["status"].is_null() {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if object["status"].is_null() {
+            return Ok(made);
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if made || lacks_status(&self.get(&format!("{path}/{name}")).await?) {
             let status = serde_json::json!({ "status": object["status"] });
             self.patch(&format!("{path}/{name}/status"), &status).await?;
         }
@@ -116,6 +121,17 @@ impl Client {
             Err(io::Error::other(format!("PATCH {path}: {} {}", answer.status, answer.text())))
         }
     }
+}
+
+/// The reason of a refusal.
+fn reason(body: &[u8]) -> String {
+    let status: Value = serde_json::from_slice(body).unwrap_or_default();
+    status["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Has nobody written the status of that object yet?
+pub fn lacks_status(object: &Value) -> bool {
+    object["status"].as_object().is_none_or(serde_json::Map::is_empty)
 }
 
 /// Items of a list.
@@ -217,9 +233,13 @@ pub fn server(ip: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
     use uuid::Uuid;
+    use vlab_api::http::Response;
 
+    use super::super::api::Answer;
+    use super::super::serve::tls;
     use super::*;
 
     fn host(number: u128, name: &str, ip: &str) -> Host {
@@ -252,5 +272,52 @@ mod tests {
             states,
             [(0, NodeState::Ready, None), (1, NodeState::Joined, None), (2, NodeState::Configuring, Some(at))]
         );
+    }
+    /// A client, and the server that gives it these answers one after the other.
+    async fn answered(answers: Vec<Response>) -> (Client, tokio::task::JoinHandle<()>) {
+        let pki = Pki::make(&["localhost".into()]).unwrap();
+        let pair = pki.server("api", &["127.0.0.1".into()]).unwrap();
+        let left = std::sync::Arc::new(std::sync::Mutex::new(answers));
+        let serving = super::super::serve::serve(([127, 0, 0, 1], 0).into(), tls(&pair, None).unwrap(), move |_| {
+            let next = left.lock().unwrap().remove(0);
+            async move { Answer::Done(next) }
+        });
+        let (address, task) = serving.await.unwrap();
+        let servers = vec![format!("https://{address}")];
+        (Client { servers, credentials: Credentials::default(), token: None, kept: Kept::default() }, task)
+    }
+
+    #[rstest]
+    #[case(201, "", Some(true))]
+    #[case(409, "AlreadyExists", Some(false))]
+    #[case(409, "Conflict", None)]
+    #[case(429, "TooManyRequests", None)]
+    #[tokio::test]
+    async fn only_what_is_there_already_is_there(
+        #[case] status: u16,
+        #[case] reason: &str,
+        #[case] made: Option<bool>,
+    ) {
+        let (client, task) = answered(vec![Response::json(status, &json!({ "reason": reason }))]).await;
+        assert_eq!(client.create("/api/v1/nodes", &json!({})).await.ok(), made);
+        task.abort();
+    }
+
+    #[rstest]
+    #[case::nobody_wrote_it(json!({}), 3)]
+    #[case::nobody_wrote_it_nor_the_field(json!(null), 3)]
+    #[case::it_is_somebodys(json!({ "versions": [] }), 2)]
+    #[tokio::test]
+    async fn an_interrupted_creation_is_finished(#[case] status: Value, #[case] requests: usize) {
+        let there = Response::json(409, &json!({ "reason": "AlreadyExists" }));
+        let known = Response::json(200, &json!({ "status": status }));
+        let mut answers = vec![there, known];
+        answers.resize(requests, Response::json(200, &json!({})));
+        let (client, task) = answered(answers).await;
+        let object = json!({ "metadata": { "name": "etcd" }, "status": { "versions": [{ "name": "operator" }] } });
+        // A request more than there are answers would be none.
+        assert!(!client.create_with_status("/operators", &object).await.unwrap());
+        assert!(client.get("/operators").await.is_err(), "a request was left out");
+        task.abort();
     }
 }

@@ -124,6 +124,35 @@ impl CliFixture {
         Running { child: Some(child) }
     }
 
+    /// Runs it to its end. One that is not through within `budget` is asked to end: the test fails with what the run then says, and with
+    /// the last lines of its machines.
+    #[track_caller]
+    pub(crate) fn vlab_within(&self, budget: Duration, args: &[&str]) -> Said {
+        let mut run = self.start(args);
+        let end = Instant::now() + budget;
+        while !run.has_ended() {
+            if Instant::now() > end {
+                run.signal("INT");
+                let said = run.end(RUN);
+                panic!("not through within {budget:?}: {}\n{}\n{}", said.out, said.err, self.last_words(12));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        run.end(RUN)
+    }
+
+    /// The last lines of each machine's console.
+    fn last_words(&self, lines: usize) -> String {
+        let mut all = String::new();
+        for file in walk(&self.latest()).iter().filter(|f| f.to_string_lossy().ends_with(".console.log")) {
+            let bytes = fs::read(file).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            let last = text.lines().rev().take(lines).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>();
+            all.push_str(&format!("{}:\n{}\n", file.display(), last.join("\n")));
+        }
+        all
+    }
+
     /// Starts it with its output in that file, for programs that go on after they have said something.
     pub(crate) fn start_into(&self, file: &str, args: &[&str]) -> Running {
         let out = fs::File::create(self.path(file)).unwrap();

@@ -23,7 +23,7 @@ pub(crate) fn wanted() -> bool {
 #[case("sno-uefi-minimal", 1)]
 fn vm_installs_itself(#[case] name: &str, #[case] machines: usize) {
     if wanted() {
-        installs(name, machines);
+        installs(name, machines, Duration::from_secs(720));
     }
 }
 
@@ -31,13 +31,14 @@ fn vm_installs_itself(#[case] name: &str, #[case] machines: usize) {
 #[test]
 fn vm_a_cluster_installs_itself() {
     if wanted() {
-        installs("ha-3-1", 4);
+        installs("ha-3-1", 4, Duration::from_secs(1080));
     }
 }
 
-fn installs(name: &str, machines: usize) {
+/// `budget` is below what ends the test from outside: then it could not say where the installation stood.
+fn installs(name: &str, machines: usize, budget: Duration) {
     let bench = CliFixture::new();
-    bench.vlab(&["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
+    bench.vlab_within(budget, &["scenario", name, "--hosts", "vm", "--no-setup", "--quiet"]).ends_with(0);
     let (result, history) = (bench.result(), bench.history());
     assert_eq!(result.run.hosts, HostsKind::Vm);
     let declared = &result.environment["declared, not there"];

@@ -128,6 +128,23 @@ async fn what_one_master_writes_another_one_knows() {
     assert!(create_with_status(&late, &config("d", "1")).await.unwrap());
 }
 
+/// One that was approved and not yet signed is signed by whoever comes next, and that does not make his own approval one.
+#[tokio::test]
+async fn who_approves_too_late_is_told_so() {
+    let [one, other] = two();
+    let (_, request) = node_request("master-1").unwrap();
+    as_newcomer(&one, Method::Post, REQUESTS, &request_of(&request)).await;
+    let pending = get(&one, &format!("{REQUESTS}/csr-1")).await.unwrap();
+    let approval = crate::cluster::bootkube::approved(&pending);
+    let approval = Request::new(Method::Put, format!("{REQUESTS}/csr-1/approval")).json(&approval);
+    let mut replica = one.replica.lock().await;
+    one.carry_out(&mut replica, &Caller::admin(), &approval, now()).await.unwrap();
+    drop(replica);
+    assert_eq!(ask(&other, &approval).await.unwrap().0, 409);
+    let signed = get(&other, &format!("{REQUESTS}/csr-1")).await.unwrap();
+    assert!(signed["status"]["certificate"].is_string(), "{signed}");
+}
+
 #[tokio::test]
 async fn an_old_version_is_a_conflict_on_every_master() {
     let [one, other] = two();
