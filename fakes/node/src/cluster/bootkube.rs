@@ -130,17 +130,16 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
         return Ok(());
     }
     let pair = pki.server("machine-config-server", &names)?;
-    let address = SocketAddr::new(listening(args.ip), mcs::PORT);
     let log = args.ip.is_none().then(|| MCS_LOG.into());
-    let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(&api), facts.clone(), log).await?;
+    let configs = mcs::Configs { api: Arc::clone(&api), facts: facts.clone(), log };
+    let mcs_tasks = configs.serve(listening(args.ip), &pair).await?;
     say::moment("pivot", "machine-config-server-up", &json!({ "port": mcs::PORT }));
 
     let looking = Looking { api: &api, facts: &facts, own, done: &done, approves: of_lab };
     pivot(&looking, &mut etcd_process).await?;
     fs::write(file(".etcd-pivot.done"), "")?;
     say::moment("pivot", "bootkube-done", &json!({}));
-    mcs_task.abort();
-    api_task.abort();
+    mcs_tasks.iter().chain([&api_task]).for_each(tokio::task::JoinHandle::abort);
     Ok(())
 }
 
@@ -214,13 +213,21 @@ pub fn is_pending(csr: &Value) -> bool {
     condition(csr, "Approved") != "True" && condition(csr, "Denied") != "True"
 }
 
+/// Requests for certificates.
+///
+/// # Errors
+/// When etcd does not answer.
+pub async fn requests(api: &Arc<Api>) -> io::Result<Vec<Value>> {
+    Ok(items(&get(api, REQUESTS).await?).to_vec())
+}
+
 /// Approves what new nodes ask for; their names.
 ///
 /// # Errors
 /// When etcd does not answer.
 pub async fn approve(api: &Arc<Api>) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for csr in items(&get(api, REQUESTS).await?).iter().filter(|csr| is_pending(csr)) {
+    for csr in requests(api).await?.iter().filter(|csr| is_pending(csr)) {
         let name = csr["metadata"]["name"].as_str().unwrap_or_default();
         let request = Request::new(Method::Put, format!("{REQUESTS}/{name}/approval")).json(&approved(csr));
         match ask(api, &request).await? {
@@ -325,8 +332,12 @@ async fn remove(etcd: &Etcd, id: &str) -> io::Result<()> {
 /// Between two rounds of approving, and two looks whether the pivot is over.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// The API as units of the bootstrap ask it: under this machine's address, and under the cluster's names when it has moved on.
-fn client_of(assets: &Path, own: IpAddr) -> io::Result<Client> {
+/// The API as the bootstrap's installer and units ask it: under this machine's address, and under the cluster's names when it has moved
+/// on.
+///
+/// # Errors
+/// When bootkube has not begun: there are no keys, or nothing says what the cluster is called.
+pub fn client_of(assets: &Path, own: IpAddr) -> io::Result<Client> {
     let facts = match assets.join("vlab-service.json").exists() {
         true => ClusterFacts::read(&assets.join("vlab-service.json"))?,
         false => ClusterFacts::of_manifests(&assets.join("manifests"))?,
@@ -473,5 +484,26 @@ mod tests {
     fn the_bootstrap_waits_for_enough_masters(#[case] ready: usize, #[case] members: &[&str], #[case] expected: bool) {
         let members: Vec<Member> = members.iter().map(|m| member(&m[..1], m.ends_with('+'))).collect();
         assert_eq!(may_leave(ready, &members, "http://b:2380", 2), expected);
+    }
+    /// A slow installer may have seen no master before bootkube was through, and must find the cluster all the same.
+    #[test]
+    fn the_cluster_is_found_when_the_bootstrap_has_left_it() {
+        let assets = tempfile::tempdir().unwrap();
+        let facts = json!({ "url": "http://s", "cluster_id": uuid::Uuid::nil(), "infra_env_id": uuid::Uuid::nil(),
+            "control_plane_count": 3, "domain": "demo.lab.example" });
+        fs::write(assets.path().join("vlab-service.json"), facts.to_string()).unwrap();
+        let own = "192.0.2.9".parse().unwrap();
+        assert!(client_of(assets.path(), own).is_err(), "there are no keys yet");
+        Pki::make(&["localhost".into()]).unwrap().write(&assets.path().join("tls")).unwrap();
+        let client = client_of(assets.path(), own).unwrap().also_at(&["https://192.0.2.1:6443".to_owned()]);
+        assert_eq!(
+            client.servers,
+            [
+                "https://192.0.2.9:6443",
+                "https://192.0.2.1:6443",
+                "https://api-int.demo.lab.example:6443",
+                "https://api.demo.lab.example:6443"
+            ]
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,15 @@ use vlab_kube::Caller;
 use super::api::{Answer, Api, micro};
 use super::facts::{ClusterFacts, FOLDER};
 use super::pki::{Pair, Pki};
-use super::serve::{serve, tls};
+use super::serve::{Incoming, serve, tls};
 use super::store::Store;
 use crate::machine::{self, config_path};
 use crate::{ignition, say};
 
-/// Port of the machine-config server.
+/// Ports of the machine-config server: with TLS, and without it for day-2 hosts whose pointer config has no authority in it. Source:
+/// pkg/server/api.go of the machine-config operator.
 pub const PORT: u16 = 22623;
+const INSECURE_PORT: u16 = 22624;
 
 /// Starts the node's part of the cluster at each boot.
 pub const NODE_UNIT: &str = "\
@@ -64,7 +66,7 @@ pub fn config(pool: &str, facts: &ClusterFacts, pki: &Pki, more: Vec<Value>) -> 
         }
     }
     files.extend(more);
-    let mut config = json!({ "ignition": { "version": "3.2.0" }, "storage": { "files": files },
+    let mut config = json!({ "ignition": { "version": USUAL_VERSION }, "storage": { "files": files },
         "systemd": { "units": [ignition::unit("vlab-node.service", NODE_UNIT)] } });
     if !facts.users.is_empty() {
         config["passwd"] = json!({ "users": facts.users });
@@ -84,46 +86,101 @@ pub const CONTAINER: &str = "machine-config-server";
 /// Namespace of machine-config servers.
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
 
-/// Serves configs, and notes every fetch of an Ignition as an event of the cluster, and in `log` where the server runs on the
-/// bootstrap, which has no pods.
-///
-/// # Errors
-/// When nobody can listen there, or the keys cannot be used.
-pub async fn serve_configs(
-    address: SocketAddr,
-    own: &Pair,
-    api: Arc<Api>,
-    facts: ClusterFacts,
-    log: Option<PathBuf>,
-) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    serve(address, tls(own, None)?, move |incoming| {
-        let (api, facts, log) = (Arc::clone(&api), facts.clone(), log.clone());
-        async move {
-            let path = incoming.request.split_path().0;
-            if path == "/healthz" {
-                return plain(200, "ok".into());
+/// What a request wants of the machine-config server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted<'r> {
+    /// A sign of life.
+    Health,
+    /// The config of a pool, in that version of Ignition's specification.
+    Config { pool: &'r str, version: &'static str },
+    /// Nothing that there is: the code of the refusal.
+    Refused(u16),
+}
+
+/// What there is for a request. Source: pkg/server/api.go of the machine-config operator; `GET` and `HEAD` alone, 404 without a word
+/// for other pools and paths, 400 for a version that no config has.
+fn wanted(request: &Request) -> Wanted<'_> {
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Wanted::Refused(405);
+    }
+    let path = request.split_path().0;
+    if path == "/healthz" {
+        return Wanted::Health;
+    }
+    let Some(pool) = path.strip_prefix("/config/").filter(|p| POOLS.contains(p)) else { return Wanted::Refused(404) };
+    match version_for(request.get_header("accept").unwrap_or_default()) {
+        Some(version) => Wanted::Config { pool, version },
+        None => Wanted::Refused(400),
+    }
+}
+
+/// Versions that a config of the lab may be called, the newest first: it needs nothing that came after the first of them.
+const VERSIONS: [&str; 4] = ["3.4.0", "3.3.0", "3.2.0", "3.1.0"];
+/// For who asks for none.
+const USUAL_VERSION: &str = "3.2.0";
+
+/// The version of Ignition's specification that a client wants: the newest that it takes. One that names no type of Ignition gets the
+/// usual one; the real server answers him in the old version 2.2, which nothing in the lab reads.
+fn version_for(accept: &str) -> Option<&'static str> {
+    let asked = accept.split(',').filter_map(|part| {
+        let (kind, rest) = part.trim().split_once(';')?;
+        (kind.trim() == "application/vnd.coreos.ignition+json").then_some(())?;
+        let version = rest.split(';').find_map(|word| word.trim().strip_prefix("version="))?;
+        let numbers: Vec<u32> = version.split('.').map_while(|n| n.parse().ok()).collect();
+        (numbers.len() == 3).then(|| [numbers[0], numbers[1], numbers[2]])
+    });
+    let Some(newest) = asked.max() else { return Some(USUAL_VERSION) };
+    let of = |text: &str| -> Vec<u32> { text.split('.').filter_map(|n| n.parse().ok()).collect() };
+    VERSIONS.into_iter().find(|version| newest[0] == 3 && of(version) <= newest.to_vec())
+}
+
+/// A machine-config server: what it serves from, and where it notes who fetched what besides in the cluster: on the bootstrap, which
+/// has no pods, in a file.
+#[derive(Clone)]
+pub struct Configs {
+    /// The cluster's API.
+    pub api: Arc<Api>,
+    /// The cluster.
+    pub facts: ClusterFacts,
+    /// The file.
+    pub log: Option<PathBuf>,
+}
+
+impl Configs {
+    /// Serves configs at that address, on both ports, until the tasks are ended.
+    ///
+    /// # Errors
+    /// When nobody can listen there, or the keys cannot be used.
+    pub async fn serve(self, at: IpAddr, own: &Pair) -> io::Result<[JoinHandle<()>; 2]> {
+        let [safe, unsafe_one] = [(PORT, Some(tls(own, None)?)), (INSECURE_PORT, None)].map(|(port, config)| {
+            let this = self.clone();
+            serve(SocketAddr::new(at, port), config, move |incoming| {
+                let this = this.clone();
+                async move { this.answer(&incoming).await }
+            })
+        });
+        Ok([safe.await?.1, unsafe_one.await?.1])
+    }
+
+    async fn answer(&self, incoming: &Incoming) -> Answer {
+        let (pool, version) = match wanted(&incoming.request) {
+            Wanted::Health => return Answer::Done(Response::empty(200)),
+            Wanted::Refused(code) => return Answer::Done(Response::empty(code)),
+            Wanted::Config { pool, version } => (pool, version),
+        };
+        let by = incoming.request.get_header("user-agent").unwrap_or_default();
+        // The installer reads a config, too, and is no new machine.
+        if by.starts_with("Ignition/") {
+            let fetch = Fetch { pool, from: incoming.peer, by, at: Timestamp::now() };
+            let told = json!({ "pool": pool, "address": incoming.peer.ip(), "by": by });
+            say::moment("pivot", "config-fetched", &told);
+            // Ignition tries again.
+            if let Err(problem) = fetch.note(&self.api, self.log.as_deref()).await {
+                return plain(503, format!("{problem}\n"));
             }
-            let Some(pool) = path.strip_prefix("/config/").filter(|p| POOLS.contains(p)) else {
-                return plain(404, format!("there is no config {path}\n"));
-            };
-            let by = incoming.request.get_header("user-agent").unwrap_or_default();
-            // The installer reads a config, too, and is no new machine.
-            if by.starts_with("Ignition/") {
-                let fetch = Fetch { pool, from: incoming.peer, by, at: Timestamp::now() };
-                say::moment(
-                    "pivot",
-                    "config-fetched",
-                    &json!({ "pool": pool, "address": incoming.peer.ip(), "by": by }),
-                );
-                // Ignition tries again.
-                if let Err(problem) = fetch.note(&api, log.as_deref()).await {
-                    return plain(503, format!("{problem}\n"));
-                }
-            }
-            answer(pool, &api, facts).await
         }
-    })
-    .await
+        answer(pool, version, &self.api, self.facts.clone()).await
+    }
 }
 
 fn plain(status: u16, text: String) -> Answer {
@@ -133,7 +190,7 @@ fn plain(status: u16, text: String) -> Answer {
     Answer::Done(response)
 }
 
-async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Answer {
+async fn answer(pool: &str, version: &str, api: &Api, mut facts: ClusterFacts) -> Answer {
     if let Store::Etcd(etcd) = &api.store {
         match etcd.members().await {
             Ok(members) => {
@@ -144,9 +201,10 @@ async fn answer(pool: &str, api: &Api, mut facts: ClusterFacts) -> Answer {
             Err(e) => return plain(503, format!("etcd: {e}\n")),
         }
     }
-    let config = config(pool, &facts, &api.pki, own_config());
-    let mut response = Response::json(200, &config);
-    response.headers = vec![("content-type".into(), "application/vnd.coreos.ignition+json; version=3.2.0".into())];
+    let mut config = config(pool, &facts, &api.pki, own_config());
+    config["ignition"]["version"] = json!(version);
+    // Its type is JSON, whatever was asked for.
+    let response = Response::json(200, &config);
     Answer::Done(response)
 }
 
@@ -236,6 +294,8 @@ pub fn log_of(events: &[Value], now: Timestamp, seconds: Option<u64>) -> String 
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn facts() -> ClusterFacts {
@@ -244,6 +304,28 @@ mod tests {
             "control_plane_count": 3, "bootstrap_token": "t" }),
         )
         .unwrap()
+    }
+
+    #[rstest]
+    #[case(Method::Get, "/config/master", "*/*", Wanted::Config { pool: "master", version: "3.2.0" })]
+    #[case(Method::Head, "/config/worker", "", Wanted::Config { pool: "worker", version: "3.2.0" })]
+    #[case(Method::Get, "/config/worker", "application/vnd.coreos.ignition+json;version=3.3.0, */*;q=0.1",
+        Wanted::Config { pool: "worker", version: "3.3.0" })]
+    #[case(Method::Get, "/config/worker", "application/vnd.coreos.ignition+json; version=3.9.0",
+        Wanted::Config { pool: "worker", version: "3.4.0" })]
+    #[case(Method::Get, "/config/worker", "application/vnd.coreos.ignition+json; version=2.2.0", Wanted::Refused(400))]
+    #[case(Method::Get, "/healthz", "", Wanted::Health)]
+    #[case(Method::Get, "/config/infra", "", Wanted::Refused(404))]
+    #[case(Method::Get, "/", "", Wanted::Refused(404))]
+    #[case(Method::Post, "/config/master", "", Wanted::Refused(405))]
+    #[case(Method::Delete, "/healthz", "", Wanted::Refused(405))]
+    fn what_there_is(
+        #[case] method: Method,
+        #[case] path: &str,
+        #[case] accept: &str,
+        #[case] expected: Wanted<'static>,
+    ) {
+        assert_eq!(wanted(&Request::new(method, path).header("accept", accept)), expected);
     }
 
     #[test]

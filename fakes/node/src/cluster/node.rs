@@ -90,9 +90,7 @@ async fn run(args: NodeArgs) -> io::Result<()> {
         let api = Arc::new(Api::new(Store::Etcd(Etcd::new(vec![client_url(own)])), pki.clone()));
         parts.extend(node.serve(&pki, &api).await?);
         // The product's controller approves by itself, and nobody does it for it.
-        if node.config.controller.is_none() {
-            parts.push(tokio::spawn(approve_for_ever(Arc::clone(&api))));
-        }
+        parts.push(tokio::spawn(look_after(Arc::clone(&api), node.config.controller.is_none())));
         let client = Client {
             servers: vec![server(own)],
             credentials: pki.admin_credentials(),
@@ -137,11 +135,42 @@ async fn wait_for(child: &mut Child) -> String {
     }
 }
 
-async fn approve_for_ever(api: Arc<Api>) {
+/// Approves what waits for it, where that is nobody else's part, and tells when etcd has no quorum any more.
+async fn look_after(api: Arc<Api>, approves: bool) {
+    let mut quorum = Quorum::default();
     loop {
         tokio::time::sleep(AGAIN).await;
         // Without a leader of etcd nothing can be approved: the next round may.
-        let _ = bootkube::approve(&api).await;
+        let answers = match approves {
+            true => bootkube::approve(&api).await.map(drop),
+            false => bootkube::requests(&api).await.map(drop),
+        };
+        if let Some(word) = quorum.seen(answers.is_ok(), Instant::now()) {
+            say::moment("pivot", word, &json!({}));
+        }
+    }
+}
+
+/// Whether etcd has a quorum, as this master sees it.
+#[derive(Debug, Default)]
+struct Quorum {
+    silent_since: Option<Instant>,
+    lost: bool,
+}
+
+impl Quorum {
+    /// How long etcd must not have answered. It has no leader for a moment at each change of its members, and emulated machines are slow.
+    const LOST: Duration = Duration::from_secs(60);
+
+    /// It answered, or did not: what there is to tell about it.
+    fn seen(&mut self, answers: bool, now: Instant) -> Option<&'static str> {
+        if answers {
+            self.silent_since = None;
+            return std::mem::take(&mut self.lost).then_some("etcd-quorum-back");
+        }
+        let since = *self.silent_since.get_or_insert(now);
+        let over = now.saturating_duration_since(since) >= Self::LOST;
+        (over && !std::mem::replace(&mut self.lost, over)).then_some("etcd-quorum-lost")
     }
 }
 
@@ -268,9 +297,10 @@ impl Node {
         let (_, api_task) = serve_api(SocketAddr::new(self.listening, API_PORT), &pair, Arc::clone(api)).await?;
         say::moment("pivot", "api-up", &json!({ "name": self.name, "url": server(self.own) }));
         let pair = pki.server("machine-config-server", &names)?;
-        let address = SocketAddr::new(self.listening, mcs::PORT);
-        let (_, mcs_task) = mcs::serve_configs(address, &pair, Arc::clone(api), self.facts.clone(), None).await?;
-        Ok(vec![api_task, mcs_task])
+        let configs = mcs::Configs { api: Arc::clone(api), facts: self.facts.clone(), log: None };
+        let mut tasks = vec![api_task];
+        tasks.extend(configs.serve(self.listening, &pair).await?);
+        Ok(tasks)
     }
 
     /// Starts keepalived and haproxy where there are virtual addresses, with the masters that are known now.
@@ -455,5 +485,21 @@ pub async fn alive() -> Result<(), String> {
         Ok(answer) if answer.is_success() => Ok(()),
         Ok(answer) => Err(answer.text()),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quorum_is_lost_when_etcd_is_silent_for_long() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut quorum = Quorum::default();
+        let looks =
+            [(true, 0), (false, 10), (false, 69), (true, 70), (false, 80), (false, 140), (false, 150), (true, 160)];
+        let told: Vec<_> = looks.iter().filter_map(|(ok, s)| Some((*s, quorum.seen(*ok, at(*s))?))).collect();
+        assert_eq!(told, [(140, "etcd-quorum-lost"), (160, "etcd-quorum-back")]);
     }
 }

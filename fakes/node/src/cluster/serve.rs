@@ -1,4 +1,4 @@
-//! TLS servers: what the API and the machine-config server have in common.
+//! Servers of the control plane: what the API and the machine-config server have in common.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -90,13 +91,13 @@ impl Body for Sent {
     }
 }
 
-/// Listens with TLS and answers until the task is ended.
+/// Listens with TLS (`None`: without it) and answers until the task is ended.
 ///
 /// # Errors
 /// When nobody can listen there.
 pub async fn serve<F, R>(
     address: SocketAddr,
-    config: ServerConfig,
+    config: Option<ServerConfig>,
     answer: F,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)>
 where
@@ -106,7 +107,7 @@ where
     let at = |e: io::Error| io::Error::new(e.kind(), format!("{address}: {e}"));
     let listener = TcpListener::bind(address).await.map_err(at)?;
     let bound = listener.local_addr()?;
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = config.map(|config| TlsAcceptor::from(Arc::new(config)));
     let task = tokio::spawn(async move {
         loop {
             let Ok((stream, peer)) = listener.accept().await else {
@@ -118,21 +119,32 @@ where
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             let (acceptor, answer) = (acceptor.clone(), answer.clone());
             tokio::spawn(async move {
+                let Some(acceptor) = acceptor else { return talk(stream, None, peer, answer).await };
                 // Who does not speak TLS is no client.
                 let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await
                 else {
                     return;
                 };
                 let names = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
-                let service = service_fn(move |incoming: hyper::Request<hyper::body::Incoming>| {
-                    respond(incoming, names.clone(), peer, answer.clone())
-                });
-                let _ =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                talk(stream, names, peer, answer).await;
             });
         }
     });
     Ok((bound, task))
+}
+
+/// Answers what comes over one connection.
+async fn talk<S, F, R>(stream: S, names: Option<(String, Vec<String>)>, peer: SocketAddr, answer: F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Incoming) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    let service = service_fn(move |incoming: hyper::Request<hyper::body::Incoming>| {
+        respond(incoming, names.clone(), peer, answer.clone())
+    });
+    // A client that breaks off has its own reasons.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn respond<F, R>(
@@ -182,7 +194,7 @@ fn written(response: Response) -> hyper::Response<Sent> {
 /// When nobody can listen there, or the keys cannot be used.
 pub async fn serve_api(address: SocketAddr, own: &Pair, api: Arc<Api>) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     let config = tls(own, Some(&api.pki.ca.cert))?;
-    serve(address, config, move |incoming| {
+    serve(address, Some(config), move |incoming| {
         let api = Arc::clone(&api);
         async move {
             // A client that goes away does not stop what it began: a write is done whole or not at all.

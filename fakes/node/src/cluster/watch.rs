@@ -11,9 +11,9 @@ use vlab_api::Timestamp;
 use vlab_api::types::Host;
 
 use super::api::condition;
+use super::bootkube::client_of;
 use super::facts::own_address;
 use super::mcs;
-use super::pki::Pki;
 use crate::install::ASSETS;
 use crate::machine::Root;
 use crate::net::http::{Credentials, HttpAnswer, HttpQuestion, Kept};
@@ -36,6 +36,14 @@ pub struct Client {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Client {
+    /// The same client, which asks these servers after the first of its own.
+    #[must_use]
+    pub fn also_at(mut self, servers: &[String]) -> Self {
+        let after = self.servers.len().min(1);
+        self.servers.splice(after..after, servers.iter().cloned());
+        self
+    }
+
     /// Sends a request to the first server that answers at all.
     ///
     /// # Errors
@@ -198,12 +206,12 @@ pub async fn for_installer(root: Root, hosts: Vec<Host>, every: Duration, events
             etcd_bootstrap_done: has(".etcd-pivot.done"),
             ..Observed::default()
         };
-        if let (Ok(pki), Ok(own)) = (Pki::read(&root.path(&format!("{ASSETS}/tls"))), own_address(None)) {
-            let mut all = vec![server(own)];
-            all.extend(servers.iter().cloned());
-            let client = Client { servers: all, credentials: pki.admin_credentials(), token: None, kept: kept.clone() };
+        let found = own_address(None).and_then(|own| client_of(&root.path(ASSETS), own));
+        if let Ok(client) = found {
+            let client = Client { kept: kept.clone(), ..client.also_at(&servers) };
             if let Ok(nodes) = client.get("/api/v1/nodes").await {
-                // When bootkube is through, the masters carry the API.
+                // When bootkube is through, the masters carry the API. They may have come after the last look that their API at
+                // the bootstrap answered: then it is found under the cluster's names.
                 servers = items(&nodes).iter().filter(|n| is_master(n)).flat_map(addresses).map(server).collect();
                 let fetches = client.get(mcs::FETCHES).await.unwrap_or_default();
                 seen.nodes = match_nodes(&hosts, items(&nodes), &mcs::fetches(items(&fetches)));
@@ -239,6 +247,7 @@ mod tests {
     use vlab_api::http::Response;
 
     use super::super::api::Answer;
+    use super::super::pki::Pki;
     use super::super::serve::tls;
     use super::*;
 
@@ -278,10 +287,11 @@ mod tests {
         let pki = Pki::make(&["localhost".into()]).unwrap();
         let pair = pki.server("api", &["127.0.0.1".into()]).unwrap();
         let left = std::sync::Arc::new(std::sync::Mutex::new(answers));
-        let serving = super::super::serve::serve(([127, 0, 0, 1], 0).into(), tls(&pair, None).unwrap(), move |_| {
-            let next = left.lock().unwrap().remove(0);
-            async move { Answer::Done(next) }
-        });
+        let serving =
+            super::super::serve::serve(([127, 0, 0, 1], 0).into(), Some(tls(&pair, None).unwrap()), move |_| {
+                let next = left.lock().unwrap().remove(0);
+                async move { Answer::Done(next) }
+            });
         let (address, task) = serving.await.unwrap();
         let servers = vec![format!("https://{address}")];
         (Client { servers, credentials: Credentials::default(), token: None, kept: Kept::default() }, task)

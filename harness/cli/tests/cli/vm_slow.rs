@@ -127,16 +127,16 @@ fn never_red(scenario: &str, limit: Limit) {
 }
 
 #[rstest]
-#[case::a_quarter_of_the_processors(Limit::Processors(0.25))]
-#[case::a_slow_disk(Limit::DiskBytes(8 << 20))]
+#[case::half_of_the_processors(Limit::Processors(0.5))]
 #[case::tight_memory(Limit::MemoryMib(900))]
 fn vm_slow_computers_are_never_red(#[case] limit: Limit) {
     never_red("sno", limit);
 }
 
 #[rstest]
-#[case::half_of_the_processors("sno", Limit::Processors(0.5))]
+#[case::a_quarter_of_the_processors("sno", Limit::Processors(0.25))]
 #[case::a_tenth_of_the_processors("sno", Limit::Processors(0.1))]
+#[case::a_slow_disk("sno", Limit::DiskBytes(8 << 20))]
 #[case::a_cluster_on_half_of_the_processors("ha-3-1", Limit::Processors(0.5))]
 #[case::a_cluster_on_a_quarter_of_the_processors("ha-3-1", Limit::Processors(0.25))]
 #[case::a_cluster_on_a_slow_disk("ha-3-1", Limit::DiskBytes(8 << 20))]

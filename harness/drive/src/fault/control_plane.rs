@@ -7,9 +7,13 @@ use super::effect::Effect;
 use super::machine::MachineFault;
 
 /// Ports of a cluster's API and of its machine-config server.
-const API: &[u16] = &[6443, 22623];
+const API: &[u16] = &[6443, 22623, 22624];
+/// Those of etcd, for clients and between members: without them nobody joins, and members have no quorum.
+const ETCD: &[u16] = &[2379, 2380];
+/// What an installed machine asks before it is a node: etcd of the masters, and the API. Its config it gets.
+const JOINING: &[u16] = &[2379, 2380, 6443];
 /// That of the machine-config server alone.
-const MACHINE_CONFIG: &[u16] = &[22623];
+const MACHINE_CONFIG: &[u16] = &[22623, 22624];
 
 /// What it does to a simulated cluster, or to its hosts.
 pub(super) fn effect(injection: &ControlPlaneInjection) -> Effect {
@@ -37,18 +41,25 @@ pub(super) fn on_machines(
     let ports = match injection {
         ControlPlaneInjection::ApiUnreachable => API,
         ControlPlaneInjection::IgnitionUnreachable => MACHINE_CONFIG,
-        ControlPlaneInjection::NeverJoins
-        | ControlPlaneInjection::CsrNotApproved
+        ControlPlaneInjection::EtcdStuck | ControlPlaneInjection::QuorumLost => ETCD,
+        ControlPlaneInjection::NeverJoins => {
+            let alone = |cluster: &Cluster| scenario.hosts_of(Some(&cluster.name)).count() == 1;
+            return match scenario.clusters.iter().any(alone) {
+                true => Err(SELF.to_owned()),
+                false => Ok(Some(MachineFault::Mute(JOINING))),
+            };
+        }
+        ControlPlaneInjection::CsrNotApproved
         | ControlPlaneInjection::BootkubeFails
         | ControlPlaneInjection::BootkubeHangs
-        | ControlPlaneInjection::EtcdStuck
-        | ControlPlaneInjection::QuorumLost
         | ControlPlaneInjection::OperatorDegraded { .. }
         | ControlPlaneInjection::FinalizingStuck { .. } => return Ok(None),
     };
     match scenario.hosts_of(Some(&cluster?.name)).count() {
-        // What it says to itself does not go over the network.
-        1 => Err("a single node reaches itself, whatever happens to the network".to_owned()),
+        1 => Err(SELF.to_owned()),
         _ => Ok(Some(MachineFault::Closed(ports))),
     }
 }
+
+/// What it says to itself does not go over the network.
+const SELF: &str = "a single node reaches itself, whatever happens to the network";

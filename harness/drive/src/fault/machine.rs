@@ -58,6 +58,8 @@ pub enum MachineFault {
     TakeAddress(IpAddr),
     /// Whatever is sent to these TCP ports over the network is lost; not any more at the end.
     Closed(&'static [u16]),
+    /// Whatever the machine sends to these TCP ports is lost; not any more at the end.
+    Mute(&'static [u16]),
 }
 
 impl MachineFault {
@@ -72,6 +74,7 @@ impl MachineFault {
                 | MachineFault::WrongName(_)
                 | MachineFault::TakeAddress(_)
                 | MachineFault::Closed(_)
+                | MachineFault::Mute(_)
         )
     }
 
@@ -95,6 +98,7 @@ impl MachineFault {
             MachineFault::WrongName(_) => "DNS answers wrongly",
             MachineFault::TakeAddress(_) => "another machine has the address",
             MachineFault::Closed(_) => "those ports are blocked",
+            MachineFault::Mute(_) => "what it asks the cluster is lost",
         }
     }
 }
@@ -274,7 +278,9 @@ mod tests {
         MachineFault::WrongName(WrongName { name: ClusterName::Unknown, answer: Some([198, 51, 100, 66].into()) }))]
     #[case("{at: 1m, target: control-plane, inject: vip-taken, with: {vip: ingress}}",
         MachineFault::TakeAddress([192, 168, 126, 6].into()))]
-    #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", MachineFault::Closed(&[22623]))]
+    #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", MachineFault::Closed(&[22623, 22624]))]
+    #[case("{at: 1m, target: control-plane, inject: quorum-lost}", MachineFault::Closed(&[2379, 2380]))]
+    #[case("{at: 1m, target: m-1, inject: never-joins}", MachineFault::Mute(&[2379, 2380, 6443]))]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: packet-loss, with: {direction: one-way}}",
         MachineFault::Loss { frames: Frames::All, percent: 20, one_way: true })]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: mtu-black-hole}",
@@ -288,13 +294,14 @@ mod tests {
     #[test]
     fn a_single_node_reaches_itself() {
         let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: m, kind: vm}]\nfaults:\n  \
-                    - {name: it, at: 1m, target: control-plane, inject: KIND}\n";
+                    - {name: it, at: 1m, target: TARGET, inject: KIND}\n";
         let why = |kind: &str| {
-            let source = SourceFile::new("t.yaml", text.replace("KIND", kind));
+            let target = if kind == "never-joins" { "m" } else { "control-plane" };
+            let source = SourceFile::new("t.yaml", text.replace("KIND", kind).replace("TARGET", target));
             let scenario = vlab_scenario::load(&source, &Catalogue::embedded()).unwrap_or_else(|e| panic!("{e}"));
             unfit(&scenario).unwrap_or_default()
         };
-        for kind in ["api-unreachable", "ignition-unreachable"] {
+        for kind in ["api-unreachable", "ignition-unreachable", "etcd-stuck", "quorum-lost", "never-joins"] {
             assert!(why(kind).contains("a single node reaches itself"), "{}", why(kind));
         }
         assert_eq!(why("dns-missing"), "");
@@ -376,7 +383,7 @@ mod tests {
         "can be slowed down to 1000 ms per write, not to 1500 ms; `--hosts sim` runs it"
     )]
     #[case("wrong-boot-order", "write `vm: {boot_order: cd-first}`")]
-    #[case("never-joins", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]
+    #[case("csr-not-approved", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]
     fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
         let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();
         assert!(refused.starts_with("line 8: the fault it (") && refused.contains(why), "{refused}");

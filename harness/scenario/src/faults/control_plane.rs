@@ -13,7 +13,7 @@ family! {
         /// the machine-config server does not answer: nodes wait for their ignition
         IgnitionUnreachable = "ignition-unreachable" hits [Cluster], Time, Any;
         /// the installed system boots and never asks to join the cluster
-        NeverJoins = "never-joins" hits [Hosts], Time, Simulated;
+        NeverJoins = "never-joins" hits [Hosts], Time, Any;
         /// the certificate that the host needs to become a node is not approved
         CsrNotApproved = "csr-not-approved" hits [Hosts], Time, Simulated;
         /// bootkube fails and is started again, as long as the fault lasts
@@ -21,9 +21,9 @@ family! {
         /// bootkube never finishes
         BootkubeHangs = "bootkube-hangs" hits [Cluster], Time, Simulated;
         /// etcd does not leave the bootstrap host: a member fails, and there is no quorum without it
-        EtcdStuck = "etcd-stuck" hits [Cluster], Time, Simulated;
+        EtcdStuck = "etcd-stuck" hits [Cluster], Time, Any;
         /// etcd has left the bootstrap host and too few of its members are up: no API as long as the fault lasts
-        QuorumLost = "quorum-lost" hits [Cluster], Time, Simulated;
+        QuorumLost = "quorum-lost" hits [Cluster], Time, Any;
         /// an operator does not become available
         OperatorDegraded = "operator-degraded" hits [Cluster], Time, Simulated {
             /// which one

@@ -86,6 +86,10 @@ impl Reach {
                 let (all, frames) = (Peer::Everybody, Frames::Tcp(ports));
                 network.set_loss_of(all, all, frames, loss(100)).await.map_err(|e| text(&e))
             }
+            MachineFault::Mute(ports) => {
+                let host = peer(network, name)?;
+                network.set_loss_of(host, Peer::Everybody, Frames::Tcp(ports), loss(100)).await.map_err(|e| text(&e))
+            }
         }
     }
 }
