@@ -61,6 +61,9 @@ pub struct SessionItem {
     pub time_profile: String,
     /// Service under test, as on the command line.
     pub service: String,
+    /// Folder with the product's own programs for its machines, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_node: Option<PathBuf>,
     /// Its failures do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,

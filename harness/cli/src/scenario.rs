@@ -193,7 +193,7 @@ impl SessionArgs {
 }
 
 /// The product's programs in a folder that was named.
-fn real_node(folder: Option<&Path>) -> Result<Option<RealNode>, CliError> {
+pub(crate) fn real_node(folder: Option<&Path>) -> Result<Option<RealNode>, CliError> {
     let found = folder.map(in_folder).transpose();
     found.map_err(|why| CliError::usage(format!("--real-node: {why}")))
 }

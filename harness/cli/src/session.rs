@@ -21,7 +21,7 @@ use crate::args::{Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult as Exit};
 use crate::pipeline;
 use crate::say;
-use crate::scenario::{machines, prepare_hosts};
+use crate::scenario::{machines, prepare_hosts, real_node};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tell};
 
 /// How the runs of a command are carried out.
@@ -250,7 +250,8 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
     let scenarios: Vec<_> = loaded.iter().map(|(_, scenario, _)| scenario.clone()).collect();
     // A session has one service for all.
     let service = loaded.first().map(|(_, _, service)| service.clone());
-    let asked = Choices { service, ..Choices::default() };
+    let node = loaded.first().map(|(item, ..)| real_node(item.real_node.as_deref())).transpose()?.flatten();
+    let asked = Choices { service, real_node: node.clone(), ..Choices::default() };
     let (ability, auto) = machines(&scenarios, &asked, &args.options.lab, &interrupted).await?;
     let mut orders = Vec::new();
     for (item, (scenario, text), service) in loaded {
@@ -260,6 +261,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
             service: Some(service),
             auto: auto.clone(),
             real_tools: args.options.lab.real_tools,
+            real_node: node.clone(),
             ..Choices::default()
         };
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;

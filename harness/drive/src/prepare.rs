@@ -63,6 +63,8 @@ pub struct Choices {
 /// The product's own programs for machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealNode {
+    /// The folder that was named.
+    pub folder: PathBuf,
     /// The agent.
     pub agent: PathBuf,
     /// The installer, with its folder `deploy` beside it.
@@ -108,6 +110,8 @@ pub struct Prepared {
     pub kube: bool,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
+    /// The folder with the product's own programs for its machines, where one was named.
+    pub real_node: Option<PathBuf>,
 }
 
 /// Why a scenario cannot be run.
@@ -302,6 +306,7 @@ pub fn prepare(
         hosts_why,
         hosts_chosen: choices.hosts.is_some(),
         called,
+        real_node: choices.real_node.as_ref().map(|programs| programs.folder.clone()),
         alteration: None,
         kube,
         seed,
@@ -346,7 +351,7 @@ const SKIP_REBOOT: &str = "ENABLE_SKIP_MCO_REBOOT";
 fn give(scenario: &mut Scenario, programs: &RealNode, hosts_why: Option<&str>) -> Result<(), PrepareError> {
     let mut given = false;
     for host in scenario.hosts.iter_mut().filter(|host| host.is_machine()) {
-        let RealNode { agent, installer, controller } = programs.clone();
+        let RealNode { agent, installer, controller, .. } = programs.clone();
         (host.vm.agent, host.vm.installer, host.vm.controller) = (Some(agent), Some(installer), Some(controller));
         given = true;
     }
@@ -661,7 +666,9 @@ impl Prepared {
             (false, FrontDoor::Kube) => " --api rest",
             _ => "",
         };
-        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}", self.called, self.seed)
+        let node =
+            self.real_node.as_ref().map(|folder| format!(" --real-node {}", folder.display())).unwrap_or_default();
+        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}{node}", self.called, self.seed)
     }
 }
 

@@ -8,6 +8,7 @@ use vlab_judge::verdict;
 use vlab_model::history::{Observation, What};
 use vlab_scenario::{Catalogue, FrontDoor, HostKind};
 
+use crate::hosts::vm::programs::named;
 use crate::prepare::prepare;
 use crate::rundir::{HISTORY, RESULT, RunDir, STARTED};
 
@@ -60,6 +61,8 @@ impl OldRun {
             service,
             hosts,
             api: FrontDoor::from_word(&started.api),
+            // Whether it is still there does not matter: it is not run.
+            real_node: started.real_node.as_deref().map(named),
             ..Choices::default()
         };
         let prepared = prepare(scenario, catalogue, &choices).map_err(|e| plain(&e))?;

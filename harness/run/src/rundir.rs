@@ -47,6 +47,9 @@ pub struct Started {
     /// How the service is asked: `rest`, `kube`; empty in runs of before there was a choice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api: String,
+    /// Folder with the product's own programs for its machines, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_node: Option<PathBuf>,
     /// Process that runs it.
     pub pid: u32,
     /// When the run started.
@@ -66,6 +69,7 @@ impl Started {
             service: prepared.target.to_string(),
             hosts: prepared.hosts_kind().to_string(),
             api: (if prepared.kube { FrontDoor::Kube } else { FrontDoor::Rest }).to_string(),
+            real_node: prepared.real_node.clone(),
             pid: std::process::id(),
             at,
             vlab_version: VERSION.to_owned(),
@@ -265,6 +269,7 @@ mod tests {
             service: String::new(),
             hosts: String::new(),
             api: String::new(),
+            real_node: None,
             pid: 1,
             at: Timestamp::from_secs(0),
             vlab_version: "0".into(),

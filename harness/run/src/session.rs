@@ -85,6 +85,7 @@ impl RunOrder {
             seed: prepared.seed,
             time_profile: prepared.time_profile.clone(),
             service: prepared.target.to_string(),
+            real_node: prepared.real_node.clone(),
             quarantine: known.map(|q| Quarantine {
                 reason: q.reason.clone(),
                 link: q.link.clone(),

@@ -460,6 +460,7 @@ mod tests {
             service: String::new(),
             hosts: "simulated".to_owned(),
             api: String::new(),
+            real_node: None,
             pid,
             at,
             vlab_version: "0".to_owned(),

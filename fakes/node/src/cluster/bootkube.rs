@@ -139,7 +139,12 @@ async fn run(args: BootkubeArgs) -> io::Result<()> {
     pivot(&looking, &mut etcd_process).await?;
     fs::write(file(".etcd-pivot.done"), "")?;
     say::moment("pivot", "bootkube-done", &json!({}));
-    mcs_tasks.iter().chain([&api_task]).for_each(tokio::task::JoinHandle::abort);
+    // Before the address goes to a master: a connection whose address has moved away ends for nobody, and who asked over it would
+    // wait for minutes.
+    for task in mcs_tasks.into_iter().chain([api_task]) {
+        task.abort();
+        let _ = task.await;
+    }
     Ok(())
 }
 

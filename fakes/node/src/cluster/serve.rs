@@ -14,14 +14,15 @@ use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
@@ -52,8 +53,14 @@ pub fn tls(own: &Pair, clients_of: Option<&str>) -> io::Result<ServerConfig> {
         }
         None => builder.with_no_client_auth(),
     };
-    builder.with_single_cert(certificates(&own.cert)?, key(&own.key)?).map_err(io::Error::other)
+    let mut config = builder.with_single_cert(certificates(&own.cert)?, key(&own.key)?).map_err(io::Error::other)?;
+    // Go's clients notice over HTTP/2 alone that an address has moved away under a connection: they ask for signs of life.
+    config.alpn_protocols = [H2, b"http/1.1"].map(<[u8]>::to_vec).into();
+    Ok(config)
 }
+
+/// HTTP/2, as TLS calls it.
+const H2: &[u8] = b"h2";
 
 /// A request as it came in.
 #[derive(Clone, Debug)]
@@ -91,7 +98,7 @@ impl Body for Sent {
     }
 }
 
-/// Listens with TLS (`None`: without it) and answers until the task is ended.
+/// Listens with TLS (`None`: without it) and answers until the task is ended, which closes all connections.
 ///
 /// # Errors
 /// When nobody can listen there.
@@ -109,7 +116,9 @@ where
     let bound = listener.local_addr()?;
     let acceptor = config.map(|config| TlsAcceptor::from(Arc::new(config)));
     let task = tokio::spawn(async move {
+        let mut open = JoinSet::new();
         loop {
+            while open.try_join_next().is_some() {}
             let Ok((stream, peer)) = listener.accept().await else {
                 // Out of files, for a moment.
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -118,23 +127,25 @@ where
             // A socket of both families shows IPv4 clients as IPv6 ones.
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             let (acceptor, answer) = (acceptor.clone(), answer.clone());
-            tokio::spawn(async move {
-                let Some(acceptor) = acceptor else { return talk(stream, None, peer, answer).await };
+            open.spawn(async move {
+                let Some(acceptor) = acceptor else { return talk(stream, false, None, peer, answer).await };
                 // Who does not speak TLS is no client.
                 let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await
                 else {
                     return;
                 };
-                let names = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
-                talk(stream, names, peer, answer).await;
+                let session = stream.get_ref().1;
+                let names = session.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
+                let two = session.alpn_protocol() == Some(H2);
+                talk(stream, two, names, peer, answer).await;
             });
         }
     });
     Ok((bound, task))
 }
 
-/// Answers what comes over one connection.
-async fn talk<S, F, R>(stream: S, names: Option<(String, Vec<String>)>, peer: SocketAddr, answer: F)
+/// Answers what comes over one connection, of HTTP/2 or HTTP/1.1.
+async fn talk<S, F, R>(stream: S, two: bool, names: Option<(String, Vec<String>)>, peer: SocketAddr, answer: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Incoming) -> R + Clone + Send + Sync + 'static,
@@ -143,8 +154,12 @@ where
     let service = service_fn(move |incoming: hyper::Request<hyper::body::Incoming>| {
         respond(incoming, names.clone(), peer, answer.clone())
     });
+    let stream = TokioIo::new(stream);
     // A client that breaks off has its own reasons.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = match two {
+        true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,
+        false => http1::Builder::new().serve_connection(stream, service).await,
+    };
 }
 
 async fn respond<F, R>(
@@ -209,4 +224,28 @@ pub async fn serve_api(address: SocketAddr, own: &Pair, api: Arc<Api>) -> io::Re
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_ends_closes_what_is_open() {
+        let answer = |_| async { Answer::Done(Response::empty(200)) };
+        let (address, task) = serve(([127, 0, 0, 1], 0).into(), None, answer).await.unwrap();
+        let mut open = TcpStream::connect(address).await.unwrap();
+        open.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut some = [0; 16];
+        open.read_exact(&mut some).await.unwrap();
+        assert_eq!(&some[..12], b"HTTP/1.1 200");
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(10), open.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "the connection stays open");
+    }
 }

@@ -110,9 +110,21 @@ pub fn in_folder(folder: &Path) -> Result<RealNode, String> {
         })
     };
     let [agent, installer, controller] = NAMES;
-    let given = RealNode { agent: found(agent)?, installer: found(installer)?, controller: found(controller)? };
+    let given = RealNode {
+        // Named again from wherever somebody repeats the run.
+        folder: std::path::absolute(folder).map_err(|e| format!("{}: {e}", folder.display()))?,
+        agent: found(agent)?,
+        installer: found(installer)?,
+        controller: found(controller)?,
+    };
     deploy_folder(&given.installer).map_err(|why| format!("{} {why}", given.installer.display()))?;
     Ok(given)
+}
+
+/// What a run was given whose programs lay in that folder, be they there or not.
+pub fn named(folder: &Path) -> RealNode {
+    let [agent, installer, controller] = NAMES.map(|names| folder.join(names[0]));
+    RealNode { folder: folder.to_owned(), agent, installer, controller }
 }
 
 /// What is on a page.
