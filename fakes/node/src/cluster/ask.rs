@@ -14,7 +14,6 @@ use vlab_kube::Caller;
 use super::api::{Answer, Api};
 use super::facts::manifest;
 use super::kinds::{self, Place};
-use super::watch::lacks_status;
 use crate::say;
 
 /// Status and body of an answer.
@@ -70,6 +69,11 @@ pub async fn create_with_status(api: &Arc<Api>, object: &Value) -> io::Result<bo
         (200, _) => Ok(made),
         (status, body) => Err(io::Error::other(format!("PATCH {path}: {status} {}", body["message"]))),
     }
+}
+
+/// Has nobody written the status of that object yet?
+fn lacks_status(object: &Value) -> bool {
+    object["status"].as_object().is_none_or(serde_json::Map::is_empty)
 }
 
 /// Objects of the files of a bootstrap's folders, in the order of their names.

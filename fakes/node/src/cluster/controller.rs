@@ -160,6 +160,15 @@ struct Looking {
     pem: String,
 }
 
+/// The masters as the controller has seen them until now.
+#[derive(Debug, Default)]
+struct Masters {
+    /// Since when all of them are ready.
+    ready_since: Option<Timestamp>,
+    /// What follows from it was told to the cluster.
+    operators_told: bool,
+}
+
 /// How far it is known that the controller is ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
@@ -173,10 +182,10 @@ enum Ready {
 impl Looking {
     /// Looks again and again, and tells the core.
     async fn run(self, every: Duration) {
-        let mut all_ready_since: Option<Timestamp> = None;
+        let mut masters = Masters::default();
         let mut ready = Ready::No;
         loop {
-            match self.look(&mut all_ready_since).await {
+            match self.look(&mut masters).await {
                 Ok(mut seen) => {
                     if let Err(e) = self.say_ready(&mut ready).await {
                         say::note("controller", &e.to_string());
@@ -216,15 +225,16 @@ impl Looking {
         Ok(())
     }
 
-    async fn look(&self, all_ready_since: &mut Option<Timestamp>) -> io::Result<Observed> {
+    async fn look(&self, masters: &mut Masters) -> io::Result<Observed> {
         let nodes = self.client.get("/api/v1/nodes").await?;
         let ready = items(&nodes).iter().filter(|n| is_master(n) && condition(n, "Ready") == "True").count();
         let expected = usize::try_from(self.facts.control_plane_count).unwrap_or(3);
         let now = Timestamp::now();
         if ready >= expected {
-            let since = *all_ready_since.get_or_insert(now);
-            if now.since(since) >= self.available_after {
+            let since = *masters.ready_since.get_or_insert(now);
+            if now.since(since) >= self.available_after && !masters.operators_told {
                 operators::all_available(&self.client, &self.pem, self.facts.openshift_version.as_deref()).await?;
+                masters.operators_told = true;
             }
         }
         let operators = self.client.get(operators::PATH).await?;

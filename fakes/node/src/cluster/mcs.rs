@@ -97,8 +97,9 @@ enum Wanted<'r> {
     Refused(u16),
 }
 
-/// What there is for a request. Source: pkg/server/api.go of the machine-config operator; `GET` and `HEAD` alone, 404 without a word
-/// for other pools and paths, 400 for a version that no config has.
+/// What there is for a request: `GET` and `HEAD` alone, 404 without a word for other pools and paths, 400 for a version that no config
+/// has. Source: pkg/server/api.go of the machine-config operator. It was read in a revision that takes the version from the name of the
+/// client; later ones ask `Accept`, which their log shows and the product's installer sends.
 fn wanted(request: &Request) -> Wanted<'_> {
     if !matches!(request.method, Method::Get | Method::Head) {
         return Wanted::Refused(405);
@@ -152,14 +153,14 @@ impl Configs {
     /// # Errors
     /// When nobody can listen there, or the keys cannot be used.
     pub async fn serve(self, at: IpAddr, own: &Pair) -> io::Result<[JoinHandle<()>; 2]> {
-        let [safe, unsafe_one] = [(PORT, Some(tls(own, None)?)), (INSECURE_PORT, None)].map(|(port, config)| {
+        let [with_tls, without] = [(PORT, Some(tls(own, None)?)), (INSECURE_PORT, None)].map(|(port, config)| {
             let this = self.clone();
             serve(SocketAddr::new(at, port), config, move |incoming| {
                 let this = this.clone();
                 async move { this.answer(&incoming).await }
             })
         });
-        Ok([safe.await?.1, unsafe_one.await?.1])
+        Ok([with_tls.await?.1, without.await?.1])
     }
 
     async fn answer(&self, incoming: &Incoming) -> Answer {
@@ -168,10 +169,11 @@ impl Configs {
             Wanted::Refused(code) => return Answer::Done(Response::empty(code)),
             Wanted::Config { pool, version } => (pool, version),
         };
-        let by = incoming.request.get_header("user-agent").unwrap_or_default();
+        let header = |name: &str| incoming.request.get_header(name).unwrap_or_default();
+        let by = header("user-agent");
         // The installer reads a config, too, and is no new machine.
         if by.starts_with("Ignition/") {
-            let fetch = Fetch { pool, from: incoming.peer, by, at: Timestamp::now() };
+            let fetch = Fetch { pool, from: incoming.peer, by, accept: header("accept"), at: Timestamp::now() };
             let told = json!({ "pool": pool, "address": incoming.peer.ip(), "by": by });
             say::moment("pivot", "config-fetched", &told);
             // Ignition tries again.
@@ -204,8 +206,7 @@ async fn answer(pool: &str, version: &str, api: &Api, mut facts: ClusterFacts) -
     let mut config = config(pool, &facts, &api.pki, own_config());
     config["ignition"]["version"] = json!(version);
     // Its type is JSON, whatever was asked for.
-    let response = Response::json(200, &config);
-    Answer::Done(response)
+    Answer::Done(Response::json(200, &config))
 }
 
 /// What the lab told this machine, for the machine that comes: its installer may be one that knows nothing of the lab.
@@ -225,6 +226,7 @@ struct Fetch<'f> {
     pool: &'f str,
     from: SocketAddr,
     by: &'f str,
+    accept: &'f str,
     at: Timestamp,
 }
 
@@ -232,8 +234,8 @@ impl Fetch<'_> {
     /// As the server of a release writes it. Source: the machine-config operator's log, as the installer's expression reads it.
     fn line(&self) -> String {
         format!(
-            "Pool {} requested by address:\"{}\" User-Agent:\"{}\" Accept-Header: \"*/*\"",
-            self.pool, self.from, self.by
+            "Pool {} requested by address:\"{}\" User-Agent:\"{}\" Accept-Header: \"{}\"",
+            self.pool, self.from, self.by, self.accept
         )
     }
 
@@ -365,7 +367,7 @@ mod tests {
         let log = log.path().join("containers/mcs.log");
         for (at, from) in [(10, "192.0.2.1:40548"), (11, "[2001:db8::1]:1"), (12, "192.0.2.1:40550")] {
             let at = Timestamp::from_secs(at);
-            let fetch = Fetch { pool: "master", from: from.parse().unwrap(), by: "Ignition/2.14.0", at };
+            let fetch = Fetch { pool: "master", from: from.parse().unwrap(), by: "Ignition/2.14.0", accept: "*/*", at };
             fetch.note(&api, Some(&log)).await.unwrap();
         }
         let answer = api.handle(&Caller::admin(), &Request::new(Method::Get, FETCHES), Timestamp::from_secs(20)).await;

@@ -66,10 +66,11 @@ fn version_status(version: &str, available: bool, message: &str) -> Value {
 /// Makes an operator's object, or says in it how it is now; `false`: it says that already.
 async fn tell(client: &Client, object: &Value) -> io::Result<bool> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if client.create_with_status(PATH, object).await? {
-        return Ok(true);
-    }
-    let known = client.get(&format!("{PATH}/{name}")).await?;
+    // A creation leaves the status out: it is written afterwards, also where whoever made the object was interrupted in between.
+    let known = match client.create(PATH, object).await? {
+        true => Value::Null,
+        false => client.get(&format!("{PATH}/{name}")).await?,
+    };
     let same = ["Available", "Progressing", "Degraded"].iter().all(|c| condition(&known, c) == condition(object, c));
     if !same {
         client.patch(&format!("{PATH}/{name}/status"), &json!({ "status": object["status"] })).await?;
@@ -149,8 +150,27 @@ async fn look(here: &Here, whole: Duration, certificate: &str, since: &mut Optio
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use vlab_api::http::Response;
 
+    use super::super::watch::tests::answered;
     use super::*;
+
+    #[rstest]
+    #[case::made_now(201, Value::Null, true)]
+    #[case::made_and_never_finished(409, json!({ "status": {} }), true)]
+    #[case::of_before(409, operator("etcd", false, ""), true)]
+    #[case::as_it_should_be(409, operator("etcd", true, ""), false)]
+    #[tokio::test]
+    async fn an_operator_is_told_once(#[case] code: u16, #[case] known: Value, #[case] told: bool) {
+        let mut answers = vec![Response::json(code, &json!({ "reason": "AlreadyExists" }))];
+        answers.extend((code == 409).then(|| Response::json(200, &known)));
+        answers.extend(told.then(|| Response::json(200, &json!({}))));
+        let (client, task) = answered(answers).await;
+        // A request more than there are answers gets none.
+        assert_eq!(tell(&client, &operator("etcd", true, "")).await.unwrap(), told);
+        assert!(client.get(PATH).await.is_err(), "a request was left out");
+        task.abort();
+    }
 
     #[rstest]
     #[case(0, 0)]

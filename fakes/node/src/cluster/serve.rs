@@ -136,8 +136,8 @@ where
                 };
                 let session = stream.get_ref().1;
                 let names = session.peer_certificates().and_then(|c| c.first()).and_then(|c| subject(c));
-                let two = session.alpn_protocol() == Some(H2);
-                talk(stream, two, names, peer, answer).await;
+                let is_http2 = session.alpn_protocol() == Some(H2);
+                talk(stream, is_http2, names, peer, answer).await;
             });
         }
     });
@@ -145,7 +145,7 @@ where
 }
 
 /// Answers what comes over one connection, of HTTP/2 or HTTP/1.1.
-async fn talk<S, F, R>(stream: S, two: bool, names: Option<(String, Vec<String>)>, peer: SocketAddr, answer: F)
+async fn talk<S, F, R>(stream: S, is_http2: bool, names: Option<(String, Vec<String>)>, peer: SocketAddr, answer: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Incoming) -> R + Clone + Send + Sync + 'static,
@@ -156,7 +156,7 @@ where
     });
     let stream = TokioIo::new(stream);
     // A client that breaks off has its own reasons.
-    let _ = match two {
+    let _ = match is_http2 {
         true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,
         false => http1::Builder::new().serve_connection(stream, service).await,
     };

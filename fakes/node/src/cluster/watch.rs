@@ -99,24 +99,6 @@ impl Client {
         }
     }
 
-    /// Creates an object and then its status, which a creation leaves out; `false`: there is one already. One that got no status, because
-    /// whoever made it was interrupted, gets it.
-    ///
-    /// # Errors
-    /// When it is refused, or no server answers.
-    pub async fn create_with_status(&self, path: &str, object: &Value) -> io::Result<bool> {
-        let made = self.create(path, object).await?;
-        if object["status"].is_null() {
-            return Ok(made);
-        }
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if made || lacks_status(&self.get(&format!("{path}/{name}")).await?) {
-            let status = serde_json::json!({ "status": object["status"] });
-            self.patch(&format!("{path}/{name}/status"), &status).await?;
-        }
-        Ok(made)
-    }
-
     /// Merges into an object (or its status: the path says so).
     ///
     /// # Errors
@@ -135,11 +117,6 @@ impl Client {
 fn reason(body: &[u8]) -> String {
     let status: Value = serde_json::from_slice(body).unwrap_or_default();
     status["reason"].as_str().unwrap_or_default().to_owned()
-}
-
-/// Has nobody written the status of that object yet?
-pub fn lacks_status(object: &Value) -> bool {
-    object["status"].as_object().is_none_or(serde_json::Map::is_empty)
 }
 
 /// Items of a list.
@@ -240,7 +217,7 @@ pub fn server(ip: IpAddr) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rstest::rstest;
     use serde_json::json;
     use uuid::Uuid;
@@ -283,7 +260,7 @@ mod tests {
         );
     }
     /// A client, and the server that gives it these answers one after the other.
-    async fn answered(answers: Vec<Response>) -> (Client, tokio::task::JoinHandle<()>) {
+    pub(crate) async fn answered(answers: Vec<Response>) -> (Client, tokio::task::JoinHandle<()>) {
         let pki = Pki::make(&["localhost".into()]).unwrap();
         let pair = pki.server("api", &["127.0.0.1".into()]).unwrap();
         let left = std::sync::Arc::new(std::sync::Mutex::new(answers));
@@ -310,24 +287,6 @@ mod tests {
     ) {
         let (client, task) = answered(vec![Response::json(status, &json!({ "reason": reason }))]).await;
         assert_eq!(client.create("/api/v1/nodes", &json!({})).await.ok(), made);
-        task.abort();
-    }
-
-    #[rstest]
-    #[case::nobody_wrote_it(json!({}), 3)]
-    #[case::nobody_wrote_it_nor_the_field(json!(null), 3)]
-    #[case::it_is_somebodys(json!({ "versions": [] }), 2)]
-    #[tokio::test]
-    async fn an_interrupted_creation_is_finished(#[case] status: Value, #[case] requests: usize) {
-        let there = Response::json(409, &json!({ "reason": "AlreadyExists" }));
-        let known = Response::json(200, &json!({ "status": status }));
-        let mut answers = vec![there, known];
-        answers.resize(requests, Response::json(200, &json!({})));
-        let (client, task) = answered(answers).await;
-        let object = json!({ "metadata": { "name": "etcd" }, "status": { "versions": [{ "name": "operator" }] } });
-        // A request more than there are answers would be none.
-        assert!(!client.create_with_status("/operators", &object).await.unwrap());
-        assert!(client.get("/operators").await.is_err(), "a request was left out");
         task.abort();
     }
 }

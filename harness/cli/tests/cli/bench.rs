@@ -147,7 +147,8 @@ impl CliFixture {
         for file in walk(&self.latest()).iter().filter(|f| f.to_string_lossy().ends_with(".console.log")) {
             let bytes = fs::read(file).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes);
-            let last = text.lines().rev().take(lines).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>();
+            let said: Vec<&str> = text.lines().collect();
+            let last = &said[said.len().saturating_sub(lines)..];
             all.push_str(&format!("{}:\n{}\n", file.display(), last.join("\n")));
         }
         all

@@ -4,7 +4,7 @@ use vlab_agents::{ClusterFault, HostFault};
 use vlab_scenario::{Cluster, ControlPlaneInjection, Scenario};
 
 use super::effect::Effect;
-use super::machine::MachineFault;
+use super::machine::{MachineFault, has_machines};
 
 /// Ports of a cluster's API and of its machine-config server.
 const API: &[u16] = &[6443, 22623, 22624];
@@ -43,7 +43,9 @@ pub(super) fn on_machines(
         ControlPlaneInjection::IgnitionUnreachable => MACHINE_CONFIG,
         ControlPlaneInjection::EtcdStuck | ControlPlaneInjection::QuorumLost => ETCD,
         ControlPlaneInjection::NeverJoins => {
-            let alone = |cluster: &Cluster| scenario.hosts_of(Some(&cluster.name)).count() == 1;
+            let alone = |cluster: &Cluster| {
+                has_machines(scenario, &cluster.name) && scenario.hosts_of(Some(&cluster.name)).count() == 1
+            };
             return match scenario.clusters.iter().any(alone) {
                 true => Err(SELF.to_owned()),
                 false => Ok(Some(MachineFault::Mute(JOINING))),
