@@ -141,7 +141,7 @@ fn vm_slow_computers_are_never_red(#[case] limit: Limit) {
 #[case::a_cluster_on_a_quarter_of_the_processors("ha-3-1", Limit::Processors(0.25))]
 #[case::a_cluster_on_a_slow_disk("ha-3-1", Limit::DiskBytes(8 << 20))]
 #[case::a_cluster_in_tight_memory("ha-3-1", Limit::MemoryMib(2_500))]
-#[ignore = "up to a quarter of an hour each: `cargo nextest run -p vlab-cli --run-ignored only vm_slow`"]
+#[ignore = "up to half an hour each: `cargo nextest run -p vlab-cli --run-ignored only vm_slow`"]
 fn vm_slow_computers_are_never_red_either(#[case] scenario: &str, #[case] limit: Limit) {
     never_red(scenario, limit);
 }
