@@ -22,4 +22,4 @@ pub mod times;
 
 pub use directory::Directory;
 pub use recorder::{HistoryError, Recorder, read};
-pub use timeline::Timeline;
+pub use timeline::{Timeline, watched_until};

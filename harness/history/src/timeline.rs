@@ -195,6 +195,13 @@ pub struct Timeline<'h> {
     unconfirmed: BTreeMap<Key, Vec<usize>>,
 }
 
+/// Until when a run was watched: up to its last look. From then on the lab is taken down, which takes a busy computer a while, and
+/// nobody does anything any more.
+pub fn watched_until(observations: &[Observation]) -> Timestamp {
+    let look = observations.iter().rev().find(|o| matches!(o.what, What::LastLook {}));
+    look.or(observations.last()).map(|o| o.harness_time).unwrap_or_default()
+}
+
 impl<'h> Timeline<'h> {
     /// Reads a history once.
     pub fn new(observations: &'h [Observation]) -> Self {

@@ -47,6 +47,21 @@ pub const CHECKS: &[ConsoleCheck] = &[
         ends: false,
         blames: Blame::Lab,
     },
+    // Both before the kernel's own rows: a kernel says so of an emulated machine whose computer has other work, and is not to blame.
+    ConsoleCheck {
+        id: "emulation-failed",
+        description: "the kernel gave up because the emulated hardware did not keep time: the lab's computer was too slow or too busy",
+        pattern: r"Kernel panic - not syncing: (IO-APIC \+ timer doesn't work|Timeout: Not all CPUs entered|softlockup: hung tasks|hung_task: blocked tasks|[Hh]ard LOCKUP|RCU Stall)",
+        ends: true,
+        blames: Blame::Lab,
+    },
+    ConsoleCheck {
+        id: "starved",
+        description: "the machine got no processor or no disk for so long that its kernel complained: the lab's computer was too busy",
+        pattern: r"BUG: soft lockup|hard LOCKUP|blocked for more than \d+ seconds",
+        ends: false,
+        blames: Blame::Lab,
+    },
     ConsoleCheck {
         id: "kernel-panic",
         description: "the kernel has stopped for good",
@@ -56,8 +71,8 @@ pub const CHECKS: &[ConsoleCheck] = &[
     },
     ConsoleCheck {
         id: "kernel-bug",
-        description: "the kernel ran into an error of its own (oops, bug, lockup)",
-        pattern: r"BUG: |Oops: |general protection fault|kernel BUG at |blocked for more than \d+ seconds",
+        description: "the kernel ran into an error of its own (oops, bug)",
+        pattern: r"BUG: |Oops: |general protection fault|kernel BUG at ",
         ends: false,
         blames: Blame::Product,
     },
@@ -213,8 +228,14 @@ mod tests {
         "[    2.1] Kernel panic - not syncing: Out of memory: compulsory panic_on_oom is enabled",
         Some("kernel-panic")
     )]
-    #[case("watchdog: BUG: soft lockup - CPU#0 stuck for 22s!", Some("kernel-bug"))]
-    #[case("INFO: task etcd:412 blocked for more than 120 seconds.", Some("kernel-bug"))]
+    #[case(
+        "[    0.4] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug",
+        Some("emulation-failed")
+    )]
+    #[case("[   81.2] Kernel panic - not syncing: softlockup: hung tasks", Some("emulation-failed"))]
+    #[case("watchdog: BUG: soft lockup - CPU#0 stuck for 22s!", Some("starved"))]
+    #[case("INFO: task etcd:412 blocked for more than 120 seconds.", Some("starved"))]
+    #[case("BUG: kernel NULL pointer dereference, address: 0000000000000008", Some("kernel-bug"))]
     #[case("[   40.1] Out of memory: Killed process 233 (etcd) total-vm:10kB", Some("out-of-memory"))]
     #[case("You are in emergency mode. After logging in, type \"journalctl -xb\"", Some("emergency-shell"))]
     #[case("(initramfs) ", Some("emergency-shell"))]

@@ -78,6 +78,7 @@ pub(crate) fn check(check: &Criterion) -> String {
                 Steps::HostStatuses(_) | Steps::ClusterStatuses(_) => "statuses",
                 Steps::Stages(_) => "stages",
                 Steps::FinalizingStages(_) => "finalizing stages",
+                Steps::Reasons { condition, .. } => &format!("reasons of {condition}"),
             };
             let how = if *mode == SequenceMode::Partial { " in order" } else { "" };
             format!("{}: {what}{how}", subject_words(subject))

@@ -308,6 +308,7 @@ impl Injection {
     pub const fn on_consoles(&self) -> &'static [&'static str] {
         match self {
             Injection::Host(HostInjection::DiskFails { .. }) => &["disk-error"],
+            Injection::Host(HostInjection::SlowDisk { .. }) => &["starved"],
             // What was not read yet cannot be started.
             Injection::Host(HostInjection::MediaLost) => &["disk-error", "unit-failed", "lab-unit-failed"],
             _ => &[],

@@ -630,7 +630,7 @@ pub(crate) struct ExpectFile {
     pub(crate) operator: Option<At<OperatorFile>>,
 }
 
-/// Exactly one of `statuses`, `stages`, `finalizing_stages`. A step followed by `?` may be missing (`insufficient?`), one followed by
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`, `reasons`. A step followed by `?` may be missing (`insufficient?`), one followed by
 /// `*` may also come again and again, and `|` stands between words of which each is right (`insufficient|known*`). Among `statuses`
 /// also the names of stretches (`until-ready`).
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -651,6 +651,12 @@ pub(crate) struct SequenceFile {
     pub(crate) stages: Option<At<Vec<Text<WrittenStep<HostStage>>>>>,
     /// Stages of a cluster's finalizing.
     pub(crate) finalizing_stages: Option<At<Vec<Text<WrittenStep<FinalizingStage>>>>>,
+    /// With `api: kube`: reasons of the condition that `condition` names.
+    pub(crate) reasons: Option<At<Vec<Text<WrittenStep<Plain>>>>>,
+    /// For `reasons`: which condition.
+    pub(crate) condition: Option<Text<ConditionType>>,
+    /// For `reasons`: of which resource. By default the `Agent` of a host and the `AgentClusterInstall` of a cluster.
+    pub(crate) resource: Option<Text<ResourceKind>>,
     /// `exact`: these and no others. `partial`: others may come before, between and after.
     #[schemars(extend("default" = "exact"))]
     pub(crate) mode: Option<Text<SequenceMode>>,

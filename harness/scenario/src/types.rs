@@ -733,6 +733,15 @@ pub enum Steps {
     Stages(Vec<SequenceStep<HostStage>>),
     /// Of a cluster.
     FinalizingStages(Vec<SequenceStep<FinalizingStage>>),
+    /// Of a condition.
+    Reasons {
+        /// Whose condition.
+        resource: ResourceKind,
+        /// Type of the condition.
+        condition: String,
+        /// Its reasons.
+        steps: Vec<SequenceStep<String>>,
+    },
 }
 
 /// What must be true of the bootstrap's pivot in every cluster that is installed.

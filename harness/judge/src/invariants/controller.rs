@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostStage, LogsState, OperatorStatus, OperatorType};
-use vlab_history::Timeline;
+use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{ClusterMoment, Source, What};
 
 use super::calm::Calm;
@@ -240,7 +240,7 @@ impl<'h> Judge<'h> {
 
     /// Judges what only the end shows.
     fn ends(&mut self) {
-        let end = self.timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
+        let end = watched_until(self.timeline.observations);
         let told_after = self.limits.event_follows() + self.limits.of_hosts(LEAVES_WITHIN);
         for (host, at, seq) in std::mem::take(&mut self.done) {
             if self.events_until.is_some_and(|until| at + told_after < until) {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType};
-use vlab_history::Timeline;
+use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{ActionKind, Observation, Source, UserVerb, What};
 
 use super::completion::Ends;
@@ -138,7 +138,7 @@ impl<'h> Reader<'h> {
             limits: Limits::new(timeline.run),
             events_until: events::known_until(history),
             service_was_away: history.iter().any(|o| is_outage(&o.what)),
-            end: history.last().map(Observation::at).unwrap_or_default(),
+            end: watched_until(history),
             hosts: Vec::new(),
             host_index: HashMap::new(),
             clusters: Vec::new(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
-use vlab_history::Timeline;
-use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, Observation, ResourceState, Source, What};
+use vlab_history::{Timeline, watched_until};
+use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, ResourceState, Source, What};
 
 use super::found::Found;
 use super::rest::news;
@@ -233,7 +233,7 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
         }
     }
     let disturbed = Disturbed::new(timeline);
-    let end = end(timeline);
+    let end = watched_until(timeline.observations);
     let settled = scaled(timeline, SETTLED);
     for ((kind, namespace, name), changes) in all {
         let row = match kind {
@@ -281,16 +281,12 @@ fn conditions_before<'h>(changes: &[Change<'h>], until: Timestamp) -> Option<(u6
     Some((last.seq, now))
 }
 
-fn end(timeline: &Timeline<'_>) -> Timestamp {
-    timeline.observations.last().map(|o: &Observation| o.harness_time).unwrap_or_default()
-}
-
 /// Judges [`GO`].
 pub(super) fn deleted_goes(timeline: &Timeline<'_>) -> InvariantResult {
     let mut found = Found::default();
     let all = resources(timeline);
     let disturbed = Disturbed::new(timeline);
-    let (end, patience) = (end(timeline), scaled(timeline, GONE));
+    let (end, patience) = (watched_until(timeline.observations), scaled(timeline, GONE));
     for (key, changes) in &all {
         let Some(last) = changes.last() else { continue };
         if last.is == ResourceState::Deleting {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_history::Timeline;
+use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{Source, What};
 
 use super::found::Found;
@@ -73,7 +73,7 @@ pub(super) fn at_rest(timeline: &Timeline<'_>) -> InvariantResult {
             });
         }
     }
-    let end = timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
+    let end = watched_until(timeline.observations);
     let left = news[next.min(news.len())..].iter().copied();
     for when in left.chain([end]) {
         found.quiet(last_news, when, quiet);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, HostStatus};
-use vlab_history::Timeline;
 use vlab_history::timeline::{HostLine, StateChange};
+use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{HostsKind, Source, What};
 use vlab_model::host::{self, HostEvent, HostRule, HostState};
 use vlab_model::validation::ValidationStatus;
@@ -96,13 +96,12 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
             lost_media.entry(*host).or_default().push(at);
         }
     }
-    let look = timeline.observations.iter().rev().find(|o| matches!(o.what, What::LastLook {}));
     let mut judge = Judge {
         timeline,
         limits: Limits::new(timeline.run),
         was_away: timeline.observations.iter().any(|o| is_outage(&o.what)),
         away: hindered(timeline.observations),
-        end: look.or(timeline.observations.last()).map(|o| o.harness_time).unwrap_or_default(),
+        end: watched_until(timeline.observations),
         deleted,
         lost_media,
         found: Found::default(),

@@ -713,6 +713,22 @@ fn end_complete_wants_the_event_of_each_end() {
     assert_eq!(verdict(&s, "end-complete"), InvariantVerdict::Held);
 }
 
+/// A busy computer needs a while to end a run, in which nothing happens any more.
+#[test]
+fn what_comes_after_the_last_look_is_no_time_of_the_run() {
+    let ends = |wait_before: usize| {
+        let mut s = until_installing();
+        let info = RunInfo { settings: Some(Box::default()), ..RunInfo::default() };
+        s.lines.insert(0, Observation { what: What::RunStarted(info), ..s.lines[0].clone() });
+        s.host(4, HostStatus::Error);
+        s.wait(wait_before);
+        s.say(Source::Harness, What::LastLook {});
+        s.wait(200);
+        matches!(verdict(&s, "end-complete"), InvariantVerdict::Violated { .. })
+    };
+    assert_eq!((ends(100), ends(200)), (false, true));
+}
+
 /// Settings are those of the built-in service: two minutes.
 #[rstest]
 #[case::nothing(None, 200, Some("nothing is known of its logs"))]

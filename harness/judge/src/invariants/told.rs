@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, Severity};
-use vlab_history::Timeline;
+use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{ActionKind, FaultPhase, Interleaved, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_model::{cluster, event, host};
@@ -275,7 +275,7 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
         }
     }
     let name = |id: Uuid| name(timeline, id);
-    let end = timeline.observations.last().map(|o| o.harness_time).unwrap_or_default();
+    let end = watched_until(timeline.observations);
     let near = |a: Timestamp, b: Timestamp| if a < b { b.since(a) <= NEAR } else { a.since(b) <= NEAR };
     let mut explained: BTreeMap<(&str, Uuid), Vec<Timestamp>> = BTreeMap::new();
     let hindered = hindered(timeline.observations);

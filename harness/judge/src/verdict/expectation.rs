@@ -165,7 +165,62 @@ impl Judge<'_> {
                         .map_err(|d| Failure::new(d.text).of(self.directory().name(id)).at(d.at).missed(d.gaps_only))
                 }),
             ),
+            Steps::Reasons { resource, condition, steps } => (
+                format!(
+                    "condition {condition} of the {resource} of {} has {word} the reasons: {}",
+                    subject_words(subject),
+                    arrows(steps)
+                ),
+                self.reasons(subject, *resource, condition, steps, mode),
+            ),
         }
+    }
+
+    fn reasons(
+        &self,
+        subject: &Subject,
+        resource: ResourceKind,
+        condition: &str,
+        steps: &[SequenceStep<String>],
+        mode: SequenceMode,
+    ) -> Result<String, Failure> {
+        fn borrowed(step: &SequenceStep<String>) -> SequenceStep<&str> {
+            SequenceStep { any_of: step.any_of.iter().map(String::as_str).collect(), times: step.times }
+        }
+        let wanted: Vec<SequenceStep<&str>> = steps.iter().map(borrowed).collect();
+        if let Subject::Cluster(name) = subject {
+            let seen = self.reasons_of(resource, name, condition);
+            return compare(&wanted, &seen, mode).map_err(|d| Failure::new(d.text).of(name.clone()).at(d.at));
+        }
+        let hosts = self.hosts(subject)?;
+        let mut text = String::new();
+        for (id, _) in &hosts {
+            let seen = self.reasons_of(resource, &id.to_string(), condition);
+            text = compare(&wanted, &seen, mode).map_err(|d| Failure::new(d.text).host(*id).at(d.at))?;
+        }
+        Ok(if hosts.len() == 1 { text } else { format!("so did all {} hosts", hosts.len()) })
+    }
+
+    /// What reasons a condition had, one after the other. A resource that is made again begins anew.
+    fn reasons_of(&self, of: ResourceKind, called: &str, condition: &str) -> Vec<StateChange<&str>> {
+        let mut seen: Vec<StateChange<&str>> = Vec::new();
+        let mut is: Option<&str> = None;
+        for observation in self.history {
+            let What::Resource { kind, name, is: state, conditions, .. } = &observation.what else { continue };
+            if kind != of.as_str() || name != called {
+                continue;
+            }
+            if *state == ResourceState::Gone {
+                is = None;
+            }
+            let Some(now) = conditions.get(condition) else { continue };
+            let now = now.as_ref().map(|condition| condition.reason.as_str());
+            if let Some(reason) = now.filter(|_| now != is) {
+                seen.push(StateChange { to: reason, at: observation.at(), seq: observation.seq });
+            }
+            is = now;
+        }
+        seen
     }
 
     fn host_sequences<T: Copy + PartialEq + std::fmt::Display>(

@@ -10,11 +10,11 @@ use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::timeline::{HostLine, StateChange};
 use vlab_history::{Directory, Timeline};
 use vlab_model::console::{self, Blame};
-use vlab_model::history::{ActionKind, MachineMoment, Observation, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, MachineMoment, Observation, ResourceState, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{
-    Criterion, Expectation, Fault, Moment, Scenario, Seen, SequenceMode, SequenceStep, Span, Steps, Subject, Times,
-    When, follow,
+    Criterion, Expectation, Fault, Moment, ResourceKind, Scenario, Seen, SequenceMode, SequenceStep, Span, Steps,
+    Subject, Times, When, follow,
 };
 
 use crate::cause;
@@ -27,6 +27,7 @@ use crate::result::{
 };
 
 mod expectation;
+mod late;
 mod unasked;
 mod words;
 
@@ -52,7 +53,12 @@ pub fn put_together(result: &mut RunResult, scenario: &Scenario, clock_scale: f6
     };
     result.durations = judgement.durations;
     result.pivots = judgement.pivots;
-    result.checks = in_order(judgement.checks, std::mem::take(&mut result.checks));
+    let mut found = std::mem::take(&mut result.checks);
+    found.retain(|check| check.name != late::ACTS_IN_TIME);
+    result.checks = in_order(judgement.checks, found);
+    if let Some(check) = late::acted_late(&result.checks, scenario, clock_scale, history) {
+        result.checks.insert(0, check);
+    }
     result.detection_latency_ms = Quantiles::of(&detection_latencies(history));
     name_cause(result, scenario, history);
     result.conclude();

@@ -323,14 +323,8 @@ impl Checker<'_> {
     }
 
     fn seen_condition(&mut self, text: &Text<ConditionType>, item: Item<'_>, subject: Option<Subject>) -> Read {
-        self.read(text)?;
-        let (subject, resource) = self.its_resource(subject, &text.span, item)?;
-        let (_, known) = resource.conditions()?;
-        if !known.contains(&text.text.as_str()) {
-            let what = format!("condition of the resource {resource}");
-            self.unknown(&text.span, &what, &text.text, known.iter().copied());
-            return None;
-        }
+        let of = item.file.resource.as_ref();
+        let (subject, resource) = self.its_condition(text, subject, item.place, of, item.known)?;
         let status = match &item.file.is {
             None => ConditionStatus::True,
             Some(is) => self.read_as(&is.text, &is.span)?,
@@ -339,9 +333,30 @@ impl Checker<'_> {
         Some((subject, Seen::Condition { resource, condition: text.text.clone(), status, reason }))
     }
 
+    /// Whose condition is meant, which that resource must have.
+    pub(super) fn its_condition(
+        &mut self,
+        text: &Text<ConditionType>,
+        subject: Option<Subject>,
+        place: &Place,
+        of: Option<&Text<ResourceKind>>,
+        known: &Known<'_>,
+    ) -> Option<(Subject, ResourceKind)> {
+        self.read(text)?;
+        let (subject, resource) = self.its_resource(subject, &text.span, place, of, known)?;
+        let (_, types) = resource.conditions()?;
+        if !types.contains(&text.text.as_str()) {
+            let what = format!("condition of the resource {resource}");
+            self.unknown(&text.span, &what, &text.text, types.iter().copied());
+            return None;
+        }
+        Some((subject, resource))
+    }
+
     fn seen_resource(&mut self, text: &Text<ResourceState>, item: Item<'_>, subject: Option<Subject>) -> Read {
         let state = self.read(text)?;
-        let (subject, resource) = self.its_resource(subject, &text.span, item)?;
+        let of = item.file.resource.as_ref();
+        let (subject, resource) = self.its_resource(subject, &text.span, item.place, of, item.known)?;
         Some((subject, Seen::Resource { resource, state }))
     }
 
@@ -349,24 +364,26 @@ impl Checker<'_> {
     fn its_resource(
         &mut self,
         subject: Option<Subject>,
+        word: &Place,
         place: &Place,
-        item: Item<'_>,
+        of: Option<&Text<ResourceKind>>,
+        known: &Known<'_>,
     ) -> Option<(Subject, ResourceKind)> {
-        if !item.known.kube {
+        if !known.kube {
             self.refuse(
-                place,
+                word,
                 "there are resources only where the service is asked over Kubernetes",
                 "no resource here",
                 "add `api: kube` to the scenario",
             );
             return None;
         }
-        let subject = self.somebody(subject, item.place)?;
-        let of = match subject {
+        let subject = self.somebody(subject, place)?;
+        let whose = match subject {
             Subject::Cluster(_) => ResourceOf::Cluster,
             _ => ResourceOf::Host,
         };
-        let resource = self.resource_of(of, item.file.resource.as_ref())?;
+        let resource = self.resource_of(whose, of)?;
         Some((subject, resource))
     }
 

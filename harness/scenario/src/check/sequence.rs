@@ -10,7 +10,7 @@ use crate::diagnostic::quoted;
 use crate::file::{ExpectFile, SequenceFile};
 use crate::follow::{SequenceStep, Times};
 use crate::paths::{cluster_edge, host_edge, stage_lists};
-use crate::spanned::{AnyStatus, At, Scalar, Text, WrittenStep, split_step, stretch_of};
+use crate::spanned::{AnyStatus, At, Plain, Scalar, Text, WrittenStep, split_step, stretch_of};
 use crate::stretch::STRETCHES;
 use crate::types::{Criterion, Steps, Subject};
 use crate::words::SequenceMode;
@@ -66,6 +66,8 @@ impl Checker<'_> {
             let subject = self.needs_cluster(subject, &item.span, known, "a stage of finalizing")?;
             self.expects_something(item, &all);
             (subject, Steps::FinalizingStages(all))
+        } else if let Some(reasons) = &item.reasons {
+            self.reasons(item, reasons, subject, known)?
         } else {
             return None;
         };
@@ -89,7 +91,17 @@ impl Checker<'_> {
             item.statuses.as_ref().map(|s| (&s.span, s.is_empty())),
             item.stages.as_ref().map(|s| (&s.span, s.is_empty())),
             item.finalizing_stages.as_ref().map(|s| (&s.span, s.is_empty())),
+            item.reasons.as_ref().map(|s| (&s.span, s.is_empty())),
         ];
+        let of_reasons = [item.condition.as_ref().map(|t| &t.span), item.resource.as_ref().map(|t| &t.span)];
+        for place in of_reasons.into_iter().flatten().filter(|_| item.reasons.is_none()) {
+            self.refuse(
+                place,
+                "only `reasons` are those of a condition",
+                "not used here",
+                "remove it, or add `reasons`",
+            );
+        }
         let given: Vec<(&Place, bool)> = kinds.into_iter().flatten().collect();
         match given.as_slice() {
             [(place, true)] => self.refuse(place, "the sequence is empty", "no steps", "list the steps"),
@@ -98,7 +110,7 @@ impl Checker<'_> {
                 &item.span,
                 "the sequence has no steps",
                 "no steps here",
-                "add `statuses`, `stages` or `finalizing_stages`",
+                "add `statuses`, `stages`, `finalizing_stages` or `reasons`",
             ),
             [(there, _), (place, _), ..] => {
                 self.refuse(place, "a sequence has only one kind of step", "the second kind", "write two expectations");
@@ -180,6 +192,32 @@ impl Checker<'_> {
         self.stage_path(&subject, &all, &written, known);
         self.expects_something(item, &all);
         Some((subject, Steps::Stages(all)))
+    }
+
+    fn reasons(
+        &mut self,
+        item: &At<SequenceFile>,
+        reasons: &At<Vec<Text<WrittenStep<Plain>>>>,
+        subject: Option<Subject>,
+        known: &Known<'_>,
+    ) -> Option<(Subject, Steps)> {
+        let written = Written::new(reasons);
+        let steps = written.read(|word| Some(word.text.clone()))?;
+        let Some(condition) = &item.condition else {
+            let help = "add `condition`, for example `condition: Completed`";
+            self.refuse(&reasons.span, "these reasons are of no condition", "whose?", help);
+            return None;
+        };
+        let (subject, resource) = self.its_condition(condition, subject, &item.span, item.resource.as_ref(), known)?;
+        for (i, pair) in steps.windows(2).enumerate() {
+            if pair[0] == pair[1] && pair[0].times == Times::Once {
+                let name = &pair[0].any_of[0];
+                let help = "a sequence lists changes; remove the repeated reason";
+                self.refuse(written.place(i + 1), format!("`{name}` follows itself"), "no change", help);
+            }
+        }
+        self.expects_something(item, &steps);
+        Some((subject, Steps::Reasons { resource, condition: condition.text.clone(), steps }))
     }
 
     /// An exact sequence must follow the rules of the machine; any sequence must not repeat itself without a change.
