@@ -580,6 +580,8 @@ impl Prepared {
             vlab_version: VERSION.to_owned(),
             versions,
             settings: (self.target == Target::Simulated).then(|| Box::new(self.settings.clone())),
+            given: matches!(self.target, Target::Process { .. } | Target::Container { .. })
+                .then(|| Box::new(self.settings.clone())),
             clock_scale: (self.target.state_source() == Source::Database).then_some(self.clock_scale),
             // Both kinds of tables have them.
             times_followed: self.target.state_source() == Source::Database,

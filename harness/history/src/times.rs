@@ -4,6 +4,7 @@
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 use vlab_api::Timestamp;
+use vlab_api::types::ClusterStatus;
 use vlab_model::history::What;
 
 use crate::facts::{ClusterFacts, HostFacts, OperatorFacts};
@@ -77,8 +78,28 @@ pub fn odd_times_of_host(id: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> 
 pub fn odd_times_of_cluster(id: Uuid, old: Option<&ClusterFacts>, new: &ClusterFacts) -> Vec<What> {
     let Some(old) = old else { return Vec::new() };
     let mut odd = Odd::of(id, true);
-    let status = Timed::changed(old.status != new.status);
-    odd.see("status_updated_at", (old.status_updated_at, new.status_updated_at), status);
+    let moves = old.status != new.status;
+    odd.see("status_updated_at", (old.status_updated_at, new.status_updated_at), Timed::changed(moves));
+    // Between a beginning and the next, and an end and the next, other things may have to do with these.
+    let follows = |follows: bool| if follows { Timed::Changed } else { Timed::Either };
+    let begins = moves && new.status == ClusterStatus::PreparingForInstallation;
+    let ends = [ClusterStatus::Installed, ClusterStatus::Error, ClusterStatus::Cancelled];
+    let ends = moves && ends.contains(&new.status);
+    let stage = &new.progress_finalizing_stage;
+    let goes_on = *stage != old.progress_finalizing_stage && !stage.is_empty();
+    let read = |time: &Option<String>| time.as_deref().and_then(|text| text.parse().ok());
+    for (name, old, new, timed) in [
+        ("install_started_at", &old.install_started_at, &new.install_started_at, follows(begins)),
+        ("install_completed_at", &old.install_completed_at, &new.install_completed_at, follows(ends)),
+        (
+            "progress.finalizing_stage_started_at",
+            &old.progress_finalizing_stage_started_at,
+            &new.progress_finalizing_stage_started_at,
+            follows(goes_on),
+        ),
+    ] {
+        odd.see(name, (read(old), read(new)), timed);
+    }
     odd.found
 }
 
@@ -113,6 +134,48 @@ mod tests {
             progress_stage_updated_at: at(1),
             ..HostFacts::default()
         }
+    }
+
+    #[rstest]
+    #[case::it_begins(ClusterStatus::PreparingForInstallation, |c: &mut ClusterFacts| c.install_started_at = time(2), &[])]
+    #[case::it_begins_at_no_time(ClusterStatus::PreparingForInstallation, |_: &mut ClusterFacts| (), &["install_started_at"])]
+    #[case::it_ends(ClusterStatus::Installed, |c: &mut ClusterFacts| c.install_completed_at = time(2), &[])]
+    #[case::it_ends_at_no_time(ClusterStatus::Installed, |_: &mut ClusterFacts| (), &["install_completed_at"])]
+    #[case::it_fails_at_no_time(ClusterStatus::Error, |_: &mut ClusterFacts| (), &["install_completed_at"])]
+    #[case::reset(ClusterStatus::Insufficient, |_: &mut ClusterFacts| (), &[])]
+    #[case::a_stage(
+        ClusterStatus::Finalizing,
+        |c: &mut ClusterFacts| c.progress_finalizing_stage = "Done".into(),
+        &["progress.finalizing_stage_started_at"]
+    )]
+    fn times_of_an_installation_move_with_it(
+        #[case] status: ClusterStatus,
+        #[case] change: fn(&mut ClusterFacts),
+        #[case] told: &[&str],
+    ) {
+        let old = ClusterFacts {
+            status: ClusterStatus::Finalizing,
+            status_updated_at: at(1),
+            install_started_at: time(1),
+            install_completed_at: time(1),
+            progress_finalizing_stage_started_at: time(1),
+            ..ClusterFacts::default()
+        };
+        let mut new = ClusterFacts { status, ..old.clone() };
+        if status != old.status {
+            new.status_updated_at = at(2);
+        }
+        change(&mut new);
+        let found = odd_times_of_cluster(Uuid::nil(), Some(&old), &new);
+        let names = found.iter().filter_map(|what| match what {
+            What::OddTime { name, moved: false, .. } => Some(name.as_str()),
+            _ => None,
+        });
+        assert_eq!(names.collect::<Vec<_>>(), told);
+    }
+
+    fn time(seconds: i64) -> Option<String> {
+        at(seconds).map(|at| at.to_string())
     }
 
     #[rstest]

@@ -508,6 +508,9 @@ pub struct RunInfo {
     /// All settings of the built-in service, as they were in the run; nothing of another one, which has more than these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Box<Settings>>,
+    /// Settings that the run gave another service: those that it shares with the built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Box<Settings>>,
     /// How many times faster than the real service's own the intervals and timeouts of this one are; nothing where nobody told it
     /// how fast to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,6 +31,8 @@ const VIRTUAL_ANSWER: Duration = Duration::from_millis(10);
 pub(super) struct Limits {
     /// The service's; the real one's own where nobody told it others.
     pub(super) settings: Settings,
+    /// These are the settings that the service has.
+    pub(super) known: bool,
     /// It is the built-in service: the settings are its own, and it is as quick as they say.
     pub(super) built_in: bool,
     /// Time is virtual: nothing is late, and what happens together has one time.
@@ -43,8 +45,13 @@ impl Limits {
     pub(super) fn new(run: Option<&RunInfo>) -> Self {
         let told = run.and_then(|run| run.settings.as_deref());
         let scale = run.and_then(|run| run.clock_scale).filter(|scale| scale.is_finite() && *scale > 0.0);
+        let given = run.and_then(|run| run.given.as_deref());
+        // What is fixed in the real service runs at its usual speed.
+        let usual = || Settings::default().constants;
+        let given = given.map(|given| Settings { constants: usual(), ..given.clone() });
         Self {
-            settings: told.cloned().unwrap_or_else(|| Settings::default().scaled(scale.unwrap_or(1.0))),
+            known: told.is_some() || given.is_some(),
+            settings: told.cloned().or(given).unwrap_or_else(|| Settings::default().scaled(scale.unwrap_or(1.0))),
             built_in: told.is_some(),
             virtual_time: run.is_some_and(|run| run.virtual_time),
             scale: scale.unwrap_or(1.0),

@@ -129,7 +129,7 @@ impl Judge<'_> {
 
     /// Was it the bootstrap, which has more time, all through that time or never? `None`: nobody knows.
     fn is_bootstrap(&self, line: &HostLine, from: Timestamp, to: Timestamp) -> Option<bool> {
-        if !self.limits.built_in {
+        if !self.limits.known {
             return None;
         }
         let rounds = self.limits.host_rounds(ROUNDS);

@@ -6,13 +6,17 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, Severity};
+use vlab_history::merge::{self, ToldByEvent};
 use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{ActionKind, FaultPhase, Interleaved, Observation, Source, UserVerb, What};
 use vlab_model::validation::ValidationStatus;
 use vlab_model::{cluster, event, host};
 
 use super::calm::Calm;
+use super::events::known_until;
 use super::found::Found;
+use super::limits::Limits;
+use super::reader::is_outage;
 use super::{Invariant, InvariantResult};
 
 /// The invariant.
@@ -20,7 +24,7 @@ pub(super) const TOLD: Invariant = Invariant {
     id: "events-tell",
     number: "I22",
     title: "what happens has its event at that time, once, and of the severity that the service's list of events has",
-    needs: "events; more than their severity is judged with the built-in service in virtual time, and up to 100 hosts",
+    needs: "events; more than severities and stages is judged with the built-in service in virtual time, and up to 100 hosts",
 };
 
 /// With more hosts a history says nothing new about events.
@@ -216,18 +220,54 @@ pub(super) fn events_tell(timeline: &Timeline<'_>) -> InvariantResult {
     let mut found = Found::default();
     let mut events: BTreeMap<(&str, Uuid), Vec<&Observation>> = BTreeMap::new();
     for o in timeline.observations {
-        let What::Event { name, cluster, host, severity, .. } = &o.what else { continue };
+        let What::Event { name, cluster, host, severity, message } = &o.what else { continue };
         events.entry((name, host.or(*cluster).unwrap_or_default())).or_default().push(o);
         if let Some(expected) = event::severity(name) {
             found.check(o.seq, *severity == expected, || wrong_severity(name, *severity, expected));
         }
+        if let Some(ToldByEvent::HostStatus(_, to, _)) = merge::told(name, message) {
+            let expected = event::of_status(to);
+            found.check(o.seq, *severity == expected, || {
+                format!("{} of a host that is {to}", wrong_severity(name, *severity, expected))
+            });
+        }
     }
+    stages_told(timeline, &events, &mut found);
     told_twice(timeline, &events, &mut found);
     let told = timeline.run.is_some_and(|run| run.virtual_time && run.settings.is_some());
     if told && timeline.truth == Source::Database && timeline.hosts.len() <= UP_TO_HOSTS && !events.is_empty() {
         compare(timeline, &events, &mut found);
     }
     found.result((&TOLD).into(), || format!("the history does not show {}", TOLD.needs))
+}
+
+/// In real time, where nobody knows when an event must be there: each stage that a host reached is told at some time.
+fn stages_told(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observation>>, found: &mut Found) {
+    let history = timeline.observations;
+    let limits = Limits::new(timeline.run);
+    let virtual_time = timeline.run.is_none_or(|run| run.virtual_time);
+    // A service that dies between the two has written the stage and not the event.
+    let away = history.iter().any(|o| is_outage(&o.what)) || !hindered(history).is_empty();
+    let Some(until) = known_until(history).filter(|_| !virtual_time && !away) else { return };
+    if timeline.truth != Source::Database || timeline.hosts.len() > UP_TO_HOSTS {
+        return;
+    }
+    for change in &timeline.changes {
+        let o = change.observation;
+        let What::HostStage { host, to: Some(stage), .. } = &o.what else { continue };
+        // A host of day 2 reports its reboot and is done.
+        if *stage == HostStage::Done || o.at() + limits.event_follows() > until {
+            continue;
+        }
+        let is_it = |event: &&Observation| {
+            let What::Event { name, message, .. } = &event.what else { return false };
+            matches!(merge::told(name, message), Some(ToldByEvent::HostStage(told, _)) if told == *stage)
+        };
+        let told = events.get(&("host_install_progress_updated", *host)).is_some_and(|all| all.iter().any(is_it));
+        found.check(o.seq, told, || {
+            format!("{}: no event host_install_progress_updated tells of its stage {stage}", name(timeline, *host))
+        });
+    }
 }
 
 fn wrong_severity(name: &str, severity: Severity, expected: Severity) -> String {
@@ -307,28 +347,14 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
     for ((event, subject), all) in events {
         let known = explained.get(&(*event, *subject));
         for o in all {
-            let What::Event { severity, .. } = &o.what else { continue };
             if NEVER_ALONE.contains(event) {
                 let holds = known.is_some_and(|times| times.iter().any(|t| near(*t, o.at())));
                 found.check(o.seq, holds, || {
                     format!("{}: nothing of that time explains an event {event}", name(*subject))
                 });
             }
-            if *event == "host_status_updated"
-                && let Some(to) = status_at(timeline, *subject, o.at())
-            {
-                let expected = event::of_status(to);
-                found.check(o.seq, *severity == expected, || wrong_severity(event, *severity, expected));
-            }
         }
     }
-}
-
-/// The status that a host went into at that time, where it is only one.
-fn status_at(timeline: &Timeline<'_>, host: Uuid, at: Timestamp) -> Option<HostStatus> {
-    let mut then = timeline.hosts.get(&host)?.statuses.iter().filter(|s| s.at == at);
-    let status = then.next()?.to;
-    then.next().is_none().then_some(status)
 }
 
 /// The times of faults of the service, its database and the way to them: then things are told late, or never.

@@ -16,7 +16,7 @@ pub static RULES: &[ClusterRule] = &[
         guard: Always,
         to: Cancelled,
         words: ClusterWords::Given("The installation was cancelled by the user"),
-        effects: &[],
+        effects: &[ClusterEffect::EndInstallation],
     },
     Rule {
         name: "Cancel installation of preparing cluster",

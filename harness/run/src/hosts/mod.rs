@@ -120,6 +120,7 @@ pub trait RunningHosts: Send + Sync {
 pub type Stopped = (Vec<LabError>, Vec<(Source, What)>);
 
 /// What hosts have to tell.
+#[expect(clippy::large_enum_variant, reason = "nearly all of it is `Seen`, and it is moved once")]
 #[derive(Debug)]
 pub enum News {
     /// For the history.

@@ -367,3 +367,45 @@ fn first_misplaced(steps: &[SequenceStep<HostStage>], list: &[HostStage], resets
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(
+        "{cluster: ocp, condition: Completed, reasons: [InstallationOnHold]}",
+        false,
+        "add `api: kube` to the scenario"
+    )]
+    #[case("{cluster: ocp, condition: Completed, reasons: [InstallationOnHold]}", true, "")]
+    #[case("{hosts: all, condition: Installed, reasons: ['A|B*', 'C?', D], mode: partial}", true, "")]
+    #[case("{cluster: ocp, reasons: [InstallationOnHold]}", true, "add `condition`, for example")]
+    #[case(
+        "{cluster: ocp, condition: Bound, reasons: [A]}",
+        true,
+        "there is no condition of the resource AgentClusterInstall `Bound`"
+    )]
+    #[case(
+        "{hosts: all, condition: Bound, resource: InfraEnv, reasons: [A]}",
+        true,
+        "a host has no InfraEnv of its own"
+    )]
+    #[case("{hosts: all, condition: Bound, reasons: [A, A]}", true, "`A` follows itself")]
+    #[case("{hosts: all, condition: Bound, reasons: ['A?', 'B*']}", true, "every step of the sequence is optional")]
+    #[case("{hosts: all, condition: Bound, statuses: [discovering]}", true, "only `reasons` are those of a condition")]
+    #[case("{hosts: all, statuses: [discovering], reasons: [A]}", true, "a sequence has only one kind of step")]
+    fn reasons_are_those_of_a_condition(#[case] sequence: &str, #[case] kube: bool, #[case] refused: &str) {
+        let api = if kube { "version: 1\napi: kube\n" } else { "version: 1\n" };
+        let expectation = format!("sequence: {sequence}");
+        let text = format!(
+            "{api}name: t\ncluster: {{name: ocp, topology: sno}}\nhosts: [{{name: node}}]\nexpect:\n- {expectation}\n"
+        );
+        let read = crate::load(&crate::SourceFile::new("t.yaml", text), &crate::Catalogue::embedded());
+        match (read, refused) {
+            (Ok(_), "") => {}
+            (Err(error), said) if !said.is_empty() => assert!(error.to_string().contains(said), "{error}"),
+            (read, _) => panic!("{:?}", read.map(|_| ()).map_err(|error| error.to_string())),
+        }
+    }
+}

@@ -205,6 +205,60 @@ fn at_rest_nothing_goes_back_and_forth(#[case] times: usize, #[case] told: bool,
 }
 
 #[test]
+fn events_tell_how_serious_a_status_is_and_each_stage() {
+    let real = |told: HostStage| {
+        let mut s = until_installing();
+        s.stage(0, HostStage::WritingImageToDisk);
+        let text = format!("Host 0: reached installation stage {told}");
+        for stage in [HostStage::StartingInstallation, HostStage::Installing] {
+            let text = format!("Host 0: reached installation stage {stage}");
+            (0..5)
+                .for_each(|host| s.event_says("host_install_progress_updated", Some(C), Some(id(host)), text.clone()));
+        }
+        s.event_says("host_install_progress_updated", Some(C), Some(id(0)), text);
+        s.wait(10);
+        s.say(Source::Harness, What::LastLook {});
+        s
+    };
+    let says = |mut s: Story| {
+        s.run(RunInfo::default());
+        self::says(&s, "events-tell")
+    };
+    assert!(says(real(HostStage::Rebooting)).contains("tells of its stage Writing image to disk"));
+    let mut wrong = real(HostStage::WritingImageToDisk);
+    wrong.host(0, HostStatus::Error);
+    for line in &mut wrong.lines {
+        if let What::Event { name, severity, .. } = &mut line.what
+            && name == "host_status_updated"
+        {
+            *severity = vlab_api::types::Severity::Info;
+        }
+    }
+    assert!(says(wrong).contains("has severity info and not error of a host that is error"));
+}
+
+/// What another service was told to wait is how long it waits.
+#[test]
+fn silence_is_measured_by_what_the_service_was_given() {
+    let says = |given: Option<u64>| {
+        let mut s = ready();
+        s.skipped += 2000;
+        let now = s.now();
+        s.host(0, HostStatus::Disconnected);
+        s.polls(1_000, now - 60);
+        let given = given.map(|seconds| {
+            let host_max_disconnection_time = Duration::from_secs(seconds);
+            Box::new(vlab_model::settings::Settings { host_max_disconnection_time, ..Default::default() })
+        });
+        s.run(RunInfo { given, ..RunInfo::default() });
+        self::says(&s, "silence-disconnects")
+    };
+    assert!(says(None).contains("and not 180 s"));
+    assert!(says(Some(100)).contains("and not 100 s"));
+    assert_eq!(says(Some(50)), "held");
+}
+
+#[test]
 fn api_agrees_in_all_that_both_tell() {
     let mut s = until_installing();
     s.validation(Source::Database, "ntp-synced", Success);
