@@ -1,5 +1,6 @@
-//! A lab that acts late proves nothing: where a fault or an action of the user came long after its moment, because the computer had
-//! other work, what the scenario then expects in vain is no failure of the product.
+//! A lab that acts late proves nothing: where a fault came long after its moment, because the computer had other work, what the
+//! scenario then expects in vain is no failure of the product. What the user does is not looked at: how long that took is a matter of
+//! the service, too.
 
 use vlab_scenario::ActionTime;
 
@@ -17,9 +18,9 @@ const PROMPT: Duration = Duration::from_millis(50);
 /// What comes this long after its moment waited for something else: for a target that was not there yet.
 const WAITED: Duration = Duration::from_secs(10);
 
-/// A fault or an action that came late.
+/// A fault that came late.
 struct Late {
-    what: String,
+    name: String,
     by: Duration,
     at: At,
 }
@@ -44,10 +45,10 @@ pub(super) fn acted_late(
     let late = judge.late().into_iter().max_by_key(|late| late.by)?;
     let by_service = late.by.mul_f64(clock_scale);
     let mut check = CheckResult::new(CheckKind::Lab, ACTS_IN_TIME, CheckVerdict::Failed);
-    check.expected = "faults and actions of the user come at their moments".to_owned();
+    check.expected = "faults come at their moments".to_owned();
     check.seen = format!(
-        "{} came {:.3} s after its moment, which is {:.0} s by the service's clock: this computer is too busy for the time profile",
-        late.what,
+        "fault {} came {:.3} s after its moment, which is {:.0} s by the service's clock: this computer is too busy for the time profile",
+        late.name,
         late.by.as_secs_f64(),
         by_service.as_secs_f64()
     );
@@ -59,21 +60,15 @@ pub(super) fn acted_late(
 impl Judge<'_> {
     fn late(&self) -> Vec<Late> {
         let lives = lives::lives(self.history);
-        let faults = self.scenario.faults.iter().filter_map(|fault| {
+        let late = |fault: &Fault| {
             let (time, seq) = lives.get(fault.name.as_str())?.began?;
-            self.late_by(&fault.when, At { time, seq }, || format!("fault {}", fault.name))
-        });
-        let actions = self.scenario.actions.iter().enumerate().filter_map(|(index, action)| {
-            let this = |o: &&Observation| matches!(&o.what, What::UserAction { planned: Some(i), .. } if *i == index);
-            let done = self.history.iter().find(this)?;
-            let at = At { time: done.harness_time, seq: done.seq };
-            self.late_by(&action.when, at, || format!("the user's {}", UserVerb::Action(action.kind)))
-        });
-        faults.chain(actions).collect()
+            self.late_by(fault, At { time, seq })
+        };
+        self.scenario.faults.iter().filter_map(late).collect()
     }
 
-    fn late_by(&self, when: &ActionTime, at: At, what: impl FnOnce() -> String) -> Option<Late> {
-        let ActionTime::After { moment, then } = when else { return None };
+    fn late_by(&self, fault: &Fault, at: At) -> Option<Late> {
+        let ActionTime::After { moment, then } = &fault.when else { return None };
         let mut tracker = Tracker::new(moment.clone());
         for observation in self.history.iter().take_while(|o| o.seq < at.seq) {
             tracker.observe(self.directory(), observation);
@@ -81,7 +76,7 @@ impl Judge<'_> {
         let due = tracker.complete(self.directory())?.time + self.under(*then);
         let by = at.time.since(due);
         let too_late = by.mul_f64(self.clock_scale) >= LATE && by >= PROMPT && by <= WAITED;
-        too_late.then(|| Late { what: what(), by, at })
+        too_late.then(|| Late { name: fault.name.clone(), by, at })
     }
 }
 
