@@ -120,12 +120,24 @@ pub struct ClusterFacts {
     /// When its status changed.
     #[serde(deserialize_with = "times::time")]
     pub status_updated_at: Option<Timestamp>,
-    /// When its installation began.
+    /// When its installation began, as the API says it.
+    #[serde(skip)]
     pub install_started_at: Option<String>,
     /// When it came to its end.
+    #[serde(skip)]
     pub install_completed_at: Option<String>,
     /// Since when it is in its finalizing stage.
+    #[serde(skip)]
     pub progress_finalizing_stage_started_at: Option<String>,
+    /// The same three as they move with what they time, from the row, too.
+    #[serde(rename = "install_started_at", deserialize_with = "times::time")]
+    pub started: Option<Timestamp>,
+    /// See [`Self::started`].
+    #[serde(rename = "install_completed_at", deserialize_with = "times::time")]
+    pub completed: Option<Timestamp>,
+    /// See [`Self::started`].
+    #[serde(rename = "progress_finalizing_stage_started_at", deserialize_with = "times::time")]
+    pub finalizing_since: Option<Timestamp>,
     /// What came of its last preparation, where the row is not read from a table.
     #[serde(skip)]
     pub last_preparation: Option<String>,
@@ -146,6 +158,9 @@ impl From<&Cluster> for ClusterFacts {
             install_started_at: cluster.install_started_at.map(|t| t.to_string()),
             install_completed_at: cluster.install_completed_at.map(|t| t.to_string()),
             progress_finalizing_stage_started_at: progress.finalizing_stage_started_at.map(|t| t.to_string()),
+            started: cluster.install_started_at,
+            completed: cluster.install_completed_at,
+            finalizing_since: progress.finalizing_stage_started_at,
             last_preparation: cluster.last_installation_preparation.as_ref().and_then(|p| p.status.clone()),
             validations_info: cluster.validations_info.clone(),
         }

@@ -87,19 +87,10 @@ pub fn odd_times_of_cluster(id: Uuid, old: Option<&ClusterFacts>, new: &ClusterF
     let ends = moves && ends.contains(&new.status);
     let stage = &new.progress_finalizing_stage;
     let goes_on = *stage != old.progress_finalizing_stage && !stage.is_empty();
-    let read = |time: &Option<String>| time.as_deref().and_then(|text| text.parse().ok());
-    for (name, old, new, timed) in [
-        ("install_started_at", &old.install_started_at, &new.install_started_at, follows(begins)),
-        ("install_completed_at", &old.install_completed_at, &new.install_completed_at, follows(ends)),
-        (
-            "progress.finalizing_stage_started_at",
-            &old.progress_finalizing_stage_started_at,
-            &new.progress_finalizing_stage_started_at,
-            follows(goes_on),
-        ),
-    ] {
-        odd.see(name, (read(old), read(new)), timed);
-    }
+    odd.see("install_started_at", (old.started, new.started), follows(begins));
+    odd.see("install_completed_at", (old.completed, new.completed), follows(ends));
+    let since = (old.finalizing_since, new.finalizing_since);
+    odd.see("progress.finalizing_stage_started_at", since, follows(goes_on));
     odd.found
 }
 
@@ -137,9 +128,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::it_begins(ClusterStatus::PreparingForInstallation, |c: &mut ClusterFacts| c.install_started_at = time(2), &[])]
+    #[case::it_begins(ClusterStatus::PreparingForInstallation, |c: &mut ClusterFacts| c.started = at(2), &[])]
     #[case::it_begins_at_no_time(ClusterStatus::PreparingForInstallation, |_: &mut ClusterFacts| (), &["install_started_at"])]
-    #[case::it_ends(ClusterStatus::Installed, |c: &mut ClusterFacts| c.install_completed_at = time(2), &[])]
+    #[case::it_ends(ClusterStatus::Installed, |c: &mut ClusterFacts| c.completed = at(2), &[])]
     #[case::it_ends_at_no_time(ClusterStatus::Installed, |_: &mut ClusterFacts| (), &["install_completed_at"])]
     #[case::it_fails_at_no_time(ClusterStatus::Error, |_: &mut ClusterFacts| (), &["install_completed_at"])]
     #[case::reset(ClusterStatus::Insufficient, |_: &mut ClusterFacts| (), &[])]
@@ -156,9 +147,9 @@ mod tests {
         let old = ClusterFacts {
             status: ClusterStatus::Finalizing,
             status_updated_at: at(1),
-            install_started_at: time(1),
-            install_completed_at: time(1),
-            progress_finalizing_stage_started_at: time(1),
+            started: at(1),
+            completed: at(1),
+            finalizing_since: at(1),
             ..ClusterFacts::default()
         };
         let mut new = ClusterFacts { status, ..old.clone() };
@@ -172,10 +163,6 @@ mod tests {
             _ => None,
         });
         assert_eq!(names.collect::<Vec<_>>(), told);
-    }
-
-    fn time(seconds: i64) -> Option<String> {
-        at(seconds).map(|at| at.to_string())
     }
 
     #[rstest]

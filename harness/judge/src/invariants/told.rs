@@ -33,6 +33,9 @@ const UP_TO_HOSTS: usize = 100;
 /// An event and what it is about have the same time, but for that of a request on its way.
 const NEAR: Duration = Duration::from_secs(2);
 
+/// Two reports of one host that came so close to each other may be told in any order.
+const NEAR_STAGES: Duration = Duration::from_millis(50);
+
 /// An agent says what was lost on the way again until it arrives.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
@@ -255,16 +258,19 @@ fn stages_told(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obs
     for change in &timeline.changes {
         let o = change.observation;
         let What::HostStage { host, to: Some(stage), .. } = &o.what else { continue };
+        let told = events.get(&("host_install_progress_updated", *host)).into_iter().flatten();
+        // Who tells of something later has told of this.
+        let is_over =
+            o.at() + limits.event_follows() <= until || told.clone().any(|event| event.at() > o.at() + NEAR_STAGES);
         // A host of day 2 reports its reboot and is done.
-        if *stage == HostStage::Done || o.at() + limits.event_follows() > until {
+        if *stage == HostStage::Done || !is_over {
             continue;
         }
-        let is_it = |event: &&Observation| {
+        let is_it = |event: &Observation| {
             let What::Event { name, message, .. } = &event.what else { return false };
             matches!(merge::told(name, message), Some(ToldByEvent::HostStage(told, _)) if told == *stage)
         };
-        let told = events.get(&("host_install_progress_updated", *host)).is_some_and(|all| all.iter().any(is_it));
-        found.check(o.seq, told, || {
+        found.check(o.seq, told.copied().any(is_it), || {
             format!("{}: no event host_install_progress_updated tells of its stage {stage}", name(timeline, *host))
         });
     }

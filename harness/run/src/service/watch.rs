@@ -105,6 +105,9 @@ const WATCHED: &[Watched] = &[
             "logs_info",
             "validations_info",
             "status_updated_at",
+            "install_started_at",
+            "install_completed_at",
+            "progress_finalizing_stage_started_at",
         ],
     },
     Watched {
