@@ -120,24 +120,18 @@ pub struct ClusterFacts {
     /// When its status changed.
     #[serde(deserialize_with = "times::time")]
     pub status_updated_at: Option<Timestamp>,
-    /// When its installation began, as the API says it.
-    #[serde(skip)]
-    pub install_started_at: Option<String>,
+    /// When its installation began.
+    #[serde(deserialize_with = "times::time")]
+    pub install_started_at: Option<Timestamp>,
     /// When it came to its end.
-    #[serde(skip)]
-    pub install_completed_at: Option<String>,
+    #[serde(deserialize_with = "times::time")]
+    pub install_completed_at: Option<Timestamp>,
     /// Since when it is in its finalizing stage.
+    #[serde(deserialize_with = "times::time")]
+    pub progress_finalizing_stage_started_at: Option<Timestamp>,
+    /// These three are told as they are. Where the row is read from a table, only one that does not follow is told.
     #[serde(skip)]
-    pub progress_finalizing_stage_started_at: Option<String>,
-    /// The same three as they move with what they time, from the row, too.
-    #[serde(rename = "install_started_at", deserialize_with = "times::time")]
-    pub started: Option<Timestamp>,
-    /// See [`Self::started`].
-    #[serde(rename = "install_completed_at", deserialize_with = "times::time")]
-    pub completed: Option<Timestamp>,
-    /// See [`Self::started`].
-    #[serde(rename = "progress_finalizing_stage_started_at", deserialize_with = "times::time")]
-    pub finalizing_since: Option<Timestamp>,
+    pub tells_times: bool,
     /// What came of its last preparation, where the row is not read from a table.
     #[serde(skip)]
     pub last_preparation: Option<String>,
@@ -155,12 +149,10 @@ impl From<&Cluster> for ClusterFacts {
             progress_finalizing_stage: progress.finalizing_stage.map(|s| s.as_str().to_owned()).unwrap_or_default(),
             logs_info: cluster.logs_info.map(|l| l.as_str().to_owned()).unwrap_or_default(),
             status_updated_at: cluster.status_updated_at,
-            install_started_at: cluster.install_started_at.map(|t| t.to_string()),
-            install_completed_at: cluster.install_completed_at.map(|t| t.to_string()),
-            progress_finalizing_stage_started_at: progress.finalizing_stage_started_at.map(|t| t.to_string()),
-            started: cluster.install_started_at,
-            completed: cluster.install_completed_at,
-            finalizing_since: progress.finalizing_stage_started_at,
+            install_started_at: cluster.install_started_at,
+            install_completed_at: cluster.install_completed_at,
+            progress_finalizing_stage_started_at: progress.finalizing_stage_started_at,
+            tells_times: true,
             last_preparation: cluster.last_installation_preparation.as_ref().and_then(|p| p.status.clone()),
             validations_info: cluster.validations_info.clone(),
         }
@@ -284,8 +276,8 @@ fn member((subject, is_cluster): (Uuid, bool), name: &str, old: Option<String>, 
 }
 
 /// A time that was set: the service writes the beginning of the year 1, or of 2000, for one that was not.
-fn time(text: &Option<String>) -> Option<String> {
-    text.clone().filter(|text| !text.is_empty() && !["0001-", "2000-"].iter().any(|never| text.starts_with(never)))
+fn time(time: Option<Timestamp>) -> Option<String> {
+    time.filter(|time| time.is_set()).map(|time| time.to_string()).filter(|text| !text.starts_with("2000-"))
 }
 
 /// What a row of a host is called in [`What::Unreadable`].
@@ -347,15 +339,16 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
     {
         changes.push(What::ClusterLogs { cluster, state });
     }
-    for (name, old, new) in [
-        ("install_started_at", &before.install_started_at, &new.install_started_at),
-        ("install_completed_at", &before.install_completed_at, &new.install_completed_at),
+    let times = [
+        ("install_started_at", before.install_started_at, new.install_started_at),
+        ("install_completed_at", before.install_completed_at, new.install_completed_at),
         (
             "finalizing_stage_started_at",
-            &before.progress_finalizing_stage_started_at,
-            &new.progress_finalizing_stage_started_at,
+            before.progress_finalizing_stage_started_at,
+            new.progress_finalizing_stage_started_at,
         ),
-    ] {
+    ];
+    for (name, old, new) in times.into_iter().filter(|_| new.tells_times) {
         changes.extend(member((cluster, true), name, time(old), time(new)));
     }
     let preparations = (before.last_preparation.clone(), new.last_preparation.clone());

@@ -83,13 +83,12 @@ pub fn odd_times_of_cluster(id: Uuid, old: Option<&ClusterFacts>, new: &ClusterF
     // Between a beginning and the next, and an end and the next, other things may have to do with these.
     let follows = |follows: bool| if follows { Timed::Changed } else { Timed::Either };
     let begins = moves && new.status == ClusterStatus::PreparingForInstallation;
-    let ends = [ClusterStatus::Installed, ClusterStatus::Error, ClusterStatus::Cancelled];
-    let ends = moves && ends.contains(&new.status);
+    let is_over = matches!(new.status, ClusterStatus::Installed | ClusterStatus::Error | ClusterStatus::Cancelled);
     let stage = &new.progress_finalizing_stage;
     let goes_on = *stage != old.progress_finalizing_stage && !stage.is_empty();
-    odd.see("install_started_at", (old.started, new.started), follows(begins));
-    odd.see("install_completed_at", (old.completed, new.completed), follows(ends));
-    let since = (old.finalizing_since, new.finalizing_since);
+    odd.see("install_started_at", (old.install_started_at, new.install_started_at), follows(begins));
+    odd.see("install_completed_at", (old.install_completed_at, new.install_completed_at), follows(moves && is_over));
+    let since = (old.progress_finalizing_stage_started_at, new.progress_finalizing_stage_started_at);
     odd.see("progress.finalizing_stage_started_at", since, follows(goes_on));
     odd.found
 }
@@ -128,9 +127,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::it_begins(ClusterStatus::PreparingForInstallation, |c: &mut ClusterFacts| c.started = at(2), &[])]
+    #[case::it_begins(ClusterStatus::PreparingForInstallation, |c: &mut ClusterFacts| c.install_started_at = at(2), &[])]
     #[case::it_begins_at_no_time(ClusterStatus::PreparingForInstallation, |_: &mut ClusterFacts| (), &["install_started_at"])]
-    #[case::it_ends(ClusterStatus::Installed, |c: &mut ClusterFacts| c.completed = at(2), &[])]
+    #[case::it_ends(ClusterStatus::Installed, |c: &mut ClusterFacts| c.install_completed_at = at(2), &[])]
     #[case::it_ends_at_no_time(ClusterStatus::Installed, |_: &mut ClusterFacts| (), &["install_completed_at"])]
     #[case::it_fails_at_no_time(ClusterStatus::Error, |_: &mut ClusterFacts| (), &["install_completed_at"])]
     #[case::reset(ClusterStatus::Insufficient, |_: &mut ClusterFacts| (), &[])]
@@ -147,9 +146,9 @@ mod tests {
         let old = ClusterFacts {
             status: ClusterStatus::Finalizing,
             status_updated_at: at(1),
-            started: at(1),
-            completed: at(1),
-            finalizing_since: at(1),
+            install_started_at: at(1),
+            install_completed_at: at(1),
+            progress_finalizing_stage_started_at: at(1),
             ..ClusterFacts::default()
         };
         let mut new = ClusterFacts { status, ..old.clone() };

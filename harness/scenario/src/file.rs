@@ -630,9 +630,9 @@ pub(crate) struct ExpectFile {
     pub(crate) operator: Option<At<OperatorFile>>,
 }
 
-/// Exactly one of `statuses`, `stages`, `finalizing_stages`, `reasons`. A step followed by `?` may be missing (`insufficient?`), one followed by
-/// `*` may also come again and again, and `|` stands between words of which each is right (`insufficient|known*`). Among `statuses`
-/// also the names of stretches (`until-ready`).
+/// Exactly one of `statuses`, `stages`, `finalizing_stages`, `reasons`. A step followed by `?` may be missing (`insufficient?`), one
+/// followed by `*` may also come again and again, and `|` stands between words of which each is right (`insufficient|known*`). Among
+/// `statuses` also the names of stretches (`until-ready`).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sequence")]
