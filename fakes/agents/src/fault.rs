@@ -41,7 +41,7 @@ pub enum HostFault {
     FsyncMs(u32),
     /// The disk fails when so many percent of the image are written; at 0 already when its speed is measured.
     DiskFailsAt(u32),
-    /// Images that it cannot pull (any part of the name).
+    /// Images that it cannot pull or fetch (any part of the name or address).
     NoImage(String),
     /// It calls itself this.
     Hostname(String),

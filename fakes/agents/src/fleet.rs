@@ -252,6 +252,11 @@ impl Fleet {
         })
     }
 
+    /// The service's controllers have an agent started on a host that is installed, as a pod of its cluster.
+    pub fn reclaim(&mut self, now: Timestamp, position: usize) -> bool {
+        self.with_host(position, |h, w| h.reclaim(now, w))
+    }
+
     /// The host belongs to that cluster from now on: what it sees in the DNS is that cluster's.
     pub fn assign_cluster(&mut self, position: usize, cluster: Option<usize>) -> bool {
         self.with_host(position, |h, _| h.plan.cluster = cluster)

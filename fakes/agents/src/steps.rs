@@ -612,7 +612,11 @@ fn upgrade_agent(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
 fn download_boot_artifacts(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: DownloadBootArtifactsRequest = take!("download-boot-artifacts", args);
     for url in [&request.kernel_url, &request.initrd_url, &request.rootfs_url] {
-        if !url_host(url).is_some_and(|host| site.dns.answers(host)) {
+        let missing = |fault: &HostFault| {
+            if let HostFault::NoImage(part) = fault { url.contains(part).then_some(()) } else { None }
+        };
+        let is_there = url_host(url).is_some_and(|host| site.dns.answers(host));
+        if !is_there || site.active(missing, "what it boots to be given back could not be fetched").is_some() {
             return StepAnswer::failed(AGENT_FAILURE, format!("download-boot-artifacts: cannot download {url}"));
         }
     }

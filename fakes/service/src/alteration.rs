@@ -15,13 +15,12 @@ use vlab_api::types::{
 };
 use vlab_model::cluster::{self, ClusterRule, ClusterWrong};
 use vlab_model::event;
-use vlab_model::host::{self, HostRule, HostState, HostWrong};
+use vlab_model::host::{self, HostRule, HostState, HostWrong, plan};
 use vlab_model::machine::Wrong;
 use vlab_model::settings::{Constants, Settings};
 use vlab_model::validation::{self, Validation, ValidationStatus};
 use vlab_model::view::{ClusterView, HostView};
 
-use crate::commands::steps;
 use crate::rest::routes::ROUTES;
 use crate::rows::{ClusterRow, HostRow};
 
@@ -448,7 +447,7 @@ fn of_plans() -> Vec<Alteration> {
         HostStatus::PreparingForInstallation => !day2,
         _ => true,
     };
-    for (day2, status, asked) in steps::plans().filter(reached) {
+    for (day2, status, asked) in plan::plans().filter(reached) {
         let of = |how| Alteration::Plan(day2, status, how);
         all.extend(asked.iter().map(|step| of(WrongPlan::Lacks(*step))));
         if !asked.contains(&StepType::Install) {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Connection, Reply, Send};
-use vlab_api::http::{Method, TransportError};
+use vlab_api::http::{Method, Response, TransportError};
+use vlab_api::types::Steps;
 use vlab_model::history::What;
 
 use crate::contacts::{Contact, Contacts, Ended};
@@ -59,6 +60,11 @@ impl Asked {
     /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
     pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
         let Question { sent: at, method, path, contact } = self.open.remove(&(reply.connection, reply.tag))?;
+        if let (Some(Contact::Asks(host)), Ok(response)) = (&contact, &reply.result)
+            && response.is_success()
+        {
+            self.instructed(*host, (at, now), response);
+        }
         if let Some(contact) = contact {
             self.contacts.ended((at, now), contact, Ended::of(&reply.result));
         }
@@ -79,12 +85,21 @@ impl Asked {
         let request = format!("{method} {}", path.split('?').next().unwrap_or_default());
         Some(What::BadAnswer { host: who, request, status, took_ms })
     }
+
+    /// What cannot be read is the host's to tell, who could not, either.
+    fn instructed(&mut self, host: Uuid, when: (Timestamp, Timestamp), response: &Response) {
+        if let Some(steps) = response.body.as_object::<Steps>() {
+            self.contacts.instructed(host, when, steps);
+        } else if let Ok(steps) = serde_json::from_slice::<Steps>(&response.body) {
+            self.contacts.instructed(host, when, &steps);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_api::http::{Request, Response};
+    use vlab_api::http::Request;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use vlab_agents::profile::HostAddresses;
 use vlab_agents::{Alteration, Boot, ClusterPlan, DnsView, Fleet, FleetConfig, HardwareProfile, HostPlan};
 use vlab_api::Timestamp;
 use vlab_api::actor::{Actor, Connection, Reply, Send};
-use vlab_api::types::{ClusterStatus, HostStage};
+use vlab_api::types::{ClusterStatus, HostStage, HostStatus};
 use vlab_history::{Directory, Recorder};
 use vlab_judge::moment::{Tracker, percentage};
 use vlab_model::console;
@@ -513,8 +513,12 @@ impl Conductor {
         self.user.observe(now, &self.directory, observation);
         self.faults.observe(&self.directory, observation);
         match observation.what {
-            What::HostStatus { host, cluster, .. } if source.tells_states(self.config.state_source) => {
+            What::HostStatus { host, cluster, to, .. } if source.tells_states(self.config.state_source) => {
                 self.belongs(host, cluster);
+                // Nobody runs pods in a simulated cluster: the one that the controllers want there is started from here.
+                if let Some(position) = self.fleet.host_position(host).filter(|_| to == HostStatus::Reclaiming) {
+                    self.fleet.reclaim(now, position);
+                }
             }
             What::HostStage { host, to: Some(HostStage::WritingImageToDisk), ref info, .. }
                 if source.tells_states(self.config.state_source) =>

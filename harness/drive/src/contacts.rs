@@ -1,5 +1,6 @@
 //! What the service was told by hosts and answered well, in a form that does not grow with the time of a run: when they asked for
-//! instructions, as one line for all the times between two silences, and the inventories that were taken.
+//! instructions, as one line for all the times between two silences, what they were given, as one line for all answers that are
+//! the same, and the inventories that were taken.
 //!
 //! It is seen where hosts send and get answers, and is therefore known without the service, whatever the service is.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response, TransportError};
-use vlab_api::types::{HostCreateParams, Inventory, StepReply};
+use vlab_api::types::{HostCreateParams, Inventory, Step, StepReply, Steps};
 use vlab_model::disks::{Need, is_eligible};
 use vlab_model::history::What;
 use vlab_model::roles::{cpu_count, memory_bytes};
@@ -17,8 +18,10 @@ use vlab_model::roles::{cpu_count, memory_bytes};
 /// What a request means for the service's picture of a host.
 #[derive(Debug)]
 pub(crate) enum Contact {
-    /// It asks for instructions, or registers.
-    Poll(Uuid),
+    /// It asks for instructions.
+    Asks(Uuid),
+    /// It registers.
+    Registers(Uuid),
     /// It tells its inventory.
     Inventory(Uuid, Box<Inventory>),
 }
@@ -28,7 +31,7 @@ impl Contact {
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let path = request.split_path().0;
         match (request.method, path.strip_suffix("/instructions")) {
-            (Method::Get, Some(host)) => Some(Self::Poll(last_id(host)?)),
+            (Method::Get, Some(host)) => Some(Self::Asks(last_id(host)?)),
             (Method::Post, Some(host)) => {
                 let inventory = match request.body.as_object::<StepReply>() {
                     Some(reply) => inventory_of(reply),
@@ -41,7 +44,7 @@ impl Contact {
                     Some(params) => params.host_id,
                     None => serde_json::from_slice::<HostCreateParams>(&request.body).ok()?.host_id,
                 };
-                Some(Self::Poll(host))
+                Some(Self::Registers(host))
             }
             _ => None,
         }
@@ -66,6 +69,56 @@ struct Stretch {
     count: u64,
     longest: Duration,
     tried: Timestamp,
+}
+
+/// Answers to a host that are the same.
+#[derive(Debug)]
+struct Same {
+    from: Timestamp,
+    /// When the last question was sent, and when its answer came.
+    last: (Timestamp, Timestamp),
+    count: u64,
+    longest: Duration,
+    steps: Vec<String>,
+    next: i64,
+    exit: bool,
+}
+
+impl Same {
+    fn new((sent, now): (Timestamp, Timestamp), answer: &Steps) -> Self {
+        Self {
+            from: sent,
+            last: (sent, now),
+            count: 1,
+            longest: now.since(sent),
+            steps: kinds(answer).map(str::to_owned).collect(),
+            next: answer.next_instruction_seconds.unwrap_or(0),
+            exit: is_exit(answer),
+        }
+    }
+
+    fn has(&self, answer: &Steps) -> bool {
+        self.next == answer.next_instruction_seconds.unwrap_or(0)
+            && self.exit == is_exit(answer)
+            && self.steps.iter().map(String::as_str).eq(kinds(answer))
+    }
+
+    fn told(self, host: Uuid) -> What {
+        let Self { from, last: (_, to), count, longest, steps, next, exit } = self;
+        What::Instructed { host, from, to, count, longest_ms: whole_ms(longest), steps, next, exit }
+    }
+}
+
+fn kinds(answer: &Steps) -> impl Iterator<Item = &str> {
+    answer.instructions.iter().flatten().map(|step: &Step| step.step_type.as_deref().unwrap_or_default())
+}
+
+fn is_exit(answer: &Steps) -> bool {
+    answer.post_step_action.as_deref() == Some("exit")
+}
+
+fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// How a question ended.
@@ -97,6 +150,7 @@ pub(crate) struct Contacts {
     /// After this it was silent.
     silence: Duration,
     hosts: BTreeMap<Uuid, Stretch>,
+    instructed: BTreeMap<Uuid, Same>,
     inventories: BTreeMap<Uuid, What>,
     news: Vec<What>,
 }
@@ -104,13 +158,19 @@ pub(crate) struct Contacts {
 impl Contacts {
     /// Of hosts that are silent when they have not asked for so long.
     pub(crate) fn new(silence: Duration) -> Self {
-        Self { silence, hosts: BTreeMap::new(), inventories: BTreeMap::new(), news: Vec::new() }
+        Self {
+            silence,
+            hosts: BTreeMap::new(),
+            instructed: BTreeMap::new(),
+            inventories: BTreeMap::new(),
+            news: Vec::new(),
+        }
     }
 
     /// A question that was sent at `sent` has come to its end.
     pub(crate) fn ended(&mut self, (sent, now): (Timestamp, Timestamp), contact: Contact, how: Ended) {
         match (contact, how) {
-            (Contact::Poll(host), _) => self.polled(host, (sent, now), how == Ended::Done),
+            (Contact::Asks(host) | Contact::Registers(host), _) => self.polled(host, (sent, now), how == Ended::Done),
             (Contact::Inventory(..), Ended::Refused) => {}
             (Contact::Inventory(host, inventory), _) => self.took(host, sent, &inventory, how == Ended::Unanswered),
         }
@@ -135,6 +195,23 @@ impl Contacts {
                 }
             }
         }
+    }
+
+    /// A host that asked at `sent` was answered that.
+    pub(crate) fn instructed(&mut self, host: Uuid, (sent, now): (Timestamp, Timestamp), answer: &Steps) {
+        if let Some(same) = self.instructed.get_mut(&host)
+            && same.has(answer)
+            && sent.since(same.last.0) <= self.silence
+        {
+            // Of two that were on their way together, the later one may be answered first.
+            same.longest = same.longest.max(now.since(same.last.0)).max(now.since(sent));
+            same.last = (same.last.0.max(sent), same.last.1.max(now));
+            same.from = same.from.min(sent);
+            same.count += 1;
+            return;
+        }
+        let past = self.instructed.insert(host, Same::new((sent, now), answer));
+        self.news.extend(past.map(|past| past.told(host)));
     }
 
     fn took(&mut self, host: Uuid, sent: Timestamp, inventory: &Inventory, unanswered: bool) {
@@ -171,14 +248,14 @@ impl Contacts {
     pub(crate) fn finish(&mut self) -> Vec<What> {
         let mut all = self.take();
         all.extend(std::mem::take(&mut self.hosts).iter().map(|(host, stretch)| told(*host, stretch)));
+        all.extend(std::mem::take(&mut self.instructed).into_iter().map(|(host, same)| same.told(host)));
         all
     }
 }
 
 fn told(host: Uuid, stretch: &Stretch) -> What {
     let Stretch { from, to, count, longest, tried } = *stretch;
-    let longest_ms = u64::try_from(longest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-    What::Polls { host, from, to, count, longest_ms, tried }
+    What::Polls { host, from, to, count, longest_ms: whole_ms(longest), tried }
 }
 
 #[cfg(test)]
@@ -216,10 +293,43 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_are_the_same_are_one_line() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        let steps = |kinds: &[&str], next| Steps {
+            next_instruction_seconds: Some(next),
+            post_step_action: Some("continue".into()),
+            instructions: Some(
+                kinds.iter().map(|k| Step { step_type: Some((*k).into()), ..Step::default() }).collect(),
+            ),
+        };
+        let two = steps(&["inventory", "ntp-synchronizer"], 60);
+        for n in 0..10 {
+            contacts.instructed(HOST, (at(n * 60), at(n * 60 + 1)), &two);
+        }
+        assert_eq!(contacts.take(), []);
+        contacts.instructed(HOST, (at(600), at(602)), &steps(&["inventory"], 120));
+        let told = |from, to, count, longest_ms, kinds: &[&str], next| What::Instructed {
+            host: HOST,
+            from: at(from),
+            to: at(to),
+            count,
+            longest_ms,
+            steps: kinds.iter().map(|k| (*k).to_owned()).collect(),
+            next,
+            exit: false,
+        };
+        assert_eq!(contacts.take(), [told(0, 541, 10, 61_000, &["inventory", "ntp-synchronizer"], 60)]);
+        // After a silence it may have been answered something else in between.
+        contacts.instructed(HOST, (at(800), at(801)), &steps(&["inventory"], 120));
+        assert_eq!(contacts.take(), [told(600, 602, 1, 2_000, &["inventory"], 120)]);
+        assert_eq!(contacts.finish(), [told(800, 801, 1, 1_000, &["inventory"], 120)]);
+    }
+
+    #[test]
     fn to_register_is_to_be_there_and_other_requests_are_not() {
         let params = HostCreateParams { host_id: HOST, discovery_agent_version: None };
         let registers = Contact::of(&ops::register_host(ENV, &params).request);
-        assert!(matches!(registers, Some(Contact::Poll(HOST))), "{registers:?}");
+        assert!(matches!(registers, Some(Contact::Registers(HOST))), "{registers:?}");
         assert!(Contact::of(&ops::get_cluster(ENV).request).is_none());
         let reply = StepReply { step_type: Some("ntp-synchronizer".into()), ..StepReply::default() };
         assert!(Contact::of(&ops::post_step_reply(ENV, HOST, &reply).request).is_none());

@@ -303,6 +303,28 @@ pub enum What {
         /// When the last attempt came to its end, answered or in vain: after this the host was silent.
         tried: Timestamp,
     },
+    /// A host was answered the same again and again when it asked for instructions: one line for all the times until it was
+    /// answered something else, or was silent.
+    Instructed {
+        /// The host's id in the service.
+        host: Uuid,
+        /// When the first question was sent.
+        from: Timestamp,
+        /// When the last answer came.
+        to: Timestamp,
+        /// How many questions were.
+        count: u64,
+        /// The longest time from a question until the answer to the next one, in milliseconds, rounded up.
+        longest_ms: u64,
+        /// Kinds of the steps that it was given, in their order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        steps: Vec<String>,
+        /// Seconds until it was to ask again.
+        next: i64,
+        /// Its agent was to start over.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        exit: bool,
+    },
     /// The service took a host's inventory: it answered the report with a success. Of an inventory here is what validations
     /// count; the same one again is not told.
     Inventory {

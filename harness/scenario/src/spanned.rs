@@ -382,6 +382,7 @@ const HAPPENINGS_OF_HOSTS: &[&str] = &[
     "gave-up-polling",
     "agent-exited",
     "agent-upgraded",
+    "reclaim-begun",
     "network-lost",
     "network-back",
     "static-network",

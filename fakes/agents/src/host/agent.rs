@@ -72,17 +72,28 @@ impl Host {
             0 => w.config.timing.runner_failure_wait,
             s => Duration::from_secs(s).div_f64(w.config.timing.retry_divisor),
         };
-        self.runner = Some(Box::new(Runner {
-            infra_env: args.infra_env_id,
-            host: args.host_id,
-            retry,
-            failing_since: None,
-            backoff: w.config.timing.backoff_initial,
-        }));
-        self.agent = Agent::Running;
-        self.cache = Vec::new();
+        self.run(w, args.infra_env_id, args.host_id, retry);
         w.host_did(now, self.own_id, HostMoment::Registered);
         self.poll(now, w);
+    }
+
+    fn run(&mut self, w: &World, infra_env: Uuid, host: Uuid, retry: Duration) {
+        let backoff = w.config.timing.backoff_initial;
+        self.runner = Some(Box::new(Runner { infra_env, host, retry, failing_since: None, backoff }));
+        self.agent = Agent::Running;
+        self.cache = Vec::new();
+    }
+
+    /// Its cluster starts an agent on it, to give it back.
+    pub(crate) fn reclaim(&mut self, now: Timestamp, w: &mut World) {
+        if self.agent != Agent::Node {
+            return;
+        }
+        let retry = w.config.timing.runner_failure_wait;
+        self.run(w, self.plan.infra_env_id, self.plan.host_id, retry);
+        self.reclaims = true;
+        w.host_did(now, self.own_id, HostMoment::ReclaimBegun);
+        self.after(now, w, |t| t.agent_restart, Timer::Poll);
     }
 
     pub(super) fn freeze(&mut self, now: Timestamp, w: &mut World) {
@@ -93,6 +104,9 @@ impl Host {
 
     /// The runner ended; the agent registers again after that time.
     pub(super) fn runner_ended(&mut self, now: Timestamp, w: &mut World, wait: Duration) {
+        if self.reclaims {
+            return w.at(now + wait, self.me(), self.epoch, Timer::Poll);
+        }
         self.agent = Agent::Registering;
         self.runner = None;
         w.at(now + wait, self.me(), self.epoch, Timer::Register);

@@ -36,6 +36,7 @@ impl Host {
         self.epoch = self.epoch.wrapping_add(1);
         self.agent = Agent::Down;
         self.runner = None;
+        self.reclaims = false;
         self.calls.clear();
         self.steps = Vec::new();
         self.cache = Vec::new();

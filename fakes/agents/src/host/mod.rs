@@ -60,7 +60,7 @@ pub enum Agent {
     Frozen,
     /// The installer has told the machine to reboot: it polls no more.
     Leaving,
-    /// The installed system runs, and no agent in it.
+    /// The installed system runs, and no agent in it but the one that gives the host back.
     Node,
 }
 
@@ -140,6 +140,8 @@ pub(crate) struct Host {
     faults: ActiveFaults<HostFault>,
     version: Arc<str>,
     runner: Option<Box<Runner>>,
+    /// That runs in the installed system, as a pod of its cluster: when it ends it is started again, and registers nowhere.
+    reclaims: bool,
     calls: Calls<Purpose>,
     steps: Vec<Running>,
     next_step: u32,
@@ -172,6 +174,7 @@ impl Host {
             faults: ActiveFaults::default(),
             version: Arc::clone(&w.config.agent_version),
             runner: None,
+            reclaims: false,
             calls: Calls::new(),
             steps: Vec::new(),
             next_step: 0,

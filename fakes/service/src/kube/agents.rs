@@ -198,7 +198,8 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
         Some(bound) if bound == cluster => Ok(()),
         // First out of the other one; a later pass binds.
         Some(_) => unbind(pass, agent, &row, host),
-        None if matches!(row.host().status, HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction) => Ok(()),
+        // It is bound again when it is back in the pool.
+        None if is_leaving(row.host().status) => Ok(()),
         None => {
             let outcome = binding::bind(pass.core, pass.now, host, cluster);
             pass.gave(Command::Bind, host.1, &outcome);
@@ -207,11 +208,14 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
     }
 }
 
+/// Is the host on its way back to the pool?
+fn is_leaving(status: HostStatus) -> bool {
+    use HostStatus::{Reclaiming, ReclaimingRebooting, Unbinding, UnbindingPendingUserAction};
+    matches!(status, Unbinding | UnbindingPendingUserAction | Reclaiming | ReclaimingRebooting)
+}
+
 fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
-    use HostStatus::{AddedToExistingCluster, Installed, Reclaiming, ReclaimingRebooting};
-    if matches!(row.host().status, Reclaiming | ReclaimingRebooting) {
-        return Ok(());
-    }
+    use HostStatus::{AddedToExistingCluster, Installed};
     let reclaims = matches!(row.host().status, Installed | AddedToExistingCluster)
         && label(agent, BMH_LABEL).is_empty()
         && pass.core.state.infra_env(host.0).is_some_and(|row| row.infra_env.cluster_id.is_none());
@@ -219,6 +223,7 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
         let name = pass.core.host_name(host);
         if pass.core.host_machine(pass.now, host, HostEvent::ReclaimHost, "") {
             tell(pass, host, "host_reclaimed", format!("Host {name}: is to be reclaimed from its cluster"));
+            pass.gave(Command::Unbind, host.1, &Ok(()));
             return Ok(());
         }
     }

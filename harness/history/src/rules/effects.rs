@@ -80,7 +80,7 @@ fn deed_of_host(event: HostEvent) -> Option<ActionKind> {
     Some(match event {
         HostEvent::CancelInstallation => ActionKind::Cancel,
         HostEvent::ResettingPendingUserAction => ActionKind::Reset,
-        HostEvent::UnbindHost => ActionKind::Unbind,
+        HostEvent::UnbindHost | HostEvent::ReclaimHost => ActionKind::Unbind,
         HostEvent::BindHost => ActionKind::Bind,
         HostEvent::InstallHost => ActionKind::InstallHost,
         _ => return None,
@@ -102,6 +102,12 @@ impl Reader<'_> {
                 self.traces.faulty || self.evidence.near(id, Clue::Register, place.at, BEFORE, AFTER)
             }
             (HostEvent::MediaDisconnect, _) => self.traces.faulty,
+            (HostEvent::RebootingForReclaim, _) => {
+                self.traces.faulty || self.evidence.near(id, Clue::Fetched, place.at, AFTER, BEFORE)
+            }
+            (HostEvent::ReclaimHostFailed, _) => {
+                self.traces.faulty || self.evidence.near(id, Clue::FetchFailed, place.at, AFTER, BEFORE)
+            }
             (HostEvent::HostInstallationFailed, _) => {
                 self.traces.faulty || self.evidence.near(id, Clue::InstallFailed, place.at, AFTER, BEFORE)
             }

@@ -21,6 +21,10 @@ pub(super) enum Clue {
     Media,
     /// The command of the installation failed on the host.
     InstallFailed,
+    /// The host has fetched what it is given back with.
+    Fetched,
+    /// It tried to in vain.
+    FetchFailed,
 }
 
 impl Clue {
@@ -47,6 +51,8 @@ impl Clue {
             Self::Reset => HostEvent::ResettingPendingUserAction,
             Self::InstallHost => HostEvent::InstallHost,
             Self::InstallFailed => HostEvent::HostInstallationFailed,
+            Self::Fetched => HostEvent::RebootingForReclaim,
+            Self::FetchFailed => HostEvent::ReclaimHostFailed,
             Self::Unbind | Self::Bind | Self::Register | Self::Media => return None,
         })
     }
@@ -57,6 +63,37 @@ impl Clue {
 pub(super) struct Evidence(pub(super) BTreeMap<(Uuid, Clue), Vec<Timestamp>>);
 
 impl Evidence {
+    /// What a history has of them.
+    pub(super) fn of(history: &[Observation]) -> Self {
+        let mut evidence = Evidence::default();
+        for o in history {
+            match &o.what {
+                What::UserAction { action, subject: Some(subject), status, .. } if (200..300).contains(status) => {
+                    if let Some(clue) = Clue::of(action) {
+                        evidence.add(*subject, clue, o.at());
+                    }
+                }
+                What::HostDid {
+                    host,
+                    what:
+                        HostMoment::Registered | HostMoment::RegisteredWithoutCommand | HostMoment::RegistrationRefused(_),
+                } => evidence.add(*host, Clue::Register, o.at()),
+                What::Event { name, host: Some(host), .. } if name == "host_media_disconnected" => {
+                    evidence.add(*host, Clue::Media, o.at());
+                }
+                What::Step { host, step_type, answered: Some(code), .. } if step_type == "install" && *code != 0 => {
+                    evidence.add(*host, Clue::InstallFailed, o.at());
+                }
+                What::Step { host, step_type, answered: Some(code), .. } if step_type == "download-boot-artifacts" => {
+                    let clue = if *code == 0 { Clue::Fetched } else { Clue::FetchFailed };
+                    evidence.add(*host, clue, o.at());
+                }
+                _ => {}
+            }
+        }
+        evidence
+    }
+
     pub(super) fn add(&mut self, subject: Uuid, clue: Clue, at: Timestamp) {
         self.0.entry((subject, clue)).or_default().push(at);
     }

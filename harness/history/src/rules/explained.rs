@@ -99,7 +99,7 @@ impl Reader<'_> {
         let interval = self.settings.host_monitor_interval * ROUNDS;
         // What held so long ago, and holds still, was seen.
         let Some(then) = self.long_ago(h.quiet_since, place.at, interval) else { return };
-        let (_, table) = machine_of(h.cluster.is_none());
+        let (_, table) = machine_of(h.cluster.is_none(), HostEvent::RefreshHost, HostState::At(status));
         let (earlier, now) = (Place { at: then, ..place }, place);
         let at = |place| HostChange { id, before: h, now: h, place };
         let condition = |c: HostCond| {
@@ -152,7 +152,7 @@ impl Reader<'_> {
                         continue;
                     };
                     let Some(status) = past.status else { continue };
-                    let (_, table) = machine_of(past.cluster.is_none());
+                    let (_, table) = machine_of(past.cluster.is_none(), event, HostState::At(status));
                     let condition = |_: HostCond| None;
                     let Some(rule) = certain(table, event, HostState::At(status), &condition) else { continue };
                     if rule.to == HostState::At(status) {

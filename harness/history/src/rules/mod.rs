@@ -404,34 +404,12 @@ impl<'a> Reader<'a> {
     }
 
     fn new(timeline: &Timeline<'_>, settings: &'a Settings, real: bool) -> Self {
-        let mut evidence = Evidence::default();
-        for o in timeline.observations {
-            match &o.what {
-                What::UserAction { action, subject: Some(subject), status, .. } if (200..300).contains(status) => {
-                    if let Some(clue) = Clue::of(action) {
-                        evidence.add(*subject, clue, o.at());
-                    }
-                }
-                What::HostDid {
-                    host,
-                    what:
-                        HostMoment::Registered | HostMoment::RegisteredWithoutCommand | HostMoment::RegistrationRefused(_),
-                } => evidence.add(*host, Clue::Register, o.at()),
-                What::Event { name, host: Some(host), .. } if name == "host_media_disconnected" => {
-                    evidence.add(*host, Clue::Media, o.at());
-                }
-                What::Step { host, step_type, answered: Some(code), .. } if step_type == "install" && *code != 0 => {
-                    evidence.add(*host, Clue::InstallFailed, o.at());
-                }
-                _ => {}
-            }
-        }
         Self {
             settings,
             real,
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
-            evidence,
+            evidence: Evidence::of(timeline.observations),
             traces: Traces::of(timeline.observations),
             vip_dhcp: timeline.clusters.iter().filter(|(_, line)| line.vip_dhcp).map(|(id, _)| *id).collect(),
             stopped: stopped(timeline.observations),
@@ -577,8 +555,11 @@ impl<'a> Reader<'a> {
     fn host_moved(&mut self, change: &HostChange<'_>, from: Option<HostStatus>, to: HostStatus, reported: bool) {
         let HostChange { id, before, now, place: Place { at, seq } } = *change;
         let unbound = if from.is_none() { now.cluster.is_none() } else { before.cluster.is_none() };
-        let (machine, table) = machine_of(unbound);
         let source = from.map_or(HostState::Initial, HostState::At);
+        // One that is given back is discovered again by registering, and by nothing else.
+        let back = to == HostStatus::DiscoveringUnbound;
+        let event = if back { HostEvent::RegisterHost } else { HostEvent::RefreshHost };
+        let (machine, table) = machine_of(unbound, event, source);
         let by_user = |clue: Clue| {
             let near = |subject: Uuid| self.evidence.near(subject, clue, at, BEFORE, AFTER);
             near(id) || before.cluster.is_some_and(near)
@@ -594,6 +575,9 @@ impl<'a> Reader<'a> {
         add(HostEvent::CancelInstallation, by_user(Clue::Cancel));
         add(HostEvent::ResettingPendingUserAction, by_user(Clue::Reset));
         add(HostEvent::UnbindHost, by_user(Clue::Unbind));
+        add(HostEvent::ReclaimHost, by_user(Clue::Unbind));
+        add(HostEvent::RebootingForReclaim, self.evidence.near(id, Clue::Fetched, at, AFTER, BEFORE));
+        add(HostEvent::ReclaimHostFailed, self.evidence.near(id, Clue::FetchFailed, at, AFTER, BEFORE));
         add(HostEvent::BindHost, by_user(Clue::Bind));
         add(HostEvent::InstallHost, by_user(Clue::InstallHost));
         add(HostEvent::MediaDisconnect, self.evidence.near(id, Clue::Media, at, BEFORE, AFTER));
@@ -635,7 +619,7 @@ impl<'a> Reader<'a> {
     }
 
     fn of_host(&self, event: HostEvent, change: &HostChange<'_>, from: HostStatus, to: HostStatus) -> Vec<usize> {
-        let (_, table) = machine_of(change.now.cluster.is_none());
+        let (_, table) = machine_of(change.now.cluster.is_none(), event, HostState::At(from));
         let condition = |c: HostCond| self.host_condition(c, change);
         candidates(table, event, HostState::At(from), HostState::At(to), &condition)
     }
@@ -661,7 +645,7 @@ impl<'a> Reader<'a> {
     fn refreshed_host(&mut self, id: Uuid, place: Place) {
         let Some(h) = self.hosts.get(&id) else { return };
         let Some(status) = h.status else { return };
-        let (machine, _) = machine_of(h.cluster.is_none());
+        let (machine, _) = machine_of(h.cluster.is_none(), HostEvent::RefreshHost, HostState::At(status));
         // What a monitor makes of it while time goes by is what it makes of it now.
         let change = HostChange { id, before: h, now: h, place };
         let found = self.of_host(HostEvent::RefreshHost, &change, status, status);
@@ -878,7 +862,7 @@ impl<'a> Reader<'a> {
     fn in_place(&mut self, host: Uuid, event: HostEvent, o: &Observation) {
         let Some(past) = self.past(host, o.at()) else { return };
         let Some(status) = past.status else { return };
-        let (machine, table) = machine_of(past.cluster.is_none());
+        let (machine, table) = machine_of(past.cluster.is_none(), event, HostState::At(status));
         let condition = |c: HostCond| match c {
             HostCond::StageIsRebooting => Some(past.stage == Some(HostStage::Rebooting)),
             HostCond::StageIsDone => Some(past.stage == Some(HostStage::Done)),
@@ -890,8 +874,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn machine_of(unbound: bool) -> (Machine, &'static [HostRule]) {
-    if unbound { (Machine::Pool, host::POOL_RULES) } else { (Machine::Host, host::RULES) }
+fn machine_of(unbound: bool, event: HostEvent, state: HostState) -> (Machine, &'static [HostRule]) {
+    match unbound && host::is_of_the_pool(event, state) {
+        true => (Machine::Pool, host::POOL_RULES),
+        false => (Machine::Host, host::RULES),
+    }
 }
 
 fn holds(status: ValidationStatus) -> bool {

@@ -10,6 +10,7 @@ mod edges;
 mod events;
 mod explained;
 mod found;
+mod instructed;
 mod inventory;
 mod leases;
 mod limits;
@@ -220,6 +221,7 @@ pub static INVARIANTS: &[Invariant] = &[
     script::SCRIPT,
     controller::CONTROLLER,
     leases::LEASES,
+    instructed::INSTRUCTED,
 ];
 
 /// Place of an invariant in [`INVARIANTS`].
@@ -258,6 +260,7 @@ enum Id {
     InstallerScript,
     ControllerOrder,
     LeasesRenewed,
+    AskedForAll,
 }
 
 /// An invariant in its results.
@@ -295,7 +298,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 16] = [
+    let whole: [(Id, OfTimeline); 17] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -312,6 +315,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::InstallerScript, script::installer_script),
         (Id::ControllerOrder, controller::controller_order),
         (Id::LeasesRenewed, leases::leases_renewed),
+        (Id::AskedForAll, instructed::asked_for_all),
     ];
     for (id, judge) in whole {
         results[id as usize] = judge(timeline);

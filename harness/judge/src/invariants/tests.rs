@@ -235,6 +235,7 @@ fn a_good_installation_holds_and_says_what_it_could_not_check() {
                 | "installer-script"
                 | "controller-order"
                 | "leases-renewed"
+                | "asked-for-all"
                 | "explained-by-rules",
                 InvariantVerdict::NotApplicable { reason },
             ) => {

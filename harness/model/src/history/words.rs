@@ -246,6 +246,8 @@ open_words! {
         AgentExited = "agent-exited",
         /// The agent was replaced by another version.
         AgentUpgraded = "agent-upgraded",
+        /// An agent was started in the installed system, to give the host back.
+        ReclaimBegun = "reclaim-begun",
         /// It reaches nobody.
         NetworkLost = "network-lost",
         /// It reaches others again.

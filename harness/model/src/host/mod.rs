@@ -3,6 +3,7 @@
 //! The tables hold one row for each rule of the real service's dump of its machines, in the order in which it evaluates them.
 //! [`refresh`] and [`on_event`] look up what a host's monitor or a request leads to; both only say what to do.
 
+pub mod plan;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -373,9 +374,16 @@ pub struct NoTransition {
     pub state: HostState,
 }
 
-/// The machine of that host.
-pub fn machine_of(subject: &HostView, scope: &Scope<'_>) -> &'static [HostRule] {
-    if subject.is_unbound() && scope.cluster.is_none() { POOL_RULES } else { RULES }
+/// Is it the pool's machine that a host of no cluster asks, in that state about that event? One that is given back has left its cluster
+/// already, and its way on has rules in the machine of the others.
+pub fn is_of_the_pool(event: HostEvent, state: HostState) -> bool {
+    event == HostEvent::RegisterHost || !matches!(state, At(Reclaiming | ReclaimingRebooting))
+}
+
+/// The machine of that host, asked about that event.
+pub fn machine_of(subject: &HostView, scope: &Scope<'_>, event: HostEvent) -> &'static [HostRule] {
+    let is_unbound = subject.is_unbound() && scope.cluster.is_none();
+    if is_unbound && is_of_the_pool(event, At(subject.host.status)) { POOL_RULES } else { RULES }
 }
 
 /// What was found about a host at an instant: answers the guards' questions.
@@ -592,7 +600,7 @@ pub fn refresh_with(
     let args = EventArgs { wrong, ..EventArgs::default() };
     let facts = HostGuards { subject, scope, settings, now, args: &args, validations: Some(&validations) };
     let at = (HostEvent::RefreshHost, At(subject.host.status));
-    let rule = fire(machine_of(subject, scope), wrong.as_ref(), at, &|c| facts.holds(c));
+    let rule = fire(machine_of(subject, scope, at.0), wrong.as_ref(), at, &|c| facts.holds(c));
     let mut decision = decide(rule, &facts);
     decision.validations = Some(validations);
     decision
@@ -615,7 +623,7 @@ pub fn on_event(
     }
     let state = if args.initial && event == HostEvent::RegisterHost { Initial } else { At(subject.host.status) };
     let facts = HostGuards { subject, scope, settings, now, args, validations: None };
-    let rule = fire(machine_of(subject, scope), args.wrong.as_ref(), (event, state), &|c| facts.holds(c));
+    let rule = fire(machine_of(subject, scope, event), args.wrong.as_ref(), (event, state), &|c| facts.holds(c));
     match rule {
         Some(rule) => Ok(decide(Some(rule), &facts)),
         None => Err(NoTransition { event, state }),
@@ -758,7 +766,7 @@ pub fn next_deadline(subject: &HostView, scope: &Scope<'_>, settings: &Settings,
     }
     let (args, state) = (EventArgs::default(), At(host.status));
     let facts = HostGuards { subject, scope, settings, now, args: &args, validations: None };
-    for rule in machine_of(subject, scope) {
+    for rule in machine_of(subject, scope, HostEvent::RefreshHost) {
         if rule.event != HostEvent::RefreshHost || !rule.from.contains(&state) {
             continue;
         }

@@ -158,8 +158,13 @@ pub static RULES: &[HostRule] = &[
         from: &[At(Installed), At(AddedToExistingCluster)],
         guard: Always,
         to: At(Reclaiming),
-        words: HostWords::Say("The host is sent back to its infra-env"),
-        effects: &[],
+        words: HostWords::Say("The host waits to be unbound"),
+        effects: &[
+            HostEffect::ForgetInventory,
+            HostEffect::ForgetProgress,
+            HostEffect::ForgetLogs,
+            HostEffect::LeaveCluster,
+        ],
     },
     Rule {
         name: "Reclaim pre-installation",

@@ -652,8 +652,8 @@ proptest! {
     fn no_decision_leaves_the_table(mut bench in any_bench(), stage in prop::sample::select(HostStage::ALL)) {
         bench.stage = Some(stage);
         let from = bench.host.host.status;
-        let table = bench.in_scope(|scope| machine_of(&bench.host, scope));
         for event in HostEvent::ALL {
+            let table = bench.in_scope(|scope| machine_of(&bench.host, scope, *event));
             let decision = if *event == HostEvent::RefreshHost {
                 bench.refresh_at(NOW)
             } else {

@@ -64,9 +64,9 @@ family! {
             /// how much of the image is written by then; 0: the disk already fails in the speed check
             percent: u32 = Param::number(0, 100).or("50"),
         };
-        /// the host cannot pull container images
+        /// the host cannot pull container images, or fetch what it boots when it is given back
         ImageUnavailable = "image-unavailable" hits [Hosts], Time, Simulated {
-            /// part of the images' names; without it, every image
+            /// part of the images' names or addresses; without it, every image
             image: String = Param::needed().or("/"),
         };
         /// the host has an invalid name, or the name of another host

@@ -185,22 +185,47 @@ impl Core {
         masters.filter_map(|h| first(h)).collect()
     }
 
-    /// Arguments for the writing of the image: the user's, and that the network is copied where it was set.
-    fn installer_args(&self, infra_env: Uuid, row: &HostRow) -> Option<String> {
+    /// Arguments for the writing of the image: the user's, and that the network is copied where it was set; else that the host
+    /// gets its addresses by DHCP where it has those of the machine network, unless the user said how.
+    fn installer_args(&self, infra_env: Uuid, row: &HostRow, cluster: &ClusterView) -> Option<String> {
         const COPY: &str = "--copy-network";
-        let own = row.host().installer_args.clone();
+        let own = row.host().installer_args.as_deref().filter(|text| !text.is_empty());
+        let mut args: Vec<String> = own.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let is_static = self
             .state
             .infra_env(infra_env)
             .is_some_and(|row| row.infra_env.static_network_config.as_deref().is_some_and(|c| !c.is_empty()));
-        if !is_static {
-            return own;
+        if is_static {
+            if !args.iter().any(|a| a == COPY) {
+                args.push(COPY.to_owned());
+            }
+        } else if !args.iter().any(|arg| arg.starts_with("ip=")) {
+            let machine = cluster.machine_networks().first().copied().or_else(|| self.bootstrap_network(cluster));
+            let inventory = row.view.inventory.as_ref();
+            let interfaces = inventory.and_then(|i| i.interfaces.as_deref()).unwrap_or_default();
+            for interface in interfaces {
+                let is_in = |network: &IpNet| {
+                    network::interface_addresses(interface).any(|address| network.contains(&address.addr()))
+                };
+                if let Some(network) = machine.filter(is_in) {
+                    let how = match network {
+                        _ if cluster.is_dual_stack() => "dhcp,dhcp6",
+                        IpNet::V4(_) => "dhcp",
+                        IpNet::V6(_) => "dhcp6",
+                    };
+                    let mac = interface.mac_address.as_deref().unwrap_or_default().replace(':', "-");
+                    args.extend(["--append-karg".to_owned(), format!("ip={mac}:{how}")]);
+                }
+            }
         }
-        let mut args: Vec<String> = own.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        if !args.iter().any(|a| a == COPY) {
-            args.push(COPY.to_owned());
-        }
-        serde_json::to_string(&args).ok()
+        (!args.is_empty()).then(|| serde_json::to_string(&args).ok()).flatten()
+    }
+
+    /// The first network of the bootstrap, of a day-1 cluster that has no machine network.
+    fn bootstrap_network(&self, cluster: &ClusterView) -> Option<IpNet> {
+        let hosts = self.state.hosts_of_cluster(cluster.cluster.id);
+        let bootstrap = hosts.iter().find(|row| row.view.is_bootstrap())?;
+        network::inventory_networks(bootstrap.view.inventory.as_ref()?).first().copied()
     }
 
     fn install_args(&mut self, of: &Subject<'_>) -> Option<Vec<String>> {
@@ -235,7 +260,7 @@ impl Core {
             mco_image: Some(mco_image(&release)),
             openshift_version: c.openshift_version.clone(),
             service_ips: None,
-            installer_args: self.installer_args(key.0, row),
+            installer_args: self.installer_args(key.0, row, &cluster.view),
             skip_installation_disk_cleanup: None,
             enable_skip_mco_reboot: Some(
                 settings.enable_skip_mco_reboot && disks::version_at_least(cluster.view.openshift_version(), 4, 15),

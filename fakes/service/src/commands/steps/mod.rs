@@ -5,6 +5,7 @@ mod args;
 use serde_json::json;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostStatus, Severity, Step, StepType, Steps};
+use vlab_model::host::plan::{self, Pace, UPGRADES};
 
 use args::Subject;
 pub(crate) use args::api_host;
@@ -16,124 +17,6 @@ use crate::refusal::Refusal;
 use crate::state::HostKey;
 
 use StepType::*;
-
-/// What a status asks of a host: steps in their order, how long until the next poll, and whether the agent starts over.
-struct Plan {
-    steps: &'static [StepType],
-    pace: Pace,
-    exit: bool,
-}
-
-/// Time until the next poll.
-enum Pace {
-    Normal,
-    BackedOff,
-    /// At once; the agent registers again.
-    Zero,
-}
-
-const fn plan(steps: &'static [StepType]) -> Plan {
-    Plan { steps, pace: Pace::Normal, exit: false }
-}
-
-const fn slow(steps: &'static [StepType]) -> Plan {
-    Plan { steps, pace: Pace::BackedOff, exit: false }
-}
-
-const LEAVE: Plan = Plan { steps: &[], pace: Pace::Zero, exit: true };
-
-/// The table of day-1 hosts and of the pool.
-fn day1(status: HostStatus) -> Plan {
-    use HostStatus as S;
-    match status {
-        S::Discovering => plan(&[Inventory]),
-        S::Insufficient | S::PendingForInput => plan(&[
-            Inventory,
-            ConnectivityCheck,
-            TangConnectivityCheck,
-            FreeNetworkAddresses,
-            DhcpLeaseAllocate,
-            NtpSynchronizer,
-            DomainResolution,
-            VerifyVips,
-        ]),
-        S::Known => plan(&[
-            ConnectivityCheck,
-            TangConnectivityCheck,
-            FreeNetworkAddresses,
-            DhcpLeaseAllocate,
-            Inventory,
-            NtpSynchronizer,
-            DomainResolution,
-            VerifyVips,
-        ]),
-        S::Disconnected => slow(&[Inventory]),
-        S::PreparingForInstallation => {
-            plan(&[DhcpLeaseAllocate, InstallationDiskSpeedCheck, ContainerImageAvailability])
-        }
-        S::Installing => plan(&[Install, DhcpLeaseAllocate]),
-        S::InstallingInProgress => plan(&[DhcpLeaseAllocate]),
-        S::Error | S::Cancelled => slow(&[LogsGather, StopInstallation]),
-        S::Disabled | S::Resetting => slow(&[]),
-        S::Binding | S::Unbinding | S::UnbindingPendingUserAction => LEAVE,
-        S::DiscoveringUnbound | S::InsufficientUnbound | S::KnownUnbound => plan(&[Inventory, NtpSynchronizer]),
-        S::DisconnectedUnbound => slow(&[Inventory]),
-        S::Reclaiming => plan(&[DownloadBootArtifacts]),
-        S::ReclaimingRebooting => Plan { steps: &[RebootForReclaim], pace: Pace::BackedOff, exit: true },
-        _ => plan(&[]),
-    }
-}
-
-/// The table of hosts of an adding-hosts cluster; where it is silent, day 1 holds.
-fn day2(status: HostStatus) -> Plan {
-    use HostStatus as S;
-    match status {
-        S::Discovering => plan(&[Inventory, NtpSynchronizer, DomainResolution]),
-        S::Insufficient => plan(&[
-            Inventory,
-            ConnectivityCheck,
-            ApiVipConnectivityCheck,
-            TangConnectivityCheck,
-            NtpSynchronizer,
-            DomainResolution,
-        ]),
-        S::Known => plan(&[
-            ConnectivityCheck,
-            ApiVipConnectivityCheck,
-            TangConnectivityCheck,
-            Inventory,
-            NtpSynchronizer,
-            DomainResolution,
-        ]),
-        S::PendingForInput => plan(&[Inventory, ConnectivityCheck, ApiVipConnectivityCheck, TangConnectivityCheck]),
-        S::Installing => plan(&[Install]),
-        S::InstallingInProgress | S::PreparingForInstallation => plan(&[]),
-        other => day1(other),
-    }
-}
-
-/// What each status asks of a host that is not of day 2, and of one that is where that is something else: the flag, the status, the
-/// steps.
-pub(crate) fn plans() -> impl Iterator<Item = (bool, HostStatus, &'static [StepType])> {
-    let of = |is_day2: bool, plan: fn(HostStatus) -> Plan| {
-        HostStatus::ALL.iter().map(move |status| (is_day2, *status, plan(*status).steps))
-    };
-    // Where the second table is silent, it has the steps of the first one.
-    let own = of(true, day2).filter(|(_, status, steps)| !std::ptr::eq(*steps, day1(*status).steps));
-    of(false, day1).chain(own)
-}
-
-/// Statuses in which an agent of another version is told to upgrade before anything else.
-const UPGRADES: &[HostStatus] = &[
-    HostStatus::Binding,
-    HostStatus::Discovering,
-    HostStatus::Insufficient,
-    HostStatus::Known,
-    HostStatus::PendingForInput,
-    HostStatus::DiscoveringUnbound,
-    HostStatus::InsufficientUnbound,
-    HostStatus::KnownUnbound,
-];
 
 /// A host asks what to do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,7 +44,7 @@ pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>
         true => core.at_last_poll.insert(key, is_now).unwrap_or(is_now),
         false => is_now,
     };
-    let mut table = if row.view.is_day2() { day2(status) } else { day1(status) };
+    let mut table = plan::plan(status, row.view.is_day2());
     let wrong = core.wrong_plan(row.view.is_day2(), row.host().status);
     match wrong {
         Some(WrongPlan::OtherPace) => {
@@ -216,7 +99,7 @@ impl Core {
     /// What is wrong on purpose with what that status asks of a host.
     fn wrong_plan(&self, is_day2: bool, status: HostStatus) -> Option<WrongPlan> {
         // Where the table of day 2 is silent, its hosts have the row of the other one, and what is wrong with it.
-        let is_own = is_day2 && !std::ptr::eq(day2(status).steps, day1(status).steps);
+        let is_own = plan::is_own(status, is_day2);
         match self.config.alteration {
             Some(Alteration::Plan(of_day2, of, how)) if (of_day2, of) == (is_own, status) => Some(how),
             _ => None,

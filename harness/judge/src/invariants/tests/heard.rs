@@ -20,6 +20,11 @@ impl Story {
         let what = What::Polls { host: id(0), from: at(from), to: at(to), count: 9, longest_ms: 60_000, tried: at(to) };
         self.say(Source::Hosts, what);
     }
+    /// What that host was answered from then until now.
+    fn instructed(&self, host: usize, from: Timestamp, (steps, next): (&[&str], i64)) -> What {
+        let (to, steps) = (Timestamp::from_secs(self.now()), steps.iter().map(|s| (*s).to_owned()).collect());
+        What::Instructed { host: id(host), from, to, count: 9, longest_ms: 60_000, steps, next, exit: false }
+    }
     fn validation(&mut self, source: Source, name: &str, to: ValidationStatus) {
         let (subject, id, message) = (id(0), name.to_owned(), String::new());
         self.say(source, What::Validation { subject, is_cluster: false, id, from: None, to: Some(to), message });
@@ -90,6 +95,67 @@ fn silence_disconnects_does_not_count_a_question_that_is_on_its_way() {
     let (from, tried) = (then - Duration::from_millis(2), then + Duration::from_secs(5));
     s.say(Source::Hosts, What::Polls { host: id(0), from, to: tried, count: 9, longest_ms: 1_000, tried });
     assert_eq!(says(&s, "silence-disconnects"), "held");
+}
+
+/// Two hosts are known, one of which is cancelled and so stays; what one of them was answered in that time.
+#[rstest]
+#[case::all(HostStatus::Known, &["inventory", "connectivity-check", "ntp-synchronizer", "verify-vips"], 60, "held")]
+#[case::no_ntp(HostStatus::Known, &["inventory", "connectivity-check"], 60, "is known and was not asked for ntp-synchronizer")]
+#[case::nobody_to_reach(HostStatus::Known, &["inventory", "ntp-synchronizer"], 60, "not asked for connectivity-check")]
+#[case::more(HostStatus::Known, &["inventory", "connectivity-check", "ntp-synchronizer", "install"], 60, "was asked for install")]
+#[case::too_soon(HostStatus::Known, &["inventory", "connectivity-check", "ntp-synchronizer"], 6, "after 6 s, not 60 s")]
+#[case::upgrade(HostStatus::Known, &["upgrade-agent"], 60, "held")]
+#[case::stop(HostStatus::Cancelled, &["logs-gather", "stop-installation"], 120, "held")]
+#[case::no_logs(HostStatus::Cancelled, &["stop-installation"], 120, "is cancelled and was not asked for logs-gather")]
+#[case::of_before(HostStatus::Cancelled, &["inventory", "connectivity-check", "ntp-synchronizer"], 60, "is cancelled and was asked for")]
+#[case::too_often(HostStatus::Cancelled, &["logs-gather", "stop-installation"], 60, "after 60 s, not 120 s")]
+#[case::nothing(HostStatus::InstallingInProgress, &[], 60, "held")]
+fn hosts_are_asked_for_what_their_status_asks_of_them(
+    #[case] status: HostStatus,
+    #[case] steps: &[&str],
+    #[case] next: i64,
+    #[case] expected: &str,
+) {
+    let mut s = ready();
+    s.host(1, HostStatus::Known);
+    s.skipped += 100;
+    if status != HostStatus::Known {
+        s.host(0, status);
+    }
+    s.skipped += 100;
+    let from = Timestamp::from_secs(s.now());
+    s.skipped += 600;
+    let told = s.instructed(0, from, (steps, next));
+    s.say(Source::Hosts, told);
+    s.run(RunInfo { settings: Some(Box::default()), ..RunInfo::default() });
+    let said = says(&s, "asked-for-all");
+    assert!(said.contains(expected), "{said}");
+}
+
+/// An answer may be for the status before or after, and a host whose logs are there is not asked for them.
+#[test]
+fn what_a_host_is_answered_while_it_moves_is_for_one_status_or_the_other() {
+    let known: &[&str] = &["inventory", "ntp-synchronizer"];
+    let stop: &[&str] = &["stop-installation"];
+    let all: &[&str] = &["logs-gather", "stop-installation"];
+    let told = |steps: &[&str], next, logs: bool| {
+        let mut s = ready();
+        s.skipped += 100;
+        let from = Timestamp::from_secs(s.now() - 1);
+        s.host(0, HostStatus::Cancelled);
+        if logs {
+            s.say(Source::Database, What::HostLogs { host: id(0), state: LogsState::Collecting });
+        }
+        let told = s.instructed(0, from, (steps, next));
+        s.say(Source::Hosts, told);
+        s.run(RunInfo { settings: Some(Box::default()), ..RunInfo::default() });
+        says(&s, "asked-for-all")
+    };
+    assert_eq!(told(known, 60, false), "held");
+    assert_eq!(told(all, 120, false), "held");
+    assert_eq!(told(stop, 120, true), "held");
+    assert!(told(stop, 120, false).contains("not asked for logs-gather"), "{}", told(stop, 120, false));
+    assert!(told(&["install"], 60, true).contains("asked for install"));
 }
 
 /// Cores, memory in GiB, disk in GB.
