@@ -79,10 +79,6 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "when a cluster begins to prepare, the roles of all its hosts are settled, and it takes in no other host",
     },
     Unnoticed {
-        names: &["amount/RECLAIM_TIMEOUT/quarter", "amount/RECLAIM_TIMEOUT/double", "amount/RECLAIM_TIMEOUT/endless"],
-        reason: "hosts are reclaimed by the service's controllers in Kubernetes alone; no host is ever in a status that this limits",
-    },
-    Unnoticed {
         names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
         reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
     },

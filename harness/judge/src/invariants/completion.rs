@@ -119,18 +119,15 @@ impl Reader<'_> {
         }
     }
 
-    /// A host came to another status: were its logs seen to in the one that it leaves? Of day 2 only the built-in service's: another
-    /// one may look after such hosts no more.
+    /// A host came to another status: were its logs seen to in the one that it leaves? The real service leaves hosts alone that
+    /// nobody has touched for some minutes, and gives up logs of a single node that was cancelled later than it says (seen).
     pub(super) fn logs_of_end(&mut self, host: usize, moment: Moment) {
         let line = &mut self.hosts[host];
         let Some(since) = line.ended.take() else { return };
         let asked_for = line.logs.is_some();
         let limit = self.limits.settings.host_log_pending_timeout + self.limits.host_rounds(3);
         let took = moment.at.since(since.at);
-        let line = &self.hosts[host];
-        let is_day2 = line.cluster.is_some_and(|c| self.clusters[c].status == Some(ClusterStatus::AddingHosts));
-        let is_judged = self.limits.built_in || self.limits.known && self.is_complete() && !is_day2;
-        if !is_judged || self.service_was_away || (!asked_for && took <= limit) {
+        if !self.limits.built_in || self.service_was_away || (!asked_for && took <= limit) {
             return;
         }
         self.check(Id::EndComplete, since.seq, asked_for, |c| {

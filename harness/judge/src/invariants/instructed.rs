@@ -107,28 +107,32 @@ impl<'h> Judge<'h> {
     }
 
     fn judge(&self, stretch: &Stretch<'_>, line: &HostLine, found: &mut Found) {
-        let mut can_be = Vec::new();
-        let mut must_be = Vec::new();
+        let (mut can_be, mut must_be) = (Vec::new(), Vec::new());
         for (n, status) in line.statuses.iter().enumerate() {
             let until = line.statuses.get(n + 1).map(|next| next.at);
             let ended = until.is_some_and(|until| until + self.slack < stretch.from);
             if ended || status.at > stretch.to + self.slack {
                 continue;
             }
-            can_be.push(status.to);
             let (from, to) = (status.at.max(stretch.from), until.map_or(stretch.to, |until| until.min(stretch.to)));
+            can_be.push((to.since(from), status.to));
             if to > from + stretch.longest + self.slack * 2 {
-                must_be.push(status.to);
+                must_be.push((status.to, to - (stretch.longest + self.slack * 2)));
             }
         }
         // What was before the history began.
         if can_be.is_empty() || line.statuses.first().is_none_or(|first| first.at > stretch.from) {
             return;
         }
-        let wrong = |status: &HostStatus| self.problem(stretch, line, *status);
-        let problem = match must_be.iter().find_map(wrong) {
+        let wrong = |status: &HostStatus, since| self.problem(stretch, line, *status, since);
+        let problem = match must_be.iter().find_map(|(status, since)| wrong(status, *since)) {
             Some(problem) => Some(problem),
-            None => can_be.iter().map(wrong).try_fold(None, |_, problem| problem.map(Some)).flatten(),
+            None => {
+                // Told is what is wrong for the one that it had longest.
+                can_be.sort_unstable_by_key(|(time, _)| *time);
+                let all = can_be.iter().map(|(_, status)| wrong(status, stretch.from - self.slack));
+                all.into_iter().try_fold(None, |_, problem| problem.map(Some)).flatten()
+            }
         };
         let name = || self.timeline.host_name(stretch.host);
         found.check(stretch.seq, problem.is_none(), || {
@@ -137,11 +141,11 @@ impl<'h> Judge<'h> {
         });
     }
 
-    /// What is wrong with these answers in that status; `None`: nothing.
-    fn problem(&self, stretch: &Stretch<'_>, line: &HostLine, status: HostStatus) -> Option<String> {
+    /// What is wrong with these answers in that status; `None`: nothing. `since`: what was so from then on was so in one of them.
+    fn problem(&self, stretch: &Stretch<'_>, line: &HostLine, status: HostStatus, since: Timestamp) -> Option<String> {
         let plans = [false, true].map(|is_day2| plan::plan(status, is_day2));
         let is_added = self.is_added(stretch.host);
-        let problem = |plan: &Plan| self.differs(stretch, line, status, plan);
+        let problem = |plan: &Plan| self.differs((stretch, since), line, status, plan);
         match problem(&plans[0]) {
             Some(_) if is_added => problem(&plans[1]),
             of_day1 => of_day1,
@@ -149,7 +153,13 @@ impl<'h> Judge<'h> {
         .map(|text| format!("is {status} and {text}"))
     }
 
-    fn differs(&self, stretch: &Stretch<'_>, line: &HostLine, status: HostStatus, plan: &Plan) -> Option<String> {
+    fn differs(
+        &self,
+        (stretch, since): (&Stretch<'_>, Timestamp),
+        line: &HostLine,
+        status: HostStatus,
+        plan: &Plan,
+    ) -> Option<String> {
         let upgrades = StepType::UpgradeAgent.as_str();
         if stretch.steps.iter().eq([&upgrades]) && plan::UPGRADES.contains(&status) {
             return None;
@@ -163,7 +173,7 @@ impl<'h> Judge<'h> {
         }
         let settings = &self.limits.settings;
         let is_on = |step: &StepType| !settings.disabled_steps.iter().any(|off| off == step.as_str());
-        let mut due = plan.steps.iter().filter(|step| is_on(step) && self.is_due(stretch, line, **step));
+        let mut due = plan.steps.iter().filter(|step| is_on(step) && self.is_due((stretch, since), line, **step));
         if let Some(lacks) = due.find(|step| !stretch.steps.contains(step.as_str())) {
             return Some(format!("was not asked for {lacks}"));
         }
@@ -181,8 +191,8 @@ impl<'h> Judge<'h> {
         })
     }
 
-    /// Was that step due all the time?
-    fn is_due(&self, stretch: &Stretch<'_>, line: &HostLine, step: StepType) -> bool {
+    /// Was that step due in one of these answers at least?
+    fn is_due(&self, (stretch, since): (&Stretch<'_>, Timestamp), line: &HostLine, step: StepType) -> bool {
         match step {
             // Of the addresses of masters, which one that registered again has lost, the bootstrap is told, too.
             StepType::LogsGather => {
@@ -193,31 +203,27 @@ impl<'h> Judge<'h> {
                 let none = |(_, state): &&(Timestamp, LogsState)| *state == LogsState::Empty;
                 !is_bootstrap && before.last().is_none_or(none) && then.iter().all(none)
             }
-            StepType::ConnectivityCheck => self.has_neighbours(stretch),
+            StepType::ConnectivityCheck => self.has_neighbours(stretch, since),
             _ => plan::is_always_asked(step),
         }
     }
 
-    /// Did it have others to reach, all the time?
-    fn has_neighbours(&self, stretch: &Stretch<'_>) -> bool {
+    /// Had it others to reach from that time on, until the end of these answers?
+    fn has_neighbours(&self, stretch: &Stretch<'_>, since: Timestamp) -> bool {
         let Some(cluster) = self.timeline.directory.cluster_of.get(&stretch.host) else { return false };
         let Some(members) = self.members.get(cluster).filter(|_| !self.changing.contains(cluster)) else {
             return false;
         };
         let most = usize::try_from(self.limits.settings.constants.connectivity_checks_per_minute).unwrap_or(0);
-        let is_reachable = |host: &Uuid| {
-            let Some(line) = self.timeline.hosts.get(host) else { return false };
-            let (from, to) = (stretch.from, stretch.to + self.slack);
-            let mut then = line.statuses.iter().enumerate().filter(|(n, status)| {
-                let until = line.statuses.get(n + 1).map(|next| next.at);
-                status.at <= to && until.is_none_or(|until| until + self.slack >= from)
-            });
-            line.statuses.first().is_some_and(|first| first.at + self.slack < from)
-                && then.all(|(_, status)| {
-                    matches!(status.to, HostStatus::Known | HostStatus::Insufficient | HostStatus::PendingForInput)
-                })
+        let is_reachable =
+            |to: HostStatus| matches!(to, HostStatus::Known | HostStatus::Insufficient | HostStatus::PendingForInput);
+        let until = stretch.to + self.slack;
+        let is_there = |host: &Uuid| {
+            let statuses = self.timeline.hosts.get(host).map_or(&[][..], |line| &line.statuses);
+            let by_then = statuses.iter().rev().skip_while(|status| status.at > until);
+            by_then.take_while(|status| is_reachable(status.to)).last().is_some_and(|status| status.at < since)
         };
-        members.len() > 1 && members.len() <= most && members.iter().all(is_reachable)
+        members.len() > 1 && members.len() <= most && members.iter().all(is_there)
     }
 
     /// Is its cluster one that is installed, and gets more hosts, at any time?

@@ -132,6 +132,25 @@ fn hosts_are_asked_for_what_their_status_asks_of_them(
     assert!(said.contains(expected), "{said}");
 }
 
+/// Whom it could have reached came late, and was there for long enough.
+#[rstest]
+#[case(300, "was not asked for connectivity-check")]
+#[case(30, "held")]
+fn hosts_are_asked_to_reach_others_as_soon_as_there_are_any(#[case] together: i64, #[case] expected: &str) {
+    let mut s = ready();
+    s.skipped += 100;
+    let from = Timestamp::from_secs(s.now());
+    s.skipped += 300;
+    s.host(1, HostStatus::Discovering);
+    s.host(1, HostStatus::Known);
+    s.skipped += together;
+    let told = s.instructed(0, from, (&["inventory", "ntp-synchronizer"], 60));
+    s.say(Source::Hosts, told);
+    s.run(RunInfo { settings: Some(Box::default()), ..RunInfo::default() });
+    let said = says(&s, "asked-for-all");
+    assert!(said.contains(expected), "{said}");
+}
+
 /// An answer may be for the status before or after, and a host whose logs are there is not asked for them.
 #[test]
 fn what_a_host_is_answered_while_it_moves_is_for_one_status_or_the_other() {
