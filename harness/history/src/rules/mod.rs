@@ -575,7 +575,8 @@ impl<'a> Reader<'a> {
         add(HostEvent::CancelInstallation, by_user(Clue::Cancel));
         add(HostEvent::ResettingPendingUserAction, by_user(Clue::Reset));
         add(HostEvent::UnbindHost, by_user(Clue::Unbind));
-        add(HostEvent::ReclaimHost, by_user(Clue::Unbind));
+        // The service's controllers reclaim only what is installed; whoever else leaves is unbound.
+        add(HostEvent::ReclaimHost, to == HostStatus::Reclaiming && by_user(Clue::Unbind));
         add(HostEvent::RebootingForReclaim, self.evidence.near(id, Clue::Fetched, at, AFTER, BEFORE));
         add(HostEvent::ReclaimHostFailed, self.evidence.near(id, Clue::FetchFailed, at, AFTER, BEFORE));
         add(HostEvent::BindHost, by_user(Clue::Bind));
