@@ -79,6 +79,19 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "when a cluster begins to prepare, the roles of all its hosts are settled, and it takes in no other host",
     },
     Unnoticed {
+        names: &[
+            "host-rule/18/omits-forget-inventory",
+            "host-rule/18/omits-forget-progress",
+            "host-rule/18/omits-forget-logs",
+            "host-rule/18/omits-leave-cluster",
+            "host-rule/19/omits-forget-inventory",
+            "host-rule/19/omits-forget-progress",
+            "host-rule/19/omits-forget-logs",
+            "host-rule/19/omits-leave-cluster",
+        ],
+        reason: "a host that is reclaimed has forgotten all that and left its cluster when that began: there is nothing left to do",
+    },
+    Unnoticed {
         names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
         reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
     },

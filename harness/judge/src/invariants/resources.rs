@@ -206,8 +206,8 @@ fn of_host(status: HostStatus) -> [(&'static str, Option<bool>); 3] {
 /// What a condition must be; nothing where a status leaves it open.
 type Wanted = Vec<(&'static str, Option<bool>)>;
 
-/// A status of a row: since when, what its conditions must be, and its word.
-type Status = (Timestamp, Option<(Wanted, &'static str)>);
+/// A status of a row: since when, when that was seen, what its conditions must be, and its word.
+type Status = ((Timestamp, Timestamp), Option<(Wanted, &'static str)>);
 
 /// Judges [`CONDITIONS`].
 pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
@@ -219,7 +219,8 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
     let mut names: HashMap<Uuid, &str> = HashMap::new();
     let mut rows: BTreeMap<Uuid, Vec<Status>> = BTreeMap::new();
     for o in timeline.observations {
-        let at = o.harness_time;
+        // A condition that says the next status may be seen sooner than the row that has it.
+        let at = (o.at().min(o.harness_time), o.harness_time);
         match &o.what {
             What::ClusterNamed { cluster, name, .. } => _ = names.insert(*cluster, name),
             What::ClusterStatus { cluster, to, .. } if o.source == Source::Database => {
@@ -243,9 +244,9 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
         };
         let Some(statuses) = row.and_then(|id| rows.get(&id)) else { continue };
         for (n, (since, what)) in statuses.iter().enumerate() {
-            let until = statuses.get(n + 1).map_or(end, |next| next.0);
+            let until = statuses.get(n + 1).map_or(end, |next| next.0.0);
             let Some((wanted, status)) = what else { continue };
-            if until.since(*since) < settled || disturbed.within(*since, until, settled) {
+            if until.since(since.1) < settled || disturbed.within(since.1, until, settled) {
                 continue;
             }
             let Some((seq, now)) = conditions_before(&changes, until) else { continue };

@@ -69,6 +69,21 @@ fn made() -> (Story, Version) {
     (s, n)
 }
 
+/// A computer may show the condition first, and then the row that it is about.
+#[test]
+fn a_condition_may_be_seen_before_its_row() {
+    let (mut s, mut n) = made();
+    s.cluster(ClusterStatus::Ready);
+    s.wait(60);
+    let moved = Timestamp::from_secs(s.now());
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=True"]);
+    let first = s.lines.len();
+    s.cluster(ClusterStatus::Error);
+    assert!(says(&s, "conditions-agree").contains("Failed is True while the row says ready"));
+    s.lines[first].service_time = Some(moved);
+    assert_eq!(says(&s, "conditions-agree"), "held");
+}
+
 #[rstest]
 #[case::told(&["Validated=True"], None, "held")]
 #[case::not_told(&[], None, "held")]
