@@ -17,6 +17,8 @@ pub(super) struct Traces {
     uploads: BTreeMap<Uuid, Vec<Timestamp>>,
     /// Something was wrong on purpose: hosts may have asked, and have heard of no answer.
     faulty: bool,
+    /// It is told what hosts were asked and answered.
+    steps: bool,
 }
 
 /// An answer may come so long after what it answers, or get lost and be given up.
@@ -45,6 +47,7 @@ impl Traces {
                     traces.uploads.entry(*subject).or_default().push(o.at());
                 }
                 What::Fault { .. } | What::Interleaved { .. } => traces.faulty = true,
+                What::Step { .. } => traces.steps = true,
                 _ => {}
             }
         }
@@ -102,17 +105,19 @@ impl Reader<'_> {
                 self.traces.faulty || self.evidence.near(id, Clue::Register, place.at, BEFORE, AFTER)
             }
             (HostEvent::MediaDisconnect, _) => self.traces.faulty,
-            (HostEvent::RebootingForReclaim, _) => {
-                self.traces.faulty || self.evidence.near(id, Clue::Fetched, place.at, AFTER, BEFORE)
-            }
-            (HostEvent::ReclaimHostFailed, _) => {
-                self.traces.faulty || self.evidence.near(id, Clue::FetchFailed, place.at, AFTER, BEFORE)
-            }
+            (HostEvent::RebootingForReclaim, _) => self.may_have_answered(id, Clue::Fetched, place.at),
+            (HostEvent::ReclaimHostFailed, _) => self.may_have_answered(id, Clue::FetchFailed, place.at),
             (HostEvent::HostInstallationFailed, _) => {
                 self.traces.faulty || self.evidence.near(id, Clue::InstallFailed, place.at, AFTER, BEFORE)
             }
             _ => false,
         }
+    }
+
+    /// May the service have taken such an answer of the host to a step then?
+    fn may_have_answered(&self, id: Uuid, clue: Clue, at: Timestamp) -> bool {
+        let on_its_way = if self.traces.faulty { GIVEN_UP } else { AFTER };
+        !self.traces.steps || self.evidence.near(id, clue, at, on_its_way, BEFORE)
     }
 
     /// The same of a cluster's machine.
