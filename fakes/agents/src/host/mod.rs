@@ -54,13 +54,13 @@ pub enum Agent {
     Down,
     /// It registers, or waits until it may.
     Registering,
-    /// It polls.
+    /// It polls: from the discovery image, or from the installed system, to give the host back.
     Running,
     /// The service said that it is not wanted: it hangs for good.
     Frozen,
     /// The installer has told the machine to reboot: it polls no more.
     Leaving,
-    /// The installed system runs, and no agent in it but the one that gives the host back.
+    /// The installed system runs, and no agent in it.
     Node,
 }
 

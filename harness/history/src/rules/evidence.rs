@@ -51,8 +51,8 @@ impl Clue {
             Self::Reset => HostEvent::ResettingPendingUserAction,
             Self::InstallHost => HostEvent::InstallHost,
             Self::InstallFailed => HostEvent::HostInstallationFailed,
-            Self::Fetched => HostEvent::RebootingForReclaim,
-            Self::FetchFailed => HostEvent::ReclaimHostFailed,
+            // What a host has found may not have reached the service.
+            Self::Fetched | Self::FetchFailed => return None,
             Self::Unbind | Self::Bind | Self::Register | Self::Media => return None,
         })
     }

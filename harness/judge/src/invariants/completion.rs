@@ -120,7 +120,7 @@ impl Reader<'_> {
     }
 
     /// A host came to another status: were its logs seen to in the one that it leaves? The real service leaves hosts alone that
-    /// nobody has touched for some minutes, and gives up logs of a single node that was cancelled later than it says (seen).
+    /// nobody has touched for some minutes; and a cancelled single node was seen to wait for its logs longer than its setting says.
     pub(super) fn logs_of_end(&mut self, host: usize, moment: Moment) {
         let line = &mut self.hosts[host];
         let Some(since) = line.ended.take() else { return };

@@ -13,7 +13,7 @@ use vlab_api::types::{ClusterStatus, HostStatus, LogsState, StepType};
 use vlab_history::Timeline;
 use vlab_history::timeline::HostLine;
 use vlab_model::history::{Source, What};
-use vlab_model::host::plan::{self, Pace, Plan};
+use vlab_model::host::plan::{self, Plan};
 
 use super::found::Found;
 use super::limits::Limits;
@@ -177,11 +177,7 @@ impl<'h> Judge<'h> {
         if let Some(lacks) = due.find(|step| !stretch.steps.contains(step.as_str())) {
             return Some(format!("was not asked for {lacks}"));
         }
-        let next = match plan.pace {
-            Pace::Normal => settings.constants.next_instruction_seconds,
-            Pace::BackedOff => settings.constants.next_instruction_seconds_backed_off,
-            Pace::Zero => 0,
-        };
+        let next = plan.pace.seconds(&settings.constants);
         if stretch.next != next {
             return Some(format!("was told to ask again after {} s, not {next} s", stretch.next));
         }

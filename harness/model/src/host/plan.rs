@@ -3,6 +3,8 @@
 
 use vlab_api::types::{HostStatus, StepType};
 
+use crate::settings::Constants;
+
 use StepType::*;
 
 /// What a status asks of a host: steps in their order, how long until the next poll, and whether the agent starts over.
@@ -16,7 +18,7 @@ pub struct Plan {
     pub exit: bool,
 }
 
-/// Time until the next poll.
+/// Time until the next poll, on hosts at real speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// After a minute.
@@ -25,6 +27,17 @@ pub enum Pace {
     BackedOff,
     /// At once; the agent registers again.
     Zero,
+}
+
+impl Pace {
+    /// The seconds that the answer says.
+    pub fn seconds(self, constants: &Constants) -> i64 {
+        match self {
+            Self::Normal => constants.next_instruction_seconds,
+            Self::BackedOff => constants.next_instruction_seconds_backed_off,
+            Self::Zero => 0,
+        }
+    }
 }
 
 const fn normal(steps: &'static [StepType]) -> Plan {

@@ -8,6 +8,10 @@ use super::{HostEffect, HostEvent, HostRule, HostWords, WORDS_OF_LOST_MEDIUM};
 use crate::machine::Guard::{All, Always, Any, Is, Not};
 use crate::machine::Rule;
 
+/// A host that is taken out of its cluster.
+const LEAVES: &[HostEffect] =
+    &[HostEffect::ForgetInventory, HostEffect::ForgetProgress, HostEffect::ForgetLogs, HostEffect::LeaveCluster];
+
 /// The machine of hosts that are bound to a cluster.
 pub static RULES: &[HostRule] = &[
     Rule {
@@ -159,12 +163,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(Reclaiming),
         words: HostWords::Say("The host waits to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Reclaim pre-installation",
@@ -173,12 +172,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(Unbinding),
         words: HostWords::Say("The host waits to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Reclaim failed host",
@@ -187,12 +181,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(UnbindingPendingUserAction),
         words: HostWords::Say("The host must be booted from its discovery image to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Reclaim failure for reclaiming host",
@@ -201,12 +190,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(UnbindingPendingUserAction),
         words: HostWords::Say("The host must be booted from its discovery image to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Refresh reclaiming host",
@@ -215,12 +199,7 @@ pub static RULES: &[HostRule] = &[
         guard: Is(ReclaimTimedOut),
         to: At(UnbindingPendingUserAction),
         words: HostWords::Say("The host must be booted from its discovery image to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Refresh known host in preparing cluster",
@@ -865,12 +844,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(Unbinding),
         words: HostWords::Say("The host waits to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
     Rule {
         name: "Unbind during or after installation",
@@ -890,12 +864,7 @@ pub static RULES: &[HostRule] = &[
         guard: Always,
         to: At(UnbindingPendingUserAction),
         words: HostWords::Say("The host must be booted from its discovery image to be unbound"),
-        effects: &[
-            HostEffect::ForgetInventory,
-            HostEffect::ForgetProgress,
-            HostEffect::ForgetLogs,
-            HostEffect::LeaveCluster,
-        ],
+        effects: LEAVES,
     },
 ];
 

@@ -54,11 +54,7 @@ pub(crate) fn poll(core: &mut Core, now: Timestamp, key: HostKey, poll: Poll<'_>
         _ => {}
     }
     let constants = &core.config.settings.constants;
-    let seconds = match table.pace {
-        Pace::Normal => constants.next_instruction_seconds,
-        Pace::BackedOff => constants.next_instruction_seconds_backed_off,
-        Pace::Zero => 0,
-    };
+    let seconds = table.pace.seconds(constants);
     let agent = core.config.settings.agent_docker_image.clone();
     let upgrade = core.config.settings.enable_upgrade_agent
         && UPGRADES.contains(&row.host().status)
