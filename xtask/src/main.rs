@@ -348,6 +348,11 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
     if ci {
         nextest.extend(["--profile", "ci"].map(OsString::from));
     }
+    if !args.iter().any(chooses_threads) {
+        // One more than there are processors: a run of simulated hosts mostly waits.
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get() + 1);
+        nextest.extend(["--test-threads".into(), threads.to_string().into()]);
+    }
     nextest.extend_from_slice(args);
     let cargo_of = |words: &[&str]| (None, words.iter().map(OsString::from).collect::<Vec<_>>());
     let mut steps = vec![
@@ -419,6 +424,12 @@ fn test(args: &[OsString], may_install: bool) -> ExitCode {
     }
     say(&skipped.unwrap_or_else(|why| why));
     first_failure.unwrap_or(ExitCode::SUCCESS)
+}
+
+/// Does that word say how many tests run at once?
+fn chooses_threads(word: &OsString) -> bool {
+    let word = word.to_string_lossy();
+    ["-j", "--jobs", "--test-threads"].iter().any(|option| word.starts_with(option))
 }
 
 /// An engine of our own for the tests with containers, where this machine has none that runs; and whether there is one at all.
@@ -501,6 +512,14 @@ mod tests {
         ] {
             let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             assert_eq!(makes_media(&args), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn who_says_how_many_tests_run_at_once_is_heard() {
+        for (word, chosen) in [("-j4", true), ("--test-threads=1", true), ("--jobs", true), ("-p", false), ("x", false)]
+        {
+            assert_eq!(chooses_threads(&word.into()), chosen, "{word}");
         }
     }
 

@@ -11,8 +11,8 @@ use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
 use vlab_load::result::{LoadResult, merge};
 use vlab_load::schedule::Part;
-use vlab_load::{html, manifest, stub};
-use vlab_scenario::{LoadPlan, SourceFile, load_plan, plan_schema_text};
+use vlab_load::{html, installs, manifest, metrics, stub};
+use vlab_scenario::{LoadMode, LoadPlan, SourceFile, load_plan, plan_schema_text};
 
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::tools::{catalogue, print, tell};
@@ -57,6 +57,9 @@ struct RunArgs {
     /// Write a page with charts into this file, too.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// While it goes on, answer `/metrics` there with the generator's own figures, in the form of Prometheus.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "workers")]
+    metrics: Option<std::net::SocketAddr>,
     /// Say nothing while it goes on.
     #[arg(long)]
     quiet: bool,
@@ -143,7 +146,10 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
             LoadVerb::Validate { plans } => {
                 for name in &plans {
                     let (plan, _) = read(name)?;
-                    print(&format!("{}: valid; {} hosts, {} s\n", plan.name, plan.hosts, plan.takes().as_secs_f64()));
+                    let installs: u32 = plan.clusters.iter().map(|clusters| clusters.count).sum();
+                    let installs = if installs > 0 { format!("{installs} installations, ") } else { String::new() };
+                    let (hosts, takes) = (plan.hosts, plan.takes().as_secs_f64());
+                    print(&format!("{}: valid; {installs}{hosts} hosts, {takes} s\n", plan.name));
                 }
                 Ok(exit::PASSED)
             }
@@ -156,8 +162,13 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
 }
 
 fn read(name: &str) -> Result<(LoadPlan, SourceFile), CliError> {
-    let source = catalogue()?.find_plan(name).map_err(CliError::rendered)?;
-    let plan = load_plan(&source).map_err(CliError::rendered)?;
+    let catalogue = catalogue()?;
+    let source = catalogue.find_plan(name).map_err(CliError::rendered)?;
+    let plan = load_plan(&source, &catalogue).map_err(CliError::rendered)?;
+    if plan.mode == LoadMode::Installs {
+        // Where the service is makes no difference to what a scenario needs of it.
+        installs::check(&plan, &catalogue, "http://127.0.0.1:8090").or_usage()?;
+    }
     Ok((plan, source))
 }
 
@@ -172,6 +183,17 @@ async fn serve_stub(listen: std::net::SocketAddr) -> ExitResult {
         ended = stub::serve(listener) => ended.map(|()| exit::PASSED).or_inconclusive(),
         () = stop.cancelled() => Ok(exit::PASSED),
     }
+}
+
+/// Shows the figures of a generator at that address.
+async fn serve_metrics(address: std::net::SocketAddr) -> Result<tokio::sync::watch::Sender<String>, CliError> {
+    let listener = tokio::net::TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| CliError::inconclusive(format!("cannot listen on {address}: {error}")))?;
+    let address = listener.local_addr().unwrap_or(address);
+    tell(&format!("figures: http://{address}/metrics\n"));
+    let (sender, pages) = tokio::sync::watch::channel(String::new());
+    tokio::spawn(metrics::serve(listener, pages));
+    Ok(sender)
 }
 
 /// Is cancelled by Ctrl-C and by SIGTERM.
@@ -198,6 +220,9 @@ fn stopped() -> CancellationToken {
 
 async fn carry_out(args: RunArgs) -> ExitResult {
     let (plan, _) = read(&args.plan)?;
+    if args.stub && plan.mode == LoadMode::Installs {
+        return Err(CliError::usage("a stub only answers, and installs nothing: give the `--url` of a service"));
+    }
     let part = args.partition.unwrap_or(Part::WHOLE);
     let url = match (&args.url, args.stub) {
         (Some(url), _) => url.clone(),
@@ -227,8 +252,12 @@ async fn carry_out(args: RunArgs) -> ExitResult {
     } else {
         let start_at = args.start_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let live: Option<Tell> = if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
-        let options = Options { url, part, start_at, watch: args.watch, stop, live };
-        generate(&plan, options).await.or_inconclusive()?
+        let metrics = match args.metrics {
+            Some(address) => Some(serve_metrics(address).await?),
+            None => None,
+        };
+        let options = Options { url, part, start_at, watch: args.watch, stop, live, metrics };
+        generate(&plan, &catalogue()?, options).await.or_inconclusive()?
     };
     let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
     written(&result, (&json, args.html.as_deref()))
@@ -308,6 +337,20 @@ fn summary(result: &LoadResult) -> String {
         total.answered as f64 / result.took_s.max(0.001),
         total.failed()
     );
+    if let Some(installs) = &result.installs {
+        let of = |quantile| installs.took.quantile_ms(quantile) / 1000.0;
+        text.push_str(&format!(
+            "  installations: {} begun, {} installed  p50 {:.1} s  p99 {:.1} s  longest {:.1} s\n",
+            installs.begun,
+            installs.installed,
+            of(0.5),
+            of(0.99),
+            of(1.0)
+        ));
+        for (how, count) in &installs.ended_otherwise {
+            text.push_str(&format!("  ended otherwise: {count}: {how}\n"));
+        }
+    }
     for (operation, counted) in result.operations() {
         let of = |quantile| counted.latency.quantile_ms(quantile);
         let (p50, p99, longest) = (of(0.5), of(0.99), of(1.0));

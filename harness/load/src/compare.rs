@@ -72,6 +72,8 @@ fn figures(operations: &BTreeSet<String>) -> Vec<Figure> {
         String::new(),
         false,
     ));
+    all.push(("p50 of an installation, s".to_owned(), |r, _| install(r, 0.5), String::new(), true));
+    all.push(("p99 of an installation, s".to_owned(), |r, _| install(r, 0.99), String::new(), true));
     all.push(("failed requests".to_owned(), |r, _| r.total().failed() as f64, String::new(), true));
     let cpu = |r: &LoadResult, _: &str| {
         let used: u64 = r.seconds.iter().filter_map(|s| s.service_cpu_ms).sum();
@@ -83,6 +85,10 @@ fn figures(operations: &BTreeSet<String>) -> Vec<Figure> {
 
 fn quantile(result: &LoadResult, operation: &str, at: f64) -> f64 {
     result.operations().get(operation).map_or(0.0, |counted| counted.latency.quantile_ms(at))
+}
+
+fn install(result: &LoadResult, at: f64) -> f64 {
+    result.installs.as_ref().map_or(0.0, |installs| installs.took.quantile_ms(at) / 1000.0)
 }
 
 /// Compares two sides.

@@ -5,39 +5,35 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use vlab_agents::HardwareProfile;
 use vlab_agents::profile;
-use vlab_api::http::{Method, Request, Response, TransportError};
+use vlab_api::http::{Method, Request};
 use vlab_api::ops::{self, Failure};
 use vlab_api::types::{InfraEnvCreateParams, Steps};
 use vlab_client::{Client, Endpoint, EndpointError, HttpConnection};
-use vlab_scenario::LoadPlan;
+use vlab_scenario::{Catalogue, LoadMode, LoadPlan};
 
 use crate::hosts::{LoadHost, Population};
+use crate::installs;
+use crate::lines::{BUDGET, Done, Job, Line, Meter, line};
+use crate::metrics::{Fleet, page};
 use crate::record::{Came, Record};
-use crate::result::{LoadResult, Target, VERSION, seconds};
+use crate::result::{Installs, LoadResult, Target, VERSION, seconds};
 use crate::schedule::{HostAction, Part, actions};
 use crate::usage;
 
-/// A request without an answer is given up after this, as the real agent does.
-const BUDGET: Duration = Duration::from_secs(30);
 /// From its registration a host waits so long before it asks first.
 const FIRST_POLL: Duration = Duration::from_secs(1);
 /// So many requests may wait on the connection of a host.
 const WAITING_OF_HOST: usize = 4;
 /// And on a shared one.
 const WAITING_OF_POOL: usize = 4096;
-/// One source address has ports for fewer connections than that to one service.
-const CONNECTIONS_OF_ADDRESS: u32 = 20_000;
 /// A pull secret of the right form.
 const PULL_SECRET: &str = r#"{"auths":{"registry.lab.test":{"auth":"bGFiOmxhYg==","email":"lab@lab.test"}}}"#;
 
@@ -62,6 +58,8 @@ pub struct Options {
     pub stop: CancellationToken,
     /// Is told a line each second.
     pub live: Option<Tell>,
+    /// Gets a page of figures for Prometheus each second ([`crate::metrics::serve`]).
+    pub metrics: Option<watch::Sender<String>>,
 }
 
 /// Why a plan cannot be carried out.
@@ -78,29 +76,27 @@ pub enum LoadError {
         /// What it said.
         failure: Failure,
     },
+    /// A scenario cannot be played as a load.
+    #[error("the scenario {name} cannot be played as a load: {why}")]
+    Scenario {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// What only answers has no clusters.
+    #[error("a stub only answers, and installs nothing: give the `--url` of a service")]
+    StubInstallsNothing,
     /// A hardware profile cannot be read.
     #[error("the hardware profile {0} is not built into this program")]
     Profile(String),
 }
 
-struct Job {
-    request: Request,
+/// Whose a request is: a host, and how often it had begun anew then.
+#[derive(Clone, Copy)]
+struct Of {
     host: u32,
     epoch: u32,
-    operation: &'static str,
-    phase: usize,
-    intended: Duration,
-}
-
-struct Done {
-    job: Job,
-    at: Duration,
-    result: Result<Response, TransportError>,
-}
-
-struct Line {
-    sender: mpsc::Sender<Job>,
-    task: JoinHandle<()>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,9 +114,9 @@ struct Generator<'a> {
     clock: i64,
     due: BinaryHeap<Reverse<(Duration, u32, What)>>,
     hosts: BTreeMap<u32, LoadHost>,
-    lines: BTreeMap<u32, Line>,
-    replies: mpsc::Sender<Done>,
-    opened: Arc<AtomicU64>,
+    lines: BTreeMap<u32, Line<Of>>,
+    replies: mpsc::Sender<Done<Of>>,
+    meter: Meter,
     record: Record,
     in_flight: u64,
     steps_left: BTreeMap<String, u64>,
@@ -130,11 +126,18 @@ struct Generator<'a> {
 ///
 /// # Errors
 /// [`LoadError`] when it cannot begin. What goes wrong later is a part of the result.
-pub async fn generate(plan: &LoadPlan, options: Options) -> Result<LoadResult, LoadError> {
+pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) -> Result<LoadResult, LoadError> {
     let endpoint = Endpoint::resolve(&options.url).await?;
     let before = scrape(&endpoint).await;
     let target = target_of(before.as_deref());
-    let population = populate(plan, &endpoint, &options.url).await?;
+    let work = if plan.mode == LoadMode::Installs {
+        if target == Target::Stub {
+            return Err(LoadError::StubInstallsNothing);
+        }
+        Work::Installs(installs::ready(plan, catalogue, &options.url)?)
+    } else {
+        Work::Hosts(populate(plan, &endpoint, &options.url).await?)
+    };
     if let Some(at) = options.start_at
         && let Ok(wait) = at.duration_since(SystemTime::now())
     {
@@ -143,30 +146,13 @@ pub async fn generate(plan: &LoadPlan, options: Options) -> Result<LoadResult, L
             () = options.stop.cancelled() => {}
         }
     }
-    let (replies, mut received) = mpsc::channel(65_536);
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
-    let due = actions(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Act(e.action)))).collect();
-    let mut generator = Generator {
-        plan,
-        population,
-        endpoint: endpoint.clone(),
-        start: Instant::now(),
-        clock,
-        due,
-        hosts: BTreeMap::new(),
-        lines: BTreeMap::new(),
-        replies,
-        opened: Arc::default(),
-        record: Record::new(),
-        in_flight: 0,
-        steps_left: BTreeMap::new(),
+    let carried = match work {
+        Work::Installs(ready) => installs::carry_out(plan, ready, endpoint.clone(), &options).await,
+        Work::Hosts(population) => carry_out(plan, population, endpoint.clone(), (&options, clock)).await,
     };
-    let cut_short = generator.go_on(&options, &mut received).await;
-    let took = generator.start.elapsed();
-    generator.finish(&mut received, !cut_short.is_empty()).await;
     let after = scrape(&endpoint).await;
-    let Generator { record, opened, steps_left, .. } = generator;
-    let (counted, late, seconds_of) = record.finish();
+    let (counted, late, seconds_of) = carried.record.finish();
     let line = |(phase, operation, counted): (usize, &str, _)| crate::result::Line {
         phase,
         operation: operation.to_owned(),
@@ -182,19 +168,127 @@ pub async fn generate(plan: &LoadPlan, options: Options) -> Result<LoadResult, L
         parts: (options.part.of, 1),
         started_at: clock,
         phases: plan.phases.clone(),
-        took_s: seconds(took),
-        cut_short,
+        took_s: seconds(carried.took),
+        cut_short: carried.cut_short,
         lines: counted.into_iter().map(line).collect(),
         late: late.into(),
         seconds: seconds_of,
-        connections_opened: opened.load(Ordering::Relaxed),
-        steps_left,
+        connections_opened: carried.opened,
+        steps_left: carried.steps_left,
+        installs: carried.installs,
         service_metrics: difference(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
         processors: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
         ..LoadResult::default()
     };
     result.judge(&plan.thresholds);
     Ok(result)
+}
+
+/// What is to be done.
+enum Work {
+    Hosts(Population),
+    Installs(installs::Ready),
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(crate) struct Carried {
+    pub(crate) record: Record,
+    pub(crate) opened: u64,
+    pub(crate) steps_left: BTreeMap<String, u64>,
+    pub(crate) installs: Option<Installs>,
+    pub(crate) cut_short: String,
+    pub(crate) took: Duration,
+}
+
+/// Hosts that do what the plan says, whatever the service answers.
+async fn carry_out(
+    plan: &LoadPlan,
+    population: Population,
+    endpoint: Endpoint,
+    (options, clock): (&Options, i64),
+) -> Carried {
+    let (replies, mut received) = mpsc::channel(65_536);
+    let due = actions(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Act(e.action)))).collect();
+    let start = Instant::now();
+    let mut generator = Generator {
+        plan,
+        population,
+        endpoint,
+        start,
+        clock,
+        due,
+        hosts: BTreeMap::new(),
+        lines: BTreeMap::new(),
+        replies,
+        meter: Meter::new(start),
+        record: Record::default(),
+        in_flight: 0,
+        steps_left: BTreeMap::new(),
+    };
+    let cut_short = generator.go_on(options, &mut received).await;
+    let took = generator.start.elapsed();
+    generator.finish(&mut received, !cut_short.is_empty()).await;
+    let Generator { record, meter, steps_left, .. } = generator;
+    Carried { record, opened: meter.opened(), steps_left, installs: None, cut_short, took }
+}
+
+/// The position of the phase at that time.
+pub(crate) fn phase_at(plan: &LoadPlan, at: Duration) -> usize {
+    plan.timetable().take_while(|(begins, _)| *begins <= at).count().saturating_sub(1)
+}
+
+/// What the generator and the service use.
+type Uses = (Option<usage::Usage>, Option<usage::Usage>);
+
+/// Notes what the processes use, and tells how it goes: `who` is there, and how the last second was.
+pub(crate) fn look(
+    record: &mut Record,
+    (plan, now): (&LoadPlan, Duration),
+    (who, fleet): (&str, Fleet<'_>),
+    options: &Options,
+    before: Uses,
+) -> Uses {
+    let uses = (usage::of(std::process::id()), options.watch.and_then(usage::of));
+    let cpu = |a: Option<usage::Usage>, b: Option<usage::Usage>| {
+        let used = b?.cpu.saturating_sub(a?.cpu);
+        u64::try_from(used.as_millis()).ok()
+    };
+    record.note(now, |second| {
+        second.generator_cpu_ms = cpu(before.0, uses.0).unwrap_or(0);
+        second.generator_kib = uses.0.map_or(0, |u| u.resident_kib);
+        second.service_cpu_ms = cpu(before.1, uses.1);
+        second.service_kib = uses.1.map(|u| u.resident_kib);
+    });
+    if let Some(tell) = &options.live
+        && let Some((second, p50, p99)) = record.last_second(now)
+    {
+        let phase = plan.phases.get(phase_at(plan, now)).map_or("", |phase| phase.kind.as_str());
+        tell(&format!(
+            "{:>5} s  {phase:<5}  {who}  offered {}/s  answered {}/s  failed {}/s  p50 {:.1} ms  p99 {:.1} ms  late {:.1} ms",
+            now.as_secs(),
+            second.offered,
+            second.answered,
+            second.failed,
+            p50 as f64 / 1000.0,
+            p99 as f64 / 1000.0,
+            second.late_us as f64 / 1000.0
+        ));
+    }
+    if let Some(metrics) = &options.metrics {
+        metrics.send_replace(page(record, now, &plan.name, fleet));
+    }
+    uses
+}
+
+/// Why the plan is to end before its time, if it is.
+pub(crate) fn gives_up(record: &Record, plan: &LoadPlan, now: Duration) -> Option<String> {
+    let limit = plan.stop.errors_percent?;
+    let (answered, failed) = record.lately(now, 10);
+    let share = failed as f64 * 100.0 / (answered + failed).max(1) as f64;
+    (failed >= 10 && share > limit).then(|| {
+        format!("{share:.1} % of the requests failed in the last ten seconds, and the plan stops at {limit} %")
+    })
 }
 
 async fn populate(plan: &LoadPlan, endpoint: &Endpoint, url: &str) -> Result<Population, LoadError> {
@@ -222,12 +316,8 @@ impl Generator<'_> {
         self.start.elapsed()
     }
 
-    fn phase(&self, at: Duration) -> usize {
-        self.plan.timetable().take_while(|(begins, _)| *begins <= at).count().saturating_sub(1)
-    }
-
     /// Goes on until the plan is over; why it ended before that.
-    async fn go_on(&mut self, options: &Options, received: &mut mpsc::Receiver<Done>) -> String {
+    async fn go_on(&mut self, options: &Options, received: &mut mpsc::Receiver<Done<Of>>) -> String {
         let over = self.plan.takes();
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -257,8 +347,12 @@ impl Generator<'_> {
                 }
                 () = tokio::time::sleep_until(self.start + next) => {}
                 _ = tick.tick() => {
-                    before = self.look(options, before);
-                    if let Some(why) = self.gives_up() {
+                    let now = self.now();
+                    let polling = self.hosts.values().filter(|host| host.polls).count();
+                    let fleet = [("polling", polling as u64), ("not polling", (self.hosts.len() - polling) as u64)];
+                    let who = format!("{polling} hosts");
+                    before = look(&mut self.record, (self.plan, now), (&who, &fleet), options, before);
+                    if let Some(why) = gives_up(&self.record, self.plan, now) {
                         return why;
                     }
                 }
@@ -285,10 +379,7 @@ impl Generator<'_> {
                 let waiting = u64::from(entry.waiting);
                 entry.begin_anew(false);
                 // What was under way is lost with the connection: nobody waits for it any more.
-                if self.plan.pool.is_none()
-                    && let Some(line) = self.lines.remove(&host)
-                {
-                    line.task.abort();
+                if self.plan.pool.is_none() && self.lines.remove(&host).is_some() {
                     self.in_flight = self.in_flight.saturating_sub(waiting);
                 }
             }
@@ -309,21 +400,14 @@ impl Generator<'_> {
     }
 
     fn send(&mut self, intended: Duration, host: u32, epoch: u32, operation: &'static str, request: Request) {
-        let phase = self.phase(intended);
+        let phase = phase_at(self.plan, intended);
         let now = self.now();
         self.record.offer(phase, operation, intended, now.saturating_sub(intended));
         let key = self.plan.pool.map_or(host, |pool| host % pool);
         let waiting = if self.plan.pool.is_some() { WAITING_OF_POOL } else { WAITING_OF_HOST };
-        let (endpoint, replies, opened, start) = (&self.endpoint, &self.replies, &self.opened, self.start);
-        let line = self.lines.entry(key).or_insert_with(|| {
-            let source = source_of(endpoint, key);
-            line(
-                HttpConnection::from_source(endpoint.clone(), source),
-                waiting,
-                (start, replies.clone(), opened.clone()),
-            )
-        });
-        let job = Job { request, host, epoch, operation, phase, intended };
+        let (endpoint, replies, meter) = (&self.endpoint, &self.replies, &self.meter);
+        let line = self.lines.entry(key).or_insert_with(|| line((endpoint, key), waiting, replies.clone(), meter));
+        let job = Job { request, key: Of { host, epoch }, operation, phase, intended };
         match line.sender.try_send(job) {
             Ok(()) => {
                 self.in_flight += 1;
@@ -333,14 +417,10 @@ impl Generator<'_> {
         }
     }
 
-    fn take(&mut self, done: Done) {
-        let Done { job: Job { host, epoch, operation, phase, intended, .. }, at, result } = done;
+    fn take(&mut self, done: Done<Of>) {
+        let Done { job: Job { key: Of { host, epoch }, operation, phase, intended, .. }, at, result } = done;
         self.in_flight = self.in_flight.saturating_sub(1);
-        let came = match &result {
-            Ok(response) => Came::Answer(response.status),
-            Err(error) => Came::None(error),
-        };
-        self.record.came(phase, operation, at, at.saturating_sub(intended), came);
+        self.record.came(phase, operation, at, at.saturating_sub(intended), Came::of(&result));
         let Some(entry) = self.hosts.get_mut(&host).filter(|entry| entry.epoch == epoch) else { return };
         entry.waiting = entry.waiting.saturating_sub(1);
         let Ok(response) = result else { return };
@@ -358,100 +438,22 @@ impl Generator<'_> {
         }
     }
 
-    /// Notes what the processes use, and tells how it goes.
-    fn look(
-        &mut self,
-        options: &Options,
-        before: (Option<usage::Usage>, Option<usage::Usage>),
-    ) -> (Option<usage::Usage>, Option<usage::Usage>) {
-        let now = self.now();
-        let uses = (usage::of(std::process::id()), options.watch.and_then(usage::of));
-        let cpu = |a: Option<usage::Usage>, b: Option<usage::Usage>| {
-            let used = b?.cpu.saturating_sub(a?.cpu);
-            u64::try_from(used.as_millis()).ok()
-        };
-        self.record.note(now, |second| {
-            second.generator_cpu_ms = cpu(before.0, uses.0).unwrap_or(0);
-            second.generator_kib = uses.0.map_or(0, |u| u.resident_kib);
-            second.service_cpu_ms = cpu(before.1, uses.1);
-            second.service_kib = uses.1.map(|u| u.resident_kib);
-        });
-        if let Some(tell) = &options.live
-            && let Some((second, p50, p99)) = self.record.last_second(now)
-        {
-            let phase = self.plan.phases.get(self.phase(now)).map_or("", |phase| phase.kind.as_str());
-            tell(&format!(
-                "{:>5} s  {phase:<5}  {} hosts  offered {}/s  answered {}/s  failed {}/s  p50 {:.1} ms  p99 {:.1} ms  late {:.1} ms",
-                now.as_secs(),
-                self.hosts.values().filter(|host| host.polls).count(),
-                second.offered,
-                second.answered,
-                second.failed,
-                p50 as f64 / 1000.0,
-                p99 as f64 / 1000.0,
-                second.late_us as f64 / 1000.0
-            ));
-        }
-        uses
-    }
-
-    fn gives_up(&self) -> Option<String> {
-        let limit = self.plan.stop.errors_percent?;
-        let (answered, failed) = self.record.lately(self.now(), 10);
-        let share = failed as f64 * 100.0 / (answered + failed).max(1) as f64;
-        (failed >= 10 && share > limit).then(|| {
-            format!("{share:.1} % of the requests failed in the last ten seconds, and the plan stops at {limit} %")
-        })
-    }
-
     /// Waits for answers that are still to come: for as long as a request may take, or a moment when it was interrupted.
-    async fn finish(&mut self, received: &mut mpsc::Receiver<Done>, interrupted: bool) {
+    async fn finish(&mut self, received: &mut mpsc::Receiver<Done<Of>>, interrupted: bool) {
         let patience = if interrupted { Duration::from_secs(1) } else { BUDGET + Duration::from_secs(1) };
         let until = Instant::now() + patience;
         while self.in_flight > 0 {
             match tokio::time::timeout_at(until, received.recv()).await {
                 Ok(Some(Done { job, at, result })) => {
                     self.in_flight -= 1;
-                    let came = match &result {
-                        Ok(response) => Came::Answer(response.status),
-                        Err(error) => Came::None(error),
-                    };
-                    self.record.came(job.phase, job.operation, at, at.saturating_sub(job.intended), came);
+                    let took = at.saturating_sub(job.intended);
+                    self.record.came(job.phase, job.operation, at, took, Came::of(&result));
                 }
                 Ok(None) | Err(_) => break,
             }
         }
-        std::mem::take(&mut self.lines).into_values().for_each(|line| line.task.abort());
+        self.lines.clear();
     }
-}
-
-/// From where a connection is opened: on this computer, from as many addresses as it takes.
-fn source_of(endpoint: &Endpoint, key: u32) -> Option<IpAddr> {
-    let number = key / CONNECTIONS_OF_ADDRESS;
-    if number == 0 || endpoint.address().ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
-        return None;
-    }
-    let [_, b, c, _] = number.to_be_bytes();
-    Some(IpAddr::V4(Ipv4Addr::new(127, 1_u8.wrapping_add(b), c, u8::try_from(number % 250 + 2).unwrap_or(2))))
-}
-
-fn line(
-    mut connection: HttpConnection,
-    waiting: usize,
-    (start, replies, opened): (Instant, mpsc::Sender<Done>, Arc<AtomicU64>),
-) -> Line {
-    let (sender, mut jobs) = mpsc::channel::<Job>(waiting);
-    let task = tokio::spawn(async move {
-        while let Some(job) = jobs.recv().await {
-            let before = connection.times_opened();
-            let result = connection.send(&job.request, BUDGET).await;
-            opened.fetch_add(connection.times_opened() - before, Ordering::Relaxed);
-            if replies.send(Done { job, at: start.elapsed(), result }).await.is_err() {
-                return;
-            }
-        }
-    });
-    Line { sender, task }
 }
 
 /// The page of the service's metrics, if it has one.
@@ -520,14 +522,5 @@ mod tests {
         assert_eq!(target_of(None), Target::Real);
         assert_eq!(target_of(Some("vlab_service_uptime_seconds 1")), Target::Simulated);
         assert_eq!(target_of(Some(&format!("{} 1", crate::stub::METRIC))), Target::Stub);
-    }
-
-    #[test]
-    fn many_connections_come_from_many_addresses() {
-        let local = Endpoint::new(([127, 0, 0, 1], 80).into());
-        assert_eq!(source_of(&local, 19_999), None);
-        let of = |key| source_of(&local, key).unwrap();
-        assert!(of(20_000) != of(40_000) && of(20_000) == of(39_999) && of(20_000).is_loopback());
-        assert_eq!(source_of(&Endpoint::new(([10, 0, 0, 1], 80).into()), 50_000), None);
     }
 }

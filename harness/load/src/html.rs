@@ -41,6 +41,7 @@ pub fn page(result: &LoadResult) -> String {
                     "Offered " (format!("{:.1}", rate(total.offered))) " requests a second, answered "
                     (format!("{:.1}", rate(total.answered))) "; " (total.failed()) " failed."
                 }
+                (installations(result))
                 (operations(result))
                 (errors(result))
                 (chart("requests a second", &result.seconds, &[
@@ -80,6 +81,21 @@ fn checks(result: &LoadResult) -> Markup {
                         td { (check.seen) }
                     }
                 }
+            }
+        }
+    }
+}
+
+fn installations(result: &LoadResult) -> Markup {
+    let Some(installs) = &result.installs else { return Markup::default() };
+    html! {
+        h2 { "Installations" }
+        table {
+            tr { td { "begun" } td { (installs.begun) } }
+            tr { td { "installed" } td { (installs.installed) } }
+            @for (how, count) in &installs.ended_otherwise { tr { td { "ended otherwise: " (how) } td { (count) } } }
+            @for (name, quantile) in [("half took no longer than", 0.5), ("99 of 100 took no longer than", 0.99), ("the longest took", 1.0)] {
+                tr { td { (name) } td { (format!("{:.1} s", installs.took.quantile_ms(quantile) / 1000.0)) } }
             }
         }
     }
@@ -155,14 +171,17 @@ fn chart(title: &str, seconds: &[Second], curves: &[Curve]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Check;
+    use crate::result::{Check, Installs};
 
     #[test]
     fn the_page_says_what_must_hold_and_shows_names_as_text() {
         let check = Check { name: "the <p99>".into(), holds: false, seen: "9 ms".into() };
         let seconds = (0..5000).map(|at| Second { at, offered: at, ..Second::default() }).collect();
-        let result = LoadResult { plan: "a".into(), checks: vec![check], seconds, ..LoadResult::default() };
+        let installs = Installs { begun: 3, installed: 2, ..Installs::default() };
+        let installs = Some(installs);
+        let result = LoadResult { plan: "a".into(), checks: vec![check], seconds, installs, ..LoadResult::default() };
         let page = page(&result);
+        assert!(page.contains("Installations"));
         assert!(page.contains("the &lt;p99&gt;") && page.contains("does not hold") && page.contains("real service"));
         assert!(page.len() < 100_000, "{}", page.len());
     }

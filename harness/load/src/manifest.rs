@@ -53,7 +53,7 @@ pub fn kubernetes(
 
 #[cfg(test)]
 mod tests {
-    use vlab_scenario::load_plan;
+    use vlab_scenario::{Catalogue, load_plan};
 
     use super::*;
 
@@ -63,7 +63,7 @@ mod tests {
             "p.yaml",
             "version: 1\nname: p\nmode: idle\npopulation: {unbound: 9}\nphases: [ramp: 1s]\n",
         );
-        let plan = load_plan(&source).unwrap();
+        let plan = load_plan(&source, &Catalogue::embedded()).unwrap();
         let text = kubernetes(&plan, &source, (3, "lab/vlab:1"), "http://svc:8090", 1_800_000_000);
         let objects: Vec<serde_json::Value> =
             text.split("\n---\n").map(|object| serde_json::from_str(object).unwrap()).collect();

@@ -9,6 +9,10 @@ use crate::schedule::Part;
 const OWN_DESCRIPTORS: u64 = 64;
 /// Memory of a host with a connection of its own, in KiB: an estimate on the safe side.
 const KIB_PER_HOST: u64 = 24;
+/// Memory of a host in a cluster, with its share of the cluster, its user and what was seen of them.
+const KIB_PER_HOST_IN_A_CLUSTER: u64 = 400;
+/// The user of an installation has two connections, and the controller in the cluster one.
+const CONNECTIONS_OF_INSTALLATION: u64 = 3;
 /// Ports for connections from one source address to one service, as Linux has them.
 const PORTS_OF_ADDRESS: u64 = 28_000;
 
@@ -38,7 +42,10 @@ impl Machine {
 /// Why that part of a plan does not fit, one line each.
 pub fn refusals(plan: &LoadPlan, part: Part, machine: Machine) -> Vec<String> {
     let hosts = u64::from(plan.hosts.div_ceil(part.of.max(1)));
-    let connections = plan.pool.map_or(hosts, |pool| u64::from(pool.min(plan.hosts)));
+    let installations: u64 = plan.clusters.iter().map(|clusters| u64::from(clusters.count)).sum();
+    let others = installations.div_ceil(u64::from(part.of.max(1))) * CONNECTIONS_OF_INSTALLATION;
+    let connections = plan.pool.map_or(hosts, |pool| u64::from(pool.min(plan.hosts))) + others;
+    let per_host = if installations > 0 { KIB_PER_HOST_IN_A_CLUSTER } else { KIB_PER_HOST };
     let mut all = Vec::new();
     let descriptors = connections + OWN_DESCRIPTORS;
     if descriptors > machine.descriptors {
@@ -49,10 +56,10 @@ pub fn refusals(plan: &LoadPlan, part: Part, machine: Machine) -> Vec<String> {
             descriptors.div_ceil(machine.descriptors.max(1)).max(2)
         ));
     }
-    let kib = hosts * KIB_PER_HOST;
+    let kib = hosts * per_host;
     if kib > machine.free_kib {
         all.push(format!(
-            "{hosts} hosts of {KIB_PER_HOST} KiB each are {} MiB, and {} MiB of memory are free",
+            "{hosts} hosts of {per_host} KiB each are {} MiB, and {} MiB of memory are free",
             kib / 1024,
             machine.free_kib / 1024
         ));
@@ -69,7 +76,7 @@ pub fn refusals(plan: &LoadPlan, part: Part, machine: Machine) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_scenario::{SourceFile, load_plan};
+    use vlab_scenario::{Catalogue, SourceFile, load_plan};
 
     use super::*;
 
@@ -89,7 +96,7 @@ mod tests {
         #[case] says: Option<&str>,
     ) {
         let text = format!("version: 1\nname: p\nmode: idle\npopulation: {{unbound: 30000}}\n{more}phases: [ramp: 1s]");
-        let plan = load_plan(&SourceFile::new("p.yaml", text)).unwrap();
+        let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap();
         let said = refusals(&plan, Part { index: 0, of: parts }, machine);
         match says {
             None => assert_eq!(said, [] as [&str; 0]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use vlab_api::http::TransportError;
+use vlab_api::http::{Response, TransportError};
 
 use crate::result::{Counted, Second};
 
@@ -33,7 +33,14 @@ pub(crate) enum Came<'a> {
     NotSent,
 }
 
-impl Came<'_> {
+impl<'a> Came<'a> {
+    pub(crate) fn of(result: &'a Result<Response, TransportError>) -> Self {
+        match result {
+            Ok(response) => Came::Answer(response.status),
+            Err(error) => Came::None(error),
+        }
+    }
+
     /// The kind of error; `None`: it went well.
     fn error(self) -> Option<String> {
         Some(match self {
@@ -50,11 +57,13 @@ impl Came<'_> {
 /// Position of a phase, an operation, and what was counted of both.
 pub(crate) type OfOperation = (usize, &'static str, Counted);
 
-struct Line {
-    offered: u64,
-    answered: u64,
-    errors: BTreeMap<String, u64>,
-    latency: Histogram<u64>,
+/// What was counted of an operation.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) offered: u64,
+    pub(crate) answered: u64,
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) latency: Histogram<u64>,
 }
 
 /// Counts of a part of a plan.
@@ -65,11 +74,13 @@ pub(crate) struct Record {
     seconds: Vec<(Second, Option<Histogram<u64>>)>,
 }
 
-impl Record {
-    pub(crate) fn new() -> Self {
+impl Default for Record {
+    fn default() -> Self {
         Self { lines: BTreeMap::new(), late: histogram(), seconds: Vec::new() }
     }
+}
 
+impl Record {
     fn line(&mut self, phase: usize, operation: &'static str) -> &mut Line {
         self.lines.entry((phase, operation)).or_insert_with(|| Line {
             offered: 0,
@@ -125,6 +136,30 @@ impl Record {
             Some(_) => second.failed += 1,
         }
         histogram_of.get_or_insert_with(histogram).saturating_record(micros(took));
+    }
+
+    /// All phases of each operation together.
+    pub(crate) fn operations(&self) -> BTreeMap<&'static str, Line> {
+        let mut all: BTreeMap<&'static str, Line> = BTreeMap::new();
+        for ((_, operation), line) in &self.lines {
+            let Some(sum) = all.get_mut(operation) else {
+                all.insert(operation, line.clone());
+                continue;
+            };
+            sum.offered += line.offered;
+            sum.answered += line.answered;
+            for (kind, count) in &line.errors {
+                *sum.errors.entry(kind.clone()).or_default() += count;
+            }
+            // Both have the same bounds.
+            let _ = sum.latency.add(&line.latency);
+        }
+        all
+    }
+
+    /// How late requests were made, in microseconds.
+    pub(crate) fn late(&self) -> &Histogram<u64> {
+        &self.late
     }
 
     /// What the processes did in that second.

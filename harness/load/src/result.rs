@@ -170,6 +170,34 @@ pub struct Check {
     pub seen: String,
 }
 
+/// What came of installations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Installs {
+    /// So many began.
+    pub begun: u64,
+    /// Of so many all clusters were installed.
+    pub installed: u64,
+    /// The others, by how they ended.
+    pub ended_otherwise: BTreeMap<String, u64>,
+    /// From when each was to begin until all of its clusters were installed, in microseconds.
+    pub took: Values,
+}
+
+impl Installs {
+    pub(crate) fn ended_as(&mut self, how: &str) {
+        *self.ended_otherwise.entry(how.to_owned()).or_default() += 1;
+    }
+
+    fn add(&mut self, other: &Installs) {
+        self.begun += other.begun;
+        self.installed += other.installed;
+        for (how, count) in &other.ended_otherwise {
+            *self.ended_otherwise.entry(how.clone()).or_default() += count;
+        }
+        self.took.add(&other.took);
+    }
+}
+
 /// What came of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
@@ -205,6 +233,9 @@ pub struct LoadResult {
     pub connections_opened: u64,
     /// Steps that the service asked for and that the hosts of a plan do not answer, by type.
     pub steps_left: BTreeMap<String, u64>,
+    /// Installations, where the plan has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installs: Option<Installs>,
     /// Numbers of the service's own metrics at the end less those at the start, by name.
     pub service_metrics: BTreeMap<String, f64>,
     /// Processors that the generator could use.
@@ -262,6 +293,23 @@ impl LoadResult {
                 name: format!("at least {limit} % of the requests are answered"),
                 holds: seen >= limit && total.offered > 0,
                 seen: format!("{seen:.3} % ({} of {})", total.answered, total.offered),
+            });
+        }
+        let installs = self.installs.as_ref();
+        if let (Some(limit), Some(installs)) = (wanted.installed_percent, installs) {
+            let seen = share(installs.installed, installs.begun);
+            checks.push(Check {
+                name: format!("at least {limit} % of the installations come to their end"),
+                holds: seen >= limit && installs.begun > 0,
+                seen: format!("{seen:.1} % ({} of {})", installs.installed, installs.begun),
+            });
+        }
+        if let (Some(limit), Some(installs)) = (wanted.installed_p99, installs) {
+            let p99 = installs.took.quantile_ms(0.99) / 1000.0;
+            checks.push(Check {
+                name: format!("the 99th percentile of an installation is at most {:.1} s", limit.as_secs_f64()),
+                holds: p99 <= limit.as_secs_f64() && installs.installed > 0,
+                seen: format!("{p99:.1} s"),
             });
         }
         self.checks = checks;
@@ -378,6 +426,9 @@ fn take_in(all: &mut LoadResult, one: LoadResult) {
     all.seconds.sort_by_key(|second| second.at);
     all.took_s = all.took_s.max(one.took_s);
     all.connections_opened += one.connections_opened;
+    if let Some(installs) = &one.installs {
+        all.installs.get_or_insert_default().add(installs);
+    }
     for (kind, count) in one.steps_left {
         *all.steps_left.entry(kind).or_default() += count;
     }
@@ -432,9 +483,31 @@ mod tests {
             latency_p99: Some(Duration::from_secs(1)),
             errors_percent: Some(1.0),
             achieved_percent: Some(99.0),
+            ..Thresholds::default()
         });
         assert_eq!(result.checks.iter().filter(|check| check.holds).count(), 0, "{:?}", result.checks);
         assert!(result.warnings[0].contains("1 of the 2 parts"));
+    }
+
+    #[test]
+    fn installations_are_judged_and_added_up() {
+        let of = |installed, took: u64| {
+            let ended_otherwise = BTreeMap::from([("a cluster is error".to_owned(), 10 - installed)]);
+            let took = Values(vec![(took, installed)]);
+            LoadResult { installs: Some(Installs { begun: 10, installed, ended_otherwise, took }), ..part(&[]) }
+        };
+        let wanted = Thresholds {
+            installed_percent: Some(90.0),
+            installed_p99: Some(Duration::from_secs(60)),
+            ..Thresholds::default()
+        };
+        let all = merge(vec![of(9, 30_000_000), of(8, 61_000_000)], Some(&wanted)).unwrap();
+        let installs = all.installs.as_ref().unwrap();
+        assert_eq!((installs.begun, installs.installed, installs.took.count()), (20, 17, 17));
+        assert_eq!(installs.ended_otherwise["a cluster is error"], 3);
+        assert_eq!(all.checks.iter().filter(|check| check.holds).count(), 0, "{:?}", all.checks);
+        let good = merge(vec![of(9, 30_000_000), of(9, 40_000_000)], Some(&wanted)).unwrap();
+        assert!(good.checks.iter().all(|check| check.holds) && good.checks.len() == 2, "{:?}", good.checks);
     }
 
     #[test]

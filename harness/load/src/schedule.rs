@@ -118,16 +118,45 @@ pub fn actions(plan: &LoadPlan, part: Part) -> Vec<Entry> {
     entries
 }
 
+/// When an installation begins, and which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beginning {
+    /// When.
+    pub at: Duration,
+    /// Its number, from 0.
+    pub slot: u32,
+    /// Position of its kind among the plan's clusters.
+    pub kind: usize,
+}
+
+/// When the installations of a part begin, in order: the kinds are mixed by the seed.
+pub fn beginnings(plan: &LoadPlan, part: Part) -> Vec<Beginning> {
+    let mut dice = ChaCha8Rng::seed_from_u64(plan.seed);
+    let mut kinds: Vec<usize> =
+        plan.clusters.iter().enumerate().flat_map(|(kind, c)| std::iter::repeat_n(kind, c.count as usize)).collect();
+    for n in (1..kinds.len()).rev() {
+        kinds.swap(n, (u64::from(dice.next_u32()) * (n as u64 + 1) >> 32) as usize);
+    }
+    let ramp = plan.timetable().find(|(_, phase)| phase.kind == PhaseKind::Ramp);
+    let (begins, takes) = ramp.map_or((Duration::ZERO, Duration::ZERO), |(at, phase)| (at, phase.takes));
+    let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
+    let at = moments(plan.arrivals, count, takes, &mut dice);
+    let all = (0..count).zip(kinds).zip(at).map(|((slot, kind), at)| Beginning { at: begins + at, slot, kind });
+    let mut all: Vec<Beginning> = all.filter(|beginning| part.has(beginning.slot)).collect();
+    all.sort();
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use vlab_scenario::{SourceFile, load_plan};
+    use vlab_scenario::{Catalogue, SourceFile, load_plan};
 
     use super::*;
 
     fn plan(rest: &str) -> LoadPlan {
         let text = format!("version: 1\nname: p\npopulation: {{unbound: 20}}\n{rest}");
-        load_plan(&SourceFile::new("p.yaml", text)).unwrap()
+        load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap()
     }
 
     #[rstest]
@@ -156,6 +185,25 @@ mod tests {
         assert!(whole.iter().all(|entry| entry.at < plan.takes()));
         let registered = whole.iter().filter(|e| e.action == HostAction::Register);
         assert!(registered.into_iter().all(|e| e.at < Duration::from_secs(10)));
+    }
+
+    #[rstest]
+    #[case("even")]
+    #[case("poisson")]
+    #[case("burst")]
+    fn all_installations_begin_within_the_ramp(#[case] arrivals: &str) {
+        let text = format!(
+            "version: 1\nname: p\nmode: installs\npopulation: {{clusters: [{{scenario: sno, count: 30}}, {{scenario: ha-3-2, count: 10}}]}}\narrivals: {arrivals}\nphases: [ramp: 10s, hold: 5s]"
+        );
+        let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap();
+        let whole = beginnings(&plan, Part::WHOLE);
+        assert_eq!(whole.iter().filter(|b| b.kind == 1).count(), 10);
+        assert_eq!(whole.len(), 40);
+        assert!(whole.iter().all(|b| b.at < Duration::from_secs(10)));
+        assert!(whole[..20].iter().any(|b| b.kind == 1), "the kinds are mixed");
+        let mut parts: Vec<Beginning> = (0..3).flat_map(|index| beginnings(&plan, Part { index, of: 3 })).collect();
+        parts.sort();
+        assert_eq!(parts, whole);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use vlab_load::generate::{LoadError, Options, Tell, generate};
 use vlab_load::result::{LoadResult, Target, merge};
 use vlab_load::schedule::Part;
 use vlab_load::stub;
-use vlab_scenario::{LoadPlan, SourceFile, load_plan};
+use vlab_scenario::{Catalogue, LoadPlan, SourceFile, load_plan};
 
 fn plan(rest: &str) -> LoadPlan {
     let text = format!("version: 1\nname: p\npopulation: {{unbound: 20}}\ncadence: 100ms\n{rest}\n");
-    load_plan(&SourceFile::new("p.yaml", text)).unwrap_or_else(|error| panic!("{error}"))
+    load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 const IDLE: &str = "mode: idle\nphases: [ramp: 200ms, hold: 300ms]";
@@ -26,7 +26,12 @@ async fn run(
     stop: CancellationToken,
 ) -> Result<LoadResult, LoadError> {
     let url = format!("http://{address}");
-    generate(plan, Options { url, part, start_at: None, watch: None, stop, live: None }).await
+    generate(
+        plan,
+        &Catalogue::embedded(),
+        Options { url, part, start_at: None, watch: None, stop, live: None, metrics: None },
+    )
+    .await
 }
 
 async fn stub_address() -> SocketAddr {
@@ -141,8 +146,9 @@ async fn a_silent_service_gets_what_fits_and_an_interrupted_plan_has_its_result(
             ends.cancel();
         }
     });
-    let options = Options { url, part: Part::WHOLE, start_at: None, watch: None, stop, live: Some(live) };
-    let result = generate(&plan, options).await.unwrap();
+    let options =
+        Options { url, part: Part::WHOLE, start_at: None, watch: None, stop, live: Some(live), metrics: None };
+    let result = generate(&plan, &Catalogue::embedded(), options).await.unwrap();
     let total = result.total();
     assert_eq!(total.answered, 0);
     assert!(total.errors.keys().any(|kind| kind.starts_with("not sent")), "{:?}", total.errors);

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tokio::sync::mpsc;
 use vlab_api::actor::{Reply, Send};
-use vlab_api::http::{Method, Request, TransportError, is_for_hub};
+use vlab_api::http::{TransportError, is_for_hub};
+use vlab_api::ops::operation_of;
 use vlab_client::{Endpoint, HttpConnection};
 use vlab_drive::conductor::Conductor;
 use vlab_judge::result::{OperationLatency, Quantiles};
@@ -65,7 +66,7 @@ impl Traffic {
 
     /// Sends a request over its connection, after those that wait there already.
     pub fn send(&mut self, send: Send) {
-        let operation = operation(&send.request);
+        let operation = operation_of(send.request.method, &send.request.path).unwrap_or("other");
         if !Conductor::is_user(send.connection) {
             self.tally.offered += 1;
         }
@@ -174,39 +175,4 @@ fn line(endpoint: Endpoint, answers: mpsc::UnboundedSender<TimedReply>) -> mpsc:
         }
     });
     sender
-}
-
-/// The operation that a request is, by the end of its path: what a load report tells apart.
-fn operation(request: &Request) -> &'static str {
-    let path = request.split_path().0;
-    let last = path.rsplit('/').next().unwrap_or_default();
-    match (request.method, last) {
-        (Method::Get, "instructions") => "v2GetNextSteps",
-        (Method::Post, "instructions") => "v2PostStepReply",
-        (Method::Post, "hosts") => "v2RegisterHost",
-        (Method::Get, "hosts") => "ListClusterHosts",
-        (Method::Put, "progress") if path.contains("/hosts/") => "v2UpdateHostInstallProgress",
-        (Method::Put, "progress") => "v2UpdateClusterFinalizingProgress",
-        (Method::Put, "logs-progress") => "logs progress",
-        (Method::Post, "logs") => "V2UploadLogs",
-        (_, "monitored-operators") => "monitored operators",
-        (Method::Get, _) => "other GET",
-        _ => "other",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-    use vlab_api::ops;
-
-    use super::*;
-
-    #[test]
-    fn operations_are_told_apart() {
-        let id = Uuid::nil();
-        assert_eq!(operation(&ops::get_next_steps(id, id, 1).request), "v2GetNextSteps");
-        assert_eq!(operation(&ops::list_cluster_hosts(id).request), "ListClusterHosts");
-        assert_eq!(operation(&ops::get_cluster(id).request), "other GET");
-    }
 }

@@ -1,13 +1,16 @@
 //! Load plans: how many hosts, how they arrive, what they do, and how well the service has to bear it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::catalogue::Catalogue;
 use crate::diagnostic::{LoadError, SourceFile};
 use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
+use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
 /// A load plan: which load a service is put under, and how well it has to bear it.
@@ -24,7 +27,7 @@ pub(crate) struct PlanFile {
     pub(crate) description: Option<String>,
     /// Fixes the seed of all random choices. By default 1.
     pub(crate) seed: Option<u64>,
-    /// What the hosts do: `idle`, `reboot-storm`, `reconnect`.
+    /// What the hosts do: `idle`, `reboot-storm`, `reconnect`, `installs`.
     pub(crate) mode: Text<LoadMode>,
     /// Who they are.
     pub(crate) population: PopulationFile,
@@ -42,6 +45,15 @@ pub(crate) struct PlanFile {
     pub(crate) connections: Option<Text<LoadConnections>>,
     /// Number of shared connections, for `connections: pooled`.
     pub(crate) pool: Option<At<i64>>,
+    /// With `installs`: how fast the clockwork of hosts and users runs; the service must have been started with the same. By default
+    /// that of each scenario.
+    pub(crate) time_profile: Option<Text<Plain>>,
+    /// With `installs`: the wall time between two looks of a user at a cluster.
+    #[schemars(extend("default" = "5s"))]
+    pub(crate) look: Option<Text<Span>>,
+    /// With `installs`: when a cluster has come to its end, the next one begins in its place, until the plan is over.
+    #[schemars(extend("default" = false))]
+    pub(crate) back_to_back: Option<At<bool>>,
     /// What happens one after the other. Each item has exactly one of `ramp`, `hold`, `storm`, `drain`, with how long it takes.
     pub(crate) phases: At<Vec<At<PhaseFile>>>,
     /// What ends the plan before its time.
@@ -55,13 +67,26 @@ pub(crate) struct PlanFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Population")]
 pub(crate) struct PopulationFile {
-    /// Hosts that belong to no cluster.
-    pub(crate) unbound: At<i64>,
+    /// Hosts that belong to no cluster. With all modes but `installs`.
+    pub(crate) unbound: Option<At<i64>>,
+    /// With `installs`: clusters with their hosts and users, each as a scenario has it.
+    pub(crate) clusters: Option<At<Vec<At<ClustersFile>>>>,
     /// Infra-envs that they are spread over. By default 1.
     pub(crate) infra_envs: Option<At<i64>>,
     /// Hardware profiles, which hosts take in turns. By default `standard`.
     #[serde(default)]
     pub(crate) profiles: Vec<Text<Plain>>,
+}
+
+/// Clusters of a load plan that are alike.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Clusters")]
+pub(crate) struct ClustersFile {
+    /// The scenario that each of them plays: its clusters, its hosts, its user and what goes wrong with hosts. Nothing of it is judged.
+    pub(crate) scenario: Text<Plain>,
+    /// How many times.
+    pub(crate) count: At<i64>,
 }
 
 /// A phase of a load plan.
@@ -99,6 +124,10 @@ pub(crate) struct ThresholdsFile {
     pub(crate) errors_percent: Option<At<f64>>,
     /// At least so many of a hundred requests that were to be made are answered.
     pub(crate) achieved_percent: Option<At<f64>>,
+    /// With `installs`: of all that were to begin, the clusters of at least so many of a hundred are installed.
+    pub(crate) installed_percent: Option<At<f64>>,
+    /// With `installs`: 99 of 100 of those that are installed took no longer than this, counted from when they were to begin.
+    pub(crate) installed_p99: Option<Text<Span>>,
 }
 
 /// A phase.
@@ -152,6 +181,19 @@ pub struct Thresholds {
     pub errors_percent: Option<f64>,
     /// Answered requests of a hundred that were to be made.
     pub achieved_percent: Option<f64>,
+    /// Installed of a hundred that were to begin.
+    pub installed_percent: Option<f64>,
+    /// Of those that are installed, from when they were to begin.
+    pub installed_p99: Option<Duration>,
+}
+
+/// What is installed in a load plan, so many times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedClusters {
+    /// What each of them plays.
+    pub scenario: Arc<Scenario>,
+    /// How many times.
+    pub count: u32,
 }
 
 /// A load plan, checked.
@@ -165,8 +207,16 @@ pub struct LoadPlan {
     pub seed: u64,
     /// What the hosts do.
     pub mode: LoadMode,
-    /// How many hosts there are.
+    /// How many hosts there are, those of clusters included.
     pub hosts: u32,
+    /// What is installed.
+    pub clusters: Vec<PlannedClusters>,
+    /// How fast the clockwork of hosts in clusters runs; `None`: as their scenarios have it.
+    pub time_profile: Option<String>,
+    /// Wall time between two looks of a user at a cluster.
+    pub look: Duration,
+    /// What has come to its end is followed by the next.
+    pub back_to_back: bool,
     /// How many infra-envs they are spread over.
     pub infra_envs: u32,
     /// Names of their hardware profiles.
@@ -203,13 +253,14 @@ impl LoadPlan {
     }
 }
 
-/// Reads and checks a load plan.
+/// Reads and checks a load plan. The scenarios that it names are the catalogue's, or files.
 ///
 /// # Errors
 /// [`LoadError`] with every mistake, its place and what to do about it.
-pub fn load_plan(source: &SourceFile) -> Result<LoadPlan, LoadError> {
+pub fn load_plan(source: &SourceFile, catalogue: &Catalogue) -> Result<LoadPlan, LoadError> {
     let (file, text) = crate::parse::parse::<PlanFile>(source)?;
-    crate::check::plan::check(&file, source, &text).map_err(|problems| LoadError::new(&source.name, text, problems))
+    crate::check::plan::check(&file, (source, &text), catalogue)
+        .map_err(|problems| LoadError::new(&source.name, text, problems))
 }
 
 /// The JSON Schema (2020-12) of load plans, as the committed file has it.

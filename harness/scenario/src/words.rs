@@ -432,10 +432,8 @@ words! {
         RebootStorm = "reboot-storm",
         /// The same; then they all lose their connections, and come back over new ones.
         Reconnect = "reconnect",
-        /// Clusters are installed, one after the other.
+        /// Clusters are installed, each as a scenario has it.
         Installs = "installs",
-        /// Hosts are added to clusters that are installed.
-        DayTwo = "day-2",
     }
 }
 

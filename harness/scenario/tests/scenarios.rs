@@ -880,7 +880,8 @@ fn every_load_plan_that_ships_is_valid() {
     names.sort();
     assert!(!names.is_empty());
     for name in names {
-        let plan = vlab_scenario::load_plan(&catalogue.find_plan(&name).unwrap()).unwrap_or_else(|e| panic!("{e}"));
+        let plan = vlab_scenario::load_plan(&catalogue.find_plan(&name).unwrap(), &catalogue)
+            .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(plan.name, name);
         assert!(catalogue.list().iter().all(|entry| entry.name != name), "a load plan is no scenario");
     }

@@ -124,6 +124,20 @@ impl CliFixture {
         Running { child: Some(child) }
     }
 
+    /// Starts a service in memory with those options; its address.
+    pub(crate) fn service(&self, options: &[&str]) -> (Running, String) {
+        let file = self.path("address");
+        let mut args = vec!["service", "--listen", "127.0.0.1:0", "--address-file", file.to_str().unwrap()];
+        args.extend(options);
+        let running = self.start(&args);
+        let mut address = String::new();
+        until("the service is ready", RUN, || {
+            address = fs::read_to_string(&file).unwrap_or_default();
+            !address.is_empty()
+        });
+        (running, format!("http://{}", address.trim()))
+    }
+
     /// Runs it to its end. One that is not through within `budget` is asked to end: the test fails with what the run then says, and with
     /// the last lines of its machines.
     #[track_caller]
@@ -322,6 +336,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// The next line on its stderr. Nothing beyond it is read.
+    pub(crate) fn says_next(&mut self) -> String {
+        let mut line = Vec::new();
+        let stderr = self.child.as_mut().and_then(|child| child.stderr.as_mut()).unwrap();
+        while !line.ends_with(b"\n") {
+            let mut byte = [0];
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&line));
+            line.push(byte[0]);
+        }
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         signal(i32::try_from(self.child.as_ref().unwrap().id()).unwrap(), name);
     }

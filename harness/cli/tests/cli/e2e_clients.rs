@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::bench::{CliFixture, RUN, Running, Said, until};
+use crate::bench::{CliFixture, RUN, Said, until};
 
 /// A row of `clients.yaml`.
 #[derive(Deserialize)]
@@ -32,18 +32,6 @@ fn python(module: &str) -> Option<String> {
         "{python} has no module {module}; `pip install aicli` installs it, and VLAB_PYTHON names another Python"
     );
     None
-}
-
-/// A service in memory, and its address.
-fn service(bench: &CliFixture) -> (Running, String) {
-    let file = bench.path("address");
-    let running = bench.start(&["service", "--listen", "127.0.0.1:0", "--address-file", file.to_str().unwrap()]);
-    let mut address = String::new();
-    until("the service is ready", RUN, || {
-        address = fs::read_to_string(&file).unwrap_or_default();
-        !address.is_empty()
-    });
-    (running, format!("http://{}", address.trim()))
 }
 
 fn work(bench: &CliFixture) -> std::path::PathBuf {
@@ -79,7 +67,7 @@ fn aicli(python: &str, url: &str, work: &Path, words: &str) -> Said {
 fn e2e_aicli_is_content_with_the_simulated_service() {
     let Some(python) = python("ailib") else { return };
     let bench = CliFixture::new();
-    let (_service, url) = service(&bench);
+    let (_service, url) = bench.service(&[]);
     let work = work(&bench);
     let rows: Vec<Row> = serde_yaml::from_str(include_str!("clients.yaml")).unwrap();
     for row in rows {
@@ -102,7 +90,7 @@ fn e2e_aicli_is_content_with_the_simulated_service() {
 fn e2e_the_generated_client_reads_back_what_it_wrote() {
     let Some(python) = python("assisted_service_client") else { return };
     let bench = CliFixture::new();
-    let (_service, url) = service(&bench);
+    let (_service, url) = bench.service(&[]);
     let secret = work(&bench).join("openshift_pull.json");
     let said: Said =
         Command::new(python).args(["-c", include_str!("clients.py"), &url]).arg(secret).output().unwrap().into();

@@ -16,6 +16,7 @@ mod e2e_explore;
 mod e2e_faults;
 mod e2e_hub;
 mod e2e_lab;
+mod e2e_load;
 mod e2e_machines;
 mod e2e_places;
 mod e2e_runs;

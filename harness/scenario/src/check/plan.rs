@@ -1,24 +1,31 @@
 //! Checks of load plans.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Checker;
-use crate::catalogue::Catalogue;
+use super::{Checker, Place};
+use crate::catalogue::{Catalogue, CatalogueError};
 use crate::diagnostic::{Problem, SourceFile};
-use crate::plan::{LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, StopWhen, Thresholds};
-use crate::spanned::{At, Text};
+use crate::plan::{
+    ClustersFile, LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, PlannedClusters, StopWhen, Thresholds,
+};
+use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
+use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
 /// No plan has more hosts.
 const MOST_HOSTS: i64 = 1_000_000;
 
 /// Checks a plan and resolves it. It is there only when there are no problems.
-pub(crate) fn check(file: &PlanFile, source: &SourceFile, text: &str) -> Result<LoadPlan, Vec<Problem>> {
-    let catalogue = Catalogue::embedded();
+pub(crate) fn check(
+    file: &PlanFile,
+    (source, text): (&SourceFile, &str),
+    catalogue: &Catalogue,
+) -> Result<LoadPlan, Vec<Problem>> {
     let (resources, problems, not_built) = (BTreeMap::new(), vec![], vec![]);
-    let mut checker = Checker { source, text, catalogue: &catalogue, resources, problems, not_built };
+    let mut checker = Checker { source, text, catalogue, resources, problems, not_built };
     match checker.plan(file) {
         Some(plan) if checker.problems.is_empty() => Ok(plan),
         _ => Err(checker.problems),
@@ -33,16 +40,18 @@ impl Checker<'_> {
         }
         let name = self.label_name(&file.name, "the plan's name", 63);
         let mode = self.read(&file.mode);
-        if let Some(mode @ (LoadMode::Installs | LoadMode::DayTwo)) = mode {
-            self.refuse(
-                &file.mode.span,
-                format!("the mode `{mode}` is not built yet"),
-                "this version cannot run it",
-                "use `idle`, `reboot-storm` or `reconnect`; a scenario with many clusters installs them at once",
-            );
-        }
         let population = &file.population;
-        let hosts = self.number(&population.unbound, "the number of hosts", 1, MOST_HOSTS);
+        let installs = mode == Some(LoadMode::Installs);
+        self.keys_of_mode(file, installs);
+        let unbound = population.unbound.as_ref();
+        let unbound = unbound.and_then(|n| self.number(n, "the number of hosts", 1, MOST_HOSTS));
+        let clusters = self.clusters(population.clusters.as_ref().map_or(&[][..], |all| &all.value[..]));
+        let in_clusters = clusters.iter().map(|c| c.scenario.hosts.len() as i64 * i64::from(c.count)).sum();
+        let hosts = if installs { Some(in_clusters) } else { unbound };
+        if let (Some(all), true) = (&population.clusters, in_clusters > MOST_HOSTS) {
+            let message = format!("these are {in_clusters} hosts, and a plan has at most {MOST_HOSTS}");
+            self.refuse(&all.span, message, "too many", "lower a `count`");
+        }
         let infra_envs = population.infra_envs.as_ref();
         let infra_envs = infra_envs.map_or(Some(1), |n| self.number(n, "the number of infra-envs", 1, 10_000));
         for profile in &population.profiles {
@@ -51,6 +60,8 @@ impl Checker<'_> {
                 self.unknown(&profile.span, "hardware profile", &profile.text, known.iter().map(String::as_str));
             }
         }
+        let time_profile = self.time_profile_of(file);
+        let look = self.length(file.look.as_ref(), "the time between two looks");
         let arrivals = self.read_option(&file.arrivals).unwrap_or(Arrivals::Even);
         let cadence = self.length(file.cadence.as_ref(), "the cadence");
         let phases = self.phases(file, mode);
@@ -64,6 +75,10 @@ impl Checker<'_> {
                 .and_then(|text| self.length(Some(text), "the latency")),
             errors_percent: self.percent(wanted.and_then(|t| t.errors_percent.as_ref())),
             achieved_percent: self.percent(wanted.and_then(|t| t.achieved_percent.as_ref())),
+            installed_percent: self.percent(wanted.and_then(|t| t.installed_percent.as_ref())),
+            installed_p99: wanted
+                .and_then(|t| t.installed_p99.as_ref())
+                .and_then(|text| self.length(Some(text), "the time of an installation")),
         };
         let profiles: Vec<String> = population.profiles.iter().map(|p| p.text.clone()).collect();
         Some(LoadPlan {
@@ -73,6 +88,10 @@ impl Checker<'_> {
             mode: mode?,
             hosts: u32::try_from(hosts?).ok()?,
             infra_envs: u32::try_from(infra_envs?).ok()?,
+            clusters,
+            time_profile,
+            look: look.unwrap_or(Duration::from_secs(5)),
+            back_to_back: file.back_to_back.as_ref().is_some_and(|yes| yes.value),
             profiles: if profiles.is_empty() { vec!["standard".to_owned()] } else { profiles },
             arrivals,
             cadence: cadence.unwrap_or(Duration::from_secs(60)),
@@ -82,6 +101,109 @@ impl Checker<'_> {
             stop,
             thresholds,
         })
+    }
+
+    /// What one mode has and the others have not.
+    fn keys_of_mode(&mut self, file: &PlanFile, installs: bool) {
+        let population = &file.population;
+        fn place<T>(key: &Option<At<T>>) -> Option<&Place> {
+            key.as_ref().map(|at| &at.span)
+        }
+        fn of_text<T>(key: &Option<Text<T>>) -> Option<&Place> {
+            key.as_ref().map(|text| &text.span)
+        }
+        let wanted = file.thresholds.as_ref();
+        let of_installs: [(&str, Option<&Place>); 6] = [
+            ("population.clusters", place(&population.clusters)),
+            ("time_profile", of_text(&file.time_profile)),
+            ("look", of_text(&file.look)),
+            ("back_to_back", place(&file.back_to_back)),
+            ("thresholds.installed_percent", wanted.and_then(|t| place(&t.installed_percent))),
+            ("thresholds.installed_p99", wanted.and_then(|t| of_text(&t.installed_p99))),
+        ];
+        let of_others: [(&str, Option<&Place>); 7] = [
+            ("population.unbound", place(&population.unbound)),
+            ("population.infra_envs", place(&population.infra_envs)),
+            ("population.profiles", population.profiles.first().map(|p| &p.span)),
+            ("cadence", of_text(&file.cadence)),
+            ("reply_cache", of_text(&file.reply_cache)),
+            ("connections", of_text(&file.connections)),
+            ("pool", place(&file.pool)),
+        ];
+        let (not_here, why) = if installs {
+            (&of_others[..], "with `installs` the scenarios of the clusters say what hosts there are and what they do")
+        } else {
+            (&of_installs[..], "only the mode `installs` has it")
+        };
+        for (key, place) in not_here {
+            if let Some(place) = place {
+                self.refuse(place, format!("`{key}` does not go with the mode `{}`", file.mode.text), why, "remove it");
+            }
+        }
+        let (missing, help) = if installs {
+            let none = population.clusters.as_ref().is_none_or(|all| all.is_empty());
+            (none, "add `clusters: [{scenario: sno, count: 10}]` to `population`")
+        } else {
+            (population.unbound.is_none(), "add `unbound: 100` to `population`")
+        };
+        if missing {
+            self.refuse(&file.mode.span, "the plan has no hosts", format!("`{}` of whom?", file.mode.text), help);
+        }
+    }
+
+    fn clusters(&mut self, all: &[At<ClustersFile>]) -> Vec<PlannedClusters> {
+        let mut planned = Vec::new();
+        for item in all {
+            let count = self.number(&item.count, "the number of installations", 1, MOST_HOSTS);
+            let scenario = self.scenario_of_plan(&item.scenario);
+            if let (Some(scenario), Some(count)) = (scenario, count.and_then(|n| u32::try_from(n).ok())) {
+                planned.push(PlannedClusters { scenario: Arc::new(scenario), count });
+            }
+        }
+        planned
+    }
+
+    /// The scenario that clusters of a plan play.
+    fn scenario_of_plan(&mut self, name: &Text<Plain>) -> Option<Scenario> {
+        let source = match self.catalogue.find(&name.text) {
+            Ok(source) => source,
+            Err(CatalogueError::NotFound(missing)) => {
+                self.unknown(&name.span, "scenario", &name.text, missing.known.iter().map(String::as_str));
+                return None;
+            }
+            Err(CatalogueError::Unreadable(error)) => {
+                self.refuse(&name.span, error.to_string(), "cannot be used", "");
+                return None;
+            }
+        };
+        let scenario = match crate::load(&source, self.catalogue) {
+            Ok(scenario) => scenario,
+            Err(error) => {
+                let help = format!("`vlab validate {}` shows what is wrong with it", name.text);
+                self.refuse(&name.span, format!("the scenario `{}` is not valid", name.text), error.to_string(), help);
+                return None;
+            }
+        };
+        if scenario.clusters.is_empty() {
+            let help = "name a scenario with a cluster; for hosts without one there is `mode: idle`";
+            self.refuse(
+                &name.span,
+                format!("the scenario `{}` installs nothing", name.text),
+                "it has no cluster",
+                help,
+            );
+            return None;
+        }
+        Some(scenario)
+    }
+
+    fn time_profile_of(&mut self, file: &PlanFile) -> Option<String> {
+        let profile = file.time_profile.as_ref()?;
+        let known = self.catalogue.time_profile_names();
+        if !known.contains(&profile.text) {
+            self.unknown(&profile.span, "time profile", &profile.text, known.iter().map(String::as_str));
+        }
+        Some(profile.text.clone())
     }
 
     /// A length of time above zero. A plan is about the wall clock: there is no other.
@@ -137,6 +259,9 @@ impl Checker<'_> {
                     Some(("no host has started", "begin with `- ramp: 60s`"))
                 }
                 _ if drained => Some(("after a drain no host is left", "a drain is the last phase")),
+                PhaseKind::Storm | PhaseKind::Drain if mode == Some(LoadMode::Installs) => {
+                    Some(("installations begin and end by themselves", "use `ramp` and `hold`"))
+                }
                 PhaseKind::Storm if mode == Some(LoadMode::Idle) => Some((
                     "idle hosts make no storm",
                     "use the mode `reboot-storm` or `reconnect`, or remove the storm",
@@ -192,7 +317,7 @@ mod tests {
         "version: 1\nname: p\nmode: idle\npopulation: {unbound: 100}\nphases:\n  - ramp: 10s\n  - hold: 1m\n";
 
     fn loaded(text: &str) -> Result<LoadPlan, String> {
-        load_plan(&SourceFile::new("p.yaml", text)).map_err(|error| error.render(false))
+        load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).map_err(|error| error.render(false))
     }
 
     #[test]
@@ -204,10 +329,46 @@ mod tests {
         assert_eq!(begins, [(0, PhaseKind::Ramp), (10, PhaseKind::Hold)]);
     }
 
+    const INSTALLS: &str = "version: 1\nname: p\nmode: installs\ntime_profile: fast\npopulation:\n  clusters: [{scenario: sno, count: 10}, {scenario: ha-3-2, count: 4}]\nphases:\n  - ramp: 10s\n  - hold: 1m\n";
+
+    #[test]
+    fn clusters_are_those_of_scenarios() {
+        let plan = loaded(INSTALLS).unwrap();
+        let names: Vec<_> = plan.clusters.iter().map(|c| (c.scenario.name.as_str(), c.count)).collect();
+        assert_eq!(names, [("sno", 10), ("ha-3-2", 4)]);
+        assert_eq!((plan.hosts, plan.look, plan.back_to_back), (30, Duration::from_secs(5), false));
+    }
+
+    #[rstest]
+    #[case::scenario("scenario: sno,", "scenario: snoo,", "did you mean `sno`", 6)]
+    #[case::nothing_to_install("scenario: sno,", "scenario: fleet-2000,", "installs nothing", 6)]
+    #[case::none("count: 10", "count: 0", "must be between 1", 6)]
+    #[case::profile("time_profile: fast", "time_profile: fats", "did you mean `fast`", 4)]
+    #[case::cadence("time_profile: fast", "cadence: 10s", "`cadence` does not go with the mode `installs`", 4)]
+    #[case::unbound("  clusters:", "  unbound: 4\n  clusters:", "`population.unbound` does not go with", 6)]
+    #[case::storm("hold: 1m", "storm: 1m", "begin and end by themselves", 9)]
+    fn contradictions_of_installations_too(
+        #[case] from: &str,
+        #[case] to: &str,
+        #[case] says: &str,
+        #[case] line: usize,
+    ) {
+        let said = loaded(&INSTALLS.replace(from, to)).unwrap_err();
+        assert!(said.contains(says) && said.contains(&format!("p.yaml:{line}:")), "{said}");
+    }
+
     #[rstest]
     #[case::a_word("mode: idle", "mode: idel", "did you mean `idle`", 3)]
     #[case::a_key("mode: idle", "mode: idle\nmodes: x", "mode", 4)]
-    #[case::not_built("mode: idle", "mode: installs", "not built yet", 3)]
+    #[case::no_hosts("{unbound: 100}", "{}", "the plan has no hosts", 3)]
+    #[case::no_clusters("mode: idle", "mode: installs", "the plan has no hosts", 3)]
+    #[case::clusters_when_idle(
+        "{unbound: 100}",
+        "{unbound: 1, clusters: [{scenario: sno, count: 1}]}",
+        "does not go with the mode `idle`",
+        4
+    )]
+    #[case::look_when_idle("mode: idle", "mode: idle\nlook: 1s", "`look` does not go with", 4)]
     #[case::storm_when_idle("  - hold: 1m", "  - storm: 1m", "idle hosts make no storm", 7)]
     #[case::no_storm("mode: idle", "mode: reboot-storm", "needs a storm", 3)]
     #[case::no_ramp("  - ramp: 10s\n", "", "no host has started", 6)]

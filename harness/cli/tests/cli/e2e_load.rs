@@ -1,0 +1,88 @@
+//! Load plans that install clusters, against `vlab service`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::bench::{CliFixture, RUN, until};
+
+const PLAN: &str = "version: 1
+name: two-kinds
+mode: installs
+time_profile: rapid
+look: 500ms
+population:
+  clusters:
+    - {scenario: sno, count: 2}
+    - {scenario: ha-3-2, count: 1}
+    - {scenario: insufficient-hardware, count: 1}
+phases:
+  - ramp: 1s
+  - hold: 5m
+thresholds:
+  errors_percent: 5
+  installed_percent: 75
+";
+
+#[test]
+fn e2e_installations_are_counted_by_how_they_end() {
+    let bench = CliFixture::new();
+    let (_service, url) = bench.service(&["--time-profile", "rapid"]);
+    let plan = bench.file("two-kinds.yaml", PLAN);
+    let json = bench.path("result.json");
+    let page = bench.path("page.html");
+    let (json, page) = (json.to_str().unwrap(), page.to_str().unwrap());
+    let said = bench.vlab_within(RUN, &["load", &plan, "--url", &url, "--json", json, "--html", page]).ends_with(0);
+    let said = said.says(&["installations: 4 begun, 3 installed", "holds: at least 75 %"]);
+    assert!(said.err.contains("begun, "), "progress is told: {}", said.err);
+    let result: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let installs = &result["installs"];
+    assert_eq!((installs["begun"].as_u64(), installs["installed"].as_u64()), (Some(4), Some(3)), "{installs}");
+    assert_eq!(installs["ended_otherwise"].as_object().unwrap().len(), 1, "{installs}");
+    let operations: Vec<&str> =
+        result["lines"].as_array().unwrap().iter().map(|line| line["operation"].as_str().unwrap()).collect();
+    for operation in ["v2RegisterCluster", "v2InstallCluster", "v2UpdateHostInstallProgress", "v2GetNextSteps"] {
+        assert!(operations.contains(&operation), "{operation}: {operations:?}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2>Installations</h2>"));
+}
+
+#[test]
+fn e2e_a_missed_share_is_5_and_figures_are_shown_meanwhile() {
+    let bench = CliFixture::new();
+    let (_service, url) = bench.service(&["--time-profile", "fast"]);
+    // Under `fast` nobody is installed within that time.
+    let plan = PLAN.replace("rapid", "fast").replace("hold: 5m", "hold: 3s").replace("ha-3-2", "sno");
+    let plan = bench.file("two-kinds.yaml", plan);
+    let mut run = bench.start(&["load", &plan, "--url", &url, "--json", "-", "--metrics", "127.0.0.1:0"]);
+    let first = run.says_next();
+    let address = first.strip_prefix("figures: http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let mut figures = String::new();
+    until("the figures have the clusters", RUN, || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        figures.clear();
+        stream.read_to_string(&mut figures).unwrap();
+        figures.contains("vlab_load_fleet{state=\"under way\"} 4")
+    });
+    assert!(figures.contains("vlab_load_requests_answered_total{operation=\"v2RegisterCluster\"}"), "{figures}");
+    let said = run.end(RUN).ends_with(5);
+    let result: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(result["installs"]["ended_otherwise"]["under way when the plan was over"], 4);
+}
+
+#[test]
+fn what_cannot_be_a_load_is_refused_with_its_reason() {
+    let bench = CliFixture::new();
+    for (scenario, says) in [
+        ("kube-sno", "its user asks over Kubernetes"),
+        ("postgres-restarts", "the database of a remote service is not ours to touch"),
+        ("sno", "a stub only answers"),
+    ] {
+        let plan = PLAN.replace("scenario: sno", &format!("scenario: {scenario}"));
+        let plan = bench.file("two-kinds.yaml", plan);
+        bench.vlab(&["load", &plan, "--stub"]).ends_with(2).says(&[says]);
+    }
+}
