@@ -15,16 +15,19 @@ use vlab_service::CoreConfig;
 /// simulated service with this variable.
 pub const CONSTANTS: &str = "VLAB_CONSTANTS";
 
-/// The service's settings, from this process's environment under the real service's names, and [`CONSTANTS`].
+/// The service's settings: those that are given, and on top what this process's environment has under the real service's names, and
+/// [`CONSTANTS`].
 ///
 /// # Errors
 /// A value that cannot be read.
-pub fn settings_of_environment() -> Result<Settings, SettingError> {
-    settings_of(std::env::vars())
+pub fn settings_of_environment(base: Settings) -> Result<Settings, SettingError> {
+    settings_of(base, std::env::vars())
 }
 
-fn settings_of(variables: impl Iterator<Item = (String, String)>) -> Result<Settings, SettingError> {
-    let mut settings = Settings::default();
+fn settings_of(
+    mut settings: Settings,
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<Settings, SettingError> {
     for (name, value) in variables {
         if name == CONSTANTS {
             settings.constants = serde_json::from_str(&value)
@@ -106,7 +109,8 @@ pub async fn run_under_real_environment() -> Result<(), String> {
     let port = u16::try_from(number("HTTP_LISTEN_PORT", 8090)?)
         .map_err(|_| "HTTP_LISTEN_PORT: not a port number".to_owned())?;
     let core = CoreConfig {
-        settings: settings_of_environment().map_err(|error| format!("settings in the environment: {error}"))?,
+        settings: settings_of_environment(Settings::default())
+            .map_err(|error| format!("settings in the environment: {error}"))?,
         seed: number("VLAB_SEED", 0)?,
         base_url: variable("SERVICE_BASE_URL").unwrap_or_default(),
         image_service_url: variable("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
@@ -165,8 +169,9 @@ mod tests {
         let mut variables: Vec<(String, String)> =
             wanted.to_vars().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         variables.push((CONSTANTS.to_owned(), wanted.constants.to_json()));
-        assert_eq!(settings_of(variables.into_iter()).unwrap(), wanted);
-        let error = settings_of([(CONSTANTS.to_owned(), r#"{"RECLAIM_TIMEOUTS": "1m"}"#.to_owned())].into_iter());
+        let of = |variables: Vec<(String, String)>| settings_of(Settings::default(), variables.into_iter());
+        assert_eq!(of(variables).unwrap(), wanted);
+        let error = of(vec![(CONSTANTS.to_owned(), r#"{"RECLAIM_TIMEOUTS": "1m"}"#.to_owned())]);
         assert!(error.unwrap_err().to_string().contains("RECLAIM_TIMEOUT"));
     }
 }

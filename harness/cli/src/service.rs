@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use vlab_drive::alterations::Alteration;
 use vlab_image_service::catalog::{OsImage, from_setting};
 use vlab_judge::result::exit;
+use vlab_model::settings::Settings;
 use vlab_service::CoreConfig;
 use vlab_service_server::hub::HubOptions;
 use vlab_service_server::pg::{PgOptions, PgStore};
@@ -17,6 +18,7 @@ use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::explore::alteration;
 use crate::say;
+use crate::tools::catalogue;
 
 #[derive(clap::Args)]
 #[command(
@@ -32,6 +34,9 @@ pub(crate) struct ServiceArgs {
     /// PostgreSQL connection string or URL. Without one the state is in memory and gone with the process.
     #[arg(long, env = "VLAB_POSTGRES", hide_env_values = true)]
     postgres: Option<String>,
+    /// Time profile: how fast its clockwork runs. What the environment sets comes on top. Default: `real`.
+    #[arg(long, value_name = "NAME")]
+    time_profile: Option<String>,
     /// Seed of ids, keys and passwords.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -57,8 +62,12 @@ pub(crate) struct ServiceArgs {
 }
 
 pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
+    let base = match &args.time_profile {
+        Some(name) => catalogue()?.time_profile(name).map_err(CliError::rendered)?.settings().or_usage()?,
+        None => Settings::default(),
+    };
     let settings =
-        settings_of_environment().map_err(|e| CliError::usage(format!("settings in the environment: {e}")))?;
+        settings_of_environment(base).map_err(|e| CliError::usage(format!("settings in the environment: {e}")))?;
     let mut images = args.os_images;
     if images.is_empty()
         && let Some(list) = std::env::var("OS_IMAGES").ok().filter(|list| !list.is_empty())

@@ -363,7 +363,7 @@ mod tests {
         for (at, cluster, to) in statuses {
             let what =
                 What::ClusterStatus { cluster: Uuid::from_u128(*cluster), from: None, to: *to, info: String::new() };
-            recorder.record(Source::Poll, None, Timestamp::from_millis(*at), what);
+            recorder.record(Source::Poll, None, Timestamp::from_secs(*at), what);
         }
         recorder.into_observations()
     }
@@ -378,7 +378,7 @@ mod tests {
         #[case] statuses: &[(i64, u128, ClusterStatus)],
         #[case] wanted: Result<i64, &str>,
     ) {
-        let wanted = wanted.map(Timestamp::from_millis).map_err(str::to_owned);
+        let wanted = wanted.map(Timestamp::from_secs).map_err(str::to_owned);
         assert_eq!(installed_at(&of(statuses)), wanted);
     }
 }

@@ -135,7 +135,7 @@ pub fn beginnings(plan: &LoadPlan, part: Part) -> Vec<Beginning> {
     let mut kinds: Vec<usize> =
         plan.clusters.iter().enumerate().flat_map(|(kind, c)| std::iter::repeat_n(kind, c.count as usize)).collect();
     for n in (1..kinds.len()).rev() {
-        kinds.swap(n, (u64::from(dice.next_u32()) * (n as u64 + 1) >> 32) as usize);
+        kinds.swap(n, ((u64::from(dice.next_u32()) * (n as u64 + 1)) >> 32) as usize);
     }
     let ramp = plan.timetable().find(|(_, phase)| phase.kind == PhaseKind::Ramp);
     let (begins, takes) = ramp.map_or((Duration::ZERO, Duration::ZERO), |(at, phase)| (at, phase.takes));

@@ -129,9 +129,10 @@ impl CliFixture {
         let file = self.path("address");
         let mut args = vec!["service", "--listen", "127.0.0.1:0", "--address-file", file.to_str().unwrap()];
         args.extend(options);
-        let running = self.start(&args);
+        let mut running = self.start(&args);
         let mut address = String::new();
         until("the service is ready", RUN, || {
+            assert!(!running.has_ended(), "{args:?} ended");
             address = fs::read_to_string(&file).unwrap_or_default();
             !address.is_empty()
         });

@@ -55,6 +55,7 @@ fn e2e_a_missed_share_is_5_and_figures_are_shown_meanwhile() {
     let (_service, url) = bench.service(&["--time-profile", "fast"]);
     // Under `fast` nobody is installed within that time.
     let plan = PLAN.replace("rapid", "fast").replace("hold: 5m", "hold: 3s").replace("ha-3-2", "sno");
+    let plan = plan.replace("insufficient-hardware", "sno");
     let plan = bench.file("two-kinds.yaml", plan);
     let mut run = bench.start(&["load", &plan, "--url", &url, "--json", "-", "--metrics", "127.0.0.1:0"]);
     let first = run.says_next();
