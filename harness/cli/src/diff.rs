@@ -13,7 +13,7 @@ use vlab_model::history::{Observation, RunInfo, What};
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::{self, find_run};
 use vlab_run::rundir;
-use vlab_scenario::Catalogue;
+use vlab_scenario::{Catalogue, FrontDoor};
 
 use crate::args::{LabArgs, interrupted, runs_folder};
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -77,6 +77,10 @@ pub(crate) struct DifferentialArgs {
     /// Time profile, instead of the scenario's.
     #[arg(long)]
     time_profile: Option<String>,
+    /// How the user asks both services, instead of what the scenario says: `rest`, or `kube`; then the conditions of resources are
+    /// compared, too.
+    #[arg(long, value_name = "API", value_parser = ["rest", "kube"])]
+    api: Option<String>,
     /// Print JSON, one comparison per line.
     #[arg(long)]
     json: bool,
@@ -177,6 +181,7 @@ fn pairs_to_run(args: &DifferentialArgs, catalogue: &Catalogue) -> Result<Vec<(L
                 service: Some(service.clone()),
                 postgres_image: args.lab.postgres_image(),
                 real_tools: args.lab.real_tools,
+                api: args.api.as_deref().and_then(FrontDoor::from_word),
                 ..Choices::default()
             };
             let ours = read(catalogue, name, &choices(&Target::Simulated, seed))?;

@@ -13,7 +13,8 @@
 //! through in the same history. How far a host gets in the moment before it is stopped (cancelled, or failed with its cluster) does
 //! not count either, nor whether the last logs came before a run was over. Percentages are compared with the stages of hosts and at
 //! the end of an installed cluster, because on the way it depends on who reports first. What was told of logs is compared with what is
-//! known about them in the same history.
+//! known about them in the same history. Conditions of resources are compared by status and reason; one that held for less than
+//! two rounds may be missed as well, because a controller writes what it finds when it looks.
 
 mod explain;
 mod project;

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, LogsState, Severity};
-use vlab_model::history::{Observation, RunInfo, Source, What};
+use vlab_model::history::{Observation, ResourceCondition, RunInfo, Source, What};
 use vlab_model::validation::ValidationStatus;
 
 use crate::Timeline;
@@ -37,6 +37,8 @@ pub enum Strand {
     Percentage,
     /// What is known about its logs.
     Logs,
+    /// One condition of a resource that stands for it: its kind, a slash, the condition's type.
+    Condition(String),
     /// Severities of the events of one kind and word, and whom they name.
     Form(String),
     /// Order of two events.
@@ -57,6 +59,7 @@ impl fmt::Display for Strand {
             Self::Validation(id) => write!(f, "validation {id}"),
             Self::Percentage => f.write_str("percentage"),
             Self::Logs => f.write_str("logs"),
+            Self::Condition(of) => write!(f, "condition {of}"),
             Self::Form(of) => write!(f, "form of event {of}"),
             Self::Order => f.write_str("order of events"),
             Self::Presence => f.write_str("presence"),
@@ -96,6 +99,8 @@ impl Strand {
     pub(super) fn may_miss(&self, word: &str) -> bool {
         match self {
             Self::Validation(_) => true,
+            // A controller looks when it comes to it, and writes what is then.
+            Self::Condition(_) => true,
             Self::Status => DERIVED.contains(&word),
             // What a monitor suggests for a host to which the user is about to give a role. Who is the bootstrap is decided once.
             Self::Role => !word.ends_with("bootstrap"),
@@ -110,7 +115,7 @@ impl Strand {
     /// moment. Not that it failed.
     pub(super) fn may_be_cut(&self, word: &str) -> bool {
         match self {
-            Self::Validation(_) => true,
+            Self::Validation(_) | Self::Condition(_) => true,
             Self::Stage => word != "Failed",
             Self::Percentage => true,
             Self::Event(kind) => kind == "host_install_progress_updated" && word != "Failed",
@@ -443,6 +448,14 @@ fn validation_word(status: Option<ValidationStatus>) -> String {
     }
 }
 
+/// `True Reason`, or that it is not there any more.
+fn condition_word(condition: Option<&ResourceCondition>) -> String {
+    condition.map_or_else(|| "(gone)".to_owned(), |c| format!("{} {}", c.status, c.reason).trim_end().to_owned())
+}
+
+/// Kinds of resources whose conditions are those of a cluster, in whose namespace they are.
+const OF_CLUSTERS: &[&str] = &["AgentClusterInstall", "ClusterDeployment", "InfraEnv"];
+
 /// Reads off a history what is compared.
 pub fn project(history: &[Observation]) -> Projection {
     let timeline = Timeline::new(history);
@@ -509,6 +522,20 @@ pub fn project(history: &[Observation]) -> Projection {
         if let What::Fault { host: Some(id), .. } = &o.what {
             let (kind, name) = host(*id);
             projection.entity(kind, name).hit = true;
+        }
+        if let What::Resource { kind, namespace, name, conditions, .. } = &o.what {
+            let of_host = Uuid::parse_str(name).ok().filter(|id| timeline.directory.host_names.contains_key(id));
+            let who = match of_host {
+                Some(id) if kind == "Agent" => host(id),
+                _ if !OF_CLUSTERS.contains(&kind.as_str()) => continue,
+                // Hosts of no cluster belong to an InfraEnv with a namespace of its own.
+                _ if timeline.directory.clusters.contains_key(namespace) => (EntityKind::Cluster, namespace.clone()),
+                _ => (EntityKind::Run, "run".to_owned()),
+            };
+            for (condition, word) in conditions {
+                let strand = Strand::Condition(format!("{kind}/{condition}"));
+                projection.add(who.clone(), strand, &condition_word(word.as_ref()), o.at());
+            }
         }
         if let What::UserAction { action, subject, status, .. } = &o.what {
             let who = match subject {

@@ -3,7 +3,9 @@ use rstest::rstest;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{HostRole, HostStage, HostStatus, Severity};
-use vlab_model::history::{FaultPhase, HostsKind, RunEnd, Source, TargetKind, What};
+use vlab_model::history::{
+    ConditionStatus, FaultPhase, HostsKind, ResourceCondition, ResourceState, RunEnd, Source, TargetKind, What,
+};
 use vlab_model::validation::ValidationStatus;
 
 use super::*;
@@ -20,6 +22,8 @@ enum Thing {
     Event(u8, &'static str, String),
     ClusterEvent(&'static str, String),
     Validation(u8, &'static str, ValidationStatus),
+    /// A condition of its Agent, with its reason; of the cluster's AgentClusterInstall without a host.
+    Condition(Option<u8>, &'static str, ConditionStatus, &'static str),
 }
 
 impl Thing {
@@ -31,6 +35,7 @@ impl Thing {
             | Self::Event(h, ..)
             | Self::Validation(h, ..) => Some(*h),
             Self::ClusterEvent(..) => None,
+            Self::Condition(h, ..) => *h,
         }
     }
 }
@@ -87,6 +92,20 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
             Thing::Role(h, role, bootstrap) => (how.source, What::HostRole { host: id(h), role, bootstrap }),
             Thing::Event(h, name, message) => (Source::Events, event(name, &message, Some(id(h)))),
             Thing::ClusterEvent(name, message) => (Source::Events, event(name, &message, None)),
+            Thing::Condition(h, name, status, reason) => {
+                let condition = ResourceCondition { status, reason: reason.into() };
+                let what = What::Resource {
+                    kind: if h.is_some() { "Agent" } else { "AgentClusterInstall" }.into(),
+                    namespace: "c".into(),
+                    name: h.map_or_else(|| "c".to_owned(), |h| id(h).to_string()),
+                    version: 1,
+                    generation: None,
+                    is: ResourceState::Changed,
+                    conditions: [(name.to_owned(), Some(condition))].into(),
+                    finalizers: Vec::new(),
+                };
+                (Source::Harness, what)
+            }
             Thing::Validation(h, name, to) => (
                 how.source,
                 What::Validation {
@@ -530,4 +549,31 @@ fn many_differences_fit_on_one_screen() {
     assert!(text.lines().count() <= 40, "{text}");
     assert!(text.contains("… and 2 more places (--all shows them)"), "{text}");
     assert!(show(&comparison, true).contains("event j"), "{text}");
+}
+
+/// Conditions are compared as statuses are: what stays counts, what was there for a moment only does not.
+#[test]
+fn conditions_of_resources_are_compared() {
+    use ConditionStatus::{False, True};
+    let of = |last: &'static str, moment: bool| {
+        let mut things = vec![(0, Thing::Condition(None, "Completed", False, "InstallationNotStarted"))];
+        things.push((100, Thing::Condition(Some(0), "RequirementsMet", False, "AgentIsNotApproved")));
+        if moment {
+            things.push((200, Thing::Condition(None, "Completed", False, "InstallationOnHold")));
+        }
+        things.push((205, Thing::Condition(None, "Completed", False, "InstallationInProgress")));
+        things.push((500, Thing::Condition(None, "Completed", True, last)));
+        made(&SIMULATED, &things)
+    };
+    let options = Options::default();
+    let good = of("InstallationCompleted", false);
+    assert!(compare(&good, &of("InstallationCompleted", true), &options).is_same(), "that was a moment");
+    let found = compare(&good, &of("InstallationFailed", false), &options).differences;
+    let [difference] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(difference.strand.to_string(), "condition AgentClusterInstall/Completed");
+    assert_eq!(difference.a, ["True InstallationCompleted"]);
+    // A whole side without conditions is none that is the same.
+    let silent = made(&SIMULATED, &[]);
+    let found = compare(&good, &silent, &options).differences;
+    assert!(found.iter().any(|d| d.strand.to_string() == "condition Agent/RequirementsMet"), "{found:?}");
 }
