@@ -211,10 +211,11 @@ impl Checker<'_> {
         let names = self.cluster_names(&cluster_files, &name);
         let (hosts, clusters) = self.hosts_and_clusters(file, &cluster_files, &names);
         (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
-        infra_env.resources = std::mem::take(&mut self.resources);
 
         let known = Known::new(file, &clusters, &hosts, needs.contains(&Need::RealTime));
-        let actions: Vec<Action> = file.actions.iter().filter_map(|a| self.action(a, &known)).collect();
+        let actions: Vec<Action> = file.actions.iter().flat_map(|a| self.action(a, &known)).collect();
+        // All files that were read go into the run's folder with the scenario.
+        infra_env.resources = std::mem::take(&mut self.resources);
         if known.kube {
             self.over_kube(file);
         }

@@ -381,6 +381,8 @@ pub(crate) struct ActionFile {
     pub(crate) patch: Option<At<Value>>,
     /// For `apply-resource`: the object, with `kind`, `metadata` and `spec`. Without a namespace it goes into that of the cluster.
     pub(crate) object: Option<At<Value>>,
+    /// For `apply-resource`: a file with one or more objects, in the place of `object`, with a path relative to the scenario's file.
+    pub(crate) file: Option<Text<Plain>>,
     /// The service must refuse it with this HTTP status.
     pub(crate) refused: Option<At<i64>>,
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use vlab_api::types::HostRole;
 
 use super::subject::Who;
-use super::{Checker, Known};
+use super::{Checker, Known, Place};
 use crate::file::ActionFile;
 use crate::resources::ResourceOf;
 use crate::spanned::At;
@@ -29,10 +29,26 @@ fn is_on_hosts(kind: ActionKind, item: &ActionFile) -> bool {
 }
 
 impl Checker<'_> {
-    pub(super) fn action(&mut self, item: &At<ActionFile>, known: &Known<'_>) -> Option<Action> {
+    /// One thing that the user does; several, where a file with several objects is applied.
+    pub(super) fn action(&mut self, item: &At<ActionFile>, known: &Known<'_>) -> Vec<Action> {
         let kind = self.read(&item.act);
         let when = self.action_time(item, known);
-        let kind = kind?;
+        let Some(action) = kind.and_then(|kind| self.action_of_kind(item, (kind, when), known)) else {
+            return Vec::new();
+        };
+        if action.kind != ActionKind::ApplyResource {
+            return vec![action];
+        }
+        let objects = self.applied(item).into_iter();
+        objects.map(|(kind, object)| Action { resource: Some(kind), object: Some(object), ..action.clone() }).collect()
+    }
+
+    fn action_of_kind(
+        &mut self,
+        item: &At<ActionFile>,
+        (kind, when): (ActionKind, Option<ActionTime>),
+        known: &Known<'_>,
+    ) -> Option<Action> {
         if kind == ActionKind::BootDiscovery
             && let Some(refused) = &item.refused
         {
@@ -163,6 +179,7 @@ impl Checker<'_> {
             item.resource.as_ref().filter(|_| !kind.needs_hub() || kind == ActionKind::ApplyResource).map(|t| &t.span),
             item.patch.as_ref().filter(|_| kind != ActionKind::PatchResource).map(|t| &t.span),
             item.object.as_ref().filter(|_| kind != ActionKind::ApplyResource).map(|t| &t.span),
+            item.file.as_ref().filter(|_| kind != ActionKind::ApplyResource).map(|t| &t.span),
         ];
         for place in of_others.into_iter().flatten() {
             self.refuse(place, format!("`{kind}` does not take this"), "not used here", "remove it");
@@ -180,7 +197,7 @@ impl Checker<'_> {
             return None;
         }
         if kind == ActionKind::ApplyResource {
-            return self.applied(item).map(|(kind, object)| (Some(kind), Some(object)));
+            return Some((None, None));
         }
         let of = if is_on_hosts(kind, item) { ResourceOf::Host } else { ResourceOf::Cluster };
         let resource = self.resource_of(of, item.resource.as_ref())?;
@@ -201,25 +218,61 @@ impl Checker<'_> {
         Some((Some(resource), patch))
     }
 
-    /// The object of `apply-resource`.
-    fn applied(&mut self, item: &At<ActionFile>) -> Option<(ResourceKind, Value)> {
-        let Some(object) = &item.object else {
-            let help = "add `object:` with `kind`, `metadata` and `spec`";
-            self.refuse(&item.act.span, "`apply-resource` has nothing to apply", "what?", help);
-            return None;
+    /// The objects of `apply-resource`, with their kinds.
+    fn applied(&mut self, item: &At<ActionFile>) -> Vec<(ResourceKind, Value)> {
+        let (place, objects) = match (&item.object, &item.file) {
+            (Some(object), None) => (&object.span, vec![object.value.clone()]),
+            (None, Some(file)) => match self.objects(&file.text) {
+                Ok(objects) => (&file.span, objects),
+                Err(why) => {
+                    let message = format!("the file `{}` cannot be applied: {why}", file.text);
+                    let help = "name a file with resources, with a path relative to the scenario's file";
+                    self.refuse(&file.span, message, "from here", help);
+                    return Vec::new();
+                }
+            },
+            (Some(_), Some(file)) => {
+                let help = "keep one of `object` and `file`";
+                self.refuse(&file.span, "`apply-resource` has an object and a file", "which of them?", help);
+                return Vec::new();
+            }
+            (None, None) => {
+                let help = "add `object:` with `kind`, `metadata` and `spec`, or `file:` with the path of a file with such objects";
+                self.refuse(&item.act.span, "`apply-resource` has nothing to apply", "what?", help);
+                return Vec::new();
+            }
         };
+        objects.into_iter().filter_map(|object| Some((self.kind_of(place, &object)?, object))).collect()
+    }
+
+    /// The objects in a file beside the scenario's.
+    fn objects(&mut self, path: &str) -> Result<Vec<Value>, String> {
+        let text = match self.source.resources.get(path) {
+            Some(text) => text.clone(),
+            None => self.catalogue.beside(&self.source.name, path).map_err(|e| e.to_string())?,
+        };
+        let read: Vec<Value> =
+            serde_saphyr::from_multiple(&text).map_err(|e| e.to_string().lines().next().unwrap_or("").to_owned())?;
+        if read.is_empty() {
+            return Err("it has no object".to_owned());
+        }
+        self.resources.insert(path.to_owned(), text);
+        Ok(read)
+    }
+
+    fn kind_of(&mut self, place: &Place, object: &Value) -> Option<ResourceKind> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let word = text(&object["kind"]);
         let Some(kind) = ResourceKind::from_word(&word) else {
-            self.unknown(&object.span, "kind of resource", &word, ResourceKind::NAMES.iter().copied());
+            self.unknown(place, "kind of resource", &word, ResourceKind::NAMES.iter().copied());
             return None;
         };
         if text(&object["metadata"]["name"]).is_empty() {
             let help = "add `metadata: {name: ..}`";
-            self.refuse(&object.span, format!("the {kind} has no name"), "`metadata.name` is missing", help);
+            self.refuse(place, format!("the {kind} has no name"), "`metadata.name` is missing", help);
             return None;
         }
-        Some((kind, object.value.clone()))
+        Some(kind)
     }
 
     /// What `patch-host` changes, and nothing else does: the role, read here, and the name.

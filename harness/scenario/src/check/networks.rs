@@ -376,7 +376,7 @@ fn addresses(interface: &Value) -> Vec<IpNet> {
 
 impl crate::Catalogue {
     /// The text of a file whose path is relative to that of a scenario.
-    fn beside(&self, scenario: &str, path: &str) -> Result<String, crate::diagnostic::LoadError> {
+    pub(super) fn beside(&self, scenario: &str, path: &str) -> Result<String, crate::diagnostic::LoadError> {
         let source = match scenario.strip_prefix("built-in:") {
             Some(inside) => {
                 let mut parts: Vec<&str> =
