@@ -27,6 +27,8 @@ const CD_FINALIZER: &str = "clusterdeployments.agent-install.openshift.io/ai-dep
 const ACI_FINALIZER: &str = "agentclusterinstall.agent-install.openshift.io/ai-deprovision";
 /// After an error of the backend it is tried again.
 const BACKEND_AGAIN: Duration = Duration::from_secs(10);
+/// After an error in the user's manifests: who writes them is to have the time to mend them.
+const MANIFESTS_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(cd) = pass.get(Kind::ClusterDeployment, key) else { return orphans(pass, key) };
@@ -58,24 +60,29 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         changed["metadata"]["ownerReferences"] = Value::Array(owners);
         return Err(put(&changed));
     }
-    let outcome = told(sync(pass, key, &cd, &aci))?;
-    if let Some(id) = pass.cluster(key) {
+    let mut outcome = told(sync(pass, key, &cd, &aci))?;
+    let mut later = BACKEND_AGAIN;
+    if let (Some(id), Ok(())) = (pass.cluster(key), &outcome) {
+        outcome = told(user_manifests(pass, &aci, id))?;
+        later = MANIFESTS_AGAIN;
+    }
+    // What is not as the resources say is not installed.
+    if let (Some(id), Ok(())) = (pass.cluster(key), &outcome) {
         // A cluster that becomes ready now is ready for a moment, whoever looks.
         pass.core.state.end_unit();
         begin(pass, &cd, &aci, id);
         pass.core.state.end_unit();
-        let credentials = told(credentials(pass, &cd, &aci, id))?;
-        let outcome = outcome.and(credentials);
+        let outcome = told(credentials(pass, &cd, &aci, id))?;
         write_status(pass, &aci, Some(id), &outcome)?;
-        return again(&outcome);
+        return again(&outcome, BACKEND_AGAIN);
     }
-    write_status(pass, &aci, None, &outcome)?;
-    again(&outcome)
+    write_status(pass, &aci, pass.cluster(key), &outcome)?;
+    again(&outcome, later)
 }
 
-fn again(outcome: &Result<(), Problem>) -> Result<(), Stop> {
+fn again(outcome: &Result<(), Problem>, later: Duration) -> Result<(), Stop> {
     match outcome {
-        Err(Problem::Backend(_)) => Err(Stop::Later(BACKEND_AGAIN)),
+        Err(Problem::Backend(_)) => Err(Stop::Later(later)),
         _ => Ok(()),
     }
 }
@@ -172,8 +179,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
             row.cluster().id
         }
     };
-    overrides(pass, aci, id)?;
-    user_manifests(pass, aci, id)
+    overrides(pass, aci, id)
 }
 
 fn update(pass: &mut Pass<'_>, row: &ClusterRow, wanted: &ClusterCreateParams) -> Result<(), Halt> {
@@ -263,30 +269,27 @@ fn overrides(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Manifests of the ConfigMaps that the AgentClusterInstall names; those of ConfigMaps that it does not name any more go.
+/// Manifests of the ConfigMaps that the AgentClusterInstall names; those of ConfigMaps that it does not name any more go. What is wrong
+/// with them is taken for a trouble of the service's, as the real one does; then all of them go.
 fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt> {
     let status = pass.core.state.cluster(id).map(|row| row.cluster().status).unwrap_or_default();
     if !is_open(status) || status == ClusterStatus::AddingHosts {
         return Ok(());
     }
-    let refs = &aci["spec"]["manifestsConfigMapRefs"];
-    let mut names: Vec<String> = refs.as_array().into_iter().flatten().filter_map(|r| filled(&r["name"])).collect();
-    names.extend(filled(&aci["spec"]["manifestsConfigMapRef"]["name"]));
-    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
-    for config in names {
-        let missing = || Problem::Input(format!("failed to get configMap {config}: ConfigMap {config:?} not found"));
-        let map = pass.get(Kind::ConfigMap, &format!("{}/{config}", namespace(aci))).ok_or_else(missing)?;
-        pass.mark_as_used(&map)?;
-        for (file, content) in spec::text_map(&map["data"]) {
-            if wanted.insert(file.clone(), content).is_some() {
-                let text = format!("Conflict in manifest names: {file} is not unique across multiple manifests");
-                return Err(Problem::Input(text).into());
-            }
-        }
-    }
     let there = manifests::list(pass.core, id)?;
-    for gone in there.iter().filter_map(|m| m.file_name.clone()).filter(|file| !wanted.contains_key(file)) {
-        manifests::delete(pass.core, pass.now, id, (None, &gone))?;
+    let there: Vec<String> = there.iter().filter_map(|m| m.file_name.clone()).collect();
+    let wanted = match told(wanted_manifests(pass, aci)) {
+        Ok(Ok(wanted)) => wanted,
+        Ok(Err(problem)) => {
+            for file in &there {
+                manifests::delete(pass.core, pass.now, id, (None, file))?;
+            }
+            return Err(problem.into());
+        }
+        Err(stop) => return Err(stop.into()),
+    };
+    for gone in there.iter().filter(|file| !wanted.contains_key(*file)) {
+        manifests::delete(pass.core, pass.now, id, (None, gone))?;
     }
     for (file, content) in wanted {
         let same = manifests::content(pass.core, id, None, &file).is_ok_and(|bytes| *bytes == *content.as_bytes());
@@ -300,6 +303,25 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
         }
     }
     Ok(())
+}
+
+fn wanted_manifests(pass: &Pass<'_>, aci: &Value) -> Result<BTreeMap<String, String>, Halt> {
+    let refs = &aci["spec"]["manifestsConfigMapRefs"];
+    let mut names: Vec<String> = refs.as_array().into_iter().flatten().filter_map(|r| filled(&r["name"])).collect();
+    names.extend(filled(&aci["spec"]["manifestsConfigMapRef"]["name"]));
+    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+    for config in names {
+        let missing = || Problem::Backend(format!("failed to get configMap {config}: ConfigMap {config:?} not found"));
+        let map = pass.get(Kind::ConfigMap, &format!("{}/{config}", namespace(aci))).ok_or_else(missing)?;
+        pass.mark_as_used(&map)?;
+        for (file, content) in spec::text_map(&map["data"]) {
+            if wanted.insert(file.clone(), content).is_some() {
+                let text = format!("Conflict in manifest names ('{file}' is not unique)");
+                return Err(Problem::Backend(text).into());
+            }
+        }
+    }
+    Ok(wanted)
 }
 
 /// Is it to wait although it is ready?

@@ -30,7 +30,7 @@ pub const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         section: "host-rules",
         items: &["4"],
-        reason: "the service must run under Kubernetes; with the REST API a report of a day-2 host that it reboots is stored as Done",
+        reason: "over REST a report of a day-2 host that it reboots is stored as Done; over Kubernetes controllers follow its node in the cluster, which is not built",
     },
     Unreachable {
         section: "host-rules",
