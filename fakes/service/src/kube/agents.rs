@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 use vlab_api::types::{
     DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, NodeLabelParams, Severity,
 };
@@ -222,7 +223,8 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
     if reclaims {
         let name = pass.core.host_name(host);
         if pass.core.host_machine(pass.now, host, HostEvent::ReclaimHost, "") {
-            tell(pass, host, "host_reclaimed", format!("Host {name}: is to be reclaimed from its cluster"));
+            let cluster = pass.core.state.host(host).and_then(|row| row.host().cluster_id);
+            tell(pass, host, cluster, "host_reclaimed", format!("Host {name}: is to be reclaimed from its cluster"));
             pass.gave(Command::Unbind, host.1, &Ok(()));
             return Ok(());
         }
@@ -248,14 +250,14 @@ fn approved(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Hal
     if is != wanted {
         pass.core.state.edit_host(host, pass.now, |row| row.private.approved = wanted);
         let text = format!("Host {}: updated approved to {wanted}", pass.core.host_name(host));
-        tell(pass, host, "host_approved_updated", text);
+        // It does not say of which cluster the host is, so that it is not in the list of the cluster's.
+        tell(pass, host, None, "host_approved_updated", text);
     }
     Ok(())
 }
 
 /// An event that only this door has: it is not in the list of those that every run can show.
-fn tell(pass: &mut Pass<'_>, host: HostKey, name: &str, message: String) {
-    let cluster_id = pass.core.state.host(host).and_then(|row| row.host().cluster_id);
+fn tell(pass: &mut Pass<'_>, host: HostKey, cluster_id: Option<Uuid>, name: &str, message: String) {
     pass.core.state.append_event(Event {
         name: Some(name.to_owned()),
         severity: Severity::Info,

@@ -454,14 +454,12 @@ fn write_status(pass: &mut Pass<'_>, aci: &Value, id: Option<Uuid>, outcome: &Re
         Some(row) => {
             let cd = pass.get(Kind::ClusterDeployment, row.private.kube_key.as_deref().unwrap_or(""));
             let c = row.cluster();
-            let last = c.last_installation_preparation.as_ref();
-            let failed = last.filter(|last| last.status.as_deref() == Some("failed"));
             let of = OfCluster {
                 info: &c.status_info,
                 validations: c.validations_info.as_deref(),
                 held: cd.is_some_and(|cd| is_held(&cd, aci)),
                 waits: if c.status == ClusterStatus::Ready { waits(pass, aci, c.id) } else { None },
-                preparation: failed.map(|last| last.reason.as_deref().unwrap_or("")),
+                preparation: c.last_installation_preparation.as_ref(),
             };
             wanted.extend(conditions::of_cluster(c.status, &of));
             row_status(pass, &row, &mut status);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, HostStatus};
+use vlab_api::types::{ClusterStatus, HostStatus, LastInstallationPreparation};
 
 use super::object::time;
 use super::pass::Problem;
@@ -107,8 +107,8 @@ pub(super) struct OfCluster<'a> {
     pub(super) held: bool,
     /// At `ready`: why it is not installed all the same, as reason and text.
     pub(super) waits: Option<(&'static str, String)>,
-    /// The last preparation failed, and why.
-    pub(super) preparation: Option<&'a str>,
+    /// What became of the last preparation.
+    pub(super) preparation: Option<&'a LastInstallationPreparation>,
 }
 
 /// Types of an AgentClusterInstall's conditions that need a row.
@@ -116,14 +116,15 @@ pub(super) const OF_CLUSTERS: &[&str] = &["Validated", "RequirementsMet", "Compl
 
 /// The conditions of an AgentClusterInstall.
 pub(super) fn of_cluster(status: ClusterStatus, of: &OfCluster<'_>) -> Vec<Condition> {
-    vec![
+    let mut all = vec![
         validated_cluster(status, of),
         requirements_of_cluster(status, of),
         completed(status, of),
         failed(status, of),
         stopped(status),
-        preparation(of),
-    ]
+    ];
+    all.extend(preparation(of));
+    all
 }
 
 fn validated_cluster(status: ClusterStatus, of: &OfCluster<'_>) -> Condition {
@@ -202,22 +203,16 @@ fn stopped(status: ClusterStatus) -> Condition {
     Condition::new("Stopped", is, reason, message)
 }
 
-/// Its reasons are phrases with spaces: so the real service has them.
-fn preparation(of: &OfCluster<'_>) -> Condition {
-    match of.preparation {
-        Some(why) => Condition::new(
-            "LastInstallationPreparationFailed",
-            "True",
-            "The last installation preparation failed",
-            why.to_owned(),
-        ),
-        None => Condition::new(
-            "LastInstallationPreparationFailed",
-            "False",
-            "The last installation preparation has not failed",
-            "",
-        ),
-    }
+/// Its reasons are phrases with spaces: so the real service has them. While a preparation is begun anew it stays as it is.
+fn preparation(of: &OfCluster<'_>) -> Option<Condition> {
+    let last = of.preparation?;
+    let (is, reason, message) = match last.status.as_deref().unwrap_or_default() {
+        "" => ("False", "Cluster preparation has never been performed for this cluster", ""),
+        "success" => ("False", "There is no failing prior preparation attempt", ""),
+        "failed" => ("True", "The last installation preparation failed", last.reason.as_deref().unwrap_or_default()),
+        _ => return None,
+    };
+    Some(Condition::new("LastInstallationPreparationFailed", is, reason, message))
 }
 
 /// Types of an Agent's conditions that need a row.
