@@ -92,12 +92,12 @@ struct Shared {
     start: Instant,
     /// The wall clock at the start: hosts and service must have one time.
     clock: Timestamp,
+    meter: Meter,
     counted: Mutex<Counts>,
 }
 
 struct Counts {
     record: Record,
-    opened: u64,
     going: Going,
     installs: Installs,
     took: hdrhistogram::Histogram<u64>,
@@ -105,25 +105,21 @@ struct Counts {
 
 impl Counts {
     fn new() -> Self {
-        Self {
-            record: Record::default(),
-            opened: 0,
-            going: Going::default(),
-            installs: Installs::default(),
-            took: histogram(),
-        }
+        Self { record: Record::default(), going: Going::default(), installs: Installs::default(), took: histogram() }
     }
 }
 
 /// Begins them at their times and follows them to their ends, or to that of the plan.
 pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint, options: &Options) -> Carried {
     let ingress_pem = vlab_agents::ingress::make_ingress_pem();
+    let start = Instant::now();
     let shared = Arc::new(Shared {
         plan: plan.clone(),
         endpoint,
         ingress_pem: ingress_pem.unwrap_or_else(|_| vlab_agents::ingress::LAB_INGRESS_PEM.to_owned()),
-        start: Instant::now(),
+        start,
         clock: Timestamp::now(),
+        meter: Meter::new(start),
         counted: Mutex::new(Counts::new()),
     });
     let kinds: Vec<Arc<Prepared>> = ready.kinds.into_iter().map(Arc::new).collect();
@@ -143,7 +139,11 @@ pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint,
             () = tokio::time::sleep_until(shared.start + over) => break String::new(),
             ended = slots.join_next() => match ended {
                 Some(Ok(())) => {}
-                Some(Err(error)) => shared.lock().installs.ended_as(&format!("a defect of the generator: {error}")),
+                Some(Err(error)) => {
+                    let mut counts = shared.lock();
+                    counts.going.ended += 1;
+                    counts.installs.ended_as(&format!("a defect of the generator: {error}"));
+                }
                 // All have come to their end, and there is nothing left to wait for.
                 None => break String::new(),
             },
@@ -167,7 +167,8 @@ pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint,
     let took = shared.now();
     slots.shutdown().await;
     let counts = std::mem::replace(&mut *shared.lock(), Counts::new());
-    let Counts { record, opened, mut installs, took: of_installs, going } = counts;
+    let Counts { record, mut installs, took: of_installs, going } = counts;
+    let opened = shared.meter.opened();
     installs.took = Values::from(of_installs);
     let left = u64::from(going.begun - going.ended);
     if left > 0 {
@@ -238,7 +239,6 @@ struct Installation<'a> {
     lines: BTreeMap<u32, Line<Key>>,
     replies: mpsc::Sender<Done<Key>>,
     received: mpsc::Receiver<Done<Key>>,
-    meter: Meter,
 }
 
 /// No installation has more connections to the service than that, as far as source addresses are concerned.
@@ -257,9 +257,8 @@ impl<'a> Installation<'a> {
             ..kind.conductor_config(info, shared.ingress_pem.clone())
         };
         let (replies, received) = mpsc::channel(4096);
-        let meter = Meter::new(shared.start);
         let conductor = Conductor::new(config, Recorder::new(None));
-        Self { shared, conductor, slot, lines: BTreeMap::new(), replies, received, meter }
+        Self { shared, conductor, slot, lines: BTreeMap::new(), replies, received }
     }
 
     async fn go_on(mut self, begins: Duration) -> Outcome {
@@ -286,7 +285,6 @@ impl<'a> Installation<'a> {
                 }
             }
         };
-        self.shared.lock().opened += self.meter.opened();
         let installed_at = installed_at(self.conductor.recorder().observations());
         match (ending, installed_at) {
             (Ending::Complete, Ok(at)) => Outcome::Installed(at.since(self.shared.timestamp(begins))),
@@ -306,7 +304,7 @@ impl<'a> Installation<'a> {
             let operation = operation_of(request.method, &request.path).unwrap_or("other");
             let now = self.shared.now();
             self.shared.lock().record.offer(phase, operation, intended, now.saturating_sub(intended));
-            let (endpoint, replies, meter) = (&self.shared.endpoint, &self.replies, &self.meter);
+            let (endpoint, replies, meter) = (&self.shared.endpoint, &self.replies, &self.shared.meter);
             let number = self.slot.wrapping_mul(CONNECTIONS).wrapping_add(connection);
             let open = || line((endpoint, number), WAITING, replies.clone(), meter);
             let line = self.lines.entry(connection).or_insert_with(open);
