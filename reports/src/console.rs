@@ -57,15 +57,27 @@ fn verdict(result: &RunResult, style: Style, every: bool) -> String {
     let mut out = Out { text: String::new(), width: style.width.max(40), color: style.color };
     let checks = result.by_urgency();
     let own = |c: &&CheckResult| c.verdict.urgency() < 2 && !(c.follows && result.cause.is_some());
-    let bad: Vec<&CheckResult> = checks.iter().copied().filter(own).collect();
+    let (lab, others): (Vec<&CheckResult>, Vec<&CheckResult>) =
+        checks.iter().copied().filter(own).partition(|c| c.kind == CheckKind::Lab);
+    // In a lab that was not as it should be, what else was seen proves nothing: it is not what a person has to read.
+    let (bad, moot) = if lab.is_empty() || every { ([lab, others].concat(), Vec::new()) } else { (lab, others) };
     if let Some(cause) = &result.cause {
         out.cause(result, cause, every);
     }
-    for check in bad.iter().take(TOLD) {
+    let told = if every { bad.len() } else { TOLD.min(bad.len()) };
+    for check in bad.iter().take(told) {
         out.check(result, check);
     }
-    if bad.len() > TOLD {
-        out.line(2, "", &format!("… and {} more, see report.html", bad.len() - TOLD));
+    if bad.len() > told {
+        out.line(2, "", &format!("… and {} more, see report.html", bad.len() - told));
+    }
+    if !moot.is_empty() {
+        let what = if moot.len() == 1 { "1 check was" } else { &format!("{} checks were", moot.len()) };
+        out.line(
+            2,
+            "33",
+            &format!("{what} not met, which proves nothing in such a lab (`vlab check RUN --all` shows them)"),
+        );
     }
     // An invariant that a history cannot show is nothing to act on: one line for all of them.
     let skipped = |kind: bool| {

@@ -581,7 +581,11 @@ fn reason(checks: &[CheckResult]) -> String {
     if !said.is_empty() {
         text = format!("{text}: {said}");
     }
-    let more = failed(checks).filter(|c| !std::ptr::eq(*c, check)).count();
+    // What failed in a lab that was not as it should be is no more of the same.
+    let more = match check.kind {
+        CheckKind::Lab => checks.iter().filter(|c| c.kind == CheckKind::Lab && c.verdict.urgency() < 2).count() - 1,
+        _ => failed(checks).filter(|c| !std::ptr::eq(*c, check)).count(),
+    };
     if more > 0 {
         text = format!("{text} (and {more} more)");
     }

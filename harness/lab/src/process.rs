@@ -48,6 +48,9 @@ pub struct Program {
     pub ledger: Option<Arc<Ledger>>,
     /// The network namespace that it runs in; ours when `None`.
     pub namespace: Option<Arc<Namespace>>,
+    /// Where memory ends, the kernel ends it, and what it starts, before the others of the run: the harness and the service under
+    /// test are not the ones to go when a machine takes more than there is.
+    pub expendable: bool,
     /// Its stdin; nothing when `None`.
     pub stdin: Option<OwnedFd>,
     /// Its stdout; the log file when `None`.
@@ -70,6 +73,7 @@ impl Program {
             death_signal: Some(Signal::SIGKILL),
             ledger: None,
             namespace: None,
+            expendable: false,
             stdin: None,
             stdout: None,
         }
@@ -169,7 +173,7 @@ impl Child {
     /// See [`ProcessError`].
     pub fn spawn(program: Program) -> Result<Self, ProcessError> {
         let Program { what, executable, args, env, env_remove, directory, user, .. } = program;
-        let Program { log_file, death_signal, ledger, namespace, stdin, stdout, .. } = program;
+        let Program { log_file, death_signal, ledger, namespace, expendable, stdin, stdout, .. } = program;
         let log_error = |error| ProcessError::Log { what: what.clone(), path: log_file.clone(), error };
         let log = OpenOptions::new().append(true).create(true).open(&log_file).map_err(log_error)?;
         let log_twin = log.try_clone().map_err(log_error)?;
@@ -199,7 +203,8 @@ impl Child {
         };
         let death_signal = death_signal.filter(|_| !entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept()));
         let entry_point = namespace.as_ref().map(|namespace| namespace.entry());
-        let spawned = spawn::spawn(command, Birth { new_session: false, death_signal, entry: entry_point });
+        let birth = Birth { new_session: false, death_signal, entry: entry_point, expendable };
+        let spawned = spawn::spawn(command, birth);
         let mut child = match spawned {
             Ok(child) => child,
             Err(error) => {

@@ -9,10 +9,12 @@ use std::sync::OnceLock;
 use std::sync::mpsc;
 
 use nix::errno::Errno;
+use nix::fcntl::{self, OFlag};
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
 use nix::unistd;
 
 /// What the child does with itself before it becomes the program.
@@ -24,7 +26,12 @@ pub(crate) struct Birth {
     pub(crate) death_signal: Option<Signal>,
     /// The namespaces that it enters.
     pub(crate) entry: Option<NamespaceEntry>,
+    /// Where memory ends, the kernel ends it before others of the run.
+    pub(crate) expendable: bool,
 }
+
+/// What is added to the kernel's score of an expendable program, in thousandths of all memory (`oom_score_adj` of proc(5)).
+const EXPENDABLE: i32 = 500;
 
 /// Namespaces to enter. The numbers must stay open until the program has started.
 #[derive(Debug, Clone, Copy)]
@@ -63,16 +70,23 @@ pub(crate) fn spawn(command: Command, birth: Birth) -> io::Result<Child> {
 
 fn fork_exec(mut command: Command, birth: Birth) -> io::Result<Child> {
     let parent = unistd::getpid();
+    let score = birth.expendable.then(expendable);
     if !birth.new_session {
         command.process_group(0);
     }
     #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-    // SAFETY: the closure only makes the system calls setsid, setns, capget, capset, prctl and getppid, all
-    // async-signal-safe; it allocates nothing and takes no lock. std runs it after the change of user, which would have reset the death signal.
+    // SAFETY: the closure only makes the system calls setsid, setns, capget, capset, prctl, getppid, open, write and close, all
+    // async-signal-safe; it allocates nothing (paths are shorter than what nix copies to the heap) and takes no lock. std runs it after the change of user, which would have reset the death signal.
     unsafe {
         command.pre_exec(move || {
             if birth.new_session {
                 unistd::setsid()?;
+            }
+            if let Some((score, len)) = score {
+                // Who may not is not worse off than before.
+                if let Ok(file) = fcntl::open("/proc/self/oom_score_adj", OFlag::O_WRONLY, Mode::empty()) {
+                    let _ = unistd::write(&file, score.get(..len).unwrap_or_default());
+                }
             }
             if let Some(entry) = birth.entry {
                 enter(entry)?;
@@ -89,6 +103,16 @@ fn fork_exec(mut command: Command, birth: Birth) -> io::Result<Child> {
         });
     }
     command.spawn()
+}
+
+/// The text to be written, made before the fork: at least what this process has, which one without rights cannot go below.
+fn expendable() -> ([u8; 8], usize) {
+    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
+    let text = ours.unwrap_or(0).max(EXPENDABLE).to_string();
+    let mut score = [0; 8];
+    let len = text.len().min(score.len());
+    score.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    (score, len)
 }
 
 /// Runs between fork and exec: system calls only.

@@ -83,7 +83,8 @@ impl Supervisor {
             .stdout(Stdio::piped())
             .stderr(OpenOptions::new().append(true).create(true).open(log)?)
             .current_dir("/");
-        let mut child = spawn::spawn(command, Birth { new_session: true, death_signal: None, entry: None })?;
+        let mut child =
+            spawn::spawn(command, Birth { new_session: true, death_signal: None, entry: None, expendable: false })?;
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             // Ends with its first line, or with its end.

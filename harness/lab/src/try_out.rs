@@ -83,7 +83,7 @@ pub(crate) fn try_out_in<A: AsRef<OsStr>>(
         let started = Instant::now();
         let mut command = Command::new(executable);
         command.args(args).stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let birth = Birth { new_session: false, death_signal: Some(Signal::SIGKILL), entry };
+        let birth = Birth { new_session: false, death_signal: Some(Signal::SIGKILL), entry, expendable: false };
         let mut child = spawn::spawn(command, birth)?;
         let mut status = None;
         wait::until_blocking(started + budget, || {

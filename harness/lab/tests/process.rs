@@ -145,3 +145,17 @@ fn the_last_lines_of_a_long_log() {
     fs::write(&path, b"one\n\xff two").unwrap();
     assert_eq!(last_lines(&path, 50), ["one", "\u{fffd} two"]);
 }
+
+#[tokio::test]
+async fn what_is_expendable_goes_first_where_memory_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours: i32 = fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap();
+    for (expendable, wanted) in [(false, ours), (true, ours.max(500))] {
+        // What it starts inherits it: the helper starts the machines.
+        let mut program = sh(dir.path(), "cat /proc/self/oom_score_adj > score");
+        program.expendable = expendable;
+        assert_eq!(Child::spawn(program).unwrap().wait().await.code(), Some(0));
+        let score: i32 = fs::read_to_string(dir.path().join("score")).unwrap().trim().parse().unwrap();
+        assert_eq!(score, wanted, "expendable: {expendable}");
+    }
+}

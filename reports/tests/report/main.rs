@@ -86,10 +86,25 @@ fn junit_file_names(#[case] scenario: &str, #[case] name: &str) {
     assert_eq!(junit::file_name(scenario), name);
 }
 
+/// What was not met in it stands behind what broke.
+fn in_a_lab_that_broke() -> RunResult {
+    let mut result = sample::sno_failed().0;
+    (result.cause, result.reason) = (None, None);
+    for check in &mut result.checks {
+        check.follows = false;
+    }
+    let reason = "node-0: its QEMU was killed or crashed (stopped, failed), 32.4 s after the start of the run";
+    let open = CheckVerdict::Inconclusive { reason: reason.into() };
+    result.checks.push(CheckResult::new(CheckKind::Lab, "machines", open));
+    result.conclude();
+    result
+}
+
 #[rstest]
 #[case::failed_wide(sample::sno_failed().0, 100)]
 #[case::failed_narrow(sample::sno_failed().0, 48)]
 #[case::passed(sample::ha().0, 80)]
+#[case::a_lab_that_broke(in_a_lab_that_broke(), 90)]
 fn console_report(#[case] result: RunResult, #[case] width: usize) {
     let text = console::render(&result, Style { width, color: false });
     assert!(text.lines().all(|l| l.chars().count() <= width), "{text}");

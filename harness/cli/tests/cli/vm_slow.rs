@@ -129,6 +129,7 @@ fn never_red(scenario: &str, limit: Limit) {
 #[rstest]
 #[case::half_of_the_processors(Limit::Processors(0.5))]
 #[case::tight_memory(Limit::MemoryMib(900))]
+#[case::too_little_memory(Limit::MemoryMib(700))]
 fn vm_slow_computers_are_never_red(#[case] limit: Limit) {
     never_red("sno", limit);
 }

@@ -81,6 +81,8 @@ pub(super) fn connect(options: &MachinesOptions, executable: &Path, folder: &Pat
     let mut program =
         Program::new("machines", executable, &log).args(["serve", &uri]).ledger(Some(options.ledger.clone()));
     program.namespace.clone_from(&options.namespace);
+    // And with it the machines, which it starts.
+    program.expendable = true;
     // libvirt makes its files in places that follow from these when they are set; QEMU gets a clean environment anyway.
     program.env_remove = ["LIBVIRT_DEFAULT_URI", "LIBVIRT_DEBUG"].map(Into::into).to_vec();
     let Started { child, hello, lines, requests } = helper::start(program, OPEN)?;

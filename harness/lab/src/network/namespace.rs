@@ -392,7 +392,12 @@ impl Namespace {
         let [kind, which] = wanted.words();
         let mut command = std::process::Command::new(&self.helper);
         command.args([VERB, &kind, &which]).stdin(OwnedFd::from(theirs)).stderr(std::process::Stdio::piped());
-        let birth = crate::spawn::Birth { new_session: false, death_signal: None, entry: Some(self.entry()) };
+        let birth = crate::spawn::Birth {
+            new_session: false,
+            death_signal: None,
+            entry: Some(self.entry()),
+            expendable: false,
+        };
         let mut child = crate::spawn::spawn(command, birth)?;
         let mut said = String::new();
         // Ends when the process does.
