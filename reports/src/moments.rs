@@ -347,6 +347,10 @@ impl<'a> Reader<'a> {
                 let of = machine.as_deref().map(|machine| format!(" of {machine}")).unwrap_or_default();
                 (RUN, Fact::new(MomentKind::Note, "", format!("incomplete: {part}{of}")).info(why))
             }
+            What::Starved { program, waited_ms, within_ms } => {
+                let text = format!("{program} waited {waited_ms} of {within_ms} ms for a processor");
+                (RUN, Fact::new(MomentKind::Note, "", text))
+            }
             What::Resource { .. } => return self.resource(at, what),
             What::Note { text } => (RUN, Fact::new(MomentKind::Note, "", text)),
             What::Machine { machine, did, detail } => {

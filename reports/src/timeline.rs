@@ -364,6 +364,10 @@ impl<'a> Reader<'a> {
                 let text = format!("{part}{of}: {why}").into();
                 self.row(Row { name: "incomplete".into(), text, ..row("note").warning(true) });
             }
+            What::Starved { program, waited_ms, within_ms } => {
+                let text = format!("{program} waited {waited_ms} of {within_ms} ms for a processor").into();
+                self.row(Row { name: "starved".into(), text, ..row("note").warning(true) });
+            }
             What::Resource { .. } => self.resource(at, &o.what),
             What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {

@@ -172,6 +172,13 @@ impl Fleet {
         known
     }
 
+    /// The installer of a host ends before it is through, with these words for the service.
+    pub fn installer_ends(&mut self, now: Timestamp, position: usize, why: &str) -> bool {
+        let known = self.with_host(position, |h, w| h.installer_ends(now, w, why));
+        self.run_due(now);
+        known
+    }
+
     /// So much of the image was written, in percent.
     pub fn job_progress(&mut self, now: Timestamp, position: usize, token: u32, percent: u32) -> bool {
         let known = self.with_host(position, |h, w| h.job_progress(now, w, token, percent));

@@ -7,12 +7,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 use vlab_agents::{Fleet, FleetConfig, Hands, HostPlan, Work};
-use vlab_api::Timestamp;
 
 use crate::machine::{NodeConfig, Root};
 use crate::net::link;
 use crate::nmstate::CONNECTIONS;
-use crate::shell::{Event, Shell, drive, find_service, in_background};
+use crate::shell::{Event, Shell, drive, find_service, in_background, steady_now};
 use crate::steps::{self, Site};
 use crate::{inventory, medium, say};
 
@@ -71,7 +70,7 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
     // Empty when there is none: the header is sent all the same.
     fleet_config.secret_key = std::env::var("PULL_SECRET_TOKEN").unwrap_or_default().into();
     let name = root.text("/proc/sys/kernel/hostname").unwrap_or_default();
-    let plan = HostPlan::real(0, name, host_id, args.infra_env_id, Timestamp::now());
+    let plan = HostPlan::real(0, name, host_id, args.infra_env_id, steady_now());
     let fleet = Fleet::new(fleet_config, Vec::new(), vec![plan]);
     // With the addresses the harness finds this host among its machines: it knows their MACs.
     let macs: Vec<String> = link::links().unwrap_or_default().iter().map(|l| l.mac.to_string()).collect();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 use vlab_agents::installer::{File, Job};
@@ -22,7 +23,7 @@ use crate::agent::reboot;
 use crate::cluster::watch;
 use crate::machine::{NodeConfig, Root, config_path};
 use crate::offer;
-use crate::shell::{Event, Events, Shell, drive, find_service, in_background};
+use crate::shell::{Event, Events, Shell, drive, find_service, in_background, steady_now};
 use crate::steps::{self, Site};
 use crate::{bootstrap, ignition, image_writer, machine, say};
 
@@ -175,7 +176,7 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
     let hosts = cluster.hosts.clone().unwrap_or_default();
     let plans = plans(&hosts, args.host_id, args.infra_env_id);
     let mut fleet = Fleet::new(fleet_config, vec![plan(&cluster, args.control_plane_count)], plans);
-    fleet.install(Timestamp::now(), 0, &request)?;
+    fleet.install(steady_now(), 0, &request)?;
     say::moment(
         "installer",
         "started",
@@ -203,6 +204,7 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
         files: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
+    end_when_told(&events)?;
     let request_timeout = config.timing.request_timeout;
     let stop = events.clone();
     let work = move |position: usize, work: Work, events: &Events| match work {
@@ -231,6 +233,19 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
         Work::Step { .. } => {}
     };
     drive(Shell { part: "installer", service, events, incoming, request_timeout }, fleet, work).await;
+    Ok(())
+}
+
+/// Who ends the installer with SIGHUP sees it fail, as one does whose container exits with an error. (SIGTERM and SIGKILL are
+/// those of podman, which stops it without a word.)
+fn end_when_told(events: &Events) -> Result<(), String> {
+    let mut told = signal(SignalKind::hangup()).map_err(|e| format!("SIGHUP: {e}"))?;
+    let events = events.clone();
+    tokio::spawn(async move {
+        if told.recv().await.is_some() {
+            let _ = events.send(Event::End(0, "the installer was ended by SIGHUP"));
+        }
+    });
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vlab_node::agent::AgentArgs;
 use vlab_node::cluster::bootkube::{self, BootkubeArgs};
+use vlab_node::cluster::faults::{self, FaultArgs};
 use vlab_node::cluster::node::{self, NodeArgs};
 use vlab_node::install::{self, InstallArgs};
 use vlab_node::machine::{NodeConfig, Root};
@@ -41,6 +42,8 @@ enum Verb {
     Progress(BootkubeArgs),
     /// An installed machine's part in the cluster
     Node(NodeArgs),
+    /// Begins or ends what a fault of the scenario does to the cluster, from a machine of its control plane
+    Fault(FaultArgs),
     /// Does this machine's own API live? Exit code 0: it does
     Alive,
     /// Stands in for a program that the product's own ones call: fio, nmap, oc, shutdown, ...
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Verb::ApproveCsr(args) => runtime.block_on(bootkube::approve_csr(args)),
         Verb::Progress(args) => runtime.block_on(bootkube::progress(args)),
         Verb::Node(args) => runtime.block_on(node::node(args)),
+        Verb::Fault(args) => runtime.block_on(faults::fault(args)),
         Verb::Alive => runtime.block_on(node::alive()),
         Verb::Step { step, args } => return one_step(runtime.handle(), &step, &args),
         Verb::Podman { .. } | Verb::Tool { .. } | Verb::Nmstatectl { .. } => Ok(()),

@@ -262,7 +262,7 @@ pub fn podman(words: &[String]) -> i32 {
             }
             0
         }
-        Some(verb @ ("kill" | "stop" | "rm")) => match end(verb, last, patience(rest)) {
+        Some(verb @ ("kill" | "stop" | "rm")) => match end(verb, last, rest) {
             Ok(()) => 0,
             Err(e) => {
                 eprintln!("Error: {last}: {e}");
@@ -281,12 +281,26 @@ pub fn podman(words: &[String]) -> i32 {
     }
 }
 
-fn end(verb: &str, name: &str, patience: Duration) -> io::Result<()> {
-    match verb {
-        "kill" => stop(name, Duration::ZERO),
-        "rm" => containers::remove(name),
-        _ => stop(name, patience),
+fn end(verb: &str, name: &str, words: &[String]) -> io::Result<()> {
+    match (verb, signal_of(words)) {
+        ("kill", None | Some("KILL")) => stop(name, Duration::ZERO),
+        ("kill", Some(signal)) => {
+            let signal = format!("SIG{signal}").parse().map_err(|_| io::Error::other(format!("no signal {signal}")))?;
+            containers::signal(name, signal)
+        }
+        ("rm", _) => containers::remove(name),
+        _ => stop(name, patience(words)),
     }
+}
+
+/// The signal that is asked for, without `SIG`.
+fn signal_of(words: &[String]) -> Option<&str> {
+    let at = words.iter().position(|word| word == "-s" || word == "--signal");
+    let value = match at {
+        Some(at) => words.get(at + 1).map(String::as_str),
+        None => words.iter().find_map(|word| word.strip_prefix("--signal=")),
+    };
+    value.map(|signal| signal.strip_prefix("SIG").unwrap_or(signal))
 }
 
 /// How long a container that is stopped has.

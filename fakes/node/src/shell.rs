@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -27,10 +28,20 @@ pub enum Event {
     Done(usize, u32, Result<Vec<u8>, String>),
     /// Percent of the image that was written.
     Progress(usize, u32, u32),
+    /// The installer of that host is to end, for this reason.
+    End(usize, &'static str),
     /// What was seen of the real cluster at that position.
     Observed(usize, Observed),
     /// The work is over.
     Stop,
+}
+
+/// The time as this program counts it: that of the clock at its start, and what has gone by since. A clock that is set, as faults
+/// and time servers do, moves no timer of ours, as it moves none of the product's programs.
+pub fn steady_now() -> Timestamp {
+    static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
+    let (at, since) = START.get_or_init(|| (Timestamp::now(), Instant::now()));
+    *at + since.elapsed()
 }
 
 /// Where events come in.
@@ -78,7 +89,7 @@ pub async fn drive(shell: Shell, mut fleet: Fleet, mut work: impl FnMut(usize, W
     let budget = request_timeout.max(SHORTEST_REQUEST_BUDGET);
     let mut connections: BTreeMap<u32, mpsc::UnboundedSender<(u64, Request)>> = BTreeMap::new();
     loop {
-        fleet.wake(Timestamp::now());
+        fleet.wake(steady_now());
         for send in fleet.take_sends() {
             let out = connections.entry(send.connection).or_insert_with(|| {
                 let (out, requests) = mpsc::unbounded_channel();
@@ -100,12 +111,12 @@ pub async fn drive(shell: Shell, mut fleet: Fleet, mut work: impl FnMut(usize, W
         for (_, what) in fleet.take_observations() {
             tell(part, what);
         }
-        let next = fleet.next_wake().map_or(Duration::from_secs(3600), |at| at.since(Timestamp::now()));
+        let next = fleet.next_wake().map_or(Duration::from_secs(3600), |at| at.since(steady_now()));
         let event = tokio::select! {
             event = incoming.recv() => event,
             () = tokio::time::sleep(next.min(Duration::from_secs(3600))) => continue,
         };
-        let now = Timestamp::now();
+        let now = steady_now();
         match event {
             Some(Event::Reply(reply)) => fleet.deliver(now, reply),
             Some(Event::Ran(position, serial, ran)) => {
@@ -116,6 +127,9 @@ pub async fn drive(shell: Shell, mut fleet: Fleet, mut work: impl FnMut(usize, W
             }
             Some(Event::Progress(position, token, percent)) => {
                 fleet.job_progress(now, position, token, percent);
+            }
+            Some(Event::End(position, why)) => {
+                fleet.installer_ends(now, position, why);
             }
             Some(Event::Observed(cluster, seen)) => fleet.observe(now, cluster, &seen),
             Some(Event::Stop) | None => return,

@@ -136,6 +136,38 @@ pub fn in_group(pgid: u32) -> Vec<ProcessId> {
         .collect()
 }
 
+/// A process, and all that it and its children started and that still live.
+#[must_use]
+pub fn with_descendants(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next).copied() {
+        next += 1;
+        for thread in threads(pid) {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
+            all.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    all
+}
+
+/// Numbers of a process's threads.
+fn threads(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// How long each thread of a process has waited for a processor, by its number. Empty where the kernel does not say.
+#[must_use]
+pub fn waited_for_a_processor(pid: u32) -> Vec<(u32, Duration)> {
+    let waited = |thread: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+        let nanoseconds = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some((thread, Duration::from_nanos(nanoseconds)))
+    };
+    threads(pid).into_iter().filter_map(waited).collect()
+}
+
 /// Living processes whose environment at their start had `NAME=value`.
 #[must_use]
 pub fn with_environment(name: &str, value: &str) -> Vec<ProcessId> {

@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
+use std::io::{self, Seek as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, LedgerError, Resource, Snapshot, Token};
-use crate::network::{NetworkError, Place, namespace};
+use crate::network::{Namespace, NetworkError, Place, namespace};
+use crate::process::{Child, Program};
 use crate::try_out::{TryError, try_out};
 
 /// Who people are on a machine.
@@ -31,6 +32,15 @@ const KEY: &str = "id_ed25519";
 
 /// How long `ssh-keygen` may take. An ed25519 key takes milliseconds.
 const KEYGEN: Duration = Duration::from_secs(10);
+
+/// What a command on a machine came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Its exit code, or that of `ssh` (255) where the machine cannot be reached; `None`: it was killed.
+    pub code: Option<i32>,
+    /// The last line that it wrote, of stderr if there is one there.
+    pub last_line: String,
+}
 
 /// Why there is no way in.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +65,9 @@ pub enum SshError {
     /// The network of the run cannot be entered.
     #[error("cannot enter the network of the run: {0}")]
     Network(io::Error),
+    /// `ssh` does not come to an end.
+    #[error("ssh: {0}")]
+    Command(String),
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -99,10 +112,51 @@ impl Keys {
         Ok(keys)
     }
 
+    /// The way in for the harness itself: [`Door::run`].
+    #[must_use]
+    pub fn door(&self, namespace: &Arc<Namespace>) -> Door {
+        let (ledger, _) = &self.entry;
+        Door { config: self.folder.join(CONFIG), namespace: Arc::clone(namespace), ledger: Arc::clone(ledger) }
+    }
+
     /// The public key, as one line of `authorized_keys`.
     #[must_use]
     pub fn public(&self) -> &str {
         &self.public
+    }
+}
+
+/// The harness's own way into the machines of its run.
+#[derive(Debug, Clone)]
+pub struct Door {
+    config: PathBuf,
+    namespace: Arc<Namespace>,
+    ledger: Arc<Ledger>,
+}
+
+/// How long a machine may take to answer at all.
+const CONNECT_SECONDS: u32 = 20;
+
+impl Door {
+    /// Has a machine's shell run a script, and waits for its end. What it says is appended to `log`. Who gives up waiting ends it.
+    ///
+    /// # Errors
+    /// There is no `ssh`, or it does not end within `budget`. That the machine does not let it in is told by [`Said::code`].
+    pub async fn run(&self, host: &str, script: &str, log: &Path, budget: Duration) -> Result<Said, SshError> {
+        let mut input = tempfile::tempfile().map_err(at(log))?;
+        input.write_all(script.as_bytes()).and_then(|()| input.rewind()).map_err(at(log))?;
+        let ssh = namespace::find("ssh").map_err(|_| SshError::Missing { program: "ssh" })?;
+        let mut program = Program::new("ssh", ssh, log)
+            .args(["-o".to_owned(), format!("ConnectTimeout={CONNECT_SECONDS}")])
+            .args(["-F".into(), self.config.clone().into_os_string(), "--".into(), host.into(), "sh".into()])
+            .namespace(Some(Arc::clone(&self.namespace)))
+            .ledger(Some(Arc::clone(&self.ledger)));
+        program.stdin = Some(input.into());
+        let child = Child::spawn(program).map_err(|error| SshError::Command(error.to_string()))?;
+        match tokio::time::timeout(budget, child.wait()).await {
+            Ok(status) => Ok(Said { code: status.code(), last_line: child.last_lines(1).join(" ") }),
+            Err(_) => Err(SshError::Command(format!("{host} has not done it within {budget:?}"))),
+        }
     }
 }
 

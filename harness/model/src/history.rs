@@ -413,6 +413,15 @@ pub enum What {
         /// Why.
         why: String,
     },
+    /// A program of the run could have worked and had no processor: the computer is too busy.
+    Starved {
+        /// Which.
+        program: String,
+        /// How long one of its threads waited for a processor, in milliseconds.
+        waited_ms: u64,
+        /// Within so many milliseconds that end now.
+        within_ms: u64,
+    },
     /// A fault began, did something, or ended.
     Fault {
         /// Name in the scenario.

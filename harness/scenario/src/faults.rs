@@ -311,6 +311,8 @@ impl Injection {
             Injection::Host(HostInjection::SlowDisk { .. }) => &["starved"],
             // What was not read yet cannot be started.
             Injection::Host(HostInjection::MediaLost) => &["disk-error", "unit-failed", "lab-unit-failed"],
+            // The unit says so each time.
+            Injection::ControlPlane(ControlPlaneInjection::BootkubeFails) => &["unit-failed", "lab-unit-failed"],
             _ => &[],
         }
     }

@@ -258,6 +258,13 @@ impl Host {
         }
     }
 
+    /// Somebody ends it; nothing happens where there is none, or where it has failed already.
+    pub(crate) fn installer_ends(&mut self, now: Timestamp, w: &mut World, why: &str) {
+        if self.installer.as_ref().is_some_and(|installer| !installer.dead) {
+            self.fail(now, w, why);
+        }
+    }
+
     pub(super) fn fail(&mut self, now: Timestamp, w: &mut World, text: &str) {
         if let Some(installer) = self.installer.as_mut() {
             installer.dead = true;

@@ -21,6 +21,7 @@ use vlab_api::http::{Method, Request, Response};
 use vlab_kube::{Authorization, Caller, Core, Failure, Options, Reply, ResourceId, WatchId, Write};
 
 use super::etcd::EtcdEntry;
+use super::faults;
 use super::kinds;
 use super::mcs;
 use super::pki::Pki;
@@ -188,6 +189,12 @@ impl Api {
             self.find_logs(path, query, now).await?;
         }
         let mut replica = self.replica.lock().await;
+        if requests && let Some(name) = path.strip_suffix("/approval") {
+            self.catch_up(&mut replica).await?;
+            if let Some(refused) = faults::refuses(&replica.core, name.rsplit('/').next().unwrap_or_default()) {
+                return Ok(Answer::Done(refused.response()));
+            }
+        }
         let reply = self.carry_out(&mut replica, caller, request, now).await?;
         let taken = matches!(&reply, Reply::Done(response) if response.status == 200);
         if requests && self.sign_approved(&mut replica, now).await? > 0 && request.method == Method::Put && taken {

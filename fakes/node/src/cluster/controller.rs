@@ -17,11 +17,11 @@ use super::api::{condition, micro};
 use super::facts::ClusterFacts;
 use super::pki::Pki;
 use super::watch::{CONTROLLER_READY, Client, is_master, items, match_nodes};
-use super::{job, mcs, operators};
+use super::{faults, job, mcs, operators};
 use crate::install::{NEVER, plan};
 use crate::machine::NodeConfig;
 use crate::say;
-use crate::shell::{Event, Events, Shell, drive, find_service};
+use crate::shell::{Event, Events, Shell, drive, find_service, steady_now};
 
 /// How long a lease is good without being renewed, and how often it is renewed. OpenShift's operators take 137 s and 26 s: a machine that
 /// is slow must not lose what it holds, because whoever takes over begins anew.
@@ -165,8 +165,8 @@ struct Looking {
 struct Masters {
     /// Since when all of them are ready.
     ready_since: Option<Timestamp>,
-    /// What follows from it was told to the cluster.
-    operators_told: bool,
+    /// What follows from it was told to the cluster, with these operators degraded.
+    operators_told: Option<Vec<String>>,
 }
 
 /// How far it is known that the controller is ready.
@@ -229,12 +229,16 @@ impl Looking {
         let nodes = self.client.get("/api/v1/nodes").await?;
         let ready = items(&nodes).iter().filter(|n| is_master(n) && condition(n, "Ready") == "True").count();
         let expected = usize::try_from(self.facts.control_plane_count).unwrap_or(3);
-        let now = Timestamp::now();
+        let now = steady_now();
         if ready >= expected {
             let since = *masters.ready_since.get_or_insert(now);
-            if now.since(since) >= self.available_after && !masters.operators_told {
-                operators::all_available(&self.client, &self.pem, self.facts.openshift_version.as_deref()).await?;
-                masters.operators_told = true;
+            if now.since(since) >= self.available_after {
+                let degraded = faults::degraded(&self.client).await?;
+                if masters.operators_told.as_ref() != Some(&degraded) {
+                    let version = self.facts.openshift_version.as_deref();
+                    operators::all_available(&self.client, &self.pem, version, &degraded).await?;
+                    masters.operators_told = Some(degraded);
+                }
             }
         }
         let operators = self.client.get(operators::PATH).await?;

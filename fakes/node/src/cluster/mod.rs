@@ -12,6 +12,7 @@ pub mod bootkube;
 pub mod controller;
 pub mod etcd;
 pub mod facts;
+pub mod faults;
 pub mod job;
 pub mod kinds;
 pub mod mcs;

@@ -9,8 +9,10 @@ use vlab_api::Timestamp;
 
 use super::api::condition;
 use super::controller::Here;
+use super::faults;
 use super::watch::{Client, is_master, items};
 use crate::say;
+use crate::shell::steady_now;
 
 /// Objects of operators.
 pub const PATH: &str = "/apis/config.openshift.io/v1/clusteroperators";
@@ -46,8 +48,32 @@ fn conditions(states: [(&str, bool); 3], message: &str) -> Value {
         .into()
 }
 
-fn operator(name: &str, available: bool, version: &str) -> Value {
-    let states = [("Available", available), ("Progressing", !available), ("Degraded", false)];
+/// How an operator is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Progressing,
+    Available,
+    /// A fault of the scenario.
+    Degraded,
+}
+
+impl State {
+    fn of(name: &str, available: bool, degraded: &[String]) -> Self {
+        match (degraded.iter().any(|d| d == name), available) {
+            (true, _) => Self::Degraded,
+            (false, true) => Self::Available,
+            (false, false) => Self::Progressing,
+        }
+    }
+}
+
+fn operator(name: &str, state: State, version: &str) -> Value {
+    let is = |other: State| state == other;
+    let states = [
+        ("Available", is(State::Available)),
+        ("Progressing", !is(State::Available)),
+        ("Degraded", is(State::Degraded)),
+    ];
     json!({ "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": { "name": name }, "spec": {},
         "status": { "conditions": conditions(states, "the lab plays this operator"),
             "versions": [{ "name": "operator", "version": version }], "relatedObjects": [] } })
@@ -78,13 +104,19 @@ async fn tell(client: &Client, object: &Value) -> io::Result<bool> {
     Ok(!same)
 }
 
-/// Says that all operators are available, and puts the router's certificate where it is looked for.
+/// Says that the operators are available, but for those that a fault keeps from it, and puts the router's certificate where it is
+/// looked for.
 ///
 /// # Errors
 /// When the API does not take it.
-pub async fn all_available(client: &Client, certificate: &str, version: Option<&str>) -> io::Result<()> {
+pub async fn all_available(
+    client: &Client,
+    certificate: &str,
+    version: Option<&str>,
+    degraded: &[String],
+) -> io::Result<()> {
     for name in NAMES {
-        if tell(client, &operator(name, true, version.unwrap_or_default())).await? {
+        if tell(client, &operator(name, State::of(name, true, degraded), version.unwrap_or_default())).await? {
             say::moment("controller", "operator-played", &json!({ "name": name }));
         }
     }
@@ -126,14 +158,19 @@ async fn look(here: &Here, whole: Duration, certificate: &str, since: &mut Optio
     if ready < expected && since.is_none() {
         return Ok(0);
     }
-    let now = Timestamp::now();
+    let now = steady_now();
     let spent = now.since(*since.get_or_insert(now));
     let percent = (spent.as_millis() * 100).checked_div(whole.as_millis()).unwrap_or(100).min(100);
     let (available, message) = phase(u32::try_from(percent).unwrap_or(100));
     let version = here.facts.openshift_version.as_deref().unwrap_or_default();
+    let degraded = faults::degraded(&here.client).await?;
     for (at, name) in NAMES.into_iter().enumerate() {
-        tell(&here.client, &operator(name, at < available, version)).await?;
+        tell(&here.client, &operator(name, State::of(name, at < available, &degraded), version)).await?;
     }
+    let kept = NAMES.iter().take(available).filter(|name| degraded.iter().any(|d| d == *name)).count();
+    // What waits for the last of them is the step before.
+    let message = if available == NAMES.len() && kept > 0 { PHASES[2].2 } else { message };
+    let available = available - kept;
     let complete = available == NAMES.len();
     let known = here.client.get(&format!("{VERSIONS}/version")).await?;
     let told = known["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["message"] == message);
@@ -158,8 +195,8 @@ mod tests {
     #[rstest]
     #[case::made_now(201, Value::Null, true)]
     #[case::made_and_never_finished(409, json!({ "status": {} }), true)]
-    #[case::of_before(409, operator("etcd", false, ""), true)]
-    #[case::as_it_should_be(409, operator("etcd", true, ""), false)]
+    #[case::of_before(409, operator("etcd", State::Progressing, ""), true)]
+    #[case::as_it_should_be(409, operator("etcd", State::Available, ""), false)]
     #[tokio::test]
     async fn an_operator_is_told_once(#[case] code: u16, #[case] known: Value, #[case] told: bool) {
         let mut answers = vec![Response::json(code, &json!({ "reason": "AlreadyExists" }))];
@@ -167,7 +204,7 @@ mod tests {
         answers.extend(told.then(|| Response::json(200, &json!({}))));
         let (client, task) = answered(answers).await;
         // A request more than there are answers gets none.
-        assert_eq!(tell(&client, &operator("etcd", true, "")).await.unwrap(), told);
+        assert_eq!(tell(&client, &operator("etcd", State::Available, "")).await.unwrap(), told);
         assert!(client.get(PATH).await.is_err(), "a request was left out");
         task.abort();
     }
@@ -184,12 +221,17 @@ mod tests {
 
     #[test]
     fn an_operator_says_that_it_is_played() {
-        let object = operator("console", false, "4.20.0");
+        let object = operator("console", State::Progressing, "4.20.0");
         assert_eq!(
             (condition(&object, "Available").as_str(), condition(&object, "Progressing").as_str()),
             ("False", "True")
         );
         assert_eq!(object["status"]["conditions"][0]["reason"], "PlayedByTheLab");
+        let object = operator("console", State::of("console", true, &["console".to_owned()]), "4.20.0");
+        assert_eq!(
+            (condition(&object, "Available").as_str(), condition(&object, "Degraded").as_str()),
+            ("False", "True")
+        );
         assert_eq!(version_status("4.20.0", true, "")["history"][0]["state"], "Completed");
     }
 }

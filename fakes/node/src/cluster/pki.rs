@@ -10,6 +10,8 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 
+use x509_parser::prelude::FromDer as _;
+
 use crate::net::http::Credentials;
 
 /// A certificate and its key (PEM).
@@ -156,6 +158,14 @@ pub fn node_request(node: &str) -> io::Result<(String, String)> {
     Ok((key.serialize_pem(), request))
 }
 
+/// The node that a certificate request (PEM) is for.
+pub fn node_of_request(request: &str) -> Option<String> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(request.as_bytes()).ok()?;
+    let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let name = request.certification_request_info.subject.iter_common_name().next()?.as_str().ok()?;
+    name.strip_prefix("system:node:").map(str::to_owned)
+}
+
 /// Common name and organisations of a certificate (DER): the user and its groups.
 pub fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
@@ -173,6 +183,8 @@ mod tests {
     fn a_node_s_request_is_signed_with_its_names() {
         let pki = Pki::make(&["localhost".into(), "127.0.0.1".into()]).unwrap();
         let (_, request) = node_request("master-1").unwrap();
+        assert_eq!(node_of_request(&request).as_deref(), Some("master-1"));
+        assert_eq!(node_of_request("nothing"), None);
         let signed = pki.sign(&request).unwrap();
         let der = crate::net::http::certificates(&signed).unwrap();
         assert_eq!(subject(&der[0]), Some(("system:node:master-1".into(), vec!["system:nodes".into()])));

@@ -156,6 +156,17 @@ pub(crate) fn stop(name: &str, patience: Duration) -> io::Result<()> {
     }
 }
 
+/// Sends a signal to the program of a container, and to what it started.
+///
+/// # Errors
+/// No container of that name runs, or it cannot be signalled.
+pub(super) fn signal(name: &str, signal: Signal) -> io::Result<()> {
+    match noted(&folder(), name).filter(Container::runs) {
+        Some(container) => container.signal(signal),
+        None => Err(io::Error::other("no such container")),
+    }
+}
+
 /// Stops a container and gives its name back.
 ///
 /// # Errors

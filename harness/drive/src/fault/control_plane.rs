@@ -4,8 +4,10 @@ use vlab_agents::{ClusterFault, HostFault};
 use vlab_scenario::{Cluster, ControlPlaneInjection, Scenario};
 
 use super::effect::Effect;
-use super::machine::{MachineFault, has_machines};
+use super::machine::{InsideFault, MachineFault, has_machines};
 
+/// Operators that clusters of machines have (`vlab_node::cluster::operators`, which is no part of the harness).
+const OPERATORS: &[&str] = &["authentication", "console", "etcd", "ingress"];
 /// Ports of a cluster's API and of its machine-config server.
 const API: &[u16] = &[6443, 22623, 22624];
 /// Those of etcd, for clients and between members: without them nobody joins, and members have no quorum.
@@ -51,11 +53,20 @@ pub(super) fn on_machines(
                 false => Ok(Some(MachineFault::Mute(JOINING))),
             };
         }
-        ControlPlaneInjection::CsrNotApproved
-        | ControlPlaneInjection::BootkubeFails
-        | ControlPlaneInjection::BootkubeHangs
-        | ControlPlaneInjection::OperatorDegraded { .. }
-        | ControlPlaneInjection::FinalizingStuck { .. } => return Ok(None),
+        ControlPlaneInjection::CsrNotApproved => return Ok(Some(MachineFault::Inside(InsideFault::NoCertificate))),
+        ControlPlaneInjection::BootkubeFails => {
+            return cluster.map(|_| Some(MachineFault::Inside(InsideFault::BootkubeFails)));
+        }
+        ControlPlaneInjection::BootkubeHangs => {
+            return cluster.map(|_| Some(MachineFault::Inside(InsideFault::BootkubeHangs)));
+        }
+        ControlPlaneInjection::OperatorDegraded { operator } => {
+            return match OPERATORS.contains(&operator.as_str()) {
+                true => cluster.map(|_| Some(MachineFault::Inside(InsideFault::OperatorDegraded(operator.clone())))),
+                false => Err(format!("the clusters of machines have the operators {}", OPERATORS.join(", "))),
+            };
+        }
+        ControlPlaneInjection::FinalizingStuck { .. } => return Ok(None),
     };
     match scenario.hosts_of(Some(&cluster?.name)).count() {
         1 => Err(SELF.to_owned()),

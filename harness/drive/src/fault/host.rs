@@ -1,12 +1,12 @@
 //! Faults of a host: what they do to simulated hosts and to machines.
 
 use vlab_agents::{Garble, HostFault};
-use vlab_api::types::ImageType;
+use vlab_api::types::{HostStage, ImageType};
 use vlab_model::disturbance::Frames;
 use vlab_scenario::{HostInjection, InventoryDefect, Scenario, Skew};
 
 use super::effect::{Effect, Lookup};
-use super::machine::MachineFault;
+use super::machine::{InsideFault, MachineFault};
 
 /// What it does to each simulated host.
 pub(super) fn effect(injection: &HostInjection, who: &dyn Lookup) -> Result<Effect, String> {
@@ -20,10 +20,7 @@ pub(super) fn effect(injection: &HostInjection, who: &dyn Lookup) -> Result<Effe
         HostInjection::DuplicateId { of } => {
             HostFault::IdOf(who.id(of).ok_or_else(|| format!("there is no host {}", of.0))?)
         }
-        HostInjection::ClockSkew { seconds, direction } => HostFault::Clock(match direction {
-            Skew::Ahead => i64::from(*seconds),
-            Skew::Behind => -i64::from(*seconds),
-        }),
+        HostInjection::ClockSkew { seconds, direction } => HostFault::Clock(skew(*seconds, *direction)),
         HostInjection::NtpUnreachable => HostFault::NoNtp,
         HostInjection::FewCores { cores } => HostFault::Cores(*cores),
         HostInjection::LittleMemory { mib } => HostFault::MemoryBytes(u64::from(*mib) << 20),
@@ -43,6 +40,29 @@ pub(super) fn effect(injection: &HostInjection, who: &dyn Lookup) -> Result<Effe
         }),
         HostInjection::MediaLost => HostFault::NoMedia,
     }))
+}
+
+fn skew(seconds: u32, direction: Skew) -> i64 {
+    match direction {
+        Skew::Ahead => i64::from(seconds),
+        Skew::Behind => -i64::from(seconds),
+    }
+}
+
+/// A word that the kernel takes as a name, and a shell as a word.
+fn is_a_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    (1..=64).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-')
+}
+
+/// A stage in which the installer is still there.
+fn of_the_installer(stage: HostStage) -> Result<HostStage, String> {
+    match stage {
+        HostStage::Configuring | HostStage::Joined | HostStage::Done => {
+            Err(format!("the installer has left a machine in the stage {stage}, and nothing in it could be held up"))
+        }
+        _ => Ok(stage),
+    }
 }
 
 /// What it does to each machine; `None`: machines cannot have it.
@@ -73,18 +93,30 @@ pub(super) fn on_machines(injection: &HostInjection, scenario: &Scenario) -> Res
         HostInjection::WrongBootOrder => {
             return Err("write `vm: {boot_order: cd-first}` in the group of hosts instead".to_owned());
         }
-        HostInjection::AgentRestart
-        | HostInjection::SlowPolls { .. }
-        | HostInjection::SilentAgent
+        HostInjection::AgentRestart => MachineFault::Inside(InsideFault::AgentRestarts),
+        HostInjection::SilentAgent => MachineFault::Inside(InsideFault::AgentStands),
+        HostInjection::ClockSkew { seconds, direction } => {
+            MachineFault::Inside(InsideFault::Clock { seconds: skew(*seconds, *direction) })
+        }
+        HostInjection::WrongHostname { name } => match is_a_name(name) {
+            true => MachineFault::Inside(InsideFault::Hostname(name.clone())),
+            false => {
+                let why = format!("a machine can be called by letters, digits, `-`, `.` and `_`, and not `{name}`");
+                return Err(why);
+            }
+        },
+        HostInjection::StuckStage { stage } => {
+            MachineFault::Inside(InsideFault::InstallerStands(of_the_installer(*stage)?))
+        }
+        HostInjection::InstallerFails { stage, .. } => {
+            MachineFault::Inside(InsideFault::InstallerEnds(of_the_installer(*stage)?))
+        }
+        HostInjection::SlowPolls { .. }
         | HostInjection::DuplicateId { .. }
-        | HostInjection::ClockSkew { .. }
         | HostInjection::FewCores { .. }
         | HostInjection::LittleMemory { .. }
         | HostInjection::SmallDisks { .. }
         | HostInjection::ImageUnavailable { .. }
-        | HostInjection::WrongHostname { .. }
-        | HostInjection::StuckStage { .. }
-        | HostInjection::InstallerFails { .. }
         | HostInjection::LogsLost
         | HostInjection::BadInventory { .. } => return Ok(None),
     }))

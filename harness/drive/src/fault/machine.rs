@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use vlab_api::types::ImageType;
+use vlab_api::types::{HostStage, ImageType};
 use vlab_model::disturbance::{Frames, WrongName};
 use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
@@ -12,7 +12,7 @@ use vlab_scenario::{ActionKind, Cluster, Fault, FaultHosts, FaultTarget, Injecti
 use super::{control_plane, host, network};
 
 /// What a fault does to each machine that it hits, or to the network of the machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineFault {
     /// The plug is pulled; put in again at the end.
     PowerCut,
@@ -60,11 +60,72 @@ pub enum MachineFault {
     Closed(&'static [u16]),
     /// Whatever the machine sends to these TCP ports is lost; not any more at the end.
     Mute(&'static [u16]),
+    /// Somebody who has logged in does something to what runs in the machine.
+    Inside(InsideFault),
+}
+
+/// What somebody who has logged in does to a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InsideFault {
+    /// The agent's unit is started again.
+    AgentRestarts,
+    /// The agent stands still (SIGSTOP); it goes on at the end.
+    AgentStands,
+    /// The clock is so many seconds ahead, and nothing sets it right; right again at the end.
+    Clock {
+        /// Negative: it is behind.
+        seconds: i64,
+    },
+    /// The machine is called that; as before at the end.
+    Hostname(String),
+    /// It has the address of that host beside its own; not any more at the end.
+    AddressOf(String),
+    /// The installer stands still once it has come to this stage; it goes on at the end.
+    InstallerStands(HostStage),
+    /// The installer is ended once it has come to this stage.
+    InstallerEnds(HostStage),
+    /// On the machines of the control plane bootkube is ended as often as it is started; it works at the end.
+    BootkubeFails,
+    /// On the machines of the control plane bootkube does not come to its end before that of the fault.
+    BootkubeHangs,
+    /// The cluster's API takes nobody's approval of the certificate of the host.
+    NoCertificate,
+    /// This operator of the cluster is degraded; it comes around at the end.
+    OperatorDegraded(String),
+}
+
+impl InsideFault {
+    /// Is it done to a cluster, through the machines of its control plane?
+    pub const fn is_of_a_cluster(&self) -> bool {
+        matches!(self, Self::BootkubeFails | Self::BootkubeHangs | Self::OperatorDegraded(_))
+    }
+
+    /// Is one machine of the control plane enough, because the cluster knows then?
+    pub const fn is_told_to_the_cluster(&self) -> bool {
+        matches!(self, Self::NoCertificate | Self::OperatorDegraded(_))
+    }
+
+    /// What was done, in words.
+    const fn done(&self) -> &'static str {
+        match self {
+            Self::AgentRestarts => "its agent was started again",
+            Self::AgentStands => "its agent stands still",
+            Self::Clock { .. } => "its clock is wrong",
+            Self::Hostname(_) => "it has another name",
+            Self::AddressOf(_) => "it has the address of another host, too",
+            Self::InstallerStands(_) => "its installer stands still",
+            Self::InstallerEnds(_) => "its installer was ended",
+            Self::BootkubeFails => "bootkube is ended whenever it starts",
+            Self::BootkubeHangs => "bootkube does not come to its end",
+            Self::NoCertificate => "its certificate is not approved",
+            Self::OperatorDegraded(_) => "the operator is degraded",
+        }
+    }
 }
 
 impl MachineFault {
     /// Is it done to the machine itself (which has to be on for that), and not to what is around it?
-    pub const fn is_of_the_machine(self) -> bool {
+    pub const fn is_of_the_machine(&self) -> bool {
         !matches!(
             self,
             MachineFault::GatewayCut
@@ -75,11 +136,12 @@ impl MachineFault {
                 | MachineFault::TakeAddress(_)
                 | MachineFault::Closed(_)
                 | MachineFault::Mute(_)
+                | MachineFault::Inside(InsideFault::NoCertificate | InsideFault::OperatorDegraded(_))
         )
     }
 
     /// What was done, in words.
-    pub const fn done(self) -> &'static str {
+    pub const fn done(&self) -> &'static str {
         match self {
             MachineFault::PowerCut => "the power was cut",
             MachineFault::Reset => "the machine was reset",
@@ -99,6 +161,7 @@ impl MachineFault {
             MachineFault::TakeAddress(_) => "another machine has the address",
             MachineFault::Closed(_) => "those ports are blocked",
             MachineFault::Mute(_) => "what it asks the cluster is lost",
+            MachineFault::Inside(inside) => inside.done(),
         }
     }
 }
@@ -110,7 +173,7 @@ impl MachineFault {
 pub fn machine_fault(fault: &Fault, scenario: &Scenario) -> Result<MachineFault, String> {
     let done = match &fault.injection {
         Injection::Host(injection) => host::on_machines(injection, scenario)?,
-        Injection::Network(injection) => network::on_machines(injection, scenario, cluster_of(fault, scenario))?,
+        Injection::Network(injection) => network::on_machines(injection, cluster_of(fault, scenario))?,
         Injection::ControlPlane(injection) => {
             control_plane::on_machines(injection, scenario, cluster_of(fault, scenario))?
         }
@@ -263,7 +326,7 @@ mod tests {
             assert_eq!(why.is_none(), row.hosts == FaultHosts::Any, "{}: {why:?}", row.word);
             refused += usize::from(why.is_some());
         }
-        assert!(refused > 10 && kinds().len() >= 12, "{refused} refused, {:?} can", kinds());
+        assert!(refused > 5 && kinds().len() >= 22, "{refused} refused, {:?} can", kinds());
     }
 
     #[rstest]
@@ -281,6 +344,16 @@ mod tests {
     #[case("{at: 1m, target: control-plane, inject: ignition-unreachable}", MachineFault::Closed(&[22623, 22624]))]
     #[case("{at: 1m, target: control-plane, inject: quorum-lost}", MachineFault::Closed(&[2379, 2380]))]
     #[case("{at: 1m, target: m-1, inject: never-joins}", MachineFault::Mute(&[2379, 2380, 6443]))]
+    #[case("{at: 1m, target: m-1, inject: clock-skew, with: {seconds: 30, direction: behind}}",
+        MachineFault::Inside(InsideFault::Clock { seconds: -30 }))]
+    #[case("{at: 1m, target: m-1, inject: duplicate-address, with: {of: m-0}}",
+        MachineFault::Inside(InsideFault::AddressOf("m-0".into())))]
+    #[case(
+        "{at: 1m, target: m-1, inject: stuck-stage, with: {stage: Writing image to disk}}",
+        MachineFault::Inside(InsideFault::InstallerStands(HostStage::WritingImageToDisk))
+    )]
+    #[case("{at: 1m, target: control-plane, inject: operator-degraded}",
+        MachineFault::Inside(InsideFault::OperatorDegraded("console".into())))]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: packet-loss, with: {direction: one-way}}",
         MachineFault::Loss { frames: Frames::All, percent: 20, one_way: true })]
     #[case("{at: 1m, target: {between: [m-0, m-1]}, inject: mtu-black-hole}",
@@ -383,7 +456,9 @@ mod tests {
         "can be slowed down to 1000 ms per write, not to 1500 ms; `--hosts sim` runs it"
     )]
     #[case("wrong-boot-order", "write `vm: {boot_order: cd-first}`")]
-    #[case("csr-not-approved", "crash, reboot, disconnect, ntp-unreachable, slow-disk, disk-fails, media-lost, ")]
+    #[case("logs-lost", "crash, reboot, agent-restart, silent-agent, disconnect, clock-skew, ")]
+    #[case("stuck-stage, with: {stage: Configuring}", "the installer has left a machine in the stage Configuring")]
+    #[case("wrong-hostname, with: {name: a b}", "a machine can be called by letters, digits, `-`, `.` and `_`")]
     fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
         let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();
         assert!(refused.starts_with("line 8: the fault it (") && refused.contains(why), "{refused}");

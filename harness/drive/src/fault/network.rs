@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use vlab_agents::{ClusterFault, HostFault, Reachability};
 use vlab_model::disturbance::{ClusterName, Frames, WrongName};
-use vlab_scenario::{Cluster, DnsName, LinkDirection, NetworkInjection, Scenario, VipName};
+use vlab_scenario::{Cluster, DnsName, LinkDirection, NetworkInjection, VipName};
 
 use super::effect::{Effect, Lookup};
-use super::machine::MachineFault;
+use super::machine::{InsideFault, MachineFault};
 
 /// Round-trip time of a good link, as the simulated network has them.
 const GOOD_RTT_MS: f64 = 0.4;
@@ -48,7 +48,6 @@ pub(super) fn effect(injection: &NetworkInjection, who: &dyn Lookup) -> Result<E
 /// `None`: machines cannot have it.
 pub(super) fn on_machines(
     injection: &NetworkInjection,
-    scenario: &Scenario,
     cluster: Result<&Cluster, String>,
 ) -> Result<Option<MachineFault>, String> {
     let loss = |frames: Frames, percent: u32, direction: LinkDirection| MachineFault::Loss {
@@ -60,12 +59,8 @@ pub(super) fn on_machines(
     Ok(Some(match injection {
         NetworkInjection::UplinkCut => MachineFault::CableOut,
         NetworkInjection::NoAddress => MachineFault::Unheard(Frames::Dhcp),
-        NetworkInjection::DuplicateAddress { .. } => return Ok(None),
+        NetworkInjection::DuplicateAddress { of } => MachineFault::Inside(InsideFault::AddressOf(of.0.clone())),
         NetworkInjection::Partition { direction } => loss(Frames::All, 100, *direction),
-        // Frames with a tag would lose it on the way.
-        NetworkInjection::Latency { .. } if !scenario.infra_env.static_networks.is_empty() => {
-            return Err("frames of static networks, which may have VLANs, cannot be delayed".to_owned());
-        }
         NetworkInjection::Latency { rtt_ms, direction } => {
             MachineFault::Delay { rtt_ms: *rtt_ms, one_way: *direction == LinkDirection::OneWay }
         }

@@ -1,6 +1,6 @@
-//! A lab that acts late proves nothing: where a fault came long after its moment, because the computer had other work, what the
-//! scenario then expects in vain is no failure of the product. What the user does is not looked at: how long that took is a matter of
-//! the service, too.
+//! A lab that acts late proves nothing: where a fault came long after its moment, or where the run's programs had no processor for
+//! long, because the computer had other work, what the scenario then expects in vain is no failure of the product. What the user does
+//! is not looked at: how long that took is a matter of the service, too.
 
 use vlab_scenario::ActionTime;
 
@@ -18,11 +18,21 @@ const PROMPT: Duration = Duration::from_millis(50);
 /// What comes this long after its moment waited for something else: for a target that was not there yet.
 const WAITED: Duration = Duration::from_secs(10);
 
-/// A fault that came late.
+/// Who waits so long for a processor within a few seconds, by the service's clock, is heard of too late by whoever waits for it: two of
+/// the polls of a host, and most of the time in which it must be heard of.
+const STARVED: Duration = Duration::from_secs(120);
+
+/// So long has to be waited under any time profile: an idle computer with two processors shows up to half of it.
+const STARVED_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// Invariants over how long something took or lasted, which is not the product's affair where it had no processor.
+const OF_TIME: &[&str] = &["silence-disconnects", "too-few-hosts-fail", "conditions-agree", "leases-renewed"];
+
+/// Something that came late, and what is said of it.
 struct Late {
-    name: String,
     by: Duration,
     at: At,
+    seen: String,
 }
 
 /// The check that makes a run inconclusive whose lab acted late, if nothing failed but what may follow from that: invariants hold
@@ -36,22 +46,20 @@ pub(super) fn acted_late(
     let may_follow = |check: &&CheckResult| {
         matches!(check.kind, CheckKind::Expectation | CheckKind::Fault | CheckKind::Budget)
             || MADE_WHILE_RUNNING.contains(&check.name.as_str())
+            || OF_TIME.iter().any(|id| check.name.starts_with(id))
     };
     let failed = || checks.iter().filter(|check| check.verdict == CheckVerdict::Failed);
     if decide(checks).0 != Verdict::Failed || !failed().all(|check| may_follow(&check)) {
         return None;
     }
     let judge = Judge { scenario, clock_scale, history, timeline: Timeline::new(history) };
-    let late = judge.late().into_iter().max_by_key(|late| late.by)?;
-    let by_service = late.by.mul_f64(clock_scale);
+    // What starves after everything that failed had failed is no reason.
+    let before_a_failure = |late: &Late| failed().any(|check| check.at.is_none_or(|at| late.at.time <= at));
+    let starved = judge.starved().filter(before_a_failure);
+    let late = judge.late().into_iter().chain(starved).max_by_key(|late| late.by)?;
     let mut check = CheckResult::new(CheckKind::Lab, ACTS_IN_TIME, CheckVerdict::Failed);
-    check.expected = "faults come at their moments".to_owned();
-    check.seen = format!(
-        "fault {} came {:.3} s after its moment, which is {:.0} s by the service's clock: this computer is too busy for the time profile",
-        late.name,
-        late.by.as_secs_f64(),
-        by_service.as_secs_f64()
-    );
+    check.expected = "faults come at their moments, and who has work has a processor".to_owned();
+    check.seen = late.seen;
     check.message = format!("{}; run it again, under a slower `--time-profile` or with fewer jobs", check.seen);
     (check.at, check.seq) = (Some(late.at.time), Some(late.at.seq));
     Some(check)
@@ -76,7 +84,34 @@ impl Judge<'_> {
         let due = tracker.complete(self.directory())?.time + self.under(*then);
         let by = at.time.since(due);
         let too_late = by.mul_f64(self.clock_scale) >= LATE && by >= PROMPT && by <= WAITED;
-        too_late.then(|| Late { name: fault.name.clone(), by, at })
+        let seen = || {
+            format!(
+                "fault {} came {:.3} s after its moment, which is {:.0} s by the service's clock: this computer is too busy for the \
+                 time profile",
+                fault.name,
+                by.as_secs_f64(),
+                by.mul_f64(self.clock_scale).as_secs_f64()
+            )
+        };
+        too_late.then(|| Late { by, at, seen: seen() })
+    }
+
+    /// Programs of the run that had work and no processor for too long.
+    fn starved(&self) -> impl Iterator<Item = Late> {
+        self.history.iter().filter_map(|o| {
+            let What::Starved { program, waited_ms, within_ms } = &o.what else { return None };
+            let by = Duration::from_millis(*waited_ms);
+            let by_service = by.mul_f64(self.clock_scale);
+            let seen = || {
+                format!(
+                    "{program} waited for a processor for {waited_ms} of {within_ms} ms, which is {:.0} s by the service's clock: \
+                     this computer is too busy for the time profile",
+                    by_service.as_secs_f64()
+                )
+            };
+            let too_long = by >= STARVED_AT_LEAST && by_service >= STARVED;
+            too_long.then(|| Late { by, at: At { time: o.at(), seq: o.seq }, seen: seen() })
+        })
     }
 }
 
@@ -126,6 +161,38 @@ mod tests {
         let verdict = if failed == "passed" { CheckVerdict::Passed } else { CheckVerdict::Failed };
         let checks = [CheckResult::new(kind, failed, verdict)];
         acted_late(&checks, &scenario, scale, recorder.observations())
+    }
+
+    /// A program waits so many milliseconds for a processor at the tenth second, and that invariant fails at that second.
+    #[rstest]
+    #[case::long(240.0, 1_900, "silence-disconnects: it is told", 12, true)]
+    #[case::the_end_of_it(240.0, 1_900, "too-few-hosts-fail: in time", 10, true)]
+    #[case::a_moment(240.0, 800, "silence-disconnects: it is told", 12, false)]
+    #[case::little_by_a_slower_clock(60.0, 1_900, "silence-disconnects: it is told", 12, false)]
+    #[case::after_it_had_failed(240.0, 1_900, "silence-disconnects: it is told", 9, false)]
+    #[case::not_a_matter_of_time(240.0, 1_900, "one-bootstrap: it is one", 12, false)]
+    fn who_had_no_processor_proves_nothing(
+        #[case] scale: f64,
+        #[case] waited_ms: u64,
+        #[case] failed: &str,
+        #[case] failed_at: i64,
+        #[case] excused: bool,
+    ) {
+        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: m}]\nbudgets: {total: 1h}\n";
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text.to_owned()), &Catalogue::embedded());
+        let mut recorder = Recorder::new(None);
+        let at = |seconds: i64| Timestamp::from_secs(seconds);
+        let starved = What::Starved { program: "postgres".to_owned(), waited_ms, within_ms: 5_000 };
+        recorder.record(Source::Harness, None, at(10), starved);
+        let mut check = CheckResult::new(CheckKind::Invariant, failed, CheckVerdict::Failed);
+        check.at = Some(at(failed_at));
+        let late = acted_late(&[check], &scenario.unwrap_or_else(|e| panic!("{e}")), scale, recorder.observations());
+        assert_eq!(late.is_some(), excused, "{late:?}");
+        if let Some(late) = late {
+            let expected =
+                "postgres waited for a processor for 1900 of 5000 ms, which is 456 s by the service's clock: ";
+            assert!(late.seen.starts_with(expected), "{}", late.seen);
+        }
     }
 
     #[rstest]

@@ -26,6 +26,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use vlab_model::disturbance::{Frames, WrongName};
 
 use crate::ledger::Ledger;
@@ -210,6 +211,14 @@ impl Network {
     /// There is no such host.
     pub fn peer_of(&self, name: &str) -> Result<Peer, NetworkError> {
         if name == "gateway" { Ok(Peer::Gateway) } else { self.peer(name).map(Peer::Host) }
+    }
+
+    /// The first address of a host, in its network; `None`: there is no such host, or DHCP chooses.
+    pub fn address_of(&self, name: &str) -> Option<IpNet> {
+        let host = self.spec.hosts.iter().find(|host| host.name == name)?;
+        let address = *host.addresses.first()?;
+        let gateway = self.spec.gateways.iter().find(|gateway| gateway.contains(&address))?;
+        IpNet::new(address, gateway.prefix_len()).ok()
     }
 
     /// A TCP listener that hosts reach, on an address of the gateway.

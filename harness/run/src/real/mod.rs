@@ -9,6 +9,7 @@ mod look;
 mod measure;
 mod outside;
 mod perform;
+mod starved;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ use super::lab::{Lab, SERVICE};
 use super::look::LAST_LOOK;
 use super::measure::{Memory, Span, waited_for_a_processor};
 use super::outside::{Outside, Report};
+use super::starved::Starvation;
 use super::{RealRun, Surprise, lab_check, surprise};
 use crate::error::LabError;
 use crate::hosts::{News, RunningHosts};
@@ -64,6 +65,8 @@ pub(super) struct UnderWay<'a> {
     pub(super) watch: Watch,
     /// The resources, where the run asks over Kubernetes.
     pub(super) hub: Option<Following>,
+    /// Tells when this computer is too busy.
+    pub(super) starved: Starvation,
     live: Live,
     memory: Memory,
     begun: Timestamp,
@@ -90,6 +93,7 @@ enum Event {
     Hub(Told),
     News(News),
     Ended(ProgramEnd),
+    Starved(What),
     Wake,
     Housekeeping,
 }
@@ -151,6 +155,7 @@ impl RealRun<'_> {
         let memory = Memory::default();
         let idle_since = None;
         UnderWay {
+            starved: Starvation::watch(),
             run: self,
             service,
             hosts,
@@ -284,6 +289,7 @@ impl UnderWay<'_> {
             told = next_of(&mut self.hub) => Event::Hub(told),
             news = self.hosts.news() => Event::News(news),
             ended = self.service.ended() => Event::Ended(ended),
+            what = self.starved.next() => Event::Starved(what),
             () = tokio::time::sleep(pause) => Event::Wake,
             _ = housekeeping.tick() => Event::Housekeeping,
         }
@@ -313,6 +319,10 @@ impl UnderWay<'_> {
                     return Some(End::default());
                 }
             },
+            Event::Starved(what) => {
+                self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+                None
+            }
             Event::Wake => {
                 self.conductor.wake(self.run.clock.now());
                 None

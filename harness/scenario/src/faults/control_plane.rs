@@ -15,17 +15,17 @@ family! {
         /// the installed system boots and never asks to join the cluster
         NeverJoins = "never-joins" hits [Hosts], Time, Any;
         /// the certificate that the host needs to become a node is not approved
-        CsrNotApproved = "csr-not-approved" hits [Hosts], Time, Simulated;
+        CsrNotApproved = "csr-not-approved" hits [Hosts], Time, Any;
         /// bootkube fails and is started again, as long as the fault lasts
-        BootkubeFails = "bootkube-fails" hits [Cluster], Time, Simulated;
+        BootkubeFails = "bootkube-fails" hits [Cluster], Time, Any;
         /// bootkube never finishes
-        BootkubeHangs = "bootkube-hangs" hits [Cluster], Time, Simulated;
+        BootkubeHangs = "bootkube-hangs" hits [Cluster], Time, Any;
         /// etcd does not leave the bootstrap host: a member fails, and there is no quorum without it
         EtcdStuck = "etcd-stuck" hits [Cluster], Time, Any;
         /// etcd has left the bootstrap host and too few of its members are up: no API as long as the fault lasts
         QuorumLost = "quorum-lost" hits [Cluster], Time, Any;
         /// an operator does not become available
-        OperatorDegraded = "operator-degraded" hits [Cluster], Time, Simulated {
+        OperatorDegraded = "operator-degraded" hits [Cluster], Time, Any {
             /// which one
             operator: String = Param::needed().or("console"),
         };

@@ -15,14 +15,14 @@ family! {
         /// the machine restarts: from its disk if a system is on it, otherwise from the discovery image
         Reboot = "reboot" hits [Hosts], Moment, Any;
         /// the agent exits and is started again; a running installer continues
-        AgentRestart = "agent-restart" hits [Hosts], Moment, Simulated;
+        AgentRestart = "agent-restart" hits [Hosts], Moment, Any;
         /// the agent asks for instructions less often than it was told to
         SlowPolls = "slow-polls" hits [Hosts], Time, Simulated {
             /// the shortest time between two polls
             every: Span = Param::needed(),
         };
         /// the agent hangs and asks for nothing; a running installer continues
-        SilentAgent = "silent-agent" hits [Hosts], Time, Simulated;
+        SilentAgent = "silent-agent" hits [Hosts], Time, Any;
         /// the host and the service cannot reach each other; its neighbours still reach it
         Disconnect = "disconnect" hits [Hosts], Time, Any;
         /// the machine has the id of another one, as boards that share a UUID do
@@ -31,7 +31,7 @@ family! {
             of: HostName = Param::needed(),
         };
         /// the host's clock is wrong
-        ClockSkew = "clock-skew" hits [Hosts], Time, Simulated {
+        ClockSkew = "clock-skew" hits [Hosts], Time, Any {
             /// by how many seconds, under every time profile
             seconds: u32 = Param::number(1, 10_000_000),
             /// which way
@@ -70,19 +70,19 @@ family! {
             image: String = Param::needed().or("/"),
         };
         /// the host has an invalid name, or the name of another host
-        WrongHostname = "wrong-hostname" hits [Hosts], Time, Simulated {
+        WrongHostname = "wrong-hostname" hits [Hosts], Time, Any {
             /// what it calls itself: `localhost`, another host's name, nonsense
             name: String = Param::needed(),
         };
         /// after the installation the discovery image boots again; when the fault ends, somebody corrects the boot order
         WrongBootOrder = "wrong-boot-order" hits [Hosts], Time, Simulated;
         /// the installer hangs in a stage
-        StuckStage = "stuck-stage" hits [Hosts], Time, Simulated {
+        StuckStage = "stuck-stage" hits [Hosts], Time, Any {
             /// the stage that it does not leave
             stage: HostStage = Param::needed(),
         };
         /// the installer fails in a stage
-        InstallerFails = "installer-fails" hits [Hosts], Time, Simulated {
+        InstallerFails = "installer-fails" hits [Hosts], Time, Any {
             /// the stage in which it fails
             stage: HostStage = Param::needed(),
             /// what it tells the service

@@ -14,7 +14,7 @@ family! {
         /// DHCP has no address left for the host
         NoAddress = "no-address" hits [Hosts], Time, Any;
         /// the host has the address of another host
-        DuplicateAddress = "duplicate-address" hits [Hosts], Time, Simulated {
+        DuplicateAddress = "duplicate-address" hits [Hosts], Time, Any {
             /// the host whose address it has
             of: HostName = Param::needed(),
         };

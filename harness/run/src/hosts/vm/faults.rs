@@ -1,16 +1,23 @@
 //! What faults do to machines and to what is between them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use vlab_drive::fault::machine::MachineFault;
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+use vlab_drive::fault::machine::{InsideFault, MachineFault};
 use vlab_lab::machines::{DiskFault, Machine};
 use vlab_lab::network::{Network, Peer};
+use vlab_lab::ssh::Door;
 use vlab_model::disturbance::Frames;
+use vlab_model::history::{Source, What};
+use vlab_scenario::FaultPhase;
 
-use super::Made;
 use super::plan::DISK;
+use super::{Made, inside};
+use crate::hosts::News;
 
 /// What faults have to do with.
 pub(super) struct Reach {
@@ -18,6 +25,84 @@ pub(super) struct Reach {
     pub(super) network: Arc<Network>,
     /// The discovery image, once it was fetched.
     pub(super) medium: Option<PathBuf>,
+    /// The way into machines.
+    pub(super) door: Door,
+    /// The run's folder.
+    pub(super) folder: PathBuf,
+}
+
+/// Between two tries to get into a machine: it may be on its way from one system to another.
+const AGAIN: Duration = Duration::from_secs(2);
+/// So often it is tried to undo something inside of a machine, which may be off.
+const UNDO_TRIES: u32 = 3;
+
+/// A fault that begins or ends on one machine.
+pub(super) struct Injection {
+    pub(super) reach: Arc<Reach>,
+    /// Name of the fault.
+    pub(super) name: String,
+    pub(super) fault: MachineFault,
+    pub(super) machine: String,
+    /// The host, where one is hit in particular.
+    pub(super) host: Option<Uuid>,
+    /// Of a link the other end; of what is done inside of a cluster its machines.
+    pub(super) to: Vec<String>,
+    pub(super) undo: bool,
+    pub(super) news: mpsc::UnboundedSender<News>,
+    /// Told whenever a machine is on for the first time.
+    pub(super) grown: watch::Receiver<()>,
+    /// Faults that are over.
+    pub(super) over_with: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Injection {
+    /// Waits for the machine where it has to be on, and tells what came of it. What is done inside of a machine is tried until it
+    /// works or the fault is over: machines reboot, and clusters come up.
+    pub(super) async fn carry_out(self) {
+        let mut grown = self.grown.clone();
+        let Self { reach, name, fault, machine, to, undo, .. } = &self;
+        let (undo, inside) = (*undo, matches!(fault, MachineFault::Inside(_)));
+        let there = || reach.machine(machine).is_ok();
+        if !undo && fault.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
+            return;
+        }
+        let (mut told, mut tries) = (String::new(), 0);
+        loop {
+            if !undo && self.over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+                return;
+            }
+            tries += 1;
+            let why = match reach.apply(fault, machine, to, undo).await {
+                Ok(()) => break,
+                Err(why) => why,
+            };
+            if why != told {
+                let done = if undo { "removed from" } else { "injected into" };
+                let again = if inside { ", trying again" } else { "" };
+                self.tell(What::Note { text: format!("the fault {name} could not be {done} {machine}{again}: {why}") });
+                told = why;
+            }
+            if !inside || (undo && tries >= UNDO_TRIES) {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        self.tell(match undo {
+            true => What::Note { text: format!("the fault {name} was removed from {machine}") },
+            false => What::Fault {
+                name: name.clone(),
+                phase: FaultPhase::Effect,
+                inject: String::new(),
+                host: self.host,
+                cluster: None,
+                detail: fault.done().to_owned(),
+            },
+        });
+    }
+
+    fn tell(&self, what: What) {
+        let _ = self.news.send(News::Seen(Source::Harness, what));
+    }
 }
 
 impl Reach {
@@ -27,12 +112,18 @@ impl Reach {
     }
 
     /// Applies a fault to a machine, or undoes it.
-    pub(super) async fn apply(&self, fault: MachineFault, name: &str, to: &[String], undo: bool) -> Result<(), String> {
+    pub(super) async fn apply(
+        &self,
+        fault: &MachineFault,
+        name: &str,
+        to: &[String],
+        undo: bool,
+    ) -> Result<(), String> {
         let (network, medium) = (&*self.network, self.medium.as_deref());
         let machine = || self.machine(name);
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let loss = |percent: u8| if undo { 0 } else { percent };
-        match fault {
+        match *fault {
             MachineFault::PowerCut if undo => machine()?.power_on().await.map_err(|e| text(&e)),
             MachineFault::PowerCut => machine()?.power_off().await.map_err(|e| text(&e)),
             MachineFault::Reset => machine()?.reset().await.map_err(|e| text(&e)),
@@ -86,11 +177,43 @@ impl Reach {
                 let (all, frames) = (Peer::Everybody, Frames::Tcp(ports));
                 network.set_loss_of(all, all, frames, loss(100)).await.map_err(|e| text(&e))
             }
+            MachineFault::Inside(ref inside) => self.inside(inside, name, to, undo).await,
             MachineFault::Mute(ports) => {
                 let host = peer(network, name)?;
                 network.set_loss_of(host, Peer::Everybody, Frames::Tcp(ports), loss(100)).await.map_err(|e| text(&e))
             }
         }
+    }
+}
+
+impl Reach {
+    /// Does something inside of a machine, or of the first of the control plane that can: what it says when it does not work.
+    async fn inside(&self, fault: &InsideFault, name: &str, to: &[String], undo: bool) -> Result<(), String> {
+        let address = match fault {
+            InsideFault::AddressOf(other) => {
+                Some(self.network.address_of(other).ok_or_else(|| format!("{other} has no address here"))?)
+            }
+            _ => None,
+        };
+        let script = inside::script(fault, name, address, undo);
+        let asked: &[String] = match fault.is_told_to_the_cluster() {
+            true => to,
+            false => &[name.to_owned()],
+        };
+        let mut why = "no machine of the control plane is on".to_owned();
+        for machine in asked {
+            if let Err(error) = self.machine(machine) {
+                why = error;
+                continue;
+            }
+            let log = self.folder.join(inside::log_file(machine));
+            match self.door.run(machine, &script, &log, inside::BUDGET).await {
+                Ok(said) if said.code == Some(0) => return Ok(()),
+                Ok(said) => why = format!("{machine}: {}", said.last_line),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
     }
 }
 

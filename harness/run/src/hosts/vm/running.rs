@@ -22,11 +22,10 @@ use vlab_lab::network::{ForeignQuery, Forward, Network, NetworkOptions};
 use vlab_lab::ssh::Keys;
 use vlab_model::console::Classifier;
 use vlab_model::history::{Source, What};
-use vlab_scenario::FaultPhase;
 use vlab_service_server::serve_images;
 
 use super::events::tell_events;
-use super::faults::Reach;
+use super::faults::{Injection, Reach};
 use super::medium::{fetch, whole};
 use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
@@ -40,6 +39,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// The machines of a run and their network.
 pub(super) struct VirtualLab {
+    /// That of the run.
+    folder: PathBuf,
     plan: Plan,
     ids: BTreeMap<String, Uuid>,
     classifiers: BTreeMap<String, Arc<Classifier>>,
@@ -110,6 +111,7 @@ impl VirtualLab {
         let mut doing = JoinSet::new();
         doing.spawn(tell_events(machines.events(), machines.folder().to_path_buf(), news.clone()));
         Ok(Self {
+            folder: order.folder.to_path_buf(),
             plan,
             ids,
             classifiers,
@@ -191,39 +193,51 @@ impl VirtualLab {
     /// A fault begins or ends on these machines.
     fn fault(&mut self, order: FaultOrder) {
         let FaultOrder { name, what: fault, on, to, undo } = order;
+        let inside = match &fault {
+            MachineFault::Inside(inside) => Some(inside.clone()),
+            _ => None,
+        };
+        // What is done inside of a cluster is done to those machines that it is told, and hits none in particular where one is
+        // enough.
+        let on = match &inside {
+            Some(inside) if inside.is_of_a_cluster() && !inside.is_told_to_the_cluster() => to.clone(),
+            _ => on,
+        };
         // Of a link nobody is hit in particular.
-        let hit = |name: &String| to.is_empty().then(|| self.ids.get(name).copied()).flatten();
+        let hit = |name: &String| (to.is_empty() || inside.is_some()).then(|| self.ids.get(name).copied()).flatten();
         let on: Vec<(String, Option<Uuid>)> = on.iter().map(|name| (name.clone(), hit(name))).collect();
-        let reach = Reach { made: Arc::clone(&self.made), network: Arc::clone(&self.network), medium: self.medium() };
-        let (news, mut grown, over_with) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.over_with));
+        let reach = Arc::new(Reach {
+            made: Arc::clone(&self.made),
+            network: Arc::clone(&self.network),
+            medium: self.medium(),
+            door: self.keys.door(self.network.namespace()),
+            folder: self.folder.clone(),
+        });
+        let (news, grown, over_with) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.over_with));
         if undo {
             over_with.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
         }
         self.doing.spawn(async move {
+            let mut each = JoinSet::new();
             for (machine, host) in on {
-                let there = || reach.made.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&machine);
-                if !undo && fault.is_of_the_machine() && grown.wait_for(|()| there()).await.is_err() {
-                    return;
-                }
-                if !undo && over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
-                    return;
-                }
-                let what = match (reach.apply(fault, &machine, &to, undo).await, undo) {
-                    (Ok(()), true) => What::Note { text: format!("the fault {name} was removed from {machine}") },
-                    (Ok(()), false) => What::Fault {
+                each.spawn(
+                    Injection {
+                        reach: Arc::clone(&reach),
                         name: name.clone(),
-                        phase: FaultPhase::Effect,
-                        inject: String::new(),
+                        fault: fault.clone(),
+                        machine,
                         host,
-                        cluster: None,
-                        detail: fault.done().to_owned(),
-                    },
-                    (Err(why), _) => {
-                        What::Note { text: format!("the fault {name} could not be injected into {machine}: {why}") }
+                        to: to.clone(),
+                        undo,
+                        news: news.clone(),
+                        grown: grown.clone(),
+                        over_with: Arc::clone(&over_with),
                     }
-                };
-                let _ = news.send(News::Seen(Source::Harness, what));
+                    .carry_out(),
+                );
             }
+            // None is left when this one is given up.
+            each.join_all().await;
         });
     }
 
