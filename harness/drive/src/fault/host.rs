@@ -1,7 +1,7 @@
 //! Faults of a host: what they do to simulated hosts and to machines.
 
 use vlab_agents::{Garble, HostFault};
-use vlab_api::types::{HostStage, ImageType};
+use vlab_api::types::ImageType;
 use vlab_model::disturbance::Frames;
 use vlab_scenario::{HostInjection, InventoryDefect, Scenario, Skew};
 
@@ -55,16 +55,6 @@ fn is_a_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-')
 }
 
-/// A stage in which the installer is still there.
-fn of_the_installer(stage: HostStage) -> Result<HostStage, String> {
-    match stage {
-        HostStage::Configuring | HostStage::Joined | HostStage::Done => {
-            Err(format!("the installer has left a machine in the stage {stage}, and nothing in it could be held up"))
-        }
-        _ => Ok(stage),
-    }
-}
-
 /// What it does to each machine; `None`: machines cannot have it.
 pub(super) fn on_machines(injection: &HostInjection, scenario: &Scenario) -> Result<Option<MachineFault>, String> {
     /// A whole number of writes a second, and at least one.
@@ -105,12 +95,8 @@ pub(super) fn on_machines(injection: &HostInjection, scenario: &Scenario) -> Res
                 return Err(why);
             }
         },
-        HostInjection::StuckStage { stage } => {
-            MachineFault::Inside(InsideFault::InstallerStands(of_the_installer(*stage)?))
-        }
-        HostInjection::InstallerFails { stage, .. } => {
-            MachineFault::Inside(InsideFault::InstallerEnds(of_the_installer(*stage)?))
-        }
+        HostInjection::StuckStage { stage } => MachineFault::Inside(InsideFault::InstallerStands(*stage)),
+        HostInjection::InstallerFails { stage, .. } => MachineFault::Inside(InsideFault::InstallerEnds(*stage)),
         HostInjection::SlowPolls { .. }
         | HostInjection::DuplicateId { .. }
         | HostInjection::FewCores { .. }

@@ -457,7 +457,6 @@ mod tests {
     )]
     #[case("wrong-boot-order", "write `vm: {boot_order: cd-first}`")]
     #[case("logs-lost", "crash, reboot, agent-restart, silent-agent, disconnect, clock-skew, ")]
-    #[case("stuck-stage, with: {stage: Configuring}", "the installer has left a machine in the stage Configuring")]
     #[case("wrong-hostname, with: {name: a b}", "a machine can be called by letters, digits, `-`, `.` and `_`")]
     fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
         let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();

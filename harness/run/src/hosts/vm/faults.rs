@@ -53,6 +53,24 @@ pub(super) struct Injection {
     pub(super) grown: watch::Receiver<()>,
     /// Faults that are over.
     pub(super) over_with: Arc<Mutex<BTreeSet<String>>>,
+    /// How many are just being done.
+    pub(super) at_work: Arc<watch::Sender<usize>>,
+}
+
+/// One that is just being done: who ends the run waits a moment for it, because its effect may be what ended it.
+struct AtWork<'a>(&'a watch::Sender<usize>);
+
+impl<'a> AtWork<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Injection {
@@ -72,10 +90,12 @@ impl Injection {
                 return;
             }
             tries += 1;
+            let at_work = AtWork::new(&self.at_work);
             let why = match reach.apply(fault, machine, to, undo).await {
-                Ok(()) => break,
+                Ok(()) => return self.tell(self.done()),
                 Err(why) => why,
             };
+            drop(at_work);
             if why != told {
                 let done = if undo { "removed from" } else { "injected into" };
                 let again = if inside { ", trying again" } else { "" };
@@ -87,7 +107,12 @@ impl Injection {
             }
             tokio::time::sleep(AGAIN).await;
         }
-        self.tell(match undo {
+    }
+
+    /// What is told when it was done.
+    fn done(&self) -> What {
+        let Self { name, machine, .. } = self;
+        match self.undo {
             true => What::Note { text: format!("the fault {name} was removed from {machine}") },
             false => What::Fault {
                 name: name.clone(),
@@ -95,9 +120,9 @@ impl Injection {
                 inject: String::new(),
                 host: self.host,
                 cluster: None,
-                detail: fault.done().to_owned(),
+                detail: self.fault.done().to_owned(),
             },
-        });
+        }
     }
 
     fn tell(&self, what: What) {

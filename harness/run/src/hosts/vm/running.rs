@@ -34,6 +34,8 @@ use crate::error::{LabError, lab};
 use crate::hosts::{HostsOrder, News, RunningHosts, Stopped};
 use crate::service::{BoxFuture, Inside};
 
+/// How long the end of a run waits for what is just being done to machines: the way into an emulated one takes seconds.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How long readers of consoles may take to come to the end of what is there.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -54,6 +56,8 @@ pub(super) struct VirtualLab {
     made: Made,
     /// Told whenever a machine is on for the first time.
     grown: watch::Sender<()>,
+    /// How many faults are just being done to machines.
+    at_work: Arc<watch::Sender<usize>>,
     /// Faults that are over.
     over_with: Arc<Mutex<BTreeSet<String>>>,
     media: (PathBuf, Token),
@@ -123,6 +127,7 @@ impl VirtualLab {
             machines,
             made: Made::default(),
             grown: watch::Sender::new(()),
+            at_work: Arc::new(watch::Sender::new(0)),
             over_with: Arc::default(),
             media: (media, entry),
             news,
@@ -213,6 +218,7 @@ impl VirtualLab {
             door: self.keys.door(self.network.namespace()),
             folder: self.folder.clone(),
         });
+        let at_work = Arc::clone(&self.at_work);
         let (news, grown, over_with) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.over_with));
         if undo {
             over_with.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
@@ -232,6 +238,7 @@ impl VirtualLab {
                         news: news.clone(),
                         grown: grown.clone(),
                         over_with: Arc::clone(&over_with),
+                        at_work: Arc::clone(&at_work),
                     }
                     .carry_out(),
                 );
@@ -369,9 +376,22 @@ impl RunningHosts for VirtualLab {
     fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped> {
         Box::pin(async move {
             let Self {
-                mut doing, news, mut told, network, machines, media, ledger, reading, over, mut reachable, ..
+                mut doing,
+                news,
+                mut told,
+                network,
+                machines,
+                media,
+                ledger,
+                reading,
+                over,
+                mut reachable,
+                at_work,
+                ..
             } = *self;
             let mut problems = Vec::new();
+            // What a fault did may be known before it is known that it did it.
+            let _ = tokio::time::timeout(SETTLE, at_work.subscribe().wait_for(|count| *count == 0)).await;
             doing.shutdown().await;
             if let Err(error) = machines.stop().await {
                 problems.push(lab("libvirt")(error));
