@@ -21,10 +21,22 @@ pub(crate) fn wanted() -> bool {
 #[rstest]
 #[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
-#[case("disturbed-inside", 1)]
 fn vm_installs_itself(#[case] name: &str, #[case] machines: usize) {
     if wanted() {
         installs(name, machines, Duration::from_secs(720));
+    }
+}
+
+/// Faults do something to what runs inside of a machine: its agent is started again, its installer is ended.
+#[test]
+fn vm_installs_not_when_its_installer_is_ended() {
+    if wanted() {
+        let bench = CliFixture::new();
+        let arguments = ["scenario", "installer-ended", "--hosts", "vm", "--no-setup", "--quiet"];
+        bench.vlab_within(Duration::from_secs(600), &arguments).ends_with(0);
+        let said = std::fs::read_to_string(bench.latest().join("node-0.faults.log")).unwrap();
+        assert_eq!(said.trim(), "", "the scripts had nothing to complain of");
+        bench.nothing_is_left();
     }
 }
 
