@@ -119,6 +119,9 @@ impl RealRun<'_> {
             Ok(()) => under_way.go_on(result).await,
             Err(problem) => End { ending: None, problem: Some(problem) },
         };
+        if let Some(what) = under_way.starved.last() {
+            under_way.conductor.observe(self.clock.now(), Source::Harness, None, what);
+        }
         let ending = under_way.gather(end, result, set_up).await;
         Box::pin(under_way.take_down(ending.as_ref(), result)).await
     }

@@ -3,9 +3,9 @@
 //! second is minutes of the service's clock: what the scenario then expects in vain is no failure of the product.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use vlab_lab::proc;
@@ -15,17 +15,16 @@ use vlab_model::history::What;
 const LOOK: Duration = Duration::from_millis(250);
 /// Looks that are compared: the first and the last of them.
 const LOOKS: usize = 21;
-/// The time in which waiting counts.
-const WITHIN: Duration = Duration::from_secs(5);
 /// So much of it is worth telling.
 const TOLD_FROM: Duration = Duration::from_millis(250);
-/// A program that starves on is told of again when it has waited so much more, or after [`WITHIN`].
+/// A program that starves on is told of again when it has waited so much more, or after [`LOOKS`].
 const MORE: f64 = 1.5;
 
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub(super) struct Starvation {
     over: Arc<AtomicBool>,
+    waits: Arc<Mutex<Waits>>,
     told: mpsc::UnboundedReceiver<What>,
 }
 
@@ -33,11 +32,11 @@ impl Starvation {
     pub(super) fn watch() -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
+        let waits = Arc::<Mutex<Waits>>::default();
+        let (until, of_thread) = (Arc::clone(&over), Arc::clone(&waits));
         let watching = std::thread::Builder::new().name("vlab-starved".to_owned()).spawn(move || {
-            let mut waits = Waits::default();
             while !until.load(Ordering::Relaxed) {
-                if let Some(what) = waits.look(readings())
+                if let Some(what) = look(&of_thread)
                     && tell.send(what).is_err()
                 {
                     return;
@@ -48,7 +47,13 @@ impl Starvation {
         if let Err(error) = watching {
             tracing::warn!(%error, "nobody looks whether this computer is too busy");
         }
-        Self { over, told }
+        Self { over, waits, told }
+    }
+
+    /// What there is to tell at the end: whoever watches may have had no processor either.
+    pub(super) fn last(&self) -> Option<What> {
+        self.over.store(true, Ordering::Relaxed);
+        look(&self.waits)
     }
 
     /// The next time that one has starved; never, when none does.
@@ -66,6 +71,11 @@ impl Drop for Starvation {
     }
 }
 
+fn look(waits: &Mutex<Waits>) -> Option<What> {
+    let readings = readings();
+    waits.lock().unwrap_or_else(PoisonError::into_inner).look(Instant::now(), readings)
+}
+
 /// Threads of the run's programs, and how long each has waited since it is there. Machines are no part of it: they always wait for
 /// each other, and their time profile reckons with it.
 fn readings() -> Vec<(u32, String, Duration)> {
@@ -81,7 +91,7 @@ fn readings() -> Vec<(u32, String, Duration)> {
 /// What was seen of threads, by their numbers.
 #[derive(Debug, Default)]
 struct Waits {
-    seen: BTreeMap<u32, VecDeque<Duration>>,
+    seen: BTreeMap<u32, VecDeque<(Instant, Duration)>>,
     looks: usize,
     /// What was told last, and at which look.
     told: Option<(Duration, usize)>,
@@ -89,31 +99,32 @@ struct Waits {
 
 impl Waits {
     /// Thread, program, and how long it has waited since it is there.
-    fn look(&mut self, readings: Vec<(u32, String, Duration)>) -> Option<What> {
+    fn look(&mut self, now: Instant, readings: Vec<(u32, String, Duration)>) -> Option<What> {
         self.looks += 1;
         let mut seen = std::mem::take(&mut self.seen);
-        let mut worst: Option<(Duration, String)> = None;
+        let mut worst: Option<(Duration, Duration, String)> = None;
         for (thread, program, waited) in readings {
             let mut before = seen.remove(&thread).unwrap_or_default();
             // A number that another thread has now.
-            if before.back().is_some_and(|last| *last > waited) {
+            if before.back().is_some_and(|(_, last)| *last > waited) {
                 before.clear();
             }
-            before.push_back(waited);
+            before.push_back((now, waited));
             if before.len() > LOOKS {
                 before.pop_front();
             }
-            let within = waited.saturating_sub(before.front().copied().unwrap_or(waited));
-            if worst.as_ref().is_none_or(|(most, _)| within > *most) {
-                worst = Some((within, program));
+            let (since, already) = before.front().copied().unwrap_or((now, waited));
+            let more = waited.saturating_sub(already);
+            if worst.as_ref().is_none_or(|(most, ..)| more > *most) {
+                worst = Some((more, now.saturating_duration_since(since), program));
             }
             self.seen.insert(thread, before);
         }
-        let (waited, program) = worst.filter(|(waited, _)| *waited >= TOLD_FROM)?;
+        let (waited, within, program) = worst.filter(|(waited, ..)| *waited >= TOLD_FROM)?;
         let is_news = self.told.is_none_or(|(most, at)| waited >= most.mul_f64(MORE) || self.looks - at >= LOOKS);
         is_news.then(|| {
             self.told = Some((waited, self.looks));
-            What::Starved { program, waited_ms: millis(waited), within_ms: millis(WITHIN) }
+            What::Starved { program, waited_ms: millis(waited), within_ms: millis(within) }
         })
     }
 }
@@ -128,7 +139,7 @@ mod tests {
 
     fn look(waits: &mut Waits, readings: &[(u32, u64)]) -> Option<u64> {
         let of = |(thread, ms): &(u32, u64)| (*thread, format!("p{thread}"), Duration::from_millis(*ms));
-        match waits.look(readings.iter().map(of).collect()) {
+        match waits.look(Instant::now(), readings.iter().map(of).collect()) {
             Some(What::Starved { waited_ms, .. }) => Some(waited_ms),
             _ => None,
         }
