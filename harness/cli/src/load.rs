@@ -140,6 +140,9 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
                 if url.contains(['\'', ' ', '"']) {
                     return Err(CliError::usage(format!("{url:?} is no URL of a service")));
                 }
+                if let Some(why) = manifest::unfit(&plan) {
+                    return Err(CliError::usage(why));
+                }
                 print(&manifest::kubernetes(&plan, &source, (workers, &image), &url, start_at));
                 Ok(exit::PASSED)
             }

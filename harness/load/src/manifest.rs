@@ -1,6 +1,18 @@
 //! A plan as an Indexed Job of Kubernetes: one part of it in each pod, all beginning at one time.
 
-use vlab_scenario::{LoadPlan, SourceFile};
+use vlab_scenario::{Catalogue, LoadPlan, SourceFile};
+
+/// Why the plan cannot be carried out where only the plan is: the pods have the catalogue of their `vlab`, and no files of this
+/// computer.
+pub fn unfit(plan: &LoadPlan) -> Option<String> {
+    let known = Catalogue::embedded().list();
+    let elsewhere = plan.clusters.iter().find(|clusters| !known.iter().any(|entry| entry.name == clusters.named))?;
+    Some(format!(
+        "line {}: the pods would not have the file of the scenario {}: name one of the catalogue (`vlab list`), or carry out the parts \
+         of the plan yourself with `--partition i/n --start-at`",
+        elsewhere.line, elsewhere.named
+    ))
+}
 
 /// A ConfigMap with the plan and a Job with so many pods, as YAML (which JSON is). `start_at`: seconds since the epoch.
 pub fn kubernetes(
@@ -56,6 +68,28 @@ mod tests {
     use vlab_scenario::{Catalogue, load_plan};
 
     use super::*;
+
+    #[test]
+    fn a_plan_whose_scenario_is_a_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own.yaml");
+        std::fs::write(
+            &own,
+            "version: 1\nname: own\ncluster: {topology: sno}\nhosts: [{name: m}]\nbudgets: {total: 1h}\n",
+        )
+        .unwrap();
+        let why = |scenario: &str| {
+            let text = format!(
+                "version: 1\nname: p\nmode: installs\npopulation:\n  clusters:\n  - {{scenario: {scenario}, count: 2}}\n\
+                 phases: [ramp: 1s]\n"
+            );
+            let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded());
+            unfit(&plan.unwrap_or_else(|e| panic!("{e}")))
+        };
+        assert_eq!(why("sno"), None);
+        let why = why(&own.display().to_string()).unwrap();
+        assert!(why.starts_with("line 6: the pods would not have the file of the scenario /"), "{why}");
+    }
 
     #[test]
     fn each_pod_has_its_part() {

@@ -190,6 +190,10 @@ pub struct Thresholds {
 /// What is installed in a load plan, so many times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedClusters {
+    /// The name or the path by which the plan calls it.
+    pub named: String,
+    /// The line of that.
+    pub line: usize,
     /// What each of them plays.
     pub scenario: Arc<Scenario>,
     /// How many times.

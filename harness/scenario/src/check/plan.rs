@@ -157,7 +157,8 @@ impl Checker<'_> {
             let count = self.number(&item.count, "the number of installations", 1, MOST_HOSTS);
             let scenario = self.scenario_of_plan(&item.scenario);
             if let (Some(scenario), Some(count)) = (scenario, count.and_then(|n| u32::try_from(n).ok())) {
-                planned.push(PlannedClusters { scenario: Arc::new(scenario), count });
+                let (named, line) = (item.scenario.text.clone(), self.line(&item.scenario.span));
+                planned.push(PlannedClusters { named, line, scenario: Arc::new(scenario), count });
             }
         }
         planned
