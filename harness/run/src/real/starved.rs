@@ -79,7 +79,9 @@ fn look(waits: &Mutex<Waits>) -> Option<What> {
 /// Threads of the run's programs, and how long each has waited since it is there. Machines are no part of it: they always wait for
 /// each other, and their time profile reckons with it.
 fn readings() -> Vec<(u32, String, Duration)> {
-    let named = |pid: u32| Some((pid, proc::Stat::read(pid)?.comm));
+    // The lab's own service and API server are started as `/proc/self/exe`.
+    let called = |name: String| if name == "exe" { "vlab".to_owned() } else { name };
+    let named = |pid: u32| Some((pid, called(proc::Stat::read(pid)?.comm)));
     let programs = proc::with_descendants(std::process::id()).into_iter().filter_map(named);
     let watched = programs.filter(|(_, name)| !name.starts_with("qemu"));
     let of = |(pid, name): (u32, String)| {

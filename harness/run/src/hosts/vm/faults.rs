@@ -86,13 +86,20 @@ impl Injection {
         }
         let (mut told, mut tries) = (String::new(), 0);
         loop {
-            if !undo && self.over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+            if !undo && self.is_over() {
                 return;
             }
             tries += 1;
             let at_work = AtWork::new(&self.at_work);
             let why = match reach.apply(fault, machine, to, undo).await {
-                Ok(()) => return self.tell(self.done()),
+                Ok(()) => {
+                    self.tell(self.done());
+                    // It may have ended while it was done, and whoever undid it found nothing to undo.
+                    if inside && !undo && self.is_over() {
+                        let _ = reach.apply(fault, machine, to, true).await;
+                    }
+                    return;
+                }
                 Err(why) => why,
             };
             drop(at_work);
@@ -123,6 +130,10 @@ impl Injection {
                 detail: self.fault.done().to_owned(),
             },
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&self.name)
     }
 
     fn tell(&self, what: What) {

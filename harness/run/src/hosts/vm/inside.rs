@@ -1,6 +1,7 @@
 //! What faults do inside of a machine: a script for the shell of who has logged in, for the beginning and for the end of each. They
 //! use what every such system has (systemd, `ip`, `date`), so that it makes no difference whether the programs in the machine are
-//! the lab's or the product's, and say what does not work on stderr.
+//! the lab's or the product's, and say what does not work on stderr. An end without a beginning does nothing: the fault may have been
+//! over before anybody got in, or the machine may have rebooted since.
 
 use std::time::Duration;
 
@@ -32,12 +33,16 @@ pub(super) fn script(fault: &InsideFault, name: &str, address: Option<IpNet>, un
         (InsideFault::AgentStands, false) => "sudo systemctl kill --kill-who=main --signal=STOP agent".to_owned(),
         (InsideFault::AgentStands, true) => "sudo systemctl kill --kill-who=main --signal=CONT agent".to_owned(),
         (InsideFault::Clock { seconds }, false) => format!(
-            "sudo systemctl stop {CLOCKS} 2>/dev/null || true\n\
+            "sudo mkdir -p {BEFORE}\n\
+             sudo systemctl stop {CLOCKS} 2>/dev/null || true\n\
              sudo date --set=\"@$(($(date +%s) + {seconds}))\" >/dev/null\n\
+             sudo touch {BEFORE}/clock\n\
              sudo hwclock --systohc 2>/dev/null || true"
         ),
         (InsideFault::Clock { seconds }, true) => format!(
-            "sudo date --set=\"@$(($(date +%s) - {seconds}))\" >/dev/null\n\
+            "test -e {BEFORE}/clock || exit 0\n\
+             sudo rm {BEFORE}/clock\n\
+             sudo date --set=\"@$(($(date +%s) - {seconds}))\" >/dev/null\n\
              sudo hwclock --systohc 2>/dev/null || true\n\
              sudo systemctl start chronyd 2>/dev/null || sudo systemctl start chrony 2>/dev/null || true"
         ),
@@ -47,12 +52,20 @@ pub(super) fn script(fault: &InsideFault, name: &str, address: Option<IpNet>, un
              echo {called} | sudo tee /proc/sys/kernel/hostname >/dev/null"
         ),
         (InsideFault::Hostname(_), true) => {
-            format!("cat {BEFORE}/hostname | sudo tee /proc/sys/kernel/hostname >/dev/null")
+            format!(
+                "test -e {BEFORE}/hostname || exit 0\n\
+                 cat {BEFORE}/hostname | sudo tee /proc/sys/kernel/hostname >/dev/null"
+            )
         }
         (InsideFault::AddressOf(_), undo) => {
             let verb = if undo { "del" } else { "add" };
+            let there = if undo {
+                format!("ip -oneline address show | grep -q ' {address} ' || exit 0\n")
+            } else {
+                String::new()
+            };
             format!(
-                "device=$(ip -oneline route show default | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p' | head -n 1)\n\
+                "{there}device=$(ip -oneline route show default | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p' | head -n 1)\n\
                  sudo ip address {verb} {address} dev \"$device\""
             )
         }
@@ -66,7 +79,8 @@ pub(super) fn script(fault: &InsideFault, name: &str, address: Option<IpNet>, un
              sudo systemctl kill --signal=KILL bootkube 2>/dev/null || true"
         ),
         (InsideFault::BootkubeFails, true) => format!(
-            "sudo rm -f {DROP_IN}\n\
+            "test -e {DROP_IN} || exit 0\n\
+             sudo rm {DROP_IN}\n\
              sudo systemctl daemon-reload\n\
              if systemctl is-enabled --quiet bootkube 2>/dev/null; then sudo systemctl --no-block restart bootkube; fi"
         ),
