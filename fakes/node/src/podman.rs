@@ -467,6 +467,21 @@ mod tests {
         assert_eq!(run.outside("/hostbinary"), None);
     }
 
+    #[rstest]
+    #[case("assisted-installer", None)]
+    #[case("--signal=STOP assisted-installer", Some("STOP"))]
+    #[case("-s SIGHUP assisted-installer", Some("HUP"))]
+    fn the_signal_that_is_asked_for(#[case] line: &str, #[case] signal: Option<&str>) {
+        assert_eq!(signal_of(&words(line)), signal);
+    }
+
+    #[test]
+    fn a_signal_needs_a_container_and_a_name_that_there_is() {
+        let kill = |line: &str| end("kill", "nobody-of-that-name", &words(line)).unwrap_err().to_string();
+        assert_eq!(kill("--signal=STOP nobody-of-that-name"), "no such container");
+        assert_eq!(kill("--signal=NEVER nobody-of-that-name"), "no signal NEVER");
+    }
+
     #[test]
     fn the_agent_starts_the_installer() {
         let run = Run::parse(&words(

@@ -157,9 +157,10 @@ fn threads(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// How long each thread of a process has waited for a processor, by its number. Empty where the kernel does not say.
+/// How long each thread of a process could have run and had no processor since it is there, by its number (`schedstat` of proc(5)).
+/// Empty where the kernel does not say.
 #[must_use]
-pub fn waited_for_a_processor(pid: u32) -> Vec<(u32, Duration)> {
+pub fn run_queue_waits(pid: u32) -> Vec<(u32, Duration)> {
     let waited = |thread: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
         let nanoseconds = text.split_ascii_whitespace().nth(1)?.parse().ok()?;

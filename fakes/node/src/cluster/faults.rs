@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use vlab_kube::{Core, Failure};
+use vlab_model::disturbance;
 
 use super::bootkube::client_of;
 use super::facts::{FOLDER, wait_for_address};
@@ -17,9 +18,6 @@ use super::watch::{API_PORT, Client, server};
 use crate::install::ASSETS;
 use crate::net::http::Kept;
 
-/// While this file is there, bootkube does not come to its end on this machine.
-pub const HANGS: &str = "/run/vlab/bootkube-hangs";
-
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "vlab-faults";
 
@@ -27,8 +25,10 @@ const NAME: &str = "vlab-faults";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Inside {
     /// Nobody's approval of the node's certificate is taken
+    #[value(name = disturbance::CSR_NOT_APPROVED)]
     CsrNotApproved,
     /// The operator is degraded
+    #[value(name = disturbance::OPERATOR_DEGRADED)]
     OperatorDegraded,
 }
 
@@ -40,8 +40,8 @@ impl Inside {
 
     fn word(self) -> &'static str {
         match self {
-            Self::CsrNotApproved => "csr-not-approved",
-            Self::OperatorDegraded => "operator-degraded",
+            Self::CsrNotApproved => disturbance::CSR_NOT_APPROVED,
+            Self::OperatorDegraded => disturbance::OPERATOR_DEGRADED,
         }
     }
 
@@ -129,5 +129,5 @@ pub fn refuses(core: &Core, request: &str) -> Option<Failure> {
 
 /// Is bootkube not to come to its end on this machine?
 pub fn hangs() -> bool {
-    Path::new(HANGS).exists()
+    Path::new(disturbance::BOOTKUBE_HANGS).exists()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
+use vlab_model::disturbance;
 
 use super::api::condition;
 use super::controller::Here;
@@ -18,7 +19,7 @@ use crate::shell::steady_now;
 pub const PATH: &str = "/apis/config.openshift.io/v1/clusteroperators";
 const VERSIONS: &str = "/apis/config.openshift.io/v1/clusterversions";
 /// Operators that every lab cluster has.
-pub const NAMES: [&str; 4] = ["authentication", "console", "etcd", "ingress"];
+pub const NAMES: [&str; 4] = disturbance::OPERATORS;
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -31,10 +32,14 @@ const PHASES: &[(u32, usize, &str)] = &[
     (100, 4, "Cluster version is complete"),
 ];
 
-/// How many operators are available after that part of their time (in hundredths), and what is said of it.
-fn phase(percent: u32) -> (usize, &'static str) {
-    let reached = PHASES.iter().rev().find(|(from, _, _)| percent >= *from).unwrap_or(&PHASES[0]);
-    (reached.1, reached.2)
+/// How many operators are available after that part of their time (in hundredths), where nothing keeps one from it.
+fn available_after(percent: u32) -> usize {
+    PHASES.iter().rev().find(|(from, ..)| percent >= *from).unwrap_or(&PHASES[0]).1
+}
+
+/// What the cluster version says where so many are available.
+fn said_of(available: usize) -> &'static str {
+    PHASES.iter().rev().find(|(_, of, _)| available >= *of).unwrap_or(&PHASES[0]).2
 }
 
 fn conditions(states: [(&str, bool); 3], message: &str) -> Value {
@@ -161,16 +166,14 @@ async fn look(here: &Here, whole: Duration, certificate: &str, since: &mut Optio
     let now = steady_now();
     let spent = now.since(*since.get_or_insert(now));
     let percent = (spent.as_millis() * 100).checked_div(whole.as_millis()).unwrap_or(100).min(100);
-    let (available, message) = phase(u32::try_from(percent).unwrap_or(100));
+    let due = available_after(u32::try_from(percent).unwrap_or(100));
     let version = here.facts.openshift_version.as_deref().unwrap_or_default();
     let degraded = faults::degraded(&here.client).await?;
     for (at, name) in NAMES.into_iter().enumerate() {
-        tell(&here.client, &operator(name, State::of(name, at < available, &degraded), version)).await?;
+        tell(&here.client, &operator(name, State::of(name, at < due, &degraded), version)).await?;
     }
-    let kept = NAMES.iter().take(available).filter(|name| degraded.iter().any(|d| d == *name)).count();
-    // What waits for the last of them is the step before.
-    let message = if available == NAMES.len() && kept > 0 { PHASES[2].2 } else { message };
-    let available = available - kept;
+    let available = NAMES.iter().take(due).filter(|name| degraded.iter().all(|d| d != *name)).count();
+    let message = said_of(available);
     let complete = available == NAMES.len();
     let known = here.client.get(&format!("{VERSIONS}/version")).await?;
     let told = known["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["message"] == message);
@@ -216,7 +219,16 @@ mod tests {
     #[case(99, 3)]
     #[case(100, 4)]
     fn operators_come_one_after_the_other(#[case] percent: u32, #[case] available: usize) {
-        assert_eq!(phase(percent).0, available);
+        assert_eq!(available_after(percent), available);
+    }
+
+    #[rstest]
+    #[case(0, "13% complete")]
+    #[case(2, "53% complete")]
+    #[case(3, "waiting on console")]
+    #[case(4, "is complete")]
+    fn the_version_says_how_many_there_are(#[case] available: usize, #[case] words: &str) {
+        assert!(said_of(available).contains(words), "{}", said_of(available));
     }
 
     #[test]

@@ -29,6 +29,34 @@ fn a_run_ends_when_a_machine_does_nothing_any_more(#[case] finding: Option<&str>
     }
 }
 
+/// What is done to an installer waits until it is in its stage; what is done to a cluster names the machines of its control plane.
+#[test]
+fn an_installer_is_held_up_in_its_stage() {
+    let text = "version: 1\nname: t\ncluster: {topology: compact, user_managed_networking: true}\n\
+                hosts: [{name: n, count: 3, kind: vm}]\n\
+                faults:\n- {name: stuck, at: 1h, target: n-1, inject: stuck-stage, with: {stage: Rebooting}}\n\
+                - {name: hangs, at: 1h, target: control-plane, inject: bootkube-hangs}\n";
+    let mut conductor = conductor(text);
+    let now = Timestamp::from_secs(100);
+    conductor.start(now);
+    let faults = conductor.config.scenario.faults.clone();
+    let stage = |conductor: &mut Conductor, host: usize, to: HostStage| {
+        let host = conductor.host_ids[host];
+        let what = What::HostStage { host, from: None, to: Some(to), info: String::new(), percentage: 0 };
+        conductor.observe(now, Source::Database, None, what);
+        conductor.take_machine_orders().len()
+    };
+    conductor.carry_out(now, FaultOrder::Inject(faults[0].clone(), ResolvedTarget::Hosts(vec!["n-1".to_owned()])));
+    assert_eq!(conductor.take_machine_orders(), []);
+    assert_eq!(stage(&mut conductor, 1, HostStage::WritingImageToDisk), 0);
+    assert_eq!(stage(&mut conductor, 0, HostStage::Rebooting), 0, "another host");
+    assert_eq!(stage(&mut conductor, 1, HostStage::Rebooting), 1);
+    conductor.carry_out(now, FaultOrder::Inject(faults[1].clone(), ResolvedTarget::Cluster("t".to_owned())));
+    let orders = conductor.take_machine_orders();
+    let [MachineOrder::Fault { on, to, .. }] = &orders[..] else { panic!("{orders:?}") };
+    assert_eq!((on.join(" ").as_str(), to.join(" ").as_str()), ("t", "n-0 n-1 n-2"));
+}
+
 /// A disk that is to fail in the middle waits until the service knows that so much is written.
 #[test]
 fn a_disk_fails_when_so_much_is_written() {

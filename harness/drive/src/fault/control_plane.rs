@@ -1,13 +1,12 @@
 //! Faults of the inside of a cluster: what they do to a simulated one, and to machines.
 
 use vlab_agents::{ClusterFault, HostFault};
+use vlab_model::disturbance::OPERATORS;
 use vlab_scenario::{Cluster, ControlPlaneInjection, Scenario};
 
 use super::effect::Effect;
 use super::machine::{InsideFault, MachineFault, has_machines};
 
-/// Operators that clusters of machines have (`vlab_node::cluster::operators`, which is no part of the harness).
-const OPERATORS: &[&str] = &["authentication", "console", "etcd", "ingress"];
 /// Ports of a cluster's API and of its machine-config server.
 const API: &[u16] = &[6443, 22623, 22624];
 /// Those of etcd, for clients and between members: without them nobody joins, and members have no quorum.

@@ -85,7 +85,7 @@ fn readings() -> Vec<(u32, String, Duration)> {
     let programs = proc::with_descendants(std::process::id()).into_iter().filter_map(named);
     let watched = programs.filter(|(_, name)| !name.starts_with("qemu"));
     let of = |(pid, name): (u32, String)| {
-        proc::waited_for_a_processor(pid).into_iter().map(move |(thread, waited)| (thread, name.clone(), waited))
+        proc::run_queue_waits(pid).into_iter().map(move |(thread, waited)| (thread, name.clone(), waited))
     };
     watched.flat_map(of).collect()
 }

@@ -54,6 +54,30 @@ async fn a_node_from_its_request_to_its_object() {
     assert!(!create(&api, &node).await.unwrap(), "there is one already");
 }
 
+/// A fault of the scenario keeps one node's certificate from being approved, and nobody else's.
+#[tokio::test]
+async fn a_fault_refuses_the_approval_of_one_node() {
+    let api = api();
+    for (name, node) in [("csr-1", "worker-0"), ("csr-2", "worker-1")] {
+        let mut asked = request_of(&node_request(node).unwrap().1);
+        asked["metadata"]["name"] = json!(name);
+        assert_eq!(as_newcomer(&api, Method::Post, REQUESTS, &asked).await.0, 201);
+    }
+    let path = "/api/v1/namespaces/kube-system/configmaps";
+    let faults = |data: Value| json!({ "metadata": { "name": "vlab-faults" }, "data": data });
+    let begins = Request::new(Method::Post, path).json(&faults(json!({ "csr-not-approved.worker-0": "yes" })));
+    assert_eq!(ask(&api, &begins).await.unwrap().0, 201);
+    assert_eq!(crate::cluster::bootkube::approve(&api).await.unwrap(), ["csr-2"]);
+    let pending = get(&api, &format!("{REQUESTS}/csr-1")).await.unwrap();
+    let approval = crate::cluster::bootkube::approved(&pending);
+    let refused = ask(&api, &Request::new(Method::Put, format!("{REQUESTS}/csr-1/approval")).json(&approval)).await;
+    let (code, body) = refused.unwrap();
+    assert!(code == 403 && body["message"].as_str().unwrap().contains("worker-0"), "{code} {body}");
+    let ends = Request::new(Method::Put, format!("{path}/vlab-faults")).json(&faults(json!({})));
+    assert_eq!(ask(&api, &ends).await.unwrap().0, 200);
+    assert_eq!(crate::cluster::bootkube::approve(&api).await.unwrap(), ["csr-1"]);
+}
+
 #[tokio::test]
 async fn a_request_that_cannot_be_signed_says_so() {
     let api = api();

@@ -1,8 +1,8 @@
 //! What faults do to machines and to what is between them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -17,6 +17,7 @@ use vlab_scenario::FaultPhase;
 
 use super::plan::DISK;
 use super::{Made, inside};
+use crate::error::LabError;
 use crate::hosts::News;
 
 /// What faults have to do with.
@@ -31,8 +32,9 @@ pub(super) struct Reach {
     pub(super) folder: PathBuf,
 }
 
-/// Between two tries to get into a machine: it may be on its way from one system to another.
+/// Between two tries to do something inside of a machine, which may be on its way from one system to another: at first, and at most.
 const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(10);
 /// So often it is tried to undo something inside of a machine, which may be off.
 const UNDO_TRIES: u32 = 3;
 
@@ -51,10 +53,34 @@ pub(super) struct Injection {
     pub(super) news: mpsc::UnboundedSender<News>,
     /// Told whenever a machine is on for the first time.
     pub(super) grown: watch::Receiver<()>,
-    /// Faults that are over.
-    pub(super) over_with: Arc<Mutex<BTreeSet<String>>>,
+    /// What became of faults so far.
+    pub(super) injected: Arc<Mutex<Injected>>,
     /// How many are just being done.
     pub(super) at_work: Arc<watch::Sender<usize>>,
+}
+
+/// What became of faults so far.
+#[derive(Debug, Default)]
+pub(super) struct Injected {
+    /// Faults that are over.
+    pub(super) over: BTreeSet<String>,
+    /// What was done inside of machines: fault, machine.
+    done: BTreeSet<(String, String)>,
+    /// What could not be done inside of machines so far, and why.
+    failing: BTreeMap<(String, String), String>,
+}
+
+impl Injected {
+    /// What the lab has not managed: with it the run proves nothing. What is done to a cluster through any of its machines
+    /// (`of_cluster`) was managed where one of them had it.
+    pub(super) fn unmanaged(&self, of_cluster: impl Fn(&str) -> bool) -> Vec<LabError> {
+        let somewhere = |fault: &str| self.done.iter().any(|(done, _)| done == fault);
+        let open = self.failing.iter().filter(|((fault, _), _)| !(of_cluster(fault) && somewhere(fault)));
+        let error = |((fault, machine), why): (&(String, String), &String)| {
+            LabError::new("faults in machines", format!("{fault} could not be injected into {machine}: {why}"))
+        };
+        open.map(error).collect()
+    }
 }
 
 /// One that is just being done: who ends the run waits a moment for it, because its effect may be what ended it.
@@ -89,12 +115,21 @@ impl Injection {
             if !undo && self.is_over() {
                 return;
             }
+            // Nothing was done that could be undone.
+            if undo && inside && !self.injected().done.contains(&self.key()) {
+                return;
+            }
             tries += 1;
             let at_work = AtWork::new(&self.at_work);
             let why = match reach.apply(fault, machine, to, undo).await {
                 Ok(()) => {
                     self.tell(self.done());
-                    // It may have ended while it was done, and whoever undid it found nothing to undo.
+                    if inside && !undo {
+                        let mut injected = self.injected();
+                        injected.failing.remove(&self.key());
+                        injected.done.insert(self.key());
+                    }
+                    // It may have ended while it was done, and whoever was to undo it found nothing.
                     if inside && !undo && self.is_over() {
                         let _ = reach.apply(fault, machine, to, true).await;
                     }
@@ -112,7 +147,10 @@ impl Injection {
             if !inside || (undo && tries >= UNDO_TRIES) {
                 return;
             }
-            tokio::time::sleep(AGAIN).await;
+            if !undo {
+                self.injected().failing.insert(self.key(), told.clone());
+            }
+            tokio::time::sleep((AGAIN * tries).min(AGAIN_AT_MOST)).await;
         }
     }
 
@@ -132,8 +170,16 @@ impl Injection {
         }
     }
 
+    fn injected(&self) -> MutexGuard<'_, Injected> {
+        self.injected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self) -> (String, String) {
+        (self.name.clone(), self.machine.clone())
+    }
+
     fn is_over(&self) -> bool {
-        self.over_with.lock().unwrap_or_else(PoisonError::into_inner).contains(&self.name)
+        self.injected().over.contains(&self.name)
     }
 
     fn tell(&self, what: What) {

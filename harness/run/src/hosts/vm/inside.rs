@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use vlab_drive::fault::machine::InsideFault;
+use vlab_model::disturbance::{BOOTKUBE_HANGS as HANGS, CSR_NOT_APPROVED, OPERATOR_DEGRADED};
 
 /// How long a script may take, with the way in. Emulated machines take seconds for the keys alone.
 pub(super) const BUDGET: Duration = Duration::from_secs(60);
@@ -18,10 +19,12 @@ pub(super) fn log_file(machine: &str) -> String {
 
 /// Where bootkube's unit is changed, for as long as the machine runs.
 const DROP_IN: &str = "/run/systemd/system/bootkube.service.d/90-vlab-fault.conf";
-/// Lets the lab's bootkube not come to its end; see `vlab_node::cluster::faults::HANGS`.
-const HANGS: &str = "/run/vlab/bootkube-hangs";
 /// Where the name and the time services of before are kept.
 const BEFORE: &str = "/run/vlab-fault";
+/// Which machine is the bootstrap is the service's choice: what is done for it is done on each that may become it, and has an effect on
+/// the one that has bootkube.
+const IS_BOOTSTRAP: &str = "test -n \"$(systemctl show --property=FragmentPath --value bootkube)\" || \
+     { echo 'bootkube is not on this machine (yet)' >&2; exit 1; }";
 /// Units that set a clock right.
 const CLOCKS: &str = "chronyd chrony systemd-timesyncd";
 
@@ -76,6 +79,7 @@ pub(super) fn script(fault: &InsideFault, name: &str, address: Option<IpNet>, un
             "sudo mkdir -p $(dirname {DROP_IN})\n\
              printf '[Service]\\nExecStart=\\nExecStart=/bin/sh -c \"sleep 1; exit 1\"\\n' | sudo tee {DROP_IN} >/dev/null\n\
              sudo systemctl daemon-reload\n\
+             {IS_BOOTSTRAP}\n\
              sudo systemctl kill --signal=KILL bootkube 2>/dev/null || true"
         ),
         (InsideFault::BootkubeFails, true) => format!(
@@ -84,10 +88,12 @@ pub(super) fn script(fault: &InsideFault, name: &str, address: Option<IpNet>, un
              sudo systemctl daemon-reload\n\
              if systemctl is-enabled --quiet bootkube 2>/dev/null; then sudo systemctl --no-block restart bootkube; fi"
         ),
-        (InsideFault::BootkubeHangs, false) => format!("sudo mkdir -p $(dirname {HANGS})\nsudo touch {HANGS}"),
+        (InsideFault::BootkubeHangs, false) => {
+            format!("sudo mkdir -p $(dirname {HANGS})\nsudo touch {HANGS}\n{IS_BOOTSTRAP}")
+        }
         (InsideFault::BootkubeHangs, true) => format!("sudo rm -f {HANGS}"),
-        (InsideFault::NoCertificate, undo) => in_cluster("csr-not-approved", name, undo),
-        (InsideFault::OperatorDegraded(operator), undo) => in_cluster("operator-degraded", operator, undo),
+        (InsideFault::NoCertificate, undo) => in_cluster(CSR_NOT_APPROVED, name, undo),
+        (InsideFault::OperatorDegraded(operator), undo) => in_cluster(OPERATOR_DEGRADED, operator, undo),
         // What was ended and started again needs no help.
         (InsideFault::AgentRestarts | InsideFault::InstallerEnds(_), true) => "true".to_owned(),
     };

@@ -104,6 +104,7 @@ impl HostProvider for Libvirt {
         let of_hosts = hosts.flat_map(|host| {
             [
                 file(console_file(&host.name), format!("console of {}", host.name), true),
+                file(inside::log_file(&host.name), format!("what faults inside of {} said", host.name), true),
                 file(screenshot_file(&host.name), format!("screen of {} at the end", host.name), false),
             ]
         });

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_client::Endpoint;
 use vlab_drive::conductor::MachineOrder;
-use vlab_drive::fault::machine::MachineFault;
+use vlab_drive::fault::machine::{InsideFault, MachineFault};
 use vlab_image_service::catalog::OsImage;
 use vlab_image_service::service::ImageService;
 use vlab_lab::ledger::{Ledger, Resource, Token};
@@ -25,7 +25,7 @@ use vlab_model::history::{Source, What};
 use vlab_service_server::serve_images;
 
 use super::events::tell_events;
-use super::faults::{Injection, Reach};
+use super::faults::{Injected, Injection, Reach};
 use super::medium::{fetch, whole};
 use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
@@ -58,8 +58,10 @@ pub(super) struct VirtualLab {
     grown: watch::Sender<()>,
     /// How many faults are just being done to machines.
     at_work: Arc<watch::Sender<usize>>,
-    /// Faults that are over.
-    over_with: Arc<Mutex<BTreeSet<String>>>,
+    /// What became of faults so far.
+    injected: Arc<Mutex<Injected>>,
+    /// Faults of clusters.
+    of_clusters: BTreeSet<String>,
     media: (PathBuf, Token),
     news: mpsc::UnboundedSender<News>,
     told: mpsc::UnboundedReceiver<News>,
@@ -128,7 +130,8 @@ impl VirtualLab {
             made: Made::default(),
             grown: watch::Sender::new(()),
             at_work: Arc::new(watch::Sender::new(0)),
-            over_with: Arc::default(),
+            injected: Arc::default(),
+            of_clusters: BTreeSet::new(),
             media: (media, entry),
             news,
             told,
@@ -219,9 +222,12 @@ impl VirtualLab {
             folder: self.folder.clone(),
         });
         let at_work = Arc::clone(&self.at_work);
-        let (news, grown, over_with) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.over_with));
+        if inside.as_ref().is_some_and(InsideFault::is_of_a_cluster) {
+            self.of_clusters.insert(name.clone());
+        }
+        let (news, grown, injected) = (self.news.clone(), self.grown.subscribe(), Arc::clone(&self.injected));
         if undo {
-            over_with.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            injected.lock().unwrap_or_else(PoisonError::into_inner).over.insert(name.clone());
         }
         self.doing.spawn(async move {
             let mut each = JoinSet::new();
@@ -237,7 +243,7 @@ impl VirtualLab {
                         undo,
                         news: news.clone(),
                         grown: grown.clone(),
-                        over_with: Arc::clone(&over_with),
+                        injected: Arc::clone(&injected),
                         at_work: Arc::clone(&at_work),
                     }
                     .carry_out(),
@@ -387,12 +393,16 @@ impl RunningHosts for VirtualLab {
                 over,
                 mut reachable,
                 at_work,
+                injected,
+                of_clusters,
                 ..
             } = *self;
             let mut problems = Vec::new();
             // What a fault did may be known before it is known that it did it.
             let _ = tokio::time::timeout(SETTLE, at_work.subscribe().wait_for(|count| *count == 0)).await;
             doing.shutdown().await;
+            let injected = std::mem::take(&mut *injected.lock().unwrap_or_else(PoisonError::into_inner));
+            problems.extend(injected.unmanaged(|fault| of_clusters.contains(fault)));
             if let Err(error) = machines.stop().await {
                 problems.push(lab("libvirt")(error));
             }
