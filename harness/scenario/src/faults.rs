@@ -12,6 +12,7 @@ mod params;
 mod service;
 
 use serde::Serialize;
+use vlab_api::types::HostStage;
 
 pub use self::control_plane::ControlPlaneInjection;
 pub use self::host::HostInjection;
@@ -300,6 +301,40 @@ impl Injection {
         match self {
             Injection::Host(HostInjection::DuplicateId { of })
             | Injection::Network(NetworkInjection::DuplicateAddress { of }) => Some(of),
+            _ => None,
+        }
+    }
+
+    /// Is it done to a virtual machine by somebody who logs in? That takes its time.
+    pub const fn is_done_inside(&self) -> bool {
+        match self {
+            Injection::Host(host) => matches!(
+                host,
+                HostInjection::AgentRestart
+                    | HostInjection::SilentAgent
+                    | HostInjection::ClockSkew { .. }
+                    | HostInjection::WrongHostname { .. }
+                    | HostInjection::StuckStage { .. }
+                    | HostInjection::InstallerFails { .. }
+            ),
+            Injection::Network(network) => matches!(network, NetworkInjection::DuplicateAddress { .. }),
+            Injection::ControlPlane(inside) => matches!(
+                inside,
+                ControlPlaneInjection::CsrNotApproved
+                    | ControlPlaneInjection::BootkubeFails
+                    | ControlPlaneInjection::BootkubeHangs
+                    | ControlPlaneInjection::OperatorDegraded { .. }
+            ),
+            Injection::Service(_) | Injection::Kube(_) => false,
+        }
+    }
+
+    /// The stage of a host that it waits for.
+    pub const fn stage(&self) -> Option<HostStage> {
+        match self {
+            Injection::Host(HostInjection::StuckStage { stage } | HostInjection::InstallerFails { stage, .. }) => {
+                Some(*stage)
+            }
             _ => None,
         }
     }

@@ -324,6 +324,10 @@ mod tests {
         for row in fault_rows() {
             let why = unfit(&of_kind(row));
             assert_eq!(why.is_none(), row.hosts == FaultHosts::Any, "{}: {why:?}", row.word);
+            let scenario = of_kind(row);
+            let fault = &scenario.faults[0];
+            let inside = matches!(machine_fault(fault, &scenario), Ok(MachineFault::Inside(_)));
+            assert_eq!(inside, fault.injection.is_done_inside(), "{}", row.word);
             refused += usize::from(why.is_some());
         }
         assert!(refused > 5 && kinds().len() >= 22, "{refused} refused, {:?} can", kinds());

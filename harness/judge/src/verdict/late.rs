@@ -1,5 +1,5 @@
-//! A lab that acts late proves nothing: where a fault came long after its moment, or where the run's programs had no processor for
-//! long, because the computer had other work, what the scenario then expects in vain is no failure of the product. What the user does
+//! A lab that acts late proves nothing: where a fault came, or was done in a machine, long after its moment, or where the run's
+//! programs had no processor for long, because the computer had other work, what the scenario then expects in vain is no failure of the product. What the user does
 //! is not looked at: how long that took is a matter of the service, too.
 
 use vlab_scenario::ActionTime;
@@ -18,9 +18,9 @@ const PROMPT: Duration = Duration::from_millis(50);
 /// What comes this long after its moment waited for something else: for a target that was not there yet.
 const WAITED: Duration = Duration::from_secs(10);
 
-/// Who waits so long for a processor within a few seconds, by the service's clock, is heard of too late by whoever waits for it: a host
-/// is to be heard of once a minute.
-const STARVED: Duration = Duration::from_secs(60);
+/// Who waits so long for a processor within a few seconds, by the service's clock, is heard of too late by whoever waits for it, and what
+/// is done to a machine so late may come after what it was to hit: a host is to be heard of once a minute.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// So long has to be waited under any time profile: an idle computer with two processors shows up to half of it.
 const STARVED_AT_LEAST: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(super) fn acted_late(
     // What starves after everything that failed had failed is no reason.
     let before_a_failure = |late: &Late| failed().any(|check| check.at.is_none_or(|at| late.since <= at));
     let starved = judge.starved().filter(before_a_failure);
-    let late = judge.late().into_iter().chain(starved).max_by_key(|late| late.by)?;
+    let late = judge.late().into_iter().chain(judge.reached_late()).chain(starved).max_by_key(|late| late.by)?;
     let mut check = CheckResult::new(CheckKind::Lab, ACTS_IN_TIME, CheckVerdict::Failed);
     check.expected = "faults come at their moments, and who has work has a processor".to_owned();
     check.seen = late.seen;
@@ -98,6 +98,35 @@ impl Judge<'_> {
         too_late.then(|| Late { by, since: due, at, seen: seen() })
     }
 
+    /// Faults that were done late because the way into a machine took so long, or because there was none yet.
+    fn reached_late(&self) -> Vec<Late> {
+        let machines = |o: &Observation| matches!(&o.what, What::HostNamed { kind, .. } if kind.has_console());
+        if !self.history.iter().any(machines) {
+            return Vec::new();
+        }
+        let lives = lives::lives(self.history);
+        let late = |fault: &Fault| {
+            let life = lives.get(fault.name.as_str())?;
+            let ((begun, seq), (done, _)) = (life.began?, life.effect.as_ref()?);
+            let in_stage = |o: &&Observation| {
+                let What::HostStage { to, .. } = &o.what else { return false };
+                fault.injection.stage().is_some() && *to == fault.injection.stage() && o.at() <= *done
+            };
+            let due = self.history.iter().rev().find(in_stage).map_or(begun, |o| o.at().max(begun));
+            let by = done.since(due);
+            let by_service = by.mul_f64(self.clock_scale);
+            let seen = format!(
+                "fault {} was done {:.1} s after its moment, which is {:.0} s by the service's clock: so long did it take to get into \
+                 the machine",
+                fault.name,
+                by.as_secs_f64(),
+                by_service.as_secs_f64()
+            );
+            (by_service >= MINUTE).then_some(Late { by, since: due, at: At { time: *done, seq }, seen })
+        };
+        self.scenario.faults.iter().filter(|fault| fault.injection.is_done_inside()).filter_map(late).collect()
+    }
+
     /// Programs of the run that had work and no processor for too long.
     fn starved(&self) -> impl Iterator<Item = Late> {
         self.history.iter().filter_map(|o| {
@@ -111,7 +140,7 @@ impl Judge<'_> {
                     by_service.as_secs_f64()
                 )
             };
-            let too_long = by >= STARVED_AT_LEAST && by_service >= STARVED;
+            let too_long = by >= STARVED_AT_LEAST && by_service >= MINUTE;
             let at = At { time: o.at(), seq: o.seq };
             let since = Timestamp::from_micros(at.time.as_micros() - i64::try_from(within_ms * 1000).unwrap_or_default());
             too_long.then(|| Late { by, since, at, seen: seen() })
@@ -123,6 +152,7 @@ impl Judge<'_> {
 mod tests {
     use rstest::rstest;
     use vlab_history::Recorder;
+    use vlab_model::history::HostsKind;
     use vlab_scenario::{Catalogue, FaultPhase, SourceFile};
 
     use super::*;
@@ -139,7 +169,7 @@ mod tests {
         let at = |ms: i64| Timestamp::from_micros(ms * 1000);
         let mut recorder = Recorder::new(None);
         let name = "m-0".to_owned();
-        let kind = vlab_model::history::HostsKind::Simulated;
+        let kind = HostsKind::Simulated;
         recorder.record(Source::Harness, None, at(0), What::HostNamed { host: HOST, name, kind });
         let known = What::HostStatus {
             host: HOST,
@@ -196,6 +226,39 @@ mod tests {
             let expected =
                 "postgres waited for a processor for 1900 of 5000 ms, which is 456 s by the service's clock: ";
             assert!(late.seen.starts_with(expected), "{}", late.seen);
+        }
+    }
+
+    /// The agent of a host is to hang at the tenth second, and does so many seconds later; by then what was expected had failed.
+    #[rstest]
+    #[case::long(HostsKind::Vm, 30, true)]
+    #[case::as_long_as_it_takes(HostsKind::Vm, 3, false)]
+    #[case::no_machine(HostsKind::Simulated, 30, false)]
+    fn what_could_not_be_done_in_time_proves_nothing(
+        #[case] kind: HostsKind,
+        #[case] late: i64,
+        #[case] excused: bool,
+    ) {
+        let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: m, kind: vm}]\nbudgets: {total: 1h}\n\
+                    faults: [{name: mute, at: 10s, target: m-0, inject: silent-agent, for: 10m}]\n";
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text.to_owned()), &Catalogue::embedded());
+        let mut recorder = Recorder::new(None);
+        let at = |seconds: i64| Timestamp::from_secs(seconds);
+        recorder.record(Source::Harness, None, at(0), What::HostNamed { host: HOST, name: "m-0".to_owned(), kind });
+        for (phase, when) in [(FaultPhase::Begin, 10), (FaultPhase::Effect, 10 + late)] {
+            let (name, inject, host) = ("mute".to_owned(), "silent-agent".to_owned(), Some(HOST));
+            let what = What::Fault { name, phase, inject, host, cluster: None, detail: String::new() };
+            recorder.record(Source::Harness, None, at(when), what);
+        }
+        let checks = [CheckResult::new(CheckKind::Expectation, "it is missed", CheckVerdict::Failed)];
+        let late = acted_late(&checks, &scenario.unwrap_or_else(|e| panic!("{e}")), 5.0, recorder.observations());
+        assert_eq!(late.is_some(), excused, "{late:?}");
+        if let Some(late) = late {
+            assert!(
+                late.seen.starts_with("fault mute was done 30.0 s after its moment, which is 150 s by"),
+                "{}",
+                late.seen
+            );
         }
     }
 
