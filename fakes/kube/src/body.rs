@@ -1,10 +1,14 @@
 //! Bodies of requests: JSON, YAML, protobuf.
 
+use std::collections::BTreeSet;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use vlab_api::http::Request;
 
 use crate::core::Ask;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure, Subject};
 use crate::protobuf;
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -41,6 +45,86 @@ pub(crate) fn read(request: &Request) -> Result<Value, Failure> {
     }
 }
 
+/// The members that a body in JSON has twice, `spec.size`.
+pub(crate) fn twice(request: &Request) -> Vec<String> {
+    let body = request.body.as_slice();
+    if body.starts_with(protobuf::MAGIC) || !matches!(media_type(request), "application/json" | "") {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    // What cannot be read at all is told elsewhere.
+    let _ = Members { path: String::new(), found: &mut found }.deserialize(&mut json);
+    found
+}
+
+/// Looks for members that are there twice.
+struct Members<'f> {
+    path: String,
+    found: &'f mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Members<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = BTreeSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let path = crate::schema::join(&self.path, &name);
+            if !seen.insert(name) {
+                self.found.push(path.clone());
+            }
+            map.next_value_seed(Members { path, found: &mut *self.found })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let mut at = 0;
+        let path = self.path;
+        while list.next_element_seed(Members { path: format!("{path}[{at}]"), found: &mut *self.found })?.is_some() {
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
 /// YAML, which JSON is, too.
 ///
 /// # Errors
@@ -59,6 +143,19 @@ pub(crate) fn object(ask: &Ask) -> Result<Value, Failure> {
     Ok(object)
 }
 
+/// How much of a body is shown that cannot be understood, in bytes.
+const SHOWN: usize = 30;
+
+fn unrecognized(ask: &Ask, why: &str) -> Failure {
+    let body = String::from_utf8_lossy(&ask.request.body);
+    let body = match body.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{} ...", &body[..end]),
+        None => body.into_owned(),
+    };
+    let kind = &ask.resource.kind;
+    Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({body})"))
+}
+
 /// Is it an object of the kind of the path?
 ///
 /// # Errors
@@ -75,18 +172,26 @@ pub(crate) fn identify(ask: &Ask, object: &mut Value) -> Result<(), Failure> {
     let (given_version, given_kind) = (found("apiVersion"), found("kind"));
     if ask.resource.custom && (given_kind.is_empty() || given_version.is_empty()) {
         let what = if given_kind.is_empty() { "Kind" } else { "apiVersion" };
-        return Err(Failure::bad_request(format!("Object '{what}' is missing in '{object}'")));
+        return Err(unrecognized(ask, &format!("Object '{what}' is missing in '{object}'")));
     }
     if !given_version.is_empty() && given_version != version {
         return Err(Failure::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({version})"
         )));
     }
-    if !given_kind.is_empty() && given_kind != *kind {
+    if !given_kind.is_empty() && given_kind != *kind && !ask.resource.custom {
+        let (given, own) =
+            (&ask.version.name, if ask.resource.group.is_empty() { "core" } else { &ask.resource.group });
         return Err(Failure::bad_request(format!(
-            "{given_kind} in version {:?} cannot be handled as a {kind}: converting ({given_kind}) to ({kind}): unknown conversion",
-            ask.version.name
+            "{given_kind} in version {given:?} cannot be handled as a {kind}: converting ({given}.{given_kind}) to ({}.{kind}): unknown conversion",
+            own.split('.').next().unwrap_or_default()
         )));
+    }
+    if !given_kind.is_empty() && given_kind != *kind {
+        let subject =
+            Subject { group: &ask.resource.group, resource: &given_kind, name: crate::meta::text(object, "name") };
+        let cause = Cause::invalid("kind", &given_kind.as_str().into(), &format!("must be {kind}"));
+        return Err(Failure::invalid(subject, vec![cause]));
     }
     object["apiVersion"] = version.into();
     object["kind"] = kind.clone().into();

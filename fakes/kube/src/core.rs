@@ -266,8 +266,9 @@ impl Core {
     }
 
     fn ask(&self, now: Timestamp, waiting: &Waiting, path: ResourcePath, query: Query) -> Result<Ask, Stop> {
-        let resource = self.registry.find(&path.group, &path.resource).ok_or_else(Failure::no_such_path)?;
-        let version = Arc::clone(resource.version(&path.version).ok_or_else(Failure::no_such_path)?);
+        let none = || self.registry.none_at(&path.group);
+        let resource = self.registry.find(&path.group, &path.resource).ok_or_else(none)?;
+        let version = Arc::clone(resource.version(&path.version).ok_or_else(none)?);
         let namespaced = resource.namespaced;
         if path.namespace.is_some() && !namespaced || path.namespace.is_none() && namespaced && path.name.is_some() {
             return Err(Failure::no_such_path().into());
@@ -299,8 +300,8 @@ impl Core {
                 text("ok")
             }
             _ => match path.strip_prefix("/openapi/v3/") {
-                Some(group) => self.documents.group(&self.registry, group).ok_or_else(Failure::no_such_path)?,
-                None => return Err(Failure::no_such_path()),
+                Some(group) => self.documents.group(&self.registry, group).ok_or_else(Failure::no_such_page)?,
+                None => return Err(Failure::no_such_page()),
             },
         })
     }
@@ -330,6 +331,9 @@ impl Core {
             "patch" => Ok(self.patch(ask)?.into()),
             "delete" => Ok(self.delete(ask)?.into()),
             "deletecollection" => Ok(self.delete_collection(ask)?.into()),
+            _ if ask.resource.custom && ask.path.name.is_none() => {
+                Err(Failure::bad_request("name must be provided").into())
+            }
             _ => Err(Failure::method_not_allowed().into()),
         }
     }
@@ -339,6 +343,9 @@ impl Core {
         let known = ask.resource.subresources.contains(&sub.as_str())
             || sub == "status" && ask.version.status
             || sub == "scale" && ask.version.scale.is_some();
+        if !known && ask.resource.custom {
+            return Err(ask.resource.not_found(ask.name()).into());
+        }
         if !known {
             return Err(Failure::no_such_path().into());
         }

@@ -62,7 +62,7 @@ pub(crate) fn check(crd: &Value) -> Vec<Cause> {
     for (at, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{at}].schema.openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => causes.push(Cause::required(path, "schemas are required")),
+            Value::Null => causes.push(Cause::required(path, "")),
             schema => {
                 if let Err(what) = Schema::read(schema) {
                     causes.push(Cause::invalid(path, &json!(""), &what));
@@ -91,7 +91,10 @@ fn column(value: &Value) -> Column {
         name: text(value, "name").to_owned(),
         kind: text(value, "type").to_owned(),
         format: text(value, "format").to_owned(),
-        description: text(value, "description").to_owned(),
+        description: match text(value, "description") {
+            "" => format!("Custom resource definition column (in JSONPath format): {}", text(value, "jsonPath")),
+            text => text.to_owned(),
+        },
         priority: value["priority"].as_i64().unwrap_or(0),
         path: text(value, "jsonPath").to_owned(),
     }

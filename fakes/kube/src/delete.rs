@@ -7,7 +7,7 @@ use vlab_api::http::Response;
 use crate::admission::Operation;
 use crate::body;
 use crate::core::{Ask, Core, Stop};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure, Subject};
 use crate::meta;
 use crate::read::Selection;
 use crate::resource::Resource;
@@ -66,13 +66,9 @@ fn policy(options: &Value) -> Result<Policy, Failure> {
         (Some("Orphan"), _) | (None, Some(true)) => Policy::Orphan,
         (None, None) => Policy::Unsaid,
         (Some(other), _) => {
-            return Err(Failure::new(
-                422,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
-                ),
-            ));
+            let allowed = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+            let cause = Cause::unsupported("propagationPolicy", &json!(other), &allowed);
+            return Err(Failure::invalid_options("DeleteOptions", vec![cause]));
         }
     })
 }
@@ -154,8 +150,12 @@ impl Core {
             let at = key(&stored.meta.namespace, &stored.meta.name);
             self.delete_object(ask.now, &resource, &at, policy);
         }
-        let rv = self.store.rv().to_string();
-        let list = json!({ "kind": resource.list_kind, "apiVersion": ask.api_version(), "metadata": { "resourceVersion": rv }, "items": items });
+        let mut meta = json!({ "resourceVersion": self.store.rv().to_string() });
+        if resource.custom {
+            meta["continue"] = json!("");
+        }
+        let list =
+            json!({ "kind": resource.list_kind, "apiVersion": ask.api_version(), "metadata": meta, "items": items });
         Ok(Response::json(200, &list))
     }
 
@@ -240,14 +240,20 @@ pub(crate) fn front(object: &mut Value) {
 }
 
 fn preconditions(ask: &Ask, options: &Value, live: &Stored) -> Result<(), Failure> {
-    let subject = ask.resource.named(ask.name());
+    // Here the real server names the kind.
+    let subject = Subject { resource: &ask.resource.kind, ..ask.resource.named(ask.name()) };
     if let Some(uid) = options["preconditions"]["uid"].as_str().filter(|uid| *uid != live.meta.uid) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.meta.uid);
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then \
+             recreated",
+            live.meta.uid
+        );
         return Err(Failure::conflict(subject, &why));
     }
     if let Some(rv) = options["preconditions"]["resourceVersion"].as_str().filter(|rv| *rv != live.rv.to_string()) {
         let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {rv}, ResourceVersion in object meta: {}",
+            "the ResourceVersion in the precondition ({rv}) does not match the ResourceVersion in record ({}). The object might have \
+             been modified",
             live.rv
         );
         return Err(Failure::conflict(subject, &why));

@@ -95,7 +95,7 @@ fn one_group(group: &str, versions: &[String]) -> Value {
 /// 404.
 pub(crate) fn group(registry: &Registry, group: &str) -> Result<Response, Failure> {
     let groups = group_versions(registry);
-    let (_, versions) = groups.iter().find(|(name, _)| name == group).ok_or_else(Failure::no_such_path)?;
+    let (_, versions) = groups.iter().find(|(name, _)| name == group).ok_or_else(Failure::no_such_page)?;
     let mut found = one_group(group, versions);
     found["kind"] = json!("APIGroup");
     found["apiVersion"] = json!("v1");
@@ -113,7 +113,9 @@ fn subresources(resource: &Resource, version: &Version) -> Vec<(String, &'static
     if version.scale.is_some() && !names.contains(&"scale") {
         names.push("scale");
     }
-    names.sort_unstable();
+    if !resource.custom {
+        names.sort_unstable();
+    }
     for name in names {
         let (kind, at, verbs) = match name {
             "scale" => ("Scale", own("autoscaling", "v1"), vec!["get", "patch", "update"]),
@@ -134,7 +136,7 @@ fn subresources(resource: &Resource, version: &Version) -> Vec<(String, &'static
 /// 404.
 pub(crate) fn version(registry: &Registry, group: &str, version: &str) -> Result<Response, Failure> {
     let all = by_version(registry);
-    let kinds = all.get(&(group.to_owned(), version.to_owned())).ok_or_else(Failure::no_such_path)?;
+    let kinds = all.get(&(group.to_owned(), version.to_owned())).ok_or_else(|| registry.none_at(group))?;
     let mut resources = Vec::new();
     for (resource, found) in kinds {
         let mut entry = json!({

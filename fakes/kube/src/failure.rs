@@ -95,6 +95,8 @@ pub struct Failure {
     pub message: String,
     /// `details` of the status object; null when there are none.
     pub details: Value,
+    /// The answer is the message as plain text, and no status object.
+    pub as_text: bool,
 }
 
 /// What a message names: `infraenvs.agent-install.openshift.io`.
@@ -129,7 +131,22 @@ impl Subject<'_> {
 impl Failure {
     /// A failure without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self { code, reason, message: message.into(), details: Value::Null, as_text: false }
+    }
+
+    /// An error without a reason that clients could read, as the real server has where it did not expect one.
+    pub fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
+    /// 404: no group, version or page of that name.
+    pub fn no_such_page() -> Self {
+        Self { as_text: true, ..Self::new(404, "NotFound", "404 page not found\n") }
+    }
+
+    /// 422: parameters of the request (`CreateOptions` and so on) are wrong.
+    pub fn invalid_options(kind: &str, causes: Vec<Cause>) -> Self {
+        Self::invalid(Subject { group: "meta.k8s.io", resource: kind, name: "" }, causes)
     }
 
     /// 400: the request cannot be understood.
@@ -221,6 +238,11 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
+    /// 415: a patch in a form that there is not.
+    pub fn unsupported_patch() -> Self {
+        Self { details: json!({}), ..Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type") }
+    }
+
     /// 410: that resource version is gone.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
@@ -237,8 +259,11 @@ impl Failure {
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason,
+            "message": self.message,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }
@@ -248,6 +273,10 @@ impl Failure {
 
     /// The answer.
     pub fn response(&self) -> Response {
+        if self.as_text {
+            let plain = Response::empty(self.code).header("content-type", "text/plain; charset=utf-8");
+            return Response { body: self.message.clone().into_bytes().into(), ..plain };
+        }
         let response = Response::json(self.code, &self.status());
         match self.details.get("retryAfterSeconds") {
             Some(seconds) => response.header("retry-after", seconds.to_string()),

@@ -182,14 +182,14 @@ pub(crate) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
     if size > 256 * 1024 {
         causes.push(Cause::too_long("metadata.annotations", 256 * 1024));
     }
-    for finalizer in meta["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for (at, finalizer) in meta["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate() {
         qualified("metadata.finalizers", finalizer, causes);
         if !finalizer.contains('/')
             && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes")
             && resource.group.is_empty()
         {
             causes.push(Cause::invalid(
-                "metadata.finalizers",
+                format!("metadata.finalizers[{at}]"),
                 &json!(finalizer),
                 "name is neither a standard finalizer name nor is it fully qualified",
             ));
@@ -200,8 +200,8 @@ pub(crate) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
 
 fn owners(meta: &Value, causes: &mut Vec<Cause>) {
     let mut controllers = 0;
-    for (at, owner) in meta["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("metadata.ownerReferences[{at}]");
+    for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
+        let path = "metadata.ownerReferences";
         for (name, what) in [
             ("apiVersion", "version must not be empty"),
             ("kind", "must not be empty"),

@@ -1,7 +1,7 @@
 //! What is particular to single built-in kinds: what they get when they are made, and what may not be changed.
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine as _};
 use serde_json::{Map, Value, json};
 
 use crate::core::Ask;
@@ -14,16 +14,28 @@ fn core(resource: &Resource, plural: &str) -> bool {
     resource.group.is_empty() && resource.plural == plural
 }
 
-/// Fills in what a new object of its kind has.
-pub(crate) fn prepare_new(ask: &Ask, object: &mut Value) {
+/// What the server itself makes part of a new object; nobody owns it.
+pub(crate) fn begin(ask: &Ask, object: &mut Value) {
     let resource = &ask.resource;
     if core(resource, "namespaces") {
-        let name = meta::text(object, "name").to_owned();
-        namespace_label(object, &name);
         object["spec"]["finalizers"] = json!(["kubernetes"]);
         object["status"] = json!({ "phase": "Active" });
     } else if core(resource, "pods") {
         object["status"] = json!({ "phase": "Pending" });
+    }
+}
+
+/// Fills in what a new object of its kind has.
+pub(crate) fn prepare_new(ask: &Ask, object: &mut Value) {
+    let resource = &ask.resource;
+    if core(resource, "namespaces") {
+        if let Some(map) = object.as_object_mut() {
+            map.shift_remove("spec");
+            map.shift_remove("status");
+        }
+        let name = meta::text(object, "name").to_owned();
+        namespace_label(object, &name);
+    } else if core(resource, "pods") {
         if let Some(spec) = object["spec"].as_object_mut() {
             for (name, value) in
                 [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst"), ("schedulerName", "default-scheduler")]
@@ -128,6 +140,9 @@ pub(crate) fn check(resource: &Resource, old: Option<&Value>, new: &Value) -> Ve
     }
     if core(resource, "secrets") || core(resource, "configmaps") {
         data(new, &mut causes);
+        if core(resource, "secrets") {
+            typed_secret(new, &mut causes);
+        }
         if let Some(old) = old {
             frozen(resource, old, new, &mut causes);
         }
@@ -151,6 +166,38 @@ fn frozen(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause>
                 causes.push(Cause::forbidden(name, "field is immutable when `immutable` is set"));
             }
         }
+    }
+}
+
+/// What a secret of that type must have. Source: ValidateSecret.
+fn typed_secret(object: &Value, causes: &mut Vec<Cause>) {
+    let has = |name: &str| object["data"].get(name).is_some();
+    let mut must = |name: &str| {
+        if !has(name) {
+            causes.push(Cause::required(format!("data[{name}]"), ""));
+        }
+    };
+    match object["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/dockerconfigjson" | "kubernetes.io/dockercfg" => {
+            let name = if object["type"] == "kubernetes.io/dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
+            must(name);
+            let bytes = object["data"][name].as_str().and_then(|text| STANDARD.decode(text).ok());
+            let broken = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).err());
+            if let Some(broken) = broken {
+                let value = json!("<secret contents redacted>");
+                causes.push(Cause::invalid(format!("data[{name}]"), &value, &broken.to_string()));
+            }
+        }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            causes.push(Cause::required("data[username]", ""));
+            causes.push(Cause::required("data[password]", ""));
+        }
+        "kubernetes.io/ssh-auth" => must("ssh-privatekey"),
+        "kubernetes.io/tls" => {
+            must("tls.crt");
+            must("tls.key");
+        }
+        _ => {}
     }
 }
 
@@ -195,7 +242,14 @@ pub(crate) fn undecodable(resource: &Resource, object: &Value) -> Option<String>
     let bytes = object[part].as_object()?;
     let broken = bytes.values().filter_map(Value::as_str).find_map(|text| STANDARD.decode(text).err())?;
     Some(format!(
-        "{} in version \"v1\" cannot be handled as a {}: illegal base64 data: {broken}",
-        resource.kind, resource.kind
+        "{} in version \"v1\" cannot be handled as a {}: illegal base64 data at input byte {}",
+        resource.kind,
+        resource.kind,
+        match broken {
+            DecodeError::InvalidByte(at, _)
+            | DecodeError::InvalidLastSymbol(at, _)
+            | DecodeError::InvalidLength(at) => at,
+            DecodeError::InvalidPadding => part.len(),
+        }
     ))
 }

@@ -75,6 +75,7 @@ pub(crate) fn strategic(schema: Option<&Schema>, object: &mut Value, patch: &Val
     if let Some(keys) = patch.get("$retainKeys").and_then(Value::as_array) {
         map.retain(|name, _| keys.iter().any(|k| k == name));
     }
+    let before = lists_in(map);
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
             let gone = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -85,15 +86,15 @@ pub(crate) fn strategic(schema: Option<&Schema>, object: &mut Value, patch: &Val
         } else if value.is_null() {
             map.shift_remove(name);
         } else {
-            member(schema.and_then(|s| s.member(name)), map, name, value)?;
+            member(schema.and_then(|s| s.part(name)), map, name, value)?;
         }
     }
-    for (name, order) in patch {
-        if let (Some(list), Some(order)) = (name.strip_prefix("$setElementOrder/"), order.as_array())
-            && let Some(Value::Array(items)) = map.get_mut(list)
-        {
-            let key = schema.and_then(|s| s.member(list)).and_then(|s| s.merge.as_ref()).map_or("", |m| m.key.as_str());
-            arrange(items, order, key);
+    for (list, before) in &before {
+        let Some(Value::Array(items)) = map.get_mut(list.as_str()) else { continue };
+        let said = patch.get(&format!("$setElementOrder/{list}")).or_else(|| patch.get(list));
+        let merge = schema.and_then(|s| s.part(list)).and_then(|s| s.merge.as_ref());
+        if let (Some(Value::Array(order)), Some(merge)) = (said, merge) {
+            *items = arranged(std::mem::take(items), before, order, &merge.key);
         }
     }
     Ok(())
@@ -158,11 +159,32 @@ fn merge_list(inner: Option<&Schema>, list: &mut Vec<Value>, items: &[Value], ke
     Ok(())
 }
 
-/// Puts items into the order that was asked for; others stay behind them.
-fn arrange(items: &mut [Value], order: &[Value], key: &str) {
-    let place =
-        |item: &Value| order.iter().position(|o| if key.is_empty() { o == item } else { o.get(key) == item.get(key) });
-    items.sort_by_key(|item| place(item).unwrap_or(usize::MAX));
+/// The lists among the members, as they were.
+fn lists_in(map: &Map<String, Value>) -> Vec<(String, Vec<Value>)> {
+    map.iter().filter_map(|(name, value)| Some((name.clone(), value.as_array()?.clone()))).collect()
+}
+
+/// Items in the order of the real server: those of the patch in its order, the others in the order that they had; between both that order
+/// counts, too, and what is new comes first. Source: mergeSortedSlice.
+fn arranged(items: Vec<Value>, before: &[Value], order: &[Value], key: &str) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| if key.is_empty() { a == b } else { a.get(key) == b.get(key) };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut ours, theirs): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
+    ours.sort_by_key(|item| place(order, item));
+    let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.into_iter().peekable());
+    let mut out = Vec::new();
+    loop {
+        let first = match (ours.peek(), theirs.peek()) {
+            (Some(a), Some(b)) => match (place(before, a), place(before, b)) {
+                (Some(a), Some(b)) => a < b,
+                _ => true,
+            },
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => return out,
+        };
+        out.extend(if first { ours.next() } else { theirs.next() });
+    }
 }
 
 #[cfg(test)]

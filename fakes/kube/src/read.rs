@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use vlab_api::http::Response;
 
 use crate::core::{Ask, Core, Stop, With as _};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::jsonpath;
 use crate::resource::{Resource, Version};
 use crate::select::{Fields, Labels};
@@ -80,6 +80,29 @@ impl Selection {
     }
 }
 
+/// Parameters of lists. Source: ValidateListOptions.
+fn options(ask: &Ask) -> Result<(), Failure> {
+    let field = "resourceVersionMatch";
+    let Some(how) = ask.query.get(field) else { return Ok(()) };
+    let mut causes = Vec::new();
+    let forbidden = |why: &str| Cause::forbidden(field, why);
+    let version = ask.query.get("resourceVersion");
+    if version.is_none() {
+        causes.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+    }
+    if ask.query.get("continue").is_some() {
+        causes.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+    }
+    if !matches!(how, "Exact" | "NotOlderThan") {
+        let allowed = ["Exact", "NotOlderThan", ""].map(str::to_owned);
+        causes.push(Cause::unsupported(field, &json!(how), &allowed));
+    }
+    if how == "Exact" && version == Some("0") {
+        causes.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", causes)) }
+}
+
 /// Where a list goes on.
 struct Page {
     rv: u64,
@@ -87,7 +110,7 @@ struct Page {
 }
 
 fn page(token: &str) -> Result<Page, Failure> {
-    let wrong = || Failure::bad_request("continue key is not valid: illegal base64 data");
+    let wrong = || Failure::bad_request("invalid continue token: continue key is not valid: illegal base64 data");
     let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| wrong())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
     Ok(Page {
@@ -117,10 +140,14 @@ impl Core {
     }
 
     pub(crate) fn list(&mut self, ask: &mut Ask) -> Result<Response, Stop> {
+        options(ask)?;
         let selection = Selection::of(ask)?;
         let form = view::form(&ask.request)?;
         let listed = self.listed(ask, &selection)?;
         let mut meta = json!({ "resourceVersion": listed.rv.to_string() });
+        if ask.resource.custom && form == Form::Whole {
+            meta["continue"] = json!("");
+        }
         if let Some(next) = &listed.next {
             meta["continue"] = json!(next);
         }
@@ -163,7 +190,7 @@ impl Core {
         } else if let Some(wanted) = wanted.filter(|w| *w != "0") {
             let wanted: u64 = wanted.parse().map_err(|_| {
                 Failure::bad_request(format!(
-                    "Invalid value: {wanted:?}: strconv.ParseUint: parsing {wanted:?}: invalid syntax"
+                    "invalid resource version: resourceVersion: Invalid value: {wanted:?}: strconv.ParseUint: parsing {wanted:?}: invalid syntax"
                 ))
             })?;
             if wanted > rv {

@@ -132,6 +132,8 @@ impl Resource {
     pub fn verbs(&self) -> &'static [&'static str] {
         if self.review {
             &["create"]
+        } else if self.custom {
+            &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
         } else {
             &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
         }
@@ -183,6 +185,13 @@ impl Registry {
     /// The kind with that name in paths.
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.all.get(self.by_name.get(&(group.to_owned(), plural.to_owned()))?)
+    }
+
+    /// What is said where a group has no such kind: Kubernetes' own groups answer with an object, where there is no group, or one of
+    /// definitions, nobody knows the path.
+    pub(crate) fn none_at(&self, group: &str) -> Failure {
+        let own = self.all().any(|kind| kind.group == group && !kind.custom);
+        if own { Failure::no_such_path() } else { Failure::no_such_page() }
     }
 
     /// The kind with that number.

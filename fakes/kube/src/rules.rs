@@ -64,6 +64,14 @@ fn value(schema: &Schema, json: &Value) -> Cel {
     }
 }
 
+/// Are there rules in a schema?
+pub(crate) fn any(schema: &Schema) -> bool {
+    schema.checks.as_ref().is_some_and(|checks| !checks.rules.is_empty())
+        || schema.properties.values().any(|inner| any(inner))
+        || schema.items.as_deref().is_some_and(any)
+        || schema.additional.as_deref().is_some_and(any)
+}
+
 /// Looks whether every rule holds; `old` is the value before an update.
 pub(crate) fn check(schema: &Schema, new: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     for rule in schema.checks.iter().flat_map(|c| &c.rules) {
@@ -100,7 +108,6 @@ fn before<'o>(schema: &Schema, item: &Value, old: Option<&'o Value>) -> Option<&
 }
 
 fn broken(schema: &Schema, rule: &Rule, new: &Value, old: Option<&Value>, path: &str) -> Option<Cause> {
-    let kind = schema.kind.map_or("object", crate::schema::Type::as_str);
     let (reason, word) = match rule.reason.as_str() {
         "FieldValueForbidden" => ("FieldValueForbidden", "Forbidden"),
         "FieldValueRequired" => ("FieldValueRequired", "Required value"),
@@ -108,10 +115,10 @@ fn broken(schema: &Schema, rule: &Rule, new: &Value, old: Option<&Value>, path: 
         _ => ("FieldValueInvalid", "Invalid value"),
     };
     let cause = |detail: &str| {
-        let shown = if reason == "FieldValueInvalid" || reason == "FieldValueDuplicate" {
-            format!(": {kind:?}")
-        } else {
-            String::new()
+        let shown = match new {
+            Value::Object(_) | Value::Array(_) => String::new(),
+            value if reason == "FieldValueInvalid" || reason == "FieldValueDuplicate" => format!(": {value}"),
+            _ => String::new(),
         };
         let field = format!("{path}{}", rule.field);
         Some(Cause { reason, field, message: format!("{word}{shown}: {detail}") })

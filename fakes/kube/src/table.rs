@@ -79,7 +79,7 @@ fn computed(what: &str, object: &Value, now: Timestamp) -> Value {
         "age" => meta::age(&text(".metadata.creationTimestamp"), now),
         "data" => {
             let count = |part: &str| object[part].as_object().map_or(0, serde_json::Map::len);
-            return json!((count("data") + count("binaryData")).to_string());
+            return json!(count("data") + count("binaryData"));
         }
         "webhooks" => return json!(object["webhooks"].as_array().map_or(0, Vec::len)),
         "last-seen" => {

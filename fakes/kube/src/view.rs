@@ -39,11 +39,9 @@ pub(crate) fn form(request: &Request) -> Result<Form, Failure> {
             Some(_) => {}
         }
     }
-    Err(Failure::new(
-        406,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-    ))
+    let available = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+    Err(Failure { details: json!({}), ..Failure::new(406, "NotAcceptable", message) })
 }
 
 /// The bytes of an object in that version.

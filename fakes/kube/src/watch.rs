@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use vlab_api::Timestamp;
 
 use crate::core::{Ask, Core, Stop};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::fault::{Event, Faults};
 use crate::read::Selection;
 use crate::resource::{Resource, ResourceId, Version};
@@ -125,7 +125,7 @@ fn line(kind: &str, object: &Value) -> Bytes {
 
 impl Watch {
     fn bookmark(&self, first: bool) -> Bytes {
-        let mut meta = json!({ "resourceVersion": self.after.to_string(), "creationTimestamp": null });
+        let mut meta = json!({ "resourceVersion": self.after.to_string() });
         if first {
             meta["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
@@ -274,19 +274,19 @@ impl Core {
     fn start_of(&self, ask: &Ask, initial: bool) -> Result<Option<u64>, Failure> {
         let matching = ask.query.get("resourceVersionMatch");
         if initial && matching != Some("NotOlderThan") || !initial && matching.is_some() {
-            let what = if initial {
-                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            let why = if initial {
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             } else {
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             };
-            return Err(Failure::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {what}")));
+            return Err(Failure::invalid_options("ListOptions", vec![Cause::forbidden("resourceVersionMatch", why)]));
         }
         match ask.query.get("resourceVersion") {
             None | Some("0") => Ok(None),
             Some(_) if initial => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
-                Failure::bad_request(format!(
-                    "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                Failure::unexpected(format!(
+                    "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
                 ))
             }),
         }

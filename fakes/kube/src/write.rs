@@ -15,6 +15,10 @@ use crate::schema;
 use crate::store::{Stored, key};
 use crate::view;
 
+/// What is said of rules where the schema alone has found something.
+const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                                 complete validation";
+
 /// How an object is written over another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
@@ -43,6 +47,7 @@ impl Core {
     ) -> Result<Outcome, Stop> {
         namespace(ask, &mut object)?;
         self.understood(ask, &mut object)?;
+        domainless(ask, None, &object);
         let operation = Operation::Create;
         let time = meta::stamp(ask.now);
         let mut dice = ask.dice.clone();
@@ -52,9 +57,8 @@ impl Core {
                 if name == "resourceVersion"
                     && meta.get(name).and_then(Value::as_str).is_some_and(|v| !v.is_empty() && v != "0")
                 {
-                    return Err(
-                        Failure::bad_request("resourceVersion should not be set on objects to be created").into()
-                    );
+                    let why = "resourceVersion should not be set on objects to be created";
+                    return Err(Failure::unexpected(why).into());
                 }
                 meta.shift_remove(name);
             }
@@ -81,6 +85,7 @@ impl Core {
         self.normalise(ask, &mut object);
         let name = meta::text(&object, "name").to_owned();
         self.own(ask, None, &mut object, config)?;
+        object::begin(ask, &mut object);
         self.check(ask, &object, None, &name)?;
         self.admit(ask, operation, Some(&object), None)?;
         self.namespace_takes(ask, &name)?;
@@ -144,8 +149,7 @@ impl Core {
             "application/merge-patch+json" => patch::merge(&mut object, &patch),
             _ if strategic => patch::strategic(Some(&ask.version.schema), &mut object, &patch)?,
             _ => {
-                let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/strategic-merge-patch+json";
-                return Err(Failure::unsupported_media(accepted).into());
+                return Err(Failure::unsupported_patch().into());
             }
         }
         body::identify(ask, &mut object)?;
@@ -158,19 +162,19 @@ impl Core {
         let mut config = body::yaml(&ask.request.body)?;
         body::identify(ask, &mut config)?;
         if ask.query.get("fieldManager").is_none() {
-            return Err(Failure::new(
-                422,
-                "Invalid",
-                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-            )
-            .into());
+            let missing = Cause::required("fieldManager", "is required for apply patch");
+            return Err(Failure::invalid_options("PatchOptions", vec![missing]).into());
         }
         if !config["metadata"]["managedFields"].is_null() {
             return Err(Failure::bad_request("metadata.managedFields must be nil").into());
         }
         let given = meta::text(&config, "name");
         if !given.is_empty() && given != ask.name() {
-            return Err(Failure::bad_request(format!("name in URL does not match name in object: {given}")).into());
+            return Err(Failure::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({})",
+                ask.name()
+            ))
+            .into());
         }
         let rv = meta::text(&config, "resourceVersion").to_owned();
         meta::of(&mut config).insert("name".into(), json!(ask.name()));
@@ -231,6 +235,7 @@ impl Core {
         fields: Option<Value>,
     ) -> Result<Outcome, Stop> {
         let old = self.in_version(ask, live);
+        domainless(ask, Some(&old), &new);
         self.precede(ask, live, &new, how)?;
         restore(ask, &old, &mut new);
         object::keep_back(&ask.resource, ask.subresource(), &old, &mut new);
@@ -274,7 +279,14 @@ impl Core {
         let subject = || ask.resource.named(ask.name());
         let uid = meta::text(new, "uid");
         if !uid.is_empty() && uid != live.meta.uid {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.meta.uid);
+            let group = if ask.resource.custom { format!("{}/", ask.resource.group) } else { String::new() };
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                ask.resource.plural,
+                ask.key(),
+                live.meta.uid
+            );
             return Err(Failure::conflict(subject(), &why));
         }
         let rv = meta::text(new, "resourceVersion");
@@ -284,17 +296,12 @@ impl Core {
             if how == How::Put && must {
                 let causes =
                     vec![Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update")];
-                return Err(ask.resource.invalid(ask.name(), causes));
+                return Err(Failure::invalid(subject(), causes));
             }
             return Ok(());
         }
         if rv.parse::<u64>().is_err() {
-            let causes = vec![Cause::invalid(
-                "metadata.resourceVersion",
-                &json!(rv),
-                &format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
-            )];
-            return Err(ask.resource.invalid(ask.name(), causes));
+            return Err(Failure::unexpected(format!("strconv.ParseUint: parsing {rv:?}: invalid syntax")));
         }
         if rv.parse() == Ok(live.rv) { Ok(()) } else { Err(Failure::modified(subject())) }
     }
@@ -342,18 +349,18 @@ impl Core {
     fn understood_as_sent(&self, ask: &mut Ask, object: &mut Value) -> Result<(), Failure> {
         let mut unknown = Vec::new();
         schema::prune(&ask.version.schema, object, "", &mut unknown);
-        let said = |field: &String| format!("unknown field {field:?}");
+        let twice = body::twice(&ask.request).into_iter().map(|field| format!("duplicate field {field:?}"));
+        let said: Vec<String> = twice.chain(unknown.iter().map(|field| format!("unknown field {field:?}"))).collect();
         match ask.query.get("fieldValidation").unwrap_or("Warn") {
-            "Strict" if !unknown.is_empty() => {
-                let all: Vec<String> = unknown.iter().map(said).collect();
+            "Strict" if !said.is_empty() => {
                 let (kind, version) = (&ask.resource.kind, &ask.version.name);
                 return Err(Failure::bad_request(format!(
                     "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                    all.join(", ")
+                    said.join(", ")
                 )));
             }
             "Ignore" => {}
-            _ => ask.warnings.extend(unknown.iter().map(said)),
+            _ => ask.warnings.extend(said),
         }
         if !ask.resource.custom
             && let Some(text) = object::undecodable(&ask.resource, object)
@@ -394,20 +401,39 @@ impl Core {
         if resource.custom {
             if ask.subresource() == "status" {
                 found.retain(|c| c.field.starts_with("status"));
+                for cause in &mut found {
+                    // Here the real server names the member without what it is in.
+                    if cause.message.contains(" in body ") {
+                        cause.message = cause.message.replacen("status.", "", 1);
+                    }
+                }
             }
-            if found.is_empty() {
+            // Items that are there twice are found later than rules are.
+            if found.iter().all(|cause| cause.reason == "FieldValueDuplicate") {
                 crate::rules::check(&ask.version.schema, new, old, "", &mut found);
+            } else if crate::rules::any(&ask.version.schema) {
+                found.push(Cause {
+                    reason: "FieldValueInvalid",
+                    field: "<nil>".to_owned(),
+                    message: format!("Invalid value: null: {RULES_NOT_CHECKED}"),
+                });
             }
         } else {
             // Go's types: the wrong one cannot be read at all, and what is required is written out below.
             found.retain(|c| c.reason == "FieldValueTypeInvalid");
             if let Some(first) = found.first() {
                 let kind = &resource.kind;
+                let found = first.message.split('"').nth(1).unwrap_or_default();
+                let found = if found == "integer" { "number" } else { found };
+                let wanted = if first.message.contains("of type string") { " of type string" } else { "" };
+                // Go names the map, not what is in it.
+                let field = ["data", "binaryData", "stringData", "metadata.labels", "metadata.annotations"]
+                    .into_iter()
+                    .find(|map| first.field.strip_prefix(map).is_some_and(|rest| rest.starts_with('.')))
+                    .unwrap_or(&first.field);
                 return Err(Failure::bad_request(format!(
-                    "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field {kind}.{}",
+                    "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {found} into Go struct field {kind}.{field}{wanted}",
                     ask.version.name,
-                    first.message.split('"').nth(1).unwrap_or_default(),
-                    first.field
                 )));
             }
             causes.extend(object::check(resource, old, new));
@@ -467,27 +493,24 @@ pub(crate) fn dry_run(ask: &Ask) -> bool {
 
 /// Parameters of writes.
 fn options(ask: &Ask) -> Result<(), Failure> {
-    let wrong = |kind: &str, field: &str, value: &str, allowed: &str| {
-        Err(Failure::new(
-            422,
-            "Invalid",
-            format!(
-                "{kind}.meta.k8s.io \"\" is invalid: {field}: Unsupported value: {value:?}: supported values: {allowed}"
-            ),
-        ))
-    };
     let kind = match ask.request.method {
         vlab_api::http::Method::Post => "CreateOptions",
         vlab_api::http::Method::Put => "UpdateOptions",
         _ => "PatchOptions",
     };
+    let mut causes = Vec::new();
     if let Some(value) = ask.query.get("dryRun").filter(|v| *v != "All") {
-        return wrong(kind, "dryRun", value, "\"All\"");
+        causes.push(Cause::unsupported("dryRun", &json!([value]), &["All".to_owned()]));
     }
-    match ask.query.get("fieldValidation") {
-        None | Some("Strict" | "Warn" | "Ignore") => Ok(()),
-        Some(value) => wrong(kind, "fieldValidation", value, "\"Ignore\", \"Strict\", \"Warn\""),
+    if let Some(value) = ask.query.get("fieldValidation").filter(|v| !matches!(*v, "Strict" | "Warn" | "Ignore")) {
+        let allowed = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+        causes.push(Cause::unsupported("fieldValidation", &json!(value), &allowed));
     }
+    let apply = body::media_type(&ask.request).starts_with("application/apply-patch");
+    if kind == "PatchOptions" && ask.query.get("force").is_some() && !apply {
+        causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_options(kind, causes)) }
 }
 
 /// The namespace of the path fills an empty one; another one is a mistake.
@@ -620,6 +643,22 @@ fn count_generation(ask: &Ask, old: &Value, new: &mut Value) {
 
 fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Finalizers of custom resources without a domain are taken with a warning.
+fn domainless(ask: &mut Ask, old: Option<&Value>, new: &Value) {
+    if !ask.resource.custom {
+        return;
+    }
+    let before = old.map(finalizers).unwrap_or_default();
+    let named = finalizers(new).into_iter().filter(|f| !f.contains('/') && !before.contains(f));
+    let plain = named.filter(|f| !matches!(*f, "orphan" | "foregroundDeletion"));
+    ask.warnings.extend(plain.map(|f| {
+        format!(
+            "metadata.finalizers: {f:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer \
+             writers"
+        )
+    }));
 }
 
 /// What never changes, and what does not once an object is being deleted.

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
+use vlab_drive::prepare::HubChoice;
 use vlab_judge::result::{RunResult, exit};
 use vlab_reports::spread::Series;
 use vlab_run::live::Show;
 use vlab_run::real::{self, RealOptions};
-use vlab_run::service::hub::HubOrder;
+use vlab_run::service::hub::{self, HubOrder};
 use vlab_scenario::HostKind;
 use vlab_service_server::program::stop_on_signals;
 
@@ -52,6 +53,14 @@ pub(crate) struct LabArgs {
     /// With `process`: the service's controllers work, too, on an API server of the run with the CustomResourceDefinitions in this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) definitions: Option<PathBuf>,
+    /// Over Kubernetes: a real API server for the run, of the programs in this folder (etcd, kube-apiserver, kubectl: the one that envtest
+    /// uses), instead of the lab's own.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "kubeconfig")]
+    pub(crate) hub_assets: Option<PathBuf>,
+    /// Over Kubernetes: the hub that is there already, with the service in it; `--service remote:http://HOST:PORT` says where hosts reach that.
+    /// Only namespaces and image sets of the run are made there, and deleted at the end. Wants kubectl.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// With `container`: the PostgreSQL image. Without it, `vlab-postgres` if this machine has it, else `postgres:16` from
     /// Docker's registry.
     #[arg(long, env = "VLAB_POSTGRES_IMAGE", value_name = "IMAGE")]
@@ -71,6 +80,21 @@ impl LabArgs {
     /// PostgreSQL's image, when one was named: an empty variable of the environment names none.
     pub(crate) fn postgres_image(&self) -> Option<String> {
         self.postgres_image.clone().filter(|image| !image.is_empty())
+    }
+
+    /// The API server of a run that asks over Kubernetes.
+    pub(crate) fn hub(&self) -> Result<HubChoice, CliError> {
+        match (&self.hub_assets, &self.kubeconfig) {
+            (Some(folder), _) => {
+                hub::assets::check(folder).map_err(|why| CliError::usage(format!("--hub-assets: {why}")))?;
+                Ok(HubChoice::Assets(folder.clone()))
+            }
+            (None, Some(file)) => {
+                hub::existing::check(file).map_err(|why| CliError::usage(format!("--kubeconfig: {why}")))?;
+                Ok(HubChoice::Existing(file.clone()))
+            }
+            (None, None) => Ok(HubChoice::Ours),
+        }
     }
 
     /// Folder of the runs.

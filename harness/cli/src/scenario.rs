@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
-use vlab_drive::prepare::{Choices, PrepareError, Prepared, RealNode};
+use vlab_drive::prepare::{Choices, HubChoice, PrepareError, Prepared, RealNode};
 use vlab_drive::target::Target;
 use vlab_run::hosts::HostProvider as _;
 use vlab_run::hosts::vm::programs::in_folder;
@@ -153,6 +153,7 @@ impl SessionArgs {
             auto: None,
             api: self.target.api.as_deref().and_then(FrontDoor::from_word),
             real_node: real_node(self.target.real_node.as_deref())?,
+            hub: options.lab.hub()?,
         };
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
         let mut loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
@@ -200,12 +201,22 @@ pub(crate) fn real_node(folder: Option<&Path>) -> Result<Option<RealNode>, CliEr
 
 /// Why scenarios that ask over Kubernetes are left out where nobody has named them.
 fn no_hub(choices: &Choices, lab: &LabArgs) -> Option<String> {
+    let program = match (&choices.hub, &choices.service) {
+        (HubChoice::Existing(_), Some(Target::Remote { .. })) => return None,
+        (HubChoice::Existing(_), _) => {
+            return Some(
+                "a hub that is there wants the address of its service: `--service remote:http://HOST:PORT`".to_owned(),
+            );
+        }
+        (HubChoice::Assets(folder), _) => hub::assets::check(folder).err(),
+        (HubChoice::Ours, _) => hub::program().err(),
+    };
     match &choices.service {
-        None | Some(Target::Simulated) => hub::program().err(),
+        None | Some(Target::Simulated) => program,
         Some(Target::Process { .. }) if lab.definitions.is_none() => Some(
             "the controllers of a real service want the definitions of their kinds: `--definitions FOLDER`".to_owned(),
         ),
-        Some(Target::Process { .. }) => hub::program().err(),
+        Some(Target::Process { .. }) => program,
         Some(target) => Some(format!("the controllers of {target} work on no API server of the run")),
     }
 }

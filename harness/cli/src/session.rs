@@ -262,6 +262,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
             auto: auto.clone(),
             real_tools: args.options.lab.real_tools,
             real_node: node.clone(),
+            hub: args.options.lab.hub()?,
             ..Choices::default()
         };
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;

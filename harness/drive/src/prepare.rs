@@ -23,7 +23,7 @@ use crate::addresses::gateway_of;
 use crate::alterations::Alteration;
 use crate::conductor::ConductorConfig;
 use crate::target::{OWNED, Target, TargetError};
-use crate::user::KubeUser;
+use crate::user::{KubeUser, POOL};
 
 /// Version of the harness.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -58,6 +58,41 @@ pub struct Choices {
     pub api: Option<FrontDoor>,
     /// The product's own programs, which all machines run in the place of the lab's.
     pub real_node: Option<RealNode>,
+    /// The API server of a run that asks over Kubernetes.
+    pub hub: HubChoice,
+}
+
+/// Which API server a run has that asks over Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HubChoice {
+    /// The lab's own, for the run alone.
+    #[default]
+    Ours,
+    /// A real one with its etcd, for the run alone; the folder with the programs.
+    Assets(PathBuf),
+    /// One that is there already, with the service in it; its kubeconfig.
+    Existing(PathBuf),
+}
+
+impl HubChoice {
+    /// The folder with the programs of a real API server.
+    pub fn assets(&self) -> Option<&Path> {
+        if let Self::Assets(folder) = self { Some(folder) } else { None }
+    }
+
+    /// The kubeconfig of the one that is there.
+    pub fn existing(&self) -> Option<&Path> {
+        if let Self::Existing(kubeconfig) = self { Some(kubeconfig) } else { None }
+    }
+
+    /// As it is chosen on the command line.
+    fn option(&self) -> String {
+        match self {
+            Self::Ours => String::new(),
+            Self::Assets(folder) => format!(" --hub-assets {}", folder.display()),
+            Self::Existing(kubeconfig) => format!(" --kubeconfig {}", kubeconfig.display()),
+        }
+    }
 }
 
 /// The product's own programs for machines.
@@ -108,6 +143,8 @@ pub struct Prepared {
     pub alteration: Option<Alteration>,
     /// The service is asked over Kubernetes.
     pub kube: bool,
+    /// Where it is then asked.
+    pub hub: HubChoice,
     /// What to call the scenario to run it again: its name where the catalogue has it, else its path.
     pub called: String,
     /// The folder with the product's own programs for its machines, where one was named.
@@ -259,7 +296,11 @@ pub fn prepare(
     if kube && scenario.api == FrontDoor::Rest {
         as_over_kube(&mut scenario);
     }
-    let unfit = if kube { not_over_kube(&target, &scenario) } else { not_over_rest(&scenario) };
+    if let (HubChoice::Existing(kubeconfig), false) = (&choices.hub, kube) {
+        let why = format!("it asks over REST, and not on the hub of {}: add `--api kube`", kubeconfig.display());
+        return Err(PrepareError::Unfit { target: target.to_string(), why });
+    }
+    let unfit = if kube { not_over_kube(&target, &scenario, &choices.hub) } else { not_over_rest(&scenario) };
     if let Some(why) = unfit {
         return Err(PrepareError::Unfit { target: target.to_string(), why });
     }
@@ -309,6 +350,7 @@ pub fn prepare(
         real_node: choices.real_node.as_ref().map(|programs| programs.folder.clone()),
         alteration: None,
         kube,
+        hub: choices.hub.clone(),
         seed,
         clock_scale: profile.clock_scale,
         time_profile,
@@ -504,11 +546,32 @@ fn not_over_rest(scenario: &Scenario) -> Option<String> {
 }
 
 /// What of a scenario has no form as resources, or is not built for them.
-fn not_over_kube(target: &Target, scenario: &Scenario) -> Option<String> {
-    if !matches!(target, Target::Simulated | Target::Process { .. }) {
-        let why = "over Kubernetes only the simulated service and one that is a program (`process:`) can be asked, since their \
-                   controllers work on an API server of the run: use `--api rest`";
+fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoice) -> Option<String> {
+    let why = match (target, hub) {
+        (Target::Remote { .. }, HubChoice::Existing(_))
+        | (Target::Simulated | Target::Process { .. }, HubChoice::Ours | HubChoice::Assets(_)) => None,
+        (_, HubChoice::Existing(_)) => Some(
+            "a hub that is there has a service of its own: name the address where hosts reach it, `--service remote:http://HOST:PORT`",
+        ),
+        (Target::Remote { .. }, _) => Some(
+            "over Kubernetes a service that runs already is asked through its hub: name that with `--kubeconfig FILE`, or use `--api rest`",
+        ),
+        _ => Some(
+            "over Kubernetes only the simulated service and one that is a program (`process:`) can be asked, since their \
+             controllers work on an API server of the run: use `--api rest`",
+        ),
+    };
+    if let Some(why) = why {
         return Some(why.to_owned());
+    }
+    if let Some(fault) = scenario.faults.iter().find(|fault| *hub != HubChoice::Ours && fault.row().needs_hub()) {
+        return Some(format!(
+            "line {}: the fault {} ({}): only the lab's own API server does something wrong on purpose: leave{} out",
+            fault.line,
+            fault.name,
+            fault.word(),
+            hub.option()
+        ));
     }
     if let Some(cluster) = scenario.clusters.iter().find(|cluster| cluster.vip_dhcp_allocation) {
         let name = &cluster.name;
@@ -547,6 +610,12 @@ impl Prepared {
     /// Has it hosts of that kind?
     pub fn has(&self, kind: HostKind) -> bool {
         self.scenario.hosts.iter().any(|host| host.kind == kind)
+    }
+
+    /// The namespaces in which the user applies resources, where the service is asked over Kubernetes.
+    pub fn namespaces(&self) -> Vec<String> {
+        let pool = self.scenario.hosts.iter().any(|host| host.cluster.is_none()).then(|| POOL.to_owned());
+        self.scenario.clusters.iter().map(|cluster| cluster.name.clone()).chain(pool).collect()
     }
 
     /// Has it hosts that a provider runs, and not the conductor?
@@ -621,6 +690,7 @@ impl Prepared {
                 _ => None,
             },
             kube: self.kube.then(|| KubeUser {
+                label: None,
                 releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
             }),
         }
@@ -670,7 +740,8 @@ impl Prepared {
         };
         let node =
             self.real_node.as_ref().map(|folder| format!(" --real-node {}", folder.display())).unwrap_or_default();
-        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}{node}", self.called, self.seed)
+        let hub = if self.kube && verb != "simulate" { self.hub.option() } else { String::new() };
+        format!("vlab {verb} {} --seed {}{profile}{service}{postgres}{hosts}{api}{node}{hub}", self.called, self.seed)
     }
 }
 

@@ -11,6 +11,7 @@ use nix::sys::signal::{self, Signal};
 use serde::Serialize;
 use vlab_container_engine::{Engine, Thing};
 
+use crate::hub;
 use crate::leaks;
 use crate::ledger::{LedgerError, MARK, Resource, Snapshot};
 use crate::network::namespace;
@@ -116,6 +117,7 @@ fn remove(resource: &Resource, mark: &str, same_boot: bool, end: Instant) -> Rem
             kill(*process, *pgid, mark, end)
         }
         Resource::NetworkNamespace { name } => namespace::remove_named(name),
+        Resource::OnHub { kubeconfig, label } => hub::remove(kubeconfig, label, end),
         Resource::Memory { .. } => Ok(None),
         Resource::PostgresCluster { data_dir } => remains::remove(data_dir, end),
         Resource::Directory { path } => remove_directory(path),

@@ -99,6 +99,13 @@ pub enum Resource {
         /// Its name.
         name: String,
     },
+    /// Objects on a hub that is somebody's: namespaces and image sets with the run's label.
+    OnHub {
+        /// Absolute path of its kubeconfig.
+        kubeconfig: PathBuf,
+        /// Value of the label, see [`crate::hub`].
+        label: String,
+    },
     /// Memory that is promised to machines; nothing to remove, but others must not count on it.
     Memory {
         /// How much.
@@ -123,6 +130,9 @@ impl std::fmt::Display for Resource {
             Self::Machine { name, process: Some(id), .. } => write!(f, "machine {name} (QEMU {})", id.pid),
             Self::Machine { name, process: None, .. } => write!(f, "machine {name}"),
             Self::NetworkNamespace { name } => write!(f, "network namespace {name}"),
+            Self::OnHub { kubeconfig, label } => {
+                write!(f, "what has the label {}={label} on the hub of {}", crate::hub::LABEL, kubeconfig.display())
+            }
             Self::Memory { bytes } => write!(f, "{} MiB of memory for machines", bytes >> 20),
             Self::Unknown(value) => match value.get("kind").and_then(serde_json::Value::as_str) {
                 Some(kind) => write!(f, "`{kind}` of another version"),

@@ -9,6 +9,7 @@ pub mod containers;
 pub mod doctor;
 pub mod gc;
 mod helper;
+pub mod hub;
 pub mod leaks;
 pub mod ledger;
 pub mod machines;

@@ -194,9 +194,10 @@ impl FieldSet {
         match value {
             Value::Object(map) if !schema.is_some_and(|s| s.atomic) => {
                 for (name, member) in map {
-                    let inner = schema.and_then(|s| s.member(name));
+                    let inner = schema.and_then(|s| s.part(name));
                     let mut below = FieldSet::of(inner, member);
-                    let declared = schema.is_some_and(|s| s.properties.contains_key(name));
+                    let metadata = schema.is_some_and(|s| s.embedded) && name == "metadata";
+                    let declared = metadata || schema.is_some_and(|s| s.properties.contains_key(name));
                     below.own |= !declared || member.is_null() || member.as_object().is_some_and(Map::is_empty);
                     set.below.insert(Step::Member(name.clone()), below);
                 }
@@ -275,7 +276,7 @@ fn compare(schema: Option<&Schema>, old: &Value, new: &Value, path: &mut Vec<Ste
     match (old, new) {
         (Value::Object(a), Value::Object(b)) if !schema.is_some_and(|s| s.atomic) => {
             for name in a.keys().chain(b.keys().filter(|k| !a.contains_key(*k))) {
-                let inner = schema.and_then(|s| s.member(name));
+                let inner = schema.and_then(|s| s.part(name));
                 path.push(Step::Member(name.clone()));
                 sides(inner, (a.get(name), b.get(name)), path, difference);
                 path.pop();

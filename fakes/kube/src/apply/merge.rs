@@ -1,6 +1,6 @@
 //! Merging what somebody applies into an object, and taking out what he no longer states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub(super) fn merge(schema: Option<&Schema>, live: &Value, applied: &Value) -> V
         (Value::Object(old), Value::Object(new)) if !schema.is_some_and(|s| s.atomic) => {
             let mut map = old.clone();
             for (name, value) in new {
-                let inner = schema.and_then(|s| s.member(name));
+                let inner = schema.and_then(|s| s.part(name));
                 let merged = match old.get(name) {
                     Some(old) => merge(inner, old, value),
                     None => value.clone(),
@@ -30,27 +30,29 @@ pub(super) fn merge(schema: Option<&Schema>, live: &Value, applied: &Value) -> V
     }
 }
 
-/// Items of both: the applied ones in their order, the others where they stood in relation to them.
+/// Items of both in the order of the real server: those that were there keep their places, what is applied keeps its own order.
+/// Source: structured-merge-diff, merge of lists.
 fn merge_lists(schema: &Schema, old: &[Value], new: &[Value]) -> Vec<Value> {
     let inner = schema.items.as_deref();
-    let step = |item: &Value| step_of(&schema.list, inner, item);
-    let theirs: BTreeMap<Step, &Value> = old.iter().map(|i| (step(i), i)).collect();
-    let stated: Vec<Step> = new.iter().map(step).collect();
+    let steps = |items: &[Value]| items.iter().map(|item| step_of(&schema.list, inner, item)).collect::<Vec<Step>>();
+    let (theirs, stated) = (steps(old), steps(new));
+    let known: BTreeMap<&Step, &Value> = theirs.iter().zip(old).collect();
+    let (mut l, mut r, mut done) = (0, 0, BTreeSet::new());
     let mut out = Vec::new();
-    let mut rest = old.iter().filter(|i| !stated.contains(&step(i))).peekable();
-    let place = |item: &Value| old.iter().position(|o| std::ptr::eq(o, item));
-    for (item, name) in new.iter().zip(&stated) {
-        if let Some(known) = theirs.get(name) {
-            let at = place(known);
-            while let Some(other) = rest.next_if(|other| place(other) < at) {
-                out.push(other.clone());
-            }
-            out.push(merge(inner, known, item));
+    while l < old.len() || r < new.len() {
+        if l < old.len() && !stated.contains(&theirs[l]) {
+            out.push(old[l].clone());
+            l += 1;
+        } else if l < old.len() && done.contains(&theirs[l]) {
+            l += 1;
+        } else if let Some(item) = new.get(r) {
+            out.push(known.get(&stated[r]).map_or_else(|| item.clone(), |old| merge(inner, old, item)));
+            done.insert(&stated[r]);
+            r += 1;
         } else {
-            out.push(item.clone());
+            l += 1;
         }
     }
-    out.extend(rest.cloned());
     out
 }
 
@@ -79,7 +81,7 @@ fn remove_members(schema: Option<&Schema>, map: &mut Map<String, Value>, gone: &
         if gone.own {
             map.shift_remove(name);
         } else if let Some(member) = map.get_mut(name) {
-            remove(schema.and_then(|s| s.member(name)), member, gone);
+            remove(schema.and_then(|s| s.part(name)), member, gone);
         }
     }
 }

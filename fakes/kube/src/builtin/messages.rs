@@ -124,6 +124,23 @@ fn field(line: &str) -> Option<Field> {
     Some(field)
 }
 
+/// Messages that apply replaces whole. Source: `+structType=atomic` in the API's types.
+const ATOMIC: [&str; 13] = [
+    "core.ConfigMapKeySelector",
+    "core.FileKeySelector",
+    "core.LocalObjectReference",
+    "core.NodeSelector",
+    "core.NodeSelectorTerm",
+    "core.ObjectFieldSelector",
+    "core.ObjectReference",
+    "core.ResourceFieldSelector",
+    "core.SecretKeySelector",
+    "core.SecretReference",
+    "core.TypedLocalObjectReference",
+    "meta.LabelSelector",
+    "meta.OwnerReference",
+];
+
 /// Schemas of messages; each is made once and shared.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas(BTreeMap<String, Arc<Schema>>);
@@ -142,7 +159,7 @@ impl Schemas {
             }
             Some(fields) => self.object(fields),
         };
-        let schema = Arc::new(schema);
+        let schema = Arc::new(Schema { atomic: schema.atomic || ATOMIC.contains(&message), ..schema });
         self.0.insert(message.to_owned(), Arc::clone(&schema));
         schema
     }

@@ -149,6 +149,9 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Vec
         return;
     }
     if !types(schema, value, path, causes) {
+        if let Some(checks) = &schema.checks {
+            options(checks, value, path, causes);
+        }
         return;
     }
     match value {
@@ -250,10 +253,13 @@ fn limits(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
     if let Some(text) = value.as_str() {
         let length = text.chars().count() as u64;
-        if let Some(least) = checks.length.0.filter(|least| length < *least) {
+        let long = checks.length.1.filter(|most| length > *most);
+        let short = checks.length.0.filter(|least| length < *least);
+        if let Some(least) = short {
             invalid(format!("should be at least {least} chars long"));
         }
-        if let Some((pattern, regex)) = &checks.pattern
+        // A text of the wrong length is looked at no further.
+        if let (None, None, Some((pattern, regex))) = (long, short, &checks.pattern)
             && !regex.is_match(text)
         {
             invalid(format!("should match '{pattern}'"));
@@ -261,13 +267,18 @@ fn limits(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let Some(wanted) = &checks.format
             && !format::fits(wanted, text)
         {
-            invalid(format!("must be of type {wanted}: {value}"));
+            let detail = format!("{path} in body must be of type {wanted}: {value}");
+            causes.push(Cause::mistyped(path, value, &detail));
         }
-        if let Some(most) = checks.length.1.filter(|most| length > *most) {
+        if let Some(most) = long {
             causes.push(Cause::too_long(path, most));
         }
     }
     sizes(checks, value, path, causes);
+    options(checks, value, path, causes);
+}
+
+fn options(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     if !checks.options.is_empty() && !checks.options.contains(value) {
         let allowed: Vec<String> =
             checks.options.iter().map(|o| o.as_str().map_or_else(|| o.to_string(), str::to_owned)).collect();

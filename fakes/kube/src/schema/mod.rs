@@ -9,9 +9,11 @@ pub(crate) use check::{Checks, Rule, check};
 pub(crate) use prune::{fill_defaults, prune};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
+
+use crate::builtin::messages::Schemas;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +127,13 @@ impl Schema {
     /// The schema of that member, if it is known.
     pub fn member(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(self.additional.as_ref()).map(AsRef::as_ref)
+    }
+
+    /// The schema of a member as far as lists and owners of fields are meant: `metadata` is not looked through by schemas, and yet its
+    /// lists are merged.
+    pub(crate) fn part(&self, name: &str) -> Option<&Schema> {
+        static METADATA: LazyLock<Arc<Schema>> = LazyLock::new(|| Schemas::default().of("meta.ObjectMeta"));
+        if self.embedded && name == "metadata" { Some(&METADATA) } else { self.member(name) }
     }
 
     /// The schema at that path of members.

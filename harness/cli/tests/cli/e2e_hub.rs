@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::bench::{CliFixture, VLAB};
 
@@ -150,4 +151,73 @@ fn what_a_hub_lacks_is_told() {
     run(&service, "/nonexistent/vlab-kube").ends_with(3).says(&["/nonexistent/vlab-kube is not there", "cargo build"]);
     run(&service, VLAB).ends_with(3).says(&["there is no CustomResourceDefinition in its YAML files"]);
     bench.nothing_is_left();
+}
+
+/// A kubectl, through which a hub that is there is asked.
+fn kubectl() -> Option<PathBuf> {
+    let named = std::env::var_os("VLAB_KUBECTL").map(PathBuf::from);
+    let in_path = std::env::var_os("PATH").unwrap_or_default();
+    let found = named.or_else(|| std::env::split_paths(&in_path).map(|f| f.join("kubectl")).find(|f| f.is_file()));
+    if found.is_none() {
+        vlab_skip::skip!("there is no kubectl (VLAB_KUBECTL names one)");
+    }
+    found
+}
+
+/// Somebody's hub, with the service's controllers on it: the run makes its namespace there and takes it away again, also when it is killed;
+/// what it must not touch it refuses to.
+#[test]
+fn a_hub_that_is_there_is_left_as_it_was() {
+    let Some(kubectl) = kubectl().filter(|_| api_server()) else { return };
+    let bench = CliFixture::new();
+    let folder = bench.path("hub");
+    fs::create_dir(&folder).unwrap();
+    let kubeconfig = folder.join("kubeconfig");
+    let kube = Path::new(VLAB).with_file_name("vlab-kube");
+    let mut hub = bench.start_as(&kube, &["--http", "--listen", "127.0.0.1:0", "--dir", folder.to_str().unwrap()]);
+    assert!(hub.says_next().starts_with("http://127.0.0.1:"));
+    let ask = |args: &[&str]| {
+        let mut command = std::process::Command::new(&kubectl);
+        let output = command.arg("--kubeconfig").arg(&kubeconfig).args(args).output().unwrap();
+        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (_service, address) =
+        bench.service(&["--time-profile", "fast", "--kubeconfig", kubeconfig.to_str().unwrap(), "--pace", "60"]);
+    let service = format!("remote:{address}");
+    let args = ["scenario", "kube-sno", "--hosts", "sim", "--quiet", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let run = |more: &[&str]| {
+        let mut command = bench.command(&[&args[..], more].concat());
+        crate::bench::Said::from(command.env("VLAB_KUBECTL", &kubectl).output().unwrap())
+    };
+    let here = ["--service", service.as_str()];
+    run(&here).ends_with(3).says(&["it has no ClusterImageSet (hive.openshift.io/v1)", "not installed there"]);
+
+    let definitions = vlab_service_server::hub::definitions();
+    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": definitions });
+    ask(&["apply", "--server-side", "-f", &bench.file("kinds.json", list.to_string())]);
+    let ours = ask(&["get", "namespaces", "-o", "name"]);
+    run(&[]).ends_with(2).says(&["name the address where hosts reach it"]);
+    ask(&["create", "namespace", "edge"]);
+    run(&here).ends_with(3).says(&["the namespace edge is there already"]);
+    ask(&["delete", "namespace", "edge"]);
+
+    run(&here).ends_with(0).says(&["kube-sno passed"]);
+    assert_eq!(ask(&["get", "namespaces", "-o", "name"]), ours);
+    assert_eq!(ask(&["get", "clusterimagesets", "-o", "name"]), "");
+    let history = fs::read_to_string(bench.latest().join("history.jsonl")).unwrap();
+    assert!(history.contains(r#""resource":{"kind":"AgentClusterInstall""#), "the resources were not followed");
+
+    let mut command = bench.command(&[&args[..], &here].concat());
+    let mut killed = command.env("VLAB_KUBECTL", &kubectl).spawn().unwrap();
+    let ours = ours.as_str();
+    crate::bench::until("the run's namespace", Duration::from_secs(60), || {
+        ask(&["get", "namespaces", "-o", "name"]) != ours
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    crate::bench::until("the namespace to be gone", Duration::from_secs(60), || {
+        ask(&["get", "namespaces", "-o", "name"]) == ours
+    });
+    drop(hub);
 }

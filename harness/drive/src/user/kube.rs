@@ -9,6 +9,8 @@ use vlab_service::kube::Kind;
 
 use super::*;
 
+/// The namespace of the pool's resources.
+pub const POOL: &str = "pool";
 /// Label of the NMStateConfigs of an infra-env.
 const NETWORKS_LABEL: &str = "vlab-infra-env";
 /// Wall time between two looks at a resource that is waited for.
@@ -22,6 +24,9 @@ const LOOKS_THAT_ARE_WRONG: u32 = 30;
 pub struct KubeUser {
     /// Versions of the releases that the service knows, and their images.
     pub releases: Vec<(String, String)>,
+    /// A label that what is applied beside namespaces, and namespaces themselves, get: its name and value. By it they are found again on a
+    /// hub that is somebody's.
+    pub label: Option<(String, String)>,
 }
 
 /// A resource to apply.
@@ -73,8 +78,15 @@ impl User {
     /// Namespace and name of that cluster's resources, or of the pool's.
     fn namespace(&self, whose: Whose) -> String {
         match whose {
-            Whose::Pool => "pool".to_owned(),
+            Whose::Pool => POOL.to_owned(),
             Whose::Cluster(index) => self.scenario.clusters[index].name.clone(),
+        }
+    }
+
+    /// Gives an object of no namespace the run's label, where there is one.
+    fn label(&self, object: &mut Value) {
+        if let Some((name, value)) = self.config.kube.as_ref().and_then(|kube| kube.label.as_ref()) {
+            object["metadata"]["labels"][name] = json!(value);
         }
     }
 
@@ -83,6 +95,8 @@ impl User {
         let mut object = json!({ "apiVersion": kind.api_version(), "kind": kind.name(), "metadata": { "name": name } });
         if kind.is_namespaced() {
             object["metadata"]["namespace"] = json!(namespace);
+        } else {
+            self.label(&mut object);
         }
         if let (Some(members), Value::Object(rest)) = (object.as_object_mut(), rest) {
             members.extend(rest);
@@ -251,7 +265,8 @@ impl User {
         };
         Some(match task {
             UserTask::Namespace(name) => {
-                let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+                let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+                self.label(&mut object);
                 Request::new(Method::Post, "/api/v1/namespaces").json(&object)
             }
             UserTask::Apply(apply) => {

@@ -36,7 +36,7 @@ mod requests;
 
 use self::events::EventList;
 use self::kube::Apply;
-pub use self::kube::KubeUser;
+pub use self::kube::{KubeUser, POOL};
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;

@@ -15,6 +15,8 @@ use crate::rundir::{self, RunDir};
 const LOGS: &[(&str, &str)] = &[
     ("service.log", "log of the service under test"),
     ("postgresql.log", "log of PostgreSQL"),
+    ("etcd.log", "log of the etcd that the API server stands on"),
+    ("kubectl-proxy.log", "log of the way to the API server"),
     ("kube.log", "log of the API server that the service's controllers work on"),
     ("supervisor.log", "what the supervisor did"),
 ];

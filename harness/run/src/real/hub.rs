@@ -38,19 +38,21 @@ pub(super) struct Told {
 pub(super) struct Following {
     news: mpsc::UnboundedReceiver<Told>,
     scribe: Scribe,
+    /// On a hub that is somebody's: the namespaces of the run.
+    only: Option<Vec<String>>,
     /// Ended when this is dropped.
     _watches: JoinSet<()>,
 }
 
 impl Following {
-    /// Watches every kind that a history has.
-    pub(super) fn start(endpoint: &Endpoint) -> Self {
+    /// Watches every kind that a history has; `only` in these namespaces, where others are not the run's.
+    pub(super) fn start(endpoint: &Endpoint, only: Option<Vec<String>>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
         for kind in Scribe::kinds() {
             watches.spawn(follow(endpoint.clone(), kind, tell.clone()));
         }
-        Self { news, scribe: Scribe::default(), _watches: watches }
+        Self { news, scribe: Scribe::default(), only, _watches: watches }
     }
 
     /// The next event. May be given up and asked again.
@@ -69,6 +71,10 @@ impl Following {
 
     /// What the history says of it.
     pub(super) fn line(&mut self, told: &Told) -> Option<What> {
+        let namespace = told.object["metadata"]["namespace"].as_str().unwrap_or_default();
+        if self.only.as_ref().is_some_and(|only| !only.iter().any(|ours| ours == namespace)) {
+            return None;
+        }
         self.scribe.line(told.kind, &told.event, &told.object)
     }
 }

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
-use vlab_drive::prepare::Prepared;
+use vlab_drive::prepare::{HubChoice, Prepared};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult, exit};
 use vlab_judge::verdict;
 use vlab_lab::ledger::Ledger;
@@ -212,7 +212,13 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
 /// Why a run that asks over Kubernetes cannot have its API server here.
 fn no_hub(prepared: &Prepared, options: &RealOptions) -> Option<String> {
     let named = options.hub.as_ref().is_some_and(|hub| hub.program.is_some());
-    if !prepared.kube || named { None } else { service::hub::program().err() }
+    match &prepared.hub {
+        _ if !prepared.kube => None,
+        HubChoice::Assets(folder) => service::hub::assets::check(folder).err(),
+        HubChoice::Existing(kubeconfig) => service::hub::existing::check(kubeconfig).err(),
+        HubChoice::Ours if named => None,
+        HubChoice::Ours => service::hub::program().err(),
+    }
 }
 
 /// The place of the run lacks something: that is the result.

@@ -14,6 +14,7 @@ use vlab_drive::simulate::ending_check;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
+use vlab_lab::hub::{LABEL, label_value};
 use vlab_model::history::{HistoryPart, Observation, RunEnd, Source, What};
 
 use super::hub::{Following, Told};
@@ -144,13 +145,18 @@ impl RealRun<'_> {
                 vlab_agents::ingress::LAB_INGRESS_PEM.to_owned()
             }
         };
-        let config = ConductorConfig {
+        let mut config = ConductorConfig {
             ssh_key: hosts.ssh_key().map(str::to_owned),
             ..self.prepared.conductor_config(result.run.clone(), ingress_pem)
         };
+        let shared = self.prepared.hub.existing().is_some();
+        if let Some(kube) = config.kube.as_mut().filter(|_| shared) {
+            kube.label = Some((LABEL.to_owned(), label_value(&result.run.run_id)));
+        }
         let mut conductor = Conductor::new(config, Recorder::new(sink));
         let endpoint = service.about().hub.as_ref().map(|(endpoint, _)| endpoint.clone());
-        let hub = endpoint.as_ref().filter(|_| self.prepared.kube).map(Following::start);
+        let only = shared.then(|| self.prepared.namespaces());
+        let hub = endpoint.as_ref().filter(|_| self.prepared.kube).map(|hub| Following::start(hub, only));
         let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone(), endpoint);
         let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let (begun, waited) = (self.clock.now(), waited_for_a_processor());

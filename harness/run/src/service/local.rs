@@ -153,9 +153,11 @@ async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder, kind: &ProcessKi
         // Before anything is started: nobody can choose another port.
         Hub::metrics_port().map_err(lab("service"))?;
     }
-    order
-        .or_end(async { Hub::start(wanted, order.folder, order.ledger.clone()).await.map_err(lab("API server")) })
-        .await
+    let assets = order.prepared.hub.assets();
+    let start =
+        async { Hub::start(wanted, assets, order.folder, order.ledger.clone()).await.map_err(lab("API server")) };
+    // A real one is two programs with data on disk: it is not given up in the middle.
+    if assets.is_some() { start.await } else { order.or_end(start).await }
 }
 
 impl Local {

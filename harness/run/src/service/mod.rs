@@ -3,7 +3,7 @@
 //! * [`simulated`] is this program's own service, a process on PostgreSQL;
 //! * [`process`] is a program (the real assisted-service) on PostgreSQL, with the [`environment`] that it needs;
 //! * [`container`] is an image of either, with PostgreSQL in a container beside it;
-//! * [`remote`] runs already: nothing is started, stopped or set, and states come from polls.
+//! * [`remote`] runs already: nothing is started, stopped or set, and states come from polls. Over Kubernetes its [`hub`] is there, too.
 //!
 //! [`watch`] follows the tables of a service through a trigger.
 
@@ -54,7 +54,8 @@ const STOP: Duration = Duration::from_secs(30);
 /// [`LabError`]; nothing is left then, or what is left is in the ledger.
 pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, LabError> {
     let target = &order.prepared.target;
-    if order.hub.is_some() && !matches!(target, Target::Simulated | Target::Process { .. }) {
+    let existing = order.prepared.hub.existing().is_some();
+    if order.hub.is_some() && !existing && !matches!(target, Target::Simulated | Target::Process { .. }) {
         let error = format!(
             "only the controllers of the simulated service, and of one that is a program, work on an API server of the run, not those \
              of {target}"
@@ -340,6 +341,14 @@ pub enum StartError {
         /// Which object.
         what: String,
         /// Its answer.
+        why: String,
+    },
+    /// A hub that is there already, and on which the run cannot be done.
+    #[error("the hub of {kubeconfig}: {why}")]
+    ExistingHub {
+        /// Its kubeconfig.
+        kubeconfig: PathBuf,
+        /// Why not.
         why: String,
     },
     /// Controllers always take this port.

@@ -5,19 +5,32 @@ use std::sync::Arc;
 
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
+use vlab_lab::hub::label_value;
 
+use super::hub::existing::{Existing, Plan};
 use super::ready::who_is;
 use super::{About, BoxFuture, Down, ProgramEnd, Restart, RunningService, ServiceOrder, StartError};
 use crate::error::{LabError, lab};
 
 struct Remote {
     about: About,
+    /// The hub that its controllers work on, where the run asks there.
+    hub: Option<Existing>,
 }
 
 /// Finds it.
 pub(super) async fn start(order: &ServiceOrder<'_>, url: &str) -> Result<Arc<dyn RunningService>, LabError> {
-    let about = order.or_end(async { find(url).await.map_err(lab("service")) }).await?;
-    Ok(Arc::new(Remote { about }))
+    let mut about = order.or_end(async { find(url).await.map_err(lab("service")) }).await?;
+    let hub = match order.prepared.hub.existing() {
+        Some(kubeconfig) if order.prepared.kube => {
+            let (namespaces, label) = (order.prepared.namespaces(), label_value(order.run_id));
+            let plan = Plan { kubeconfig, namespaces: &namespaces, label: &label, folder: order.folder };
+            Some(Existing::find(plan, order.ledger.clone()).await.map_err(lab("API server"))?)
+        }
+        _ => None,
+    };
+    about.hub = hub.as_ref().map(|hub| (hub.endpoint().clone(), hub.kubeconfig.clone()));
+    Ok(Arc::new(Remote { about, hub }))
 }
 
 /// Asks what answers there what it is.
@@ -64,6 +77,13 @@ impl RunningService for Remote {
     }
 
     fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
-        Box::pin(async { Down::default() })
+        Box::pin(async move {
+            let left = match &self.hub {
+                Some(hub) => hub.leave().await.err(),
+                None => None,
+            };
+            let problems = left.map(|left| LabError::new("hub", left)).into_iter().collect();
+            Down { problems, killed: None }
+        })
     }
 }

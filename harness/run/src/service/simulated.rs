@@ -58,7 +58,7 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
             .env("IMAGE_SERVICE_BASE_URL", &inside.images_url);
     }
     if let Some(hub) = &launch.hub {
-        program = program.args(["--kubeconfig".into(), hub.kubeconfig().as_os_str().to_owned()]);
+        program = program.args(["--kubeconfig".into(), hub.plain().as_os_str().to_owned()]);
         program = program.args(["--pace".to_owned(), launch.prepared.clock_scale.to_string()]);
     }
     let begun = Instant::now();

@@ -1,7 +1,17 @@
-//! The hub of a run: a small Kubernetes API server, a process of its own, on which the service's controllers work. A run that asks over
-//! Kubernetes asks there, and follows what becomes of the resources.
+//! The hub of a run: a Kubernetes API server on which the service's controllers work. A run that asks over Kubernetes asks there, and
+//! follows what becomes of the resources. It is one of
+//!
+//! * our own small API server, a process of the run;
+//! * a real one with its etcd, of programs that somebody has ([`assets`]), which are processes of the run;
+//! * one that is there already, with the service in it ([`existing`]).
+//!
+//! The last two speak TLS, and are asked through `kubectl proxy`.
 //!
 //! A real service believes to be in a pod of it: see [`vlab_lab::pod`].
+
+pub mod assets;
+pub mod existing;
+mod proxy;
 
 use std::env;
 use std::fs;
@@ -15,9 +25,11 @@ use serde_json::{Value, json};
 use vlab_api::http::{Method, Request, Response};
 use vlab_client::{Endpoint, HttpConnection};
 use vlab_lab::ledger::Ledger;
-use vlab_lab::process::{Child, Program, Stopped};
+use vlab_lab::process::{Child, Program};
+use vlab_lab::wait;
 use vlab_service_server::hub::address_in;
 
+use self::assets::Assets;
 use super::environment::Kube;
 use super::{STOP, StartError};
 
@@ -40,6 +52,10 @@ const LEADING: &str = "the service's controllers to begin (their lease on the AP
 /// How long after it is ready the service may take until its controllers work: a lease of one that died lasts 15 s.
 const LEADS_WITHIN: Duration = Duration::from_secs(60);
 
+/// The file of a run by which clients reach its hub.
+const KUBECONFIG: &str = "kubeconfig";
+/// Where definitions of kinds are.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// What of a file is a definition of a kind.
 const DEFINITION: &str = "CustomResourceDefinition";
 
@@ -62,71 +78,84 @@ pub fn program() -> Result<PathBuf, String> {
 /// A hub that is wanted.
 #[derive(Clone, Debug, Default)]
 pub struct HubOrder {
-    /// The API server; `None`: the usual one, see [`program`].
+    /// Our API server; `None`: the usual one, see [`program`].
     pub program: Option<PathBuf>,
     /// The folder with the definitions of the service's kinds, as they are in its repository; `None`: those that the simulated service has.
     pub definitions: Option<PathBuf>,
 }
 
-/// A hub that is up. Its process ends with the last owner.
+/// A hub that is up. Its processes end with the last owner.
 #[derive(Debug)]
 pub struct Hub {
-    child: Child,
+    programs: Programs,
     endpoint: Endpoint,
     kubeconfig: PathBuf,
+    plain: PathBuf,
     metal: bool,
 }
 
+/// What runs for a hub.
+#[derive(Debug)]
+enum Programs {
+    Ours(Child),
+    Real(Assets),
+}
+
+impl Programs {
+    async fn stop(&self) {
+        match self {
+            Self::Ours(child) => drop(child.stop(STOP).await),
+            Self::Real(assets) => assets.stop().await,
+        }
+    }
+}
+
 impl Hub {
-    /// Starts the API server, and makes the service's kinds and namespace in it. `folder` gets the kubeconfig and the log.
+    /// Starts the API server (a real one, where its folder is named), and makes the service's kinds and namespace in it. `folder` gets the
+    /// kubeconfig and the log.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
-    pub async fn start(order: &HubOrder, folder: &Path, ledger: Option<Arc<Ledger>>) -> Result<Self, StartError> {
-        let api_server = match &order.program {
-            Some(path) => path.clone(),
-            None => program().map_err(StartError::NoApiServer)?,
-        };
+    pub async fn start(
+        order: &HubOrder,
+        assets: Option<&Path>,
+        folder: &Path,
+        ledger: Option<Arc<Ledger>>,
+    ) -> Result<Self, StartError> {
         let definitions = match &order.definitions {
             Some(folder) => read_definitions(folder)?,
             None => vlab_service_server::hub::definitions(),
         };
         let metal = definitions.iter().any(|d| d["spec"]["names"]["kind"] == "BareMetalHost");
-        let kubeconfig = folder.join("kubeconfig");
-        // One of an earlier hub would be read as this one's.
-        let _ = fs::remove_file(&kubeconfig);
-        let program = Program::new("API server", api_server, folder.join("kube.log"))
-            .args(["--http", "--listen", "127.0.0.1:0", "--dir"])
-            .args([folder])
-            .ledger(ledger);
-        let child = Child::spawn(program)?;
-        let ready = child
-            .wait_ready(READY, BUDGET, Duration::from_millis(5), || {
-                let file = kubeconfig.clone();
-                async move {
-                    let text = fs::read_to_string(&file).unwrap_or_default();
-                    // Not before it is written to its end.
-                    if !text.ends_with('\n') {
-                        return Ok(None);
-                    }
-                    let address = address_in(&text)?;
-                    let endpoint = Endpoint::new(address);
-                    match ask(&endpoint, &Request::new(Method::Get, "/readyz"), Duration::from_secs(1)).await {
-                        Ok(response) if response.status == 200 => Ok(Some(endpoint)),
-                        Ok(response) => Err(format!("GET /readyz answered {}", response.status)),
-                        Err(error) => Err(error),
-                    }
-                }
-            })
-            .await;
-        let made = match ready {
-            Ok(endpoint) => fill(&endpoint, &definitions).await.map(|()| endpoint),
-            Err(error) => Err(error.into()),
+        let (programs, endpoint) = match assets {
+            Some(assets) => {
+                let assets = Assets::start(assets, folder, ledger).await?;
+                let endpoint = assets.endpoint.clone();
+                (Programs::Real(assets), endpoint)
+            }
+            None => {
+                let (child, endpoint) = start_ours(order, folder, ledger).await?;
+                (Programs::Ours(child), endpoint)
+            }
+        };
+        let kubeconfig = folder.join(KUBECONFIG);
+        let (made, plain) = match &programs {
+            Programs::Ours(_) => (Ok(()), kubeconfig.clone()),
+            Programs::Real(_) => {
+                let plain = folder.join("kubeconfig.plain");
+                let text = plain_kubeconfig(&endpoint);
+                let wrong = |error| StartError::Scratch { path: plain.clone(), error };
+                (fs::write(&plain, text).map_err(wrong), plain)
+            }
+        };
+        let made = match made {
+            Ok(()) => fill(&endpoint, &definitions).await,
+            Err(error) => Err(error),
         };
         match made {
-            Ok(endpoint) => Ok(Self { child, endpoint, kubeconfig, metal }),
+            Ok(()) => Ok(Self { programs, endpoint, kubeconfig, plain, metal }),
             Err(error) => {
-                child.stop(STOP).await;
+                programs.stop().await;
                 Err(error)
             }
         }
@@ -142,9 +171,9 @@ impl Hub {
         &self.kubeconfig
     }
 
-    /// Its last lines.
-    pub fn last_lines(&self, count: usize) -> Vec<String> {
-        self.child.last_lines(count)
+    /// How clients reach it that speak only plain HTTP.
+    pub fn plain(&self) -> &Path {
+        &self.plain
     }
 
     /// What a service that works on it has to know.
@@ -183,9 +212,64 @@ impl Hub {
     }
 
     /// Ends it.
-    pub async fn stop(&self) -> Stopped {
-        self.child.stop(STOP).await
+    pub async fn stop(&self) {
+        self.programs.stop().await;
     }
+}
+
+/// Starts our API server. `folder` gets the kubeconfig and the log.
+async fn start_ours(
+    order: &HubOrder,
+    folder: &Path,
+    ledger: Option<Arc<Ledger>>,
+) -> Result<(Child, Endpoint), StartError> {
+    let api_server = match &order.program {
+        Some(path) => path.clone(),
+        None => program().map_err(StartError::NoApiServer)?,
+    };
+    let kubeconfig = folder.join(KUBECONFIG);
+    // One of an earlier hub would be read as this one's.
+    let _ = fs::remove_file(&kubeconfig);
+    let program = Program::new("API server", api_server, folder.join("kube.log"))
+        .args(["--http", "--listen", "127.0.0.1:0", "--dir"])
+        .args([folder])
+        .ledger(ledger);
+    let child = Child::spawn(program)?;
+    let ready = child.wait_ready(READY, BUDGET, Duration::from_millis(5), || {
+        let file = kubeconfig.clone();
+        async move {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            // Not before it is written to its end.
+            if !text.ends_with('\n') {
+                return Ok(None);
+            }
+            let address = address_in(&text)?;
+            let endpoint = Endpoint::new(address);
+            match ask(&endpoint, &Request::new(Method::Get, "/readyz"), Duration::from_secs(1)).await {
+                Ok(response) if response.status == 200 => Ok(Some(endpoint)),
+                Ok(response) => Err(format!("GET /readyz answered {}", response.status)),
+                Err(error) => Err(error),
+            }
+        }
+    });
+    match ready.await {
+        Ok(endpoint) => Ok((child, endpoint)),
+        Err(error) => {
+            child.stop(STOP).await;
+            Err(error.into())
+        }
+    }
+}
+
+/// A kubeconfig for plain HTTP.
+fn plain_kubeconfig(endpoint: &Endpoint) -> String {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "vlab", "preferences": {},
+        "clusters": [{ "name": "vlab", "cluster": { "server": format!("http://{}", endpoint.address()) } }],
+        "contexts": [{ "name": "vlab", "context": { "cluster": "vlab", "user": "admin", "namespace": "default" } }],
+        "users": [{ "name": "admin", "user": {} }],
+    });
+    serde_yaml::to_string(&config).unwrap_or_default()
 }
 
 async fn ask(endpoint: &Endpoint, request: &Request, budget: Duration) -> Result<Response, String> {
@@ -229,9 +313,30 @@ async fn fill(endpoint: &Endpoint, definitions: &[Value]) -> Result<(), StartErr
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     make(endpoint, "/api/v1/namespaces", &namespace).await?;
     for definition in definitions {
-        make(endpoint, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+        make(endpoint, DEFINITIONS, definition).await?;
+    }
+    for definition in definitions {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        wait_for_kind(endpoint, name).await?;
     }
     Ok(())
+}
+
+/// Returns once the kind of that definition can be used: a real API server takes a moment.
+async fn wait_for_kind(endpoint: &Endpoint, name: &str) -> Result<(), StartError> {
+    let path = format!("{DEFINITIONS}/{name}");
+    let what = format!("the kind of {name} to be served");
+    let seen = wait::until(&what, BUDGET, Duration::from_millis(20), || async {
+        let response = ask(endpoint, &Request::new(Method::Get, path.clone()), ANSWER).await?;
+        let object: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array();
+        let established = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+        match conditions.into_iter().flatten().any(established) {
+            true => Ok(Some(())),
+            false => Err(format!("its status is {}", object["status"])),
+        }
+    });
+    seen.await.map_err(|error| StartError::Hub { what: format!("{DEFINITION} {name}"), why: error.to_string() })
 }
 
 async fn make(endpoint: &Endpoint, path: &str, object: &Value) -> Result<(), StartError> {
