@@ -117,8 +117,8 @@ const THING: &str = r#"{"apiVersion": "lab.example.com/v1", "kind": "Thing", "me
     JSON,
     "{}",
     (404, "NotFound", "namespaces \"none\" not found"))]
-#[case::no_such_kind("GET", "/apis/lab.example.com/v1/namespaces/default/others", JSON, "", (404, "NotFound", ""))]
-#[case::no_such_group("GET", "/apis/agent-install.openshift.io/v1beta1/infraenvs", JSON, "", (404, "NotFound", ""))]
+#[case::no_such_kind("GET", "/api/v1/namespaces/default/others", JSON, "", (404, "NotFound", ""))]
+#[case::no_such_version("GET", "/apis/apps/v9/deployments", JSON, "", (404, "NotFound", ""))]
 #[case::bad_selector(
     "GET",
     "/apis/lab.example.com/v1/namespaces/default/things?labelSelector=a%20b",
@@ -133,11 +133,11 @@ const THING: &str = r#"{"apiVersion": "lab.example.com/v1", "kind": "Thing", "me
     (400, "BadRequest", "spec.mode"))]
 #[case::bad_version(
     "GET",
-    "/apis/lab.example.com/v1/namespaces/default/things?watch=true&resourceVersion=x",
+    "/apis/lab.example.com/v1/namespaces/default/things?resourceVersion=x",
     JSON,
     "",
     (400, "BadRequest", ""))]
-#[case::method("POST", "/apis/lab.example.com/v1/namespaces/default/things/x", JSON, "{}", (405, "MethodNotAllowed", ""))]
+#[case::method("PUT", "/api/v1/namespaces/default/configmaps", JSON, "{}", (405, "MethodNotAllowed", ""))]
 #[tokio::test]
 async fn bad_input_is_answered_with_a_status(
     #[case] method: &str,

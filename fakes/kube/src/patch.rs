@@ -214,7 +214,7 @@ mod tests {
         let schema = Schemas::default().of("core.ConfigMap");
         let mut object = json!({ "metadata": { "finalizers": ["a/x"] } });
         strategic(Some(&schema), &mut object, &json!({ "metadata": { "finalizers": ["a/y"] } })).unwrap();
-        assert_eq!(object["metadata"]["finalizers"], json!(["a/x", "a/y"]));
+        assert_eq!(object["metadata"]["finalizers"], json!(["a/y", "a/x"]));
         strategic(
             Some(&schema),
             &mut object,

@@ -31,7 +31,8 @@ impl Core {
     pub(crate) fn create(&mut self, ask: &mut Ask) -> Result<Response, Stop> {
         let object = body::object(ask)?;
         options(ask)?;
-        if ask.path.name.is_some() {
+        // Under the name of a custom resource one is made, too: it is the body's that counts.
+        if ask.path.name.is_some() && !ask.resource.custom {
             return Err(Failure::method_not_allowed().into());
         }
         let stored = self.create_object(ask, object, None)?;
@@ -278,6 +279,11 @@ impl Core {
     fn precede(&self, ask: &Ask, live: &Stored, new: &Value, how: How) -> Result<(), Failure> {
         let subject = || ask.resource.named(ask.name());
         let uid = meta::text(new, "uid");
+        if !uid.is_empty() && uid != live.meta.uid && how == How::Patch {
+            let cause = Cause::invalid("metadata.uid", &json!(uid), "field is immutable");
+            // The real server tells it twice.
+            return Err(ask.resource.invalid(ask.name(), vec![cause.clone(), cause]));
+        }
         if !uid.is_empty() && uid != live.meta.uid {
             let group = if ask.resource.custom { format!("{}/", ask.resource.group) } else { String::new() };
             let why = format!(
@@ -348,6 +354,9 @@ impl Core {
 
     fn understood_as_sent(&self, ask: &mut Ask, object: &mut Value) -> Result<(), Failure> {
         let mut unknown = Vec::new();
+        if let Some(metadata) = ask.version.schema.part("metadata") {
+            schema::prune(metadata, &mut object["metadata"], "metadata", &mut unknown);
+        }
         schema::prune(&ask.version.schema, object, "", &mut unknown);
         let twice = body::twice(&ask.request).into_iter().map(|field| format!("duplicate field {field:?}"));
         let said: Vec<String> = twice.chain(unknown.iter().map(|field| format!("unknown field {field:?}"))).collect();

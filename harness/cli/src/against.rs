@@ -17,7 +17,7 @@ use vlab_drive::explore::base::{Added, Base};
 use vlab_drive::explore::oracle::refusals;
 use vlab_drive::explore::scenario::draw;
 use vlab_drive::explore::{Draw, Record, Search, Shows, Space, Violation, attempt, scenario_of};
-use vlab_drive::prepare::Choices;
+use vlab_drive::prepare::{Choices, HubChoice};
 use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_run::live::Show;
@@ -107,6 +107,7 @@ struct Shared {
     order: Order,
     time_profile: String,
     lab: LabArgs,
+    hub: HubChoice,
     findings: PathBuf,
     again: u32,
     /// What takes longer on the simulated service is not run.
@@ -149,6 +150,7 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
     let shared = Arc::new(Shared {
         time_profile: args.time_profile.clone(),
         lab: args.lab.clone(),
+        hub: args.lab.hub()?,
         findings: args.findings.clone(),
         again: args.again,
         longest: Duration::from_secs(args.longest),
@@ -379,6 +381,7 @@ impl Shared {
         let choices = Choices {
             postgres_image: self.lab.postgres_image(),
             real_tools: self.lab.real_tools,
+            hub: self.hub.clone(),
             ..Choices::default()
         };
         let Order { catalogue, target, .. } = &self.order;

@@ -207,6 +207,7 @@ pub(crate) async fn matrix(args: MatrixArgs) -> ExitResult {
             auto: auto.clone(),
             postgres_image: args.options.lab.postgres_image(),
             real_tools: args.options.lab.real_tools,
+            hub: args.options.lab.hub()?,
             ..Choices::default()
         };
         for (scenario, text) in &loaded {

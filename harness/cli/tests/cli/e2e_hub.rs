@@ -174,8 +174,10 @@ fn a_hub_that_is_there_is_left_as_it_was() {
     fs::create_dir(&folder).unwrap();
     let kubeconfig = folder.join("kubeconfig");
     let kube = Path::new(VLAB).with_file_name("vlab-kube");
-    let mut hub = bench.start_as(&kube, &["--http", "--listen", "127.0.0.1:0", "--dir", folder.to_str().unwrap()]);
-    assert!(hub.says_next().starts_with("http://127.0.0.1:"));
+    let hub = bench.start_as(&kube, &["--http", "--listen", "127.0.0.1:0", "--dir", folder.to_str().unwrap()]);
+    crate::bench::until("the hub's kubeconfig", Duration::from_secs(30), || {
+        fs::read_to_string(&kubeconfig).is_ok_and(|text| text.ends_with('\n'))
+    });
     let ask = |args: &[&str]| {
         let mut command = std::process::Command::new(&kubectl);
         let output = command.arg("--kubeconfig").arg(&kubeconfig).args(args).output().unwrap();
@@ -194,8 +196,8 @@ fn a_hub_that_is_there_is_left_as_it_was() {
     run(&here).ends_with(3).says(&["it has no ClusterImageSet (hive.openshift.io/v1)", "not installed there"]);
 
     let definitions = vlab_service_server::hub::definitions();
-    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": definitions });
-    ask(&["apply", "--server-side", "-f", &bench.file("kinds.json", list.to_string())]);
+    let kinds: Vec<String> = definitions.iter().map(serde_json::Value::to_string).collect();
+    ask(&["apply", "--server-side", "-f", &bench.file("kinds.yaml", kinds.join("\n---\n"))]);
     let ours = ask(&["get", "namespaces", "-o", "name"]);
     run(&[]).ends_with(2).says(&["name the address where hosts reach it"]);
     ask(&["create", "namespace", "edge"]);

@@ -81,7 +81,7 @@ fn stretch(seq: u64, what: &What) -> Option<Stretch<'_>> {
 impl<'h> Judge<'h> {
     fn new(timeline: &'h Timeline<'h>) -> Self {
         let limits = Limits::new(timeline.run);
-        let slack = limits.event_follows();
+        let slack = limits.event_follows().max(limits.apart());
         let mut judge = Self {
             timeline,
             limits,

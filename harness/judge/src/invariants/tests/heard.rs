@@ -151,6 +151,26 @@ fn hosts_are_asked_to_reach_others_as_soon_as_there_are_any(#[case] together: i6
     assert!(said.contains(expected), "{said}");
 }
 
+/// The service's times are whole milliseconds: a question that came in the same one as a change may be answered for the status before it,
+/// also in virtual time, where nothing else is late.
+#[rstest]
+#[case(400, "held")]
+#[case(4_000, "and was told to ask again after 120 s, not 60 s")]
+fn what_a_host_is_answered_in_the_millisecond_of_a_change(#[case] micros: u64, #[case] expected: &str) {
+    let mut s = ready();
+    s.skipped += 100;
+    s.host(0, HostStatus::Disconnected);
+    s.skipped += 48;
+    let from = Timestamp::from_secs(s.now()) + Duration::from_micros(micros);
+    s.host(0, HostStatus::Discovering);
+    let (steps, to) = (vec!["inventory".to_owned()], from + Duration::from_millis(1));
+    let told = What::Instructed { host: id(0), from, to, count: 1, longest_ms: 1, steps, next: 120, exit: false };
+    s.say(Source::Hosts, told);
+    s.run(RunInfo { settings: Some(Box::default()), virtual_time: true, ..RunInfo::default() });
+    let said = says(&s, "asked-for-all");
+    assert!(said.contains(expected), "{said}");
+}
+
 /// An answer may be for the status before or after, and a host whose logs are there is not asked for them.
 #[test]
 fn what_a_host_is_answered_while_it_moves_is_for_one_status_or_the_other() {

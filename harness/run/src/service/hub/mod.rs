@@ -122,6 +122,11 @@ impl Hub {
         folder: &Path,
         ledger: Option<Arc<Ledger>>,
     ) -> Result<Self, StartError> {
+        let ours = match (&order.program, assets) {
+            (Some(path), _) => path.clone(),
+            (None, None) => program().map_err(StartError::NoApiServer)?,
+            (None, Some(_)) => PathBuf::new(),
+        };
         let definitions = match &order.definitions {
             Some(folder) => read_definitions(folder)?,
             None => vlab_service_server::hub::definitions(),
@@ -134,7 +139,7 @@ impl Hub {
                 (Programs::Real(assets), endpoint)
             }
             None => {
-                let (child, endpoint) = start_ours(order, folder, ledger).await?;
+                let (child, endpoint) = start_ours(ours, folder, ledger).await?;
                 (Programs::Ours(child), endpoint)
             }
         };
@@ -219,14 +224,10 @@ impl Hub {
 
 /// Starts our API server. `folder` gets the kubeconfig and the log.
 async fn start_ours(
-    order: &HubOrder,
+    api_server: PathBuf,
     folder: &Path,
     ledger: Option<Arc<Ledger>>,
 ) -> Result<(Child, Endpoint), StartError> {
-    let api_server = match &order.program {
-        Some(path) => path.clone(),
-        None => program().map_err(StartError::NoApiServer)?,
-    };
     let kubeconfig = folder.join(KUBECONFIG);
     // One of an earlier hub would be read as this one's.
     let _ = fs::remove_file(&kubeconfig);
