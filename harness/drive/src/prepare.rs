@@ -430,10 +430,8 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             ));
         }
         let leased = |host: &&vlab_scenario::Host| {
-            let named = |c: &&vlab_scenario::Cluster| {
-                host.cluster.as_deref() == Some(&c.name) || host.bound_to.contains(&c.name)
-            };
-            host.is_machine() && scenario.clusters.iter().filter(named).any(|c| c.vip_dhcp_allocation)
+            let clusters = || host.clusters().filter_map(|name| scenario.cluster(name));
+            host.is_machine() && clusters().any(|c| c.vip_dhcp_allocation)
         };
         if let Some(host) = scenario.hosts.iter().find(leased) {
             return unfit(format!(

@@ -116,6 +116,8 @@ impl World {
         fs::create_dir(&folder).unwrap();
         let hosts = hosts.iter().enumerate().map(|(number, (name, address))| NetworkHost {
             name: (*name).to_owned(),
+            domain: None,
+            segment: 0,
             mac: format!("52:54:00:00:00:{number:02x}"),
             more_macs: vec![],
             addresses: address.parse().into_iter().collect(),

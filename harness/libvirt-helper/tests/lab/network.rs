@@ -222,7 +222,7 @@ impl Cable<'_> {
             for (on, api, other) in [(true, api, other), (false, "[192.168.126.5]", "[]")] {
                 tokio::select! {
                     status = &mut failed => panic!("dnsmasq is told to have died: {status}"),
-                    done = network.answer_wrongly(wrong, on) => done.unwrap(),
+                    done = network.answer_wrongly("demo.lab.example", wrong, on) => done.unwrap(),
                 }
                 let answers = (self.ask("api.demo.lab.example"), self.ask("nobody.demo.lab.example"));
                 assert_eq!(answers, (api.to_owned(), other.to_owned()), "{wrong:?} {on}");
