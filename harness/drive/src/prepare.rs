@@ -14,8 +14,8 @@ use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
 use vlab_scenario::{
-    Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Times,
-    moment_words,
+    Action, ActionKind, Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen,
+    SequenceStep, Steps, Times, moment_words,
 };
 use vlab_service::CoreConfig;
 
@@ -523,6 +523,16 @@ fn not_over_kube(target: &Target, scenario: &Scenario) -> Option<String> {
             action.line, action.kind
         ));
     }
+    // What reclaims an installed host is a pod in its cluster, and the clusters of machines run none.
+    let is_machine = |name: &String| scenario.host(name).is_some_and(Host::is_machine);
+    let taken_out = |action: &&Action| action.kind == ActionKind::Unbind && action.hosts.iter().any(is_machine);
+    if let Some(action) = scenario.actions.iter().find(taken_out) {
+        return Some(format!(
+            "line {}: `{}` of a virtual machine: over Kubernetes a pod in its cluster reclaims it, and clusters of machines run no pods; \
+             `--hosts sim` runs it, and so does `--api rest`",
+            action.line, action.kind
+        ));
+    }
     scenario.infra_env.refused.map(|status| {
         format!("the infra-env is to be refused with {status} by the REST API; over Kubernetes that is a condition")
     })
@@ -723,6 +733,20 @@ mod tests {
         let catalogue = Catalogue::embedded();
         let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
         assert_eq!(prepare(scenario, &catalogue, &Choices::default(), &Nowhere).unwrap().time_profile, profile);
+    }
+
+    #[test]
+    fn a_machine_is_not_reclaimed_over_kubernetes() {
+        let catalogue = Catalogue::embedded();
+        let with = |kind| {
+            let text = "version: 1\nname: t\napi: kube\ncluster: {topology: sno}\nhosts: [{name: n, cluster: none}]\n\
+                        actions:\n- {do: bind, host: n-0, at: 5m}\n- {do: unbind, host: n-0, at: 5h}\n";
+            let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() }, &Nowhere).map(drop)
+        };
+        assert!(with(HostKind::Simulated).is_ok());
+        let refused = with(HostKind::Vm).unwrap_err().to_string();
+        assert!(refused.contains("line 7: `unbind` of a virtual machine"), "{refused}");
     }
 
     #[rstest::rstest]
