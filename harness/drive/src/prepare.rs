@@ -1,6 +1,7 @@
 //! From a scenario and what the user chose beside it to everything that a run needs to know, before anything is started.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use vlab_scenario::{
 };
 use vlab_service::CoreConfig;
 
-use crate::addresses::gateway_of;
+use crate::addresses::{gateway_of, networks_of_host};
 use crate::alterations::Alteration;
 use crate::conductor::ConductorConfig;
-use crate::target::{OWNED, Target, TargetError};
+use crate::target::{OWNED, Target, TargetError, host_and_port};
 use crate::user::KubeUser;
 
 /// Version of the harness.
@@ -398,12 +399,10 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
 fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Place) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(Host::is_machine) {
-        // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
-        if matches!(target, Target::Remote { .. }) {
-            return unfit(
-                "virtual machines need a service that the run starts: the simulated one, process:<program> or container:<image>"
-                    .to_owned(),
-            );
+        if let Target::Remote { url } = target
+            && let Some(why) = unreachable(url, scenario)
+        {
+            return unfit(why);
         }
         // Dummy ignition configs tell nobody where a machine-config server is; a single node needs none.
         let dummies = scenario.service.settings.get("DUMMY_IGNITION").map_or(real_tools, |said| said != "false");
@@ -472,6 +471,25 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             Ok(())
         }
     }
+}
+
+/// Why machines cannot reach a service that runs already where its images say.
+fn unreachable(url: &str, scenario: &Scenario) -> Option<String> {
+    let (host, _) = host_and_port(url)?;
+    let address = host.parse::<IpAddr>().ok();
+    if host == "localhost" || address.is_some_and(|address| address.is_loopback() || address.is_unspecified()) {
+        return Some(format!(
+            "virtual machines would look for {host} in themselves: name an address of this computer, at which the service listens and \
+             which its images have (SERVICE_BASE_URL)"
+        ));
+    }
+    let address = address?;
+    let networks =
+        scenario.hosts.iter().filter(|host| host.is_machine()).flat_map(|host| networks_of_host(scenario, host));
+    let network = networks.into_iter().find(|network| network.contains(&address))?;
+    Some(format!(
+        "{address} is in the machine network {network}, which the lab makes itself: give the cluster another one"
+    ))
 }
 
 /// The programs that are given must run on machines. Many hosts have the same ones, which are large: each is looked at once.
@@ -735,6 +753,25 @@ mod tests {
         assert_eq!(prepare(scenario, &catalogue, &Choices::default(), &Nowhere).unwrap().time_profile, profile);
     }
 
+    #[rstest::rstest]
+    #[case("http://192.0.2.7:8090", None)]
+    #[case("http://assisted.example:8090", None)]
+    #[case("http://127.0.0.1:8090", Some("would look for 127.0.0.1 in themselves"))]
+    #[case("http://localhost:8090", Some("would look for localhost in themselves"))]
+    #[case("http://192.168.126.9:8090", Some("192.168.126.9 is in the machine network 192.168.126.0/24"))]
+    fn machines_reach_a_service_that_runs_already(#[case] url: &str, #[case] why: Option<&str>) {
+        let catalogue = Catalogue::embedded();
+        let text = "version: 1\nname: t\ncluster: {topology: sno, machine_networks: [192.168.126.0/24]}\nhosts: [{name: n, kind: vm}]\n";
+        let scenario =
+            vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text.to_owned()), &catalogue).unwrap();
+        let service = Some(Target::Remote { url: url.to_owned() });
+        let refused = prepare(scenario, &catalogue, &Choices { service, ..Choices::default() }, &Nowhere).map(drop);
+        match why {
+            Some(why) => assert!(refused.unwrap_err().to_string().contains(why)),
+            None => assert!(refused.is_ok()),
+        }
+    }
+
     #[test]
     fn a_machine_is_not_reclaimed_over_kubernetes() {
         let catalogue = Catalogue::embedded();
@@ -746,7 +783,7 @@ mod tests {
         };
         assert!(with(HostKind::Simulated).is_ok());
         let refused = with(HostKind::Vm).unwrap_err().to_string();
-        assert!(refused.contains("line 7: `unbind` of a virtual machine"), "{refused}");
+        assert!(refused.contains("line 8: `unbind` of a virtual machine"), "{refused}");
     }
 
     #[rstest::rstest]

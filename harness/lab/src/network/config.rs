@@ -28,6 +28,8 @@ pub struct NetworkSpec {
     pub hosts: Vec<NetworkHost>,
     /// Names beside those of the hosts.
     pub names: Vec<DnsName>,
+    /// Addresses that the gateway has besides, in none of the lab's networks: of services elsewhere that hosts reach through it.
+    pub elsewhere: Vec<IpAddr>,
     /// Do hosts get their addresses by DHCP? Without it they must know them (static configuration); DNS answers all the
     /// same.
     pub dhcp: bool,
@@ -82,7 +84,7 @@ impl NetworkSpec {
         ingress: &[IpAddr],
         hosts: Vec<NetworkHost>,
     ) -> Self {
-        let mut spec = Self { domains: vec![], segments: vec![], hosts, names: vec![], dhcp: true };
+        let mut spec = Self { domains: vec![], segments: vec![], hosts, names: vec![], elsewhere: vec![], dhcp: true };
         spec.add_segment(networks);
         spec.add_cluster(&format!("{cluster}.{base_domain}"), api, ingress);
         spec
@@ -194,6 +196,13 @@ impl NetworkSpec {
                 return wrong(format!("`{name}` is not a valid DNS name"));
             }
         }
+        let own =
+            |address: &&IpAddr| self.gateways().any(|gateway| gateway.contains(*address)) || address.is_loopback();
+        if let Some(address) = self.elsewhere.iter().find(own) {
+            return wrong(format!(
+                "{address} is not elsewhere: it is in one of the lab's networks, or that of each machine"
+            ));
+        }
         let mut macs = BTreeSet::new();
         for (place, host) in self.hosts.iter().enumerate() {
             for mac in host.macs() {
@@ -263,6 +272,9 @@ pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
             let _ = writeln!(text, "address add {gateway} dev {bridge}{nodad}");
         }
         let _ = writeln!(text, "link set {bridge} up");
+    }
+    for address in &spec.elsewhere {
+        let _ = writeln!(text, "{}", foreign_address(spec, *address, true));
     }
     for (place, host) in spec.hosts.iter().enumerate() {
         for tap in taps(spec, place) {
@@ -541,6 +553,7 @@ mod tests {
         let of = |domain: &str, segment, host| NetworkHost { domain: Some(domain.into()), segment, ..host };
         spec.hosts.push(of("near.lab.example", 0, host("near-0", 0x13, &["192.168.126.12"])));
         spec.hosts.push(of("far.lab.example", 1, host("far-0", 0x14, &["10.1.0.9"])));
+        spec.elsewhere.push("203.0.113.7".parse().unwrap());
         spec
     }
 
@@ -671,6 +684,8 @@ mod tests {
     #[case::one_in_the_other(NetworkSpec { segments: vec![segment(&["10.0.0.1/16"]), segment(&["10.0.1.1/24"])], hosts: vec![], ..dual() })]
     #[case::no_such_segment(NetworkSpec { hosts: vec![NetworkHost { segment: 1, ..host("a", 1, &[]) }], ..dual() })]
     #[case::strange_domain(NetworkSpec { hosts: vec![NetworkHost { domain: Some("a/b".into()), ..host("a", 1, &[]) }], ..dual() })]
+    #[case::not_elsewhere(NetworkSpec { elsewhere: vec!["192.168.126.77".parse().unwrap()], ..dual() })]
+    #[case::in_each_machine(NetworkSpec { elsewhere: vec!["127.0.0.1".parse().unwrap()], ..dual() })]
     #[case::no_domain(NetworkSpec { domains: vec![], ..dual() })]
     #[case::strange_name(NetworkSpec { names: vec![DnsName { name: "a/b".into(), wildcard: true, addresses: vec![] }], ..dual() })]
     #[case::line_break(NetworkSpec { domains: vec!["a\nb".into()], ..dual() })]

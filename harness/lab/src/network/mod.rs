@@ -235,8 +235,17 @@ impl Network {
     /// # Errors
     /// The port is taken.
     pub fn forward(&self, port: u16, to: SocketAddr) -> Result<Forward, NetworkError> {
+        let all: Vec<SocketAddr> = self.gateways().map(|address| SocketAddr::new(address, port)).collect();
+        self.forward_at(&all, to)
+    }
+
+    /// The same on these addresses, which the gateway must have.
+    ///
+    /// # Errors
+    /// One of them is taken, or not the gateway's.
+    pub fn forward_at(&self, all: &[SocketAddr], to: SocketAddr) -> Result<Forward, NetworkError> {
         let mut tasks = tokio::task::JoinSet::new();
-        for address in self.gateways().map(|address| SocketAddr::new(address, port)) {
+        for &address in all {
             let listener = self.listen(address)?;
             let error = |error| NetworkError::Listen { address, error };
             listener.set_nonblocking(true).map_err(error)?;
@@ -534,7 +543,14 @@ pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
     let address =
         ipnet::IpNet::new(IpAddr::from([192, 0, 2, 1]), 24).map_err(|error| NetworkError::Spec(error.to_string()))?;
     let segments = vec![Segment { gateways: vec![address] }];
-    let spec = NetworkSpec { domains: vec!["probe".into()], segments, hosts: vec![host], names: vec![], dhcp: false };
+    let spec = NetworkSpec {
+        domains: vec!["probe".into()],
+        segments,
+        hosts: vec![host],
+        names: vec![],
+        elsewhere: vec![],
+        dhcp: false,
+    };
     let namespace =
         Namespace::create(&format!("vlab-probe-{}", std::process::id()), form, folder.path(), helper, None)?;
     let made = namespace.ip("make a bridge and a tap", &config::ip_batch(&spec, nix::unistd::geteuid().as_raw()));

@@ -72,6 +72,7 @@ mod tests {
             segments: vec![Segment { gateways: vec!["192.0.2.1/24".parse().unwrap()] }],
             hosts: vec![host("m-0", "192.0.2.10"), host("m-1", "2001:db8::11")],
             names: vec![DnsName { name: "registry.other.example".into(), wildcard: false, addresses: vec![] }],
+            elsewhere: vec![],
             dhcp: true,
         };
         let leases = [("52:54:00:00:00:09".to_owned(), "192.0.2.200".parse().unwrap(), "m-2".to_owned())];

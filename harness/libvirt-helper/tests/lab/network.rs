@@ -84,7 +84,8 @@ async fn lab_a_network_of_two_segments() {
     let world = World::new();
     let folder = world.path().join("net");
     fs::create_dir(&folder).unwrap();
-    let mut spec = NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], dhcp: true };
+    let mut spec =
+        NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], elsewhere: vec![], dhcp: true };
     for (number, (cluster, network, address)) in
         [("left", "192.168.126.0/24", "192.168.126.11"), ("right", "10.1.0.0/24", "10.1.0.11")].into_iter().enumerate()
     {

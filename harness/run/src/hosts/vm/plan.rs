@@ -9,8 +9,9 @@ use uuid::Uuid;
 use vlab_agents::HardwareProfile;
 use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, networks_of_host};
 use vlab_drive::prepare::Prepared;
+use vlab_drive::target::{Target, host_and_port};
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
-use vlab_lab::network::{NetworkHost, NetworkSpec, config};
+use vlab_lab::network::{DnsName, NetworkHost, NetworkSpec, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
 use vlab_scenario::{Cluster, Host, Scenario};
 
@@ -38,8 +39,21 @@ pub struct Plan {
     pub network: NetworkSpec,
     /// The machines, in the order of the scenario.
     pub machines: Vec<PlannedMachine>,
+    /// Where they reach the service.
+    pub service: Reached,
     /// The clusters that have or get some of them, by name.
     pub clusters: BTreeMap<String, PlannedCluster>,
+}
+
+/// Where machines reach the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// As its images say it.
+    pub base_url: String,
+    /// Where the gateway listens for it.
+    pub listen: Vec<SocketAddr>,
+    /// It is not the run's: nothing of it can be set, and it has an image service of its own.
+    pub is_foreign: bool,
 }
 
 /// A cluster of machines, in the lab network.
@@ -100,7 +114,8 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
     let hosts: Vec<&Host> = scenario.hosts.iter().filter(|host| host.is_machine()).collect();
     let mut machines = Vec::new();
     let mut in_network: Vec<NetworkHost> = Vec::new();
-    let mut network = NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], dhcp: true };
+    let mut network =
+        NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], elsewhere: vec![], dhcp: true };
     for (place, host) in hosts.iter().enumerate() {
         let wrong = |why: &str| PlanError { host: host.name.clone(), why: why.to_owned() };
         let hardware =
@@ -145,7 +160,31 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         network.domains.push(POOL_DOMAIN.to_owned());
     }
     network.hosts = in_network;
-    Ok(Plan { network, machines, clusters })
+    let service = reached(prepared, &mut network).map_err(|why| PlanError { host: "service".to_owned(), why })?;
+    Ok(Plan { network, machines, service, clusters })
+}
+
+/// Where machines reach the service. One that runs already is at the address that its images say: the gateway has that, too, or DNS
+/// says that the gateway is meant.
+fn reached(prepared: &Prepared, network: &mut NetworkSpec) -> Result<Reached, String> {
+    let gateways: Vec<IpAddr> = network.gateways().map(IpNet::addr).collect();
+    let on_gateway = |port: u16| gateways.iter().map(|gateway| SocketAddr::new(*gateway, port)).collect::<Vec<_>>();
+    let Target::Remote { url } = &prepared.target else {
+        let gateway = gateway_of(&prepared.scenario).ok_or("the machines' network has no gateway")?;
+        return Ok(Reached { base_url: base_url(gateway), listen: on_gateway(PORT), is_foreign: false });
+    };
+    let (host, port) = host_and_port(url).ok_or_else(|| format!("{url} names no host and port"))?;
+    let listen = match host.parse::<IpAddr>() {
+        Ok(address) => {
+            network.elsewhere.push(address);
+            vec![SocketAddr::new(address, port)]
+        }
+        Err(_) => {
+            network.names.push(DnsName { name: host, wildcard: false, addresses: gateways.clone() });
+            on_gateway(port)
+        }
+    };
+    Ok(Reached { base_url: url.trim_end_matches('/').to_owned(), listen, is_foreign: true })
 }
 
 /// Domain of machines of which nobody knows in which cluster they will be.
@@ -511,6 +550,29 @@ mod tests {
         let clusters = plan.clusters.iter().map(|(name, c)| format!("{name}: {} {}", c.domain, c.machines.join(" ")));
         insta::assert_snapshot!(hosts.chain(names).chain(clusters).collect::<Vec<_>>().join("\n"));
         assert_eq!(base_url(gateway_of(&prepared.scenario).unwrap()), "http://192.168.126.1:8090");
+    }
+
+    #[rstest]
+    #[case::an_address("http://203.0.113.7:8090/", &["203.0.113.7:8090"], "203.0.113.7")]
+    #[case::usual_port("http://203.0.113.7", &["203.0.113.7:80"], "203.0.113.7")]
+    #[case::a_name("http://assisted.example:8090", &["192.168.126.1:8090"], "")]
+    fn a_service_that_runs_already_is_reached_where_its_images_say(
+        #[case] url: &str,
+        #[case] listen: &[&str],
+        #[case] elsewhere: &str,
+    ) {
+        let of_run = plan(&prepared("{name: node, kind: vm}")).unwrap().service;
+        let expected = vec!["192.168.126.1:8090".parse().unwrap()];
+        assert_eq!((of_run.listen, of_run.is_foreign), (expected, false));
+        let prepared =
+            Prepared { target: Target::Remote { url: url.to_owned() }, ..prepared("{name: node, kind: vm}") };
+        let plan = plan(&prepared).unwrap();
+        plan.network.check().unwrap();
+        assert_eq!((plan.service.base_url.as_str(), plan.service.is_foreign), (url.trim_end_matches('/'), true));
+        assert_eq!(plan.service.listen.iter().map(SocketAddr::to_string).collect::<Vec<_>>(), listen);
+        assert_eq!(plan.network.elsewhere.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" "), elsewhere);
+        let name = plan.network.names.iter().find(|name| name.name == "assisted.example");
+        assert_eq!(name.is_some(), elsewhere.is_empty());
     }
 
     #[test]

@@ -27,8 +27,8 @@ use vlab_service_server::serve_images;
 use super::console::Belonging;
 use super::events::tell_events;
 use super::faults::{Injected, Injection, Reach};
-use super::medium::{fetch, whole};
-use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine};
+use super::medium::{fetch, foreign_images, whole};
+use super::plan::{IMAGES_PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
@@ -185,6 +185,7 @@ impl VirtualLab {
         let Image { infra_env, cluster, download_url } = image;
         let medium = self.media.0.join(format!("{infra_env}.iso"));
         let (images, switch) = (self.images.clone(), self.switch());
+        let foreign = self.plan.service.is_foreign.then(|| self.plan.service.base_url.clone());
         for (machine, _) in &machines {
             self.media_of.insert(machine.spec.name.clone(), medium.clone());
             if let Some(cluster) = cluster {
@@ -194,6 +195,13 @@ impl VirtualLab {
         self.doing.spawn(async move {
             let Some(images) = images else {
                 return switch.broken(LabError::new("image service", "there is none yet"));
+            };
+            let images = match &foreign {
+                None => images,
+                Some(base_url) => match foreign_images(&images, base_url, infra_env, &download_url).await {
+                    Ok(images) => images,
+                    Err(error) => return switch.broken(error),
+                },
             };
             // Machines that were switched on earlier may have the one of before in their drives.
             let coming = medium.with_extension("part");
@@ -353,7 +361,7 @@ impl RunningHosts for VirtualLab {
 
     /// An image service can be reached, too: that of the service, or one that is started here and asks it.
     fn connect(&mut self, front: SocketAddr, service: &Endpoint) -> Result<(), LabError> {
-        self.reachable.push(self.network.forward(PORT, front).map_err(lab("lab network"))?);
+        self.reachable.push(self.network.forward_at(&self.plan.service.listen, front).map_err(lab("lab network"))?);
         self.hand_out_programs()?;
         if self.inside.images_url == self.inside.base_url {
             self.images = Some(service.clone());
