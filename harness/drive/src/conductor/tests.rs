@@ -107,7 +107,7 @@ fn machines_of_the_pool_are_told_where_they_belong_and_when_they_boot_again() {
     let now = Timestamp::from_secs(100);
     conductor.start(now);
     let (host, own, cluster) = (conductor.host_ids[0], conductor.host_ids[1], Uuid::from_u128(9));
-    let mut belongs = |conductor: &mut Conductor, host: Uuid, cluster: Option<Uuid>| {
+    let belongs = |conductor: &mut Conductor, host: Uuid, cluster: Option<Uuid>| {
         let what = What::HostStatus { host, cluster, from: None, to: HostStatus::Binding, info: String::new() };
         conductor.observe(now, Source::Database, None, what);
         conductor.take_machine_orders()
