@@ -369,11 +369,11 @@ impl Hand {
         format!("{INSTALL_FOLDER}/{role}-{}.ign", self.request.host_id)
     }
 
-    /// The host's own config as the service gave it; a single node's has what its bootstrap left for it on top. The lab's
-    /// configuration goes along, so that the installed system has it.
+    /// The host's own config as the service gave it; that of a single node, which was its own bootstrap, has what that left for it on
+    /// top. The lab's configuration goes along, so that the installed system has it.
     fn prepare_ignition(&self) -> Result<Vec<u8>, String> {
         let mut config = self.got("host.ign")?;
-        if self.request.control_plane_count == Some(1) {
+        if self.request.control_plane_count == Some(1) && self.request.role == HostRole::Bootstrap {
             let own = format!("{ASSETS}/master.ign");
             let bytes = fs::read(self.root.path(&own)).map_err(|e| format!("{own}: {e}"))?;
             config = match ignition::layout(&config) {

@@ -30,10 +30,19 @@ pub(crate) fn address_at(scenario: &Scenario, host: &Host, place: usize) -> Opti
     nth_address(&network_of(scenario, host.cluster.as_deref())?, place as u128 + 10)
 }
 
-/// Address of the gateway in the network of the scenario's machines: NTP source, name server, and where the service is.
+/// Address of the gateway in the network of the scenario's first machine: NTP source, and where the service is. Machines in other
+/// networks reach it, too, because their gateway is the same computer.
 pub fn gateway_of(scenario: &Scenario) -> Option<IpAddr> {
     let host = scenario.hosts.iter().find(|host| host.is_machine())?;
-    gateway(&network_of(scenario, host.cluster.as_deref())?)
+    gateway(networks_of_host(scenario, host).first()?)
+}
+
+/// The networks in which a machine is: those of its cluster, or of the clusters to which it is bound, or that of the pool.
+pub fn networks_of_host(scenario: &Scenario, host: &Host) -> Vec<IpNet> {
+    match host.clusters().find_map(|name| scenario.cluster(name)) {
+        Some(cluster) => cluster.machine_networks.clone(),
+        None => network_of(scenario, None).into_iter().collect(),
+    }
 }
 
 /// The first network of a cluster, or that of the pool.

@@ -84,6 +84,18 @@ pub enum MachineOrder {
         /// Positions of the hosts in the scenario, and when each is switched on.
         machines: Vec<(usize, Timestamp)>,
     },
+    /// One that is on leaves what it runs and boots its discovery image, once.
+    BootDiscovery {
+        /// Position of the host in the scenario.
+        machine: usize,
+    },
+    /// A host of the pool is bound to a cluster: what its console tells of a cluster is about that one.
+    Bound {
+        /// Position of the host in the scenario.
+        machine: usize,
+        /// The cluster.
+        cluster: Uuid,
+    },
     /// A fault begins, or ends.
     Fault {
         /// Its name.
@@ -151,6 +163,8 @@ pub struct Conductor {
     linger_until: Option<Timestamp>,
     fleet_cluster: BTreeMap<usize, usize>,
     machine_orders: Vec<MachineOrder>,
+    /// The clusters to which machines of the pool are bound, as was told last.
+    bound: BTreeMap<usize, Uuid>,
     /// What is to be done to machines once they have come so far.
     armed: Vec<Armed>,
     /// How much of its image each host has on its disk, of a hundred, as the service knows it.
@@ -214,6 +228,7 @@ impl Conductor {
             linger_until: None,
             fleet_cluster: BTreeMap::new(),
             machine_orders: Vec::new(),
+            bound: BTreeMap::new(),
             armed: Vec::new(),
             written: BTreeMap::new(),
             stages: BTreeMap::new(),
@@ -534,8 +549,9 @@ impl Conductor {
     /// A host of the pool belongs to another cluster, or to none: what it sees in the DNS is that cluster's.
     fn belongs(&mut self, host: Uuid, cluster: Option<Uuid>) {
         let planned = self.host_index.get(&host).map(|i| &self.config.scenario.hosts[*i]);
-        if !planned.is_some_and(|h| h.cluster.is_none() && !h.bound_to.is_empty()) {
-            return;
+        let Some(planned) = planned.filter(|h| h.cluster.is_none() && !h.bound_to.is_empty()) else { return };
+        if planned.is_machine() {
+            return self.bind_machine(planned.index, cluster);
         }
         let named = cluster.and_then(|id| self.directory.cluster_names.get(&id));
         let index = named.and_then(|name| self.members.cluster(name));
@@ -553,8 +569,11 @@ impl Conductor {
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
             for host in self.user.take_boots() {
-                if let Some(position) = self.fleet.host_position(host) {
-                    self.fleet.boot_discovery(now, position);
+                match self.fleet.host_position(host) {
+                    Some(position) => {
+                        self.fleet.boot_discovery(now, position);
+                    }
+                    None => self.boot_machine(host),
                 }
             }
             let did = self.fleet.take_observations();

@@ -235,7 +235,8 @@ impl Contacts {
             if !unanswered {
                 self.inventories.insert(host, content);
             }
-            self.news.push(summary(sent));
+            // As the history says it, and as the service's own times are: what it made of it in the same millisecond came later.
+            self.news.push(summary(Timestamp::from_micros(sent.as_micros().div_euclid(1000) * 1000)));
         }
     }
 
@@ -357,5 +358,15 @@ mod tests {
         let told = [(4, Ended::Refused), (4, Ended::Done), (4, Ended::Done), (8, Ended::Done), (9, Ended::Unanswered)];
         let told = told.into_iter().zip(1..).map(|((cores, how), seconds)| tell(seconds, cores, how));
         assert_eq!(told.collect::<Vec<_>>(), [0, 1, 0, 1, 1]);
+    }
+
+    /// What the service makes of it in the same millisecond must not look as if it came before.
+    #[test]
+    fn an_inventory_is_sent_at_a_whole_millisecond() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        contacts.took(HOST, Timestamp::from_micros(170_400), &Inventory::default(), false);
+        assert!(
+            matches!(contacts.take()[..], [What::Inventory { sent, .. }] if sent == Timestamp::from_micros(170_000))
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! From a scenario and what the user chose beside it to everything that a run needs to know, before anything is started.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,15 @@ use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
 use vlab_scenario::{
-    Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Times,
-    moment_words,
+    Action, ActionKind, Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen,
+    SequenceStep, Steps, Times, moment_words,
 };
 use vlab_service::CoreConfig;
 
-use crate::addresses::gateway_of;
+use crate::addresses::{gateway_of, networks_of_host};
 use crate::alterations::Alteration;
 use crate::conductor::ConductorConfig;
-use crate::target::{OWNED, Target, TargetError};
+use crate::target::{OWNED, Target, TargetError, host_and_port};
 use crate::user::{KubeUser, POOL};
 
 /// Version of the harness.
@@ -440,12 +441,10 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
 fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Place) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
     if scenario.hosts.iter().any(Host::is_machine) {
-        // Their discovery image carries the service's address in the lab's network, so it must be told that at its start.
-        if matches!(target, Target::Remote { .. }) {
-            return unfit(
-                "virtual machines need a service that the run starts: the simulated one, process:<program> or container:<image>"
-                    .to_owned(),
-            );
+        if let Target::Remote { url } = target
+            && let Some(why) = unreachable(url, scenario)
+        {
+            return unfit(why);
         }
         // Dummy ignition configs tell nobody where a machine-config server is; a single node needs none.
         let dummies = scenario.service.settings.get("DUMMY_IGNITION").map_or(real_tools, |said| said != "false");
@@ -472,10 +471,8 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             ));
         }
         let leased = |host: &&vlab_scenario::Host| {
-            let named = |c: &&vlab_scenario::Cluster| {
-                host.cluster.as_deref() == Some(&c.name) || host.bound_to.contains(&c.name)
-            };
-            host.is_machine() && scenario.clusters.iter().filter(named).any(|c| c.vip_dhcp_allocation)
+            let clusters = || host.clusters().filter_map(|name| scenario.cluster(name));
+            host.is_machine() && clusters().any(|c| c.vip_dhcp_allocation)
         };
         if let Some(host) = scenario.hosts.iter().find(leased) {
             return unfit(format!(
@@ -516,6 +513,25 @@ fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Plac
             Ok(())
         }
     }
+}
+
+/// Why machines cannot reach a service that runs already where its images say.
+fn unreachable(url: &str, scenario: &Scenario) -> Option<String> {
+    let (host, _) = host_and_port(url)?;
+    let address = host.parse::<IpAddr>().ok();
+    if host == "localhost" || address.is_some_and(|address| address.is_loopback() || address.is_unspecified()) {
+        return Some(format!(
+            "virtual machines would look for {host} in themselves: name an address of this computer, at which the service listens and \
+             which its images have (SERVICE_BASE_URL)"
+        ));
+    }
+    let address = address?;
+    let networks =
+        scenario.hosts.iter().filter(|host| host.is_machine()).flat_map(|host| networks_of_host(scenario, host));
+    let network = networks.into_iter().find(|network| network.contains(&address))?;
+    Some(format!(
+        "{address} is in the machine network {network}, which the lab makes itself: give the cluster another one"
+    ))
 }
 
 /// The programs that are given must run on machines. Many hosts have the same ones, which are large: each is looked at once.
@@ -585,6 +601,16 @@ fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoice) -> Optio
     if let Some(action) = refused {
         return Some(format!(
             "line {}: `{}` is to be refused by the REST API; over Kubernetes a refusal is a condition of the resource",
+            action.line, action.kind
+        ));
+    }
+    // What reclaims an installed host is a pod in its cluster, and the clusters of machines run none.
+    let is_machine = |name: &String| scenario.host(name).is_some_and(Host::is_machine);
+    let taken_out = |action: &&Action| action.kind == ActionKind::Unbind && action.hosts.iter().any(is_machine);
+    if let Some(action) = scenario.actions.iter().find(taken_out) {
+        return Some(format!(
+            "line {}: `{}` of a virtual machine: over Kubernetes a pod in its cluster reclaims it, and clusters of machines run no pods; \
+             `--hosts sim` runs it, and so does `--api rest`",
             action.line, action.kind
         ));
     }
@@ -796,6 +822,39 @@ mod tests {
         let catalogue = Catalogue::embedded();
         let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
         assert_eq!(prepare(scenario, &catalogue, &Choices::default(), &Nowhere).unwrap().time_profile, profile);
+    }
+
+    #[rstest::rstest]
+    #[case("http://192.0.2.7:8090", None)]
+    #[case("http://assisted.example:8090", None)]
+    #[case("http://127.0.0.1:8090", Some("would look for 127.0.0.1 in themselves"))]
+    #[case("http://localhost:8090", Some("would look for localhost in themselves"))]
+    #[case("http://192.168.126.9:8090", Some("192.168.126.9 is in the machine network 192.168.126.0/24"))]
+    fn machines_reach_a_service_that_runs_already(#[case] url: &str, #[case] why: Option<&str>) {
+        let catalogue = Catalogue::embedded();
+        let text = "version: 1\nname: t\ncluster: {topology: sno, machine_networks: [192.168.126.0/24]}\nhosts: [{name: n, kind: vm}]\n";
+        let scenario =
+            vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text.to_owned()), &catalogue).unwrap();
+        let service = Some(Target::Remote { url: url.to_owned() });
+        let refused = prepare(scenario, &catalogue, &Choices { service, ..Choices::default() }, &Nowhere).map(drop);
+        match why {
+            Some(why) => assert!(refused.unwrap_err().to_string().contains(why)),
+            None => assert!(refused.is_ok()),
+        }
+    }
+
+    #[test]
+    fn a_machine_is_not_reclaimed_over_kubernetes() {
+        let catalogue = Catalogue::embedded();
+        let with = |kind| {
+            let text = "version: 1\nname: t\napi: kube\ncluster: {topology: sno}\nhosts: [{name: n, cluster: none}]\n\
+                        actions:\n- {do: bind, host: n-0, at: 5m}\n- {do: unbind, host: n-0, at: 5h}\n";
+            let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() }, &Nowhere).map(drop)
+        };
+        assert!(with(HostKind::Simulated).is_ok());
+        let refused = with(HostKind::Vm).unwrap_err().to_string();
+        assert!(refused.contains("line 8: `unbind` of a virtual machine"), "{refused}");
     }
 
     #[rstest::rstest]

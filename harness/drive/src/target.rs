@@ -183,3 +183,30 @@ impl Target {
         if self.is_owned() { Source::Database } else { Source::Poll }
     }
 }
+
+/// Host and port of an `http` URL.
+pub fn host_and_port(url: &str) -> Option<(String, u16)> {
+    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
+        _ => (authority, 80),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("http://192.0.2.7:8090", Some(("192.0.2.7", 8090)))]
+    #[case("http://[2001:db8::7]:8090/", Some(("2001:db8::7", 8090)))]
+    #[case("http://[2001:db8::7]", Some(("2001:db8::7", 80)))]
+    #[case("http://assisted.example/api", Some(("assisted.example", 80)))]
+    #[case("http://assisted.example:x", None)]
+    #[case("https://assisted.example", None)]
+    fn hosts_and_ports(#[case] url: &str, #[case] expected: Option<(&str, u16)>) {
+        assert_eq!(host_and_port(url), expected.map(|(host, port)| (host.to_owned(), port)));
+    }
+}

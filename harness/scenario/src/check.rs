@@ -348,12 +348,11 @@ impl Checker<'_> {
         names: &[String],
     ) -> (Vec<Host>, Vec<Cluster>) {
         let (mut hosts, group_places) = self.groups(file, names);
-        self.one_kind_in_a_cluster(&hosts, &group_places);
-        self.machines_in_one_network(&hosts, &group_places);
         let bound = bindings(file, names, &hosts);
         for host in &mut hosts {
             host.bound_to = bound.get(&host.name).cloned().unwrap_or_default();
         }
+        self.one_kind_in_a_cluster(&hosts, &group_places);
         let mut clusters = vec![];
         let mut places = vec![];
         for (cluster_file, name) in cluster_files.iter().zip(names) {
@@ -371,6 +370,7 @@ impl Checker<'_> {
             places.push(place);
         }
         self.addresses(file, &clusters, &places, &mut hosts);
+        self.machines_in_networks(&hosts, &clusters, &places, &group_places);
         (hosts, clusters)
     }
 }

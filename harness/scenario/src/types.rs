@@ -129,6 +129,11 @@ impl Scenario {
     pub fn hosts_of<'a>(&'a self, cluster: Option<&'a str>) -> impl Iterator<Item = &'a Host> + 'a {
         self.hosts.iter().filter(move |h| h.cluster.as_deref() == cluster)
     }
+
+    /// Hosts that are in a cluster from the beginning, or that an action binds to it.
+    pub fn hosts_ever_of<'a>(&'a self, cluster: &'a str) -> impl Iterator<Item = &'a Host> + 'a {
+        self.hosts.iter().filter(move |h| h.clusters().any(|name| name == cluster))
+    }
 }
 
 /// The service under test.
@@ -284,6 +289,11 @@ impl Host {
     /// Does a provider of hosts run it? Simulated hosts are played.
     pub const fn is_machine(&self) -> bool {
         self.kind.is_machine()
+    }
+
+    /// The clusters that it is in, one after the other: its own, or those to which actions bind it.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.cluster.iter().chain(&self.bound_to).map(String::as_str)
     }
 }
 

@@ -590,17 +590,6 @@ fn machines(change: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn what_is_not_built_yet_loads_and_says_so() {
-    let text = machines(&[("expect:", "  - {name: spare, kind: auto, cluster: none}\nexpect:")]);
-    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
-    let what: Vec<_> = scenario.not_built.iter().map(|n| (n.what.as_str(), n.line)).collect();
-    assert_eq!(what, [("virtual machines in several clusters (or in the pool as well as in a cluster)", 19)]);
-    insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_snapshot!("not_built", scenario.not_built[0].diagnostic);
-    });
-}
-
-#[test]
 fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
     let vm = "    kind: vm\n    vm: {cpus: 2, memory_mib: 700, disk_gb: 20, firmware: uefi, tpm: true, boot_order: cd-first, \
               agent: tools/agent, installer: i, controller: /c, ignore_console: [unit-failed]}\n";

@@ -132,6 +132,16 @@ fn a_single_node_s_ignition_is_that_of_its_bootstrap_too() {
     assert!(machine.hand.host_ignition_path().ends_with("/master-00000000-0000-0000-0000-000000000003.ign"));
 }
 
+/// It has no bootstrap of its own, and nothing lies there.
+#[test]
+fn a_worker_of_a_single_node_s_cluster_has_the_service_s_ignition_alone() {
+    let machine = machine(HostRole::Worker, 1);
+    machine.got("host.ign", EMPTY);
+    machine.job(Job::PrepareIgnition).unwrap();
+    let written = fs::read(machine.hand.root.path(&machine.hand.host_ignition_path())).unwrap();
+    assert!(ignition::layout(&written).unwrap().files.is_empty());
+}
+
 #[test]
 fn a_host_ignition_that_is_none_is_not_written_to_a_disk() {
     let machine = machine(HostRole::Worker, 3);

@@ -21,6 +21,7 @@ pub(crate) fn wanted() -> bool {
 #[rstest]
 #[case("sno", 1)]
 #[case("sno-uefi-minimal", 1)]
+#[case("two-clusters-from-the-pool", 2)]
 fn vm_installs_itself(#[case] name: &str, #[case] machines: usize) {
     if wanted() {
         installs(name, machines, Duration::from_secs(720));

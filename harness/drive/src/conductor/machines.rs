@@ -3,6 +3,8 @@
 use uuid::Uuid;
 use vlab_api::types::{HostRole, HostStage};
 
+use vlab_scenario::Cluster;
+
 use super::{Conductor, MachineOrder};
 use crate::fault::machine::{InsideFault, MachineFault, has_machines, machine_fault};
 use crate::fault::{FaultOrder, ResolvedTarget};
@@ -71,13 +73,42 @@ impl Conductor {
     /// Machines that are, or may become, the control plane of a cluster, or of that of a host.
     fn control_plane_of(&self, name: &str) -> Vec<String> {
         let scenario = &self.config.scenario;
-        let of_host = || scenario.hosts[self.members.host(name)?].cluster.clone();
         let cluster = match scenario.cluster(name) {
-            Some(_) => Some(name.to_owned()),
-            None => of_host(),
+            Some(cluster) => Some(cluster),
+            None => self.members.host(name).and_then(|index| self.cluster_of(index)),
         };
-        let hosts = scenario.hosts_of(cluster.as_deref()).filter(|host| host.is_machine());
+        let hosts = cluster.into_iter().flat_map(|cluster| self.members.ever(&cluster.name));
+        let hosts = hosts.map(|index| &scenario.hosts[*index]).filter(|host| host.is_machine());
         hosts.filter(|host| host.role != HostRole::Worker).map(|host| host.name.clone()).collect()
+    }
+
+    /// The cluster that a host is in: its own, that to which it is bound, or will be first.
+    fn cluster_of(&self, index: usize) -> Option<&Cluster> {
+        let scenario = &self.config.scenario;
+        let bound = self.bound.get(&index).and_then(|id| self.directory.cluster_names.get(id));
+        let name = bound.map(String::as_str).or_else(|| scenario.hosts[index].clusters().next());
+        scenario.cluster(name?)
+    }
+
+    /// A machine of the pool is bound to a cluster. When it is taken out of one, it still runs what was installed for that.
+    pub(super) fn bind_machine(&mut self, machine: usize, cluster: Option<Uuid>) {
+        if let Some(cluster) = cluster
+            && self.bound.insert(machine, cluster) != Some(cluster)
+        {
+            self.machine_orders.push(MachineOrder::Bound { machine, cluster });
+        }
+    }
+
+    /// The user boots a machine from the discovery image: how far it came before means nothing any more.
+    pub(super) fn boot_machine(&mut self, host: Uuid) {
+        let Some(machine) = self.host_index.get(&host).copied() else { return };
+        // It may not be there yet, and then it boots that image anyway.
+        if self.present.hosts.contains(&self.config.scenario.hosts[machine].name) {
+            self.bound.remove(&machine);
+            self.written.remove(&host);
+            self.stages.remove(&host);
+            self.machine_orders.push(MachineOrder::BootDiscovery { machine });
+        }
     }
 
     /// Passes an order on, but for what waits until a machine has come so far: [`Conductor::came_so_far`].

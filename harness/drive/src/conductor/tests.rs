@@ -94,3 +94,43 @@ fn a_disk_fails_when_so_much_is_written() {
     assert_eq!(conductor.take_machine_orders(), []);
     assert_eq!(writes(&mut conductor, "90%"), 0);
 }
+
+/// Machines of the pool: their consoles tell of the cluster to which they are bound, and what they were is over when the user boots
+/// them again.
+#[test]
+fn machines_of_the_pool_are_told_where_they_belong_and_when_they_boot_again() {
+    let text = "version: 1\nname: t\nclusters: [{name: a, topology: sno}, {name: b, topology: sno}]\n\
+                hosts: [{name: n, kind: vm, cluster: none}, {name: own, kind: vm, cluster: b}]\n\
+                actions: [{do: bind, host: n-0, cluster: a, at: 1h}, {do: boot-discovery, host: n-0, at: 3h}]\n\
+                faults: [{name: hangs, at: 1h, target: {cluster: b}, inject: bootkube-hangs}]\n";
+    let mut conductor = conductor(text);
+    let now = Timestamp::from_secs(100);
+    conductor.start(now);
+    let (host, own, cluster) = (conductor.host_ids[0], conductor.host_ids[1], Uuid::from_u128(9));
+    let belongs = |conductor: &mut Conductor, host: Uuid, cluster: Option<Uuid>| {
+        let what = What::HostStatus { host, cluster, from: None, to: HostStatus::Binding, info: String::new() };
+        conductor.observe(now, Source::Database, None, what);
+        conductor.take_machine_orders()
+    };
+    assert_eq!(belongs(&mut conductor, host, None), []);
+    assert_eq!(belongs(&mut conductor, host, Some(cluster)), [MachineOrder::Bound { machine: 0, cluster }]);
+    assert_eq!(belongs(&mut conductor, host, Some(cluster)), [], "once");
+    assert_eq!(belongs(&mut conductor, host, None), [], "it still runs what was installed");
+    assert_eq!(belongs(&mut conductor, own, Some(cluster)), [], "it was told at the beginning");
+    let stage = Some(HostStage::WritingImageToDisk);
+    let what = What::HostStage { host, from: None, to: stage, info: "60%".to_owned(), percentage: 0 };
+    conductor.observe(now, Source::Database, None, what);
+    assert_eq!(conductor.written.get(&host), Some(&60));
+    conductor.boot_machine(host);
+    assert_eq!(conductor.take_machine_orders(), [], "it is not there yet, and will boot that image anyway");
+    conductor.present.hosts.insert("n-0".to_owned());
+    conductor.boot_machine(host);
+    assert_eq!(conductor.take_machine_orders(), [MachineOrder::BootDiscovery { machine: 0 }]);
+    assert_eq!((conductor.written.get(&host), conductor.stages.get(&host)), (None, None));
+    assert_eq!(belongs(&mut conductor, host, Some(cluster)), [MachineOrder::Bound { machine: 0, cluster }], "anew");
+    let fault = conductor.config.scenario.faults[0].clone();
+    conductor.carry_out(now, FaultOrder::Inject(fault, ResolvedTarget::Cluster("b".to_owned())));
+    let orders = conductor.take_machine_orders();
+    let [MachineOrder::Fault { to, .. }] = &orders[..] else { panic!("{orders:?}") };
+    assert_eq!(to.join(" "), "own-0", "the machines of that cluster alone");
+}

@@ -45,7 +45,7 @@ pub(super) fn on_machines(
         ControlPlaneInjection::EtcdStuck | ControlPlaneInjection::QuorumLost => ETCD,
         ControlPlaneInjection::NeverJoins => {
             let alone = |cluster: &Cluster| {
-                has_machines(scenario, &cluster.name) && scenario.hosts_of(Some(&cluster.name)).count() == 1
+                has_machines(scenario, &cluster.name) && scenario.hosts_ever_of(&cluster.name).count() == 1
             };
             return match scenario.clusters.iter().any(alone) {
                 true => Err(SELF.to_owned()),

@@ -7,7 +7,7 @@ use vlab_api::types::{HostStage, ImageType};
 use vlab_model::disturbance::{Frames, WrongName};
 use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
-use vlab_scenario::{ActionKind, Cluster, Fault, FaultHosts, FaultTarget, Injection, Scenario, TargetForm, fault_rows};
+use vlab_scenario::{Cluster, Fault, FaultHosts, FaultTarget, Host, Injection, Scenario, TargetForm, fault_rows};
 
 use super::{control_plane, host, network};
 
@@ -184,19 +184,17 @@ pub fn machine_fault(fault: &Fault, scenario: &Scenario) -> Result<MachineFault,
 
 /// Are some of the cluster's hosts machines, now or when they are bound to it?
 pub fn has_machines(scenario: &Scenario, cluster: &str) -> bool {
-    let of_cluster = |name: &Option<String>, bound: &[String]| {
-        name.as_deref() == Some(cluster) || bound.iter().any(|name| name == cluster)
-    };
-    scenario.hosts.iter().any(|host| host.is_machine() && of_cluster(&host.cluster, &host.bound_to))
+    scenario.hosts_ever_of(cluster).any(Host::is_machine)
 }
 
-/// The cluster that is hit. The lab's network is made for the one whose machines are in it.
+/// The cluster that is hit. Its machines must be in it from the beginning: before they are bound a fault of the cluster is none of
+/// theirs.
 fn cluster_of<'a>(fault: &Fault, scenario: &'a Scenario) -> Result<&'a Cluster, String> {
     let FaultTarget::Cluster(name) = &fault.target else { return Err("its target is not a cluster".to_owned()) };
     let of_cluster = scenario.hosts_of(Some(name)).any(|host| host.is_machine());
     match scenario.cluster(name) {
         Some(cluster) if of_cluster => Ok(cluster),
-        _ => Err("its hosts come from the pool, whose network belongs to no cluster".to_owned()),
+        _ => Err("its hosts come from the pool, and belong to no cluster when it begins".to_owned()),
     }
 }
 
@@ -225,10 +223,6 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
             fault.word()
         ));
     }
-    if scenario.actions.iter().any(|action| action.kind == ActionKind::BootDiscovery) {
-        let why = "its action `boot-discovery` cannot be done to virtual machines yet; `--hosts sim` runs it";
-        return Some(why.to_owned());
-    }
     if let Some(why) = no_nmstate(scenario).or_else(|| no_vlan(scenario)) {
         return Some(why);
     }
@@ -242,7 +236,7 @@ fn no_nmstate(scenario: &Scenario) -> Option<String> {
     const FIRST: &str = "MIN_VERSION_FOR_NMSTATE_SERVICE";
     let line = scenario.infra_env.static_networks.first()?.line;
     let machine = scenario.hosts.iter().find(|host| host.is_machine())?;
-    let version = machine.cluster.as_deref().and_then(|name| scenario.cluster(name))?.openshift_version.as_str();
+    let version = machine.clusters().find_map(|name| scenario.cluster(name))?.openshift_version.as_str();
     let usual = Settings::default().min_version_for_nmstate_service;
     let first = scenario.service.settings.get(FIRST).unwrap_or(&usual);
     let in_initrd = scenario.infra_env.iso.is_none() && scenario.infra_env.image_type != ImageType::FullIso;

@@ -433,10 +433,10 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     xml.open("devices", &[]);
     xml.text("emulator", &[], &placement.emulator.to_string_lossy());
-    let cd = usize::from(spec.cdrom.is_some());
-    let (cd_order, first_disk) = match spec.boot {
-        BootOrder::DiskFirst => (spec.disks.len() + 1, 1),
-        BootOrder::CdFirst => (1, 1 + cd),
+    let cd_order = cd_order(spec);
+    let first_disk = match spec.boot {
+        BootOrder::DiskFirst => 1,
+        BootOrder::CdFirst => 1 + usize::from(spec.cdrom.is_some()),
     };
     for (place, disk) in spec.disks.iter().enumerate() {
         xml.open("disk", &[("type", "file"), ("device", "disk")]);
@@ -483,6 +483,17 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     xml.close("devices");
 }
 
+/// When the firmware tries the CD drive, counted from 1.
+pub(crate) fn cd_order(spec: &MachineSpec) -> usize {
+    match spec.boot {
+        BootOrder::DiskFirst => spec.disks.len() + 1,
+        BootOrder::CdFirst => 1,
+    }
+}
+
+/// Under which name QEMU knows the CD drive.
+pub(crate) const CD_ALIAS: &str = "ua-cdrom";
+
 /// Under which name QEMU knows a disk.
 #[must_use]
 pub fn disk_alias(disk: &str) -> String {
@@ -508,7 +519,7 @@ fn cdrom(xml: &mut Xml, medium: Option<&Path>, order: Option<usize>) {
     if let Some(order) = order {
         xml.empty("boot", &[("order", &order.to_string())]);
     }
-    xml.empty("alias", &[("name", "ua-cdrom")]);
+    xml.empty("alias", &[("name", CD_ALIAS)]);
     xml.empty("address", &[("type", "drive"), ("controller", "0"), ("bus", "0"), ("target", "0"), ("unit", "0")]);
     xml.close("disk");
 }

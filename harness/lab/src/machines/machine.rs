@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
 
-use super::domain::{self, Bus, DiskSpec, MachineSpec, Placement};
-use super::protocol::{DomainUsage, HelperAnswer, HelperCall};
-use super::{Inner, MachineError, console, io_at, lock};
+use super::domain::{self, BootOrder, Bus, DiskSpec, MachineSpec, Placement};
+use super::protocol::{DomainEvent, DomainUsage, HelperAnswer, HelperCall};
+use super::{Inner, MachineError, MachineEvent, console, io_at, lock};
 use crate::ledger::MARK;
 use crate::proc::{self, ProcessId, Stat};
 use crate::process::{Child, Program};
@@ -51,6 +52,11 @@ pub(super) fn make_disk(disk: &DiskSpec, path: &Path) -> Result<(), MachineError
         Err(TryError::Failed(why)) => Err(io_at(path)(io::Error::other(why))),
     }
 }
+
+/// Before everything that libvirt numbers, from 1.
+const FIRST: usize = 0;
+/// How long a reset may take to happen.
+const RESET: Duration = Duration::from_secs(60);
 
 /// Which requests of a disk fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,6 +256,46 @@ impl Machine {
         }
         let (domain, xml) = (self.domain(), domain::cdrom_xml(medium, None));
         self.call("change the medium", HelperCall::UpdateDevice { domain, xml, force: true }).await.map(drop)
+    }
+
+    /// Boots it from a medium once, whatever it runs now, as the boot menu of a server does: the medium is put into the drive, the
+    /// reset button is pressed, and the firmware tries the drive first. At the next reset the order is the usual one again. One
+    /// that is off is switched on.
+    ///
+    /// # Errors
+    /// It has no drive, or libvirt or QEMU refuses.
+    pub async fn boot_medium(&self, medium: &Path) -> Result<(), MachineError> {
+        if self.process().is_none() {
+            self.power_on().await?;
+        }
+        self.set_medium(Some(medium)).await?;
+        if self.spec.boot == BootOrder::CdFirst {
+            return self.reset().await;
+        }
+        let mut events = self.inner.shared.events.subscribe();
+        self.order_of_drive(FIRST).await?;
+        let mine = |event: &MachineEvent| event.machine == self.spec.name && event.event == DomainEvent::Rebooted;
+        let pressed = async {
+            self.reset().await?;
+            loop {
+                match events.recv().await {
+                    Ok(event) if mine(&event) => return Ok(()),
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return Err(self.wrong("reset", "the helper has ended".to_owned())),
+                }
+            }
+        };
+        // QEMU reads the order at the reset: from then on the usual one can be there again.
+        let done = tokio::time::timeout(RESET, pressed).await;
+        self.order_of_drive(domain::cd_order(&self.spec)).await?;
+        done.unwrap_or_else(|_| Err(self.wrong("reset", format!("it was not done in {RESET:?}"))))
+    }
+
+    /// When the firmware tries the CD drive, from the next reset on.
+    async fn order_of_drive(&self, order: usize) -> Result<(), MachineError> {
+        let path = format!("/machine/peripheral/{}", domain::CD_ALIAS);
+        let value = json!({"path": path, "property": "bootindex", "value": order});
+        self.monitor("qom-set", value).await.map(drop)
     }
 
     /// From now on requests of a disk end with an I/O error, which the guest sees. Works while it runs, by putting QEMU's

@@ -11,23 +11,35 @@ use vlab_model::disturbance::{ClusterName, Frames, WrongName};
 
 use super::namespace::NetworkError;
 
-/// Name of the bridge inside of the namespace.
-pub const BRIDGE: &str = "lab0";
+/// Name of the bridge of a segment, counted from 0, inside of the namespace.
+#[must_use]
+pub fn bridge(segment: usize) -> String {
+    format!("lab{segment}")
+}
 
 /// A lab network as a run wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkSpec {
-    /// Domain of the hosts: `<cluster>.<base domain>`.
-    pub domain: String,
-    /// Addresses of the gateway with the networks that they are in: one for IPv4, one for IPv6, or both.
-    pub gateways: Vec<IpNet>,
+    /// The lab's own domains: `<cluster>.<base domain>`. Hosts that do not say theirs are in the first one.
+    pub domains: Vec<String>,
+    /// The segments. Hosts of different ones have only the gateway in common, which is in all of them.
+    pub segments: Vec<Segment>,
     /// The hosts, one [`tap`] for each interface.
     pub hosts: Vec<NetworkHost>,
     /// Names beside those of the hosts.
     pub names: Vec<DnsName>,
+    /// Addresses that the gateway has besides, in none of the lab's networks: of services elsewhere that hosts reach through it.
+    pub elsewhere: Vec<IpAddr>,
     /// Do hosts get their addresses by DHCP? Without it they must know them (static configuration); DNS answers all the
     /// same.
     pub dhcp: bool,
+}
+
+/// A part of the network in which everybody hears everybody: a [`bridge`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Addresses of the gateway with the networks that they are in: one for IPv4, one for IPv6, or both.
+    pub gateways: Vec<IpNet>,
 }
 
 /// A host's place in the network.
@@ -35,6 +47,10 @@ pub struct NetworkSpec {
 pub struct NetworkHost {
     /// Name of the host.
     pub name: String,
+    /// Its domain; none: the first one of the network.
+    pub domain: Option<String>,
+    /// Which segment it is in, counted from 0.
+    pub segment: usize,
     /// MAC address of its first interface in this network.
     pub mac: String,
     /// Those of its further interfaces in it, each with a tap of its own.
@@ -68,14 +84,16 @@ impl NetworkSpec {
         ingress: &[IpAddr],
         hosts: Vec<NetworkHost>,
     ) -> Self {
-        let domain = format!("{cluster}.{base_domain}");
-        let name = |short: &str, wildcard: bool, addresses: &[IpAddr]| DnsName {
-            name: format!("{short}.{domain}"),
-            wildcard,
-            addresses: addresses.to_vec(),
-        };
-        let names = vec![name("api", false, api), name("api-int", false, api), name("apps", true, ingress)];
-        let gateways = networks
+        let mut spec = Self { domains: vec![], segments: vec![], hosts, names: vec![], elsewhere: vec![], dhcp: true };
+        spec.add_segment(networks);
+        spec.add_cluster(&format!("{cluster}.{base_domain}"), api, ingress);
+        spec
+    }
+
+    /// One more segment with these networks, of which the first address is the gateway's; its place. Where one has the same
+    /// networks already, that one.
+    pub fn add_segment(&mut self, networks: &[IpNet]) -> usize {
+        let gateways: Vec<IpNet> = networks
             .iter()
             .filter_map(|network| {
                 // `hosts()` of an IPv6 network begins with its zeroth address, which belongs to all routers.
@@ -83,19 +101,50 @@ impl NetworkSpec {
                 IpNet::new(first, network.prefix_len()).ok()
             })
             .collect();
-        Self { domain, gateways, hosts, names, dhcp: true }
+        let same = |segment: &Segment| {
+            segment.gateways.len() == gateways.len() && gateways.iter().all(|g| segment.gateways.contains(g))
+        };
+        self.segments.iter().position(same).unwrap_or_else(|| {
+            self.segments.push(Segment { gateways });
+            self.segments.len() - 1
+        })
     }
 
-    /// The same with some names wrong. Of two that are wrong in the same way the later counts.
+    /// One more cluster with this domain: what its `api`, `api-int` and `*.apps` mean.
+    pub fn add_cluster(&mut self, domain: &str, api: &[IpAddr], ingress: &[IpAddr]) {
+        let name = |short: &str, wildcard: bool, addresses: &[IpAddr]| DnsName {
+            name: format!("{short}.{domain}"),
+            wildcard,
+            addresses: addresses.to_vec(),
+        };
+        self.names.extend([name("api", false, api), name("api-int", false, api), name("apps", true, ingress)]);
+        if !self.domains.iter().any(|known| known == domain) {
+            self.domains.push(domain.to_owned());
+        }
+    }
+
+    /// Addresses of the gateway in all segments.
+    pub fn gateways(&self) -> impl Iterator<Item = &IpNet> {
+        self.segments.iter().flat_map(|segment| &segment.gateways)
+    }
+
+    /// The domain of a host.
     #[must_use]
-    pub fn with_wrong_names(&self, wrong: &[WrongName]) -> Self {
+    pub fn domain_of<'a>(&'a self, host: &'a NetworkHost) -> &'a str {
+        host.domain.as_deref().or(self.domains.first().map(String::as_str)).unwrap_or_default()
+    }
+
+    /// The same with some names wrong, each of the cluster with that domain. Of two that are wrong in the same way the later
+    /// counts.
+    #[must_use]
+    pub fn with_wrong_names(&self, wrong: &[(String, WrongName)]) -> Self {
         let mut spec = self.clone();
-        for WrongName { name, answer } in wrong {
+        for (domain, WrongName { name, answer }) in wrong {
             let (name, wildcard) = match name {
-                ClusterName::Api => (format!("api.{}", self.domain), false),
-                ClusterName::ApiInt => (format!("api-int.{}", self.domain), false),
-                ClusterName::Apps => (format!("apps.{}", self.domain), true),
-                ClusterName::Unknown => (self.domain.clone(), true),
+                ClusterName::Api => (format!("api.{domain}"), false),
+                ClusterName::ApiInt => (format!("api-int.{domain}"), false),
+                ClusterName::Apps => (format!("apps.{domain}"), true),
+                ClusterName::Unknown => (domain.clone(), true),
             };
             spec.names.retain(|known| known.name != name);
             if let Some(answer) = answer {
@@ -116,13 +165,23 @@ impl NetworkSpec {
                 && text.split('.').all(|part| !part.is_empty())
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
         };
-        if self.gateways.is_empty() {
-            return wrong("a lab network needs an address for its gateway".into());
+        if self.domains.is_empty() {
+            return wrong("a lab network needs a domain".into());
         }
-        for (place, gateway) in self.gateways.iter().enumerate() {
-            let other = |other: &IpNet| other.addr().is_ipv4() == gateway.addr().is_ipv4();
-            if self.gateways[..place].iter().any(other) {
-                return wrong(format!("{gateway}: a lab network has one network of each family"));
+        if self.segments.is_empty() || self.segments.iter().any(|segment| segment.gateways.is_empty()) {
+            return wrong("each segment of a lab network needs an address for its gateway".into());
+        }
+        for (place, segment) in self.segments.iter().enumerate() {
+            for (number, gateway) in segment.gateways.iter().enumerate() {
+                let of_family = |other: &&IpNet| other.addr().is_ipv4() == gateway.addr().is_ipv4();
+                if segment.gateways[..number].iter().any(|other| of_family(&other)) {
+                    return wrong(format!("{gateway}: a segment of a lab network has one network of each family"));
+                }
+                let mut before = self.segments[..place].iter().flat_map(|segment| &segment.gateways).filter(of_family);
+                let within = |other: &IpNet| other.contains(&gateway.addr()) || gateway.contains(&other.addr());
+                if let Some(other) = before.find(|other| within(other)) {
+                    return wrong(format!("{gateway} is in the network of {other}, which is another segment"));
+                }
             }
         }
         for name in self
@@ -130,11 +189,19 @@ impl NetworkSpec {
             .iter()
             .map(|name| &name.name)
             .chain(self.hosts.iter().map(|host| &host.name))
-            .chain([&self.domain])
+            .chain(&self.domains)
+            .chain(self.hosts.iter().filter_map(|host| host.domain.as_ref()))
         {
             if !word(name) {
                 return wrong(format!("`{name}` is not a valid DNS name"));
             }
+        }
+        let own =
+            |address: &&IpAddr| self.gateways().any(|gateway| gateway.contains(*address)) || address.is_loopback();
+        if let Some(address) = self.elsewhere.iter().find(own) {
+            return wrong(format!(
+                "{address} is not elsewhere: it is in one of the lab's networks, or that of each machine"
+            ));
         }
         let mut macs = BTreeSet::new();
         for (place, host) in self.hosts.iter().enumerate() {
@@ -148,11 +215,14 @@ impl NetworkSpec {
                     return wrong(format!("host {} or its MAC {mac} is there twice", host.name));
                 }
             }
+            let Some(segment) = self.segments.get(host.segment) else {
+                return wrong(format!("host {}: there is no segment {}", host.name, host.segment));
+            };
             for address in &host.addresses {
-                if !self.gateways.iter().any(|gateway| gateway.contains(address)) {
-                    return wrong(format!("host {}: {address} is in none of the lab's networks", host.name));
+                if !segment.gateways.iter().any(|gateway| gateway.contains(address)) {
+                    return wrong(format!("host {}: {address} is in none of its segment's networks", host.name));
                 }
-                if self.gateways.iter().any(|gateway| gateway.addr() == *address) {
+                if self.gateways().any(|gateway| gateway.addr() == *address) {
                     return wrong(format!("host {}: {address} is the gateway's", host.name));
                 }
                 if self.hosts[..place].iter().any(|other| other.addresses.contains(address)) {
@@ -192,29 +262,44 @@ pub fn taps(spec: &NetworkSpec, place: usize) -> Vec<String> {
 #[must_use]
 pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
     let mut text = String::new();
-    // Without spanning tree a port forwards at once.
-    let _ = writeln!(text, "link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0");
-    for gateway in &spec.gateways {
-        // An IPv6 address that is still being looked for elsewhere cannot be listened on.
-        let nodad = if gateway.addr().is_ipv6() { " nodad" } else { "" };
-        let _ = writeln!(text, "address add {gateway} dev {BRIDGE}{nodad}");
+    for (place, segment) in segments(spec) {
+        let bridge = bridge(place);
+        // Without spanning tree a port forwards at once.
+        let _ = writeln!(text, "link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0");
+        for gateway in &segment.gateways {
+            // An IPv6 address that is still being looked for elsewhere cannot be listened on.
+            let nodad = if gateway.addr().is_ipv6() { " nodad" } else { "" };
+            let _ = writeln!(text, "address add {gateway} dev {bridge}{nodad}");
+        }
+        let _ = writeln!(text, "link set {bridge} up");
     }
-    let _ = writeln!(text, "link set {BRIDGE} up");
-    for tap in (0..spec.hosts.len()).flat_map(|place| taps(spec, place)) {
-        let _ = writeln!(text, "tuntap add dev {tap} mode tap user {owner}");
-        let _ = writeln!(text, "link set dev {tap} master {BRIDGE} up");
+    for address in &spec.elsewhere {
+        let _ = writeln!(text, "{}", foreign_address(spec, *address, true));
+    }
+    for (place, host) in spec.hosts.iter().enumerate() {
+        for tap in taps(spec, place) {
+            let _ = writeln!(text, "tuntap add dev {tap} mode tap user {owner}");
+            let _ = writeln!(text, "link set dev {tap} master {} up", bridge(host.segment));
+        }
     }
     text
 }
 
-/// Arguments of `ip`: somebody who is no host has this address, or has it no longer.
+fn segments(spec: &NetworkSpec) -> impl Iterator<Item = (usize, &Segment)> {
+    spec.segments.iter().enumerate()
+}
+
+/// Arguments of `ip`: somebody who is no host has this address, or has it no longer. He is in the segment that has it in one of its
+/// networks, or else in the first.
 #[must_use]
-pub fn foreign_address(address: IpAddr, on: bool) -> String {
+pub fn foreign_address(spec: &NetworkSpec, address: IpAddr, on: bool) -> String {
+    let has = |(_, segment): &(usize, &Segment)| segment.gateways.iter().any(|gateway| gateway.contains(&address));
+    let bridge = bridge(segments(spec).find(has).map_or(0, |(place, _)| place));
     match (address, on) {
-        (IpAddr::V4(_), true) => format!("address add {address}/32 dev {BRIDGE}"),
+        (IpAddr::V4(_), true) => format!("address add {address}/32 dev {bridge}"),
         // Not looked for elsewhere: it is meant to be there twice. And nothing that the gateway says begins with it.
-        (IpAddr::V6(_), true) => format!("address add {address}/128 dev {BRIDGE} preferred_lft 0 nodad"),
-        (_, false) => format!("address del {address}/{} dev {BRIDGE}", if address.is_ipv4() { 32 } else { 128 }),
+        (IpAddr::V6(_), true) => format!("address add {address}/128 dev {bridge} preferred_lft 0 nodad"),
+        (_, false) => format!("address del {address}/{} dev {bridge}", if address.is_ipv4() { 32 } else { 128 }),
     }
 }
 
@@ -230,16 +315,34 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
         let _ = writeln!(text, "{line}");
     }
     let _ = writeln!(text, "user={user}");
-    let _ = writeln!(text, "interface={BRIDGE}");
+    for (place, _) in segments(spec) {
+        let _ = writeln!(text, "interface={}", bridge(place));
+    }
     let _ = writeln!(text, "pid-file={}", file("dnsmasq.pid"));
-    let _ = writeln!(text, "domain={}", spec.domain);
-    // Names of this domain that nobody has are unknown, and not somebody else's to know.
-    let _ = writeln!(text, "local=/{}/", spec.domain);
+    if let Some(domain) = spec.domains.first() {
+        let _ = writeln!(text, "domain={domain}");
+    }
+    let elsewhere = |host: &&NetworkHost| Some(spec.domain_of(host)) != spec.domains.first().map(String::as_str);
+    for host in spec.hosts.iter().filter(elsewhere) {
+        for address in &host.addresses {
+            let _ = writeln!(text, "domain={},{address}", spec.domain_of(host));
+        }
+    }
+    // Names of these domains that nobody has are unknown, and not somebody else's to know.
+    let mut own: Vec<&str> = spec.domains.iter().map(String::as_str).collect();
+    for host in &spec.hosts {
+        if !own.contains(&spec.domain_of(host)) {
+            own.push(spec.domain_of(host));
+        }
+    }
+    for domain in own {
+        let _ = writeln!(text, "local=/{domain}/");
+    }
     // First: of several names with one address (a single node is its own API) the first is its name, which a host without DHCP
     // asks for.
     for host in spec.hosts.iter().filter(|host| !host.addresses.is_empty()) {
         let addresses: Vec<String> = host.addresses.iter().map(IpAddr::to_string).collect();
-        let _ = writeln!(text, "host-record={}.{},{}", host.name, spec.domain, addresses.join(","));
+        let _ = writeln!(text, "host-record={}.{},{}", host.name, spec.domain_of(host), addresses.join(","));
     }
     for name in &spec.names {
         for address in &name.addresses {
@@ -257,27 +360,32 @@ pub fn dnsmasq_conf(spec: &NetworkSpec, directory: &Path, user: &str) -> String 
     let _ = writeln!(text, "dhcp-authoritative");
     // Nobody else is there who could have an address already; looking for one takes seconds.
     let _ = writeln!(text, "no-ping");
-    for gateway in &spec.gateways {
-        let address = gateway.addr();
-        match gateway {
-            IpNet::V4(net) => {
-                let (low, high) = free_range(net);
-                let _ = writeln!(text, "dhcp-range={low},{high},{},12h", net.netmask());
-                let _ = writeln!(text, "dhcp-option=option:router,{address}");
-                let _ = writeln!(text, "dhcp-option=option:dns-server,{address}");
-                let _ = writeln!(text, "dhcp-option=option:ntp-server,{address}");
-            }
-            IpNet::V6(net) => {
-                // Addresses by DHCPv6; the route comes by router advertisement, as IPv6 wants it, and with it another address for
-                // those that have no DHCPv6 (`slaac`), as an initrd may.
-                let base = u128::from(net.network());
-                let low = std::net::Ipv6Addr::from(base | 0x1000);
-                let high = std::net::Ipv6Addr::from(base | 0x1fff);
-                let _ = writeln!(text, "enable-ra");
-                let _ = writeln!(text, "ra-param={BRIDGE},10,600");
-                let _ = writeln!(text, "dhcp-range={low},{high},slaac,{},12h", net.prefix_len());
-                let _ = writeln!(text, "dhcp-option=option6:dns-server,[{address}]");
-                let _ = writeln!(text, "dhcp-option=option6:ntp-server,[{address}]");
+    for (place, segment) in segments(spec) {
+        let bridge = bridge(place);
+        // Whoever asks has the name of the interface on which he asks as a tag.
+        let tag = if spec.segments.len() > 1 { format!("tag:{bridge},") } else { String::new() };
+        for gateway in &segment.gateways {
+            let address = gateway.addr();
+            match gateway {
+                IpNet::V4(net) => {
+                    let (low, high) = free_range(net);
+                    let _ = writeln!(text, "dhcp-range={low},{high},{},12h", net.netmask());
+                    let _ = writeln!(text, "dhcp-option={tag}option:router,{address}");
+                    let _ = writeln!(text, "dhcp-option={tag}option:dns-server,{address}");
+                    let _ = writeln!(text, "dhcp-option={tag}option:ntp-server,{address}");
+                }
+                IpNet::V6(net) => {
+                    // Addresses by DHCPv6; the route comes by router advertisement, as IPv6 wants it, and with it another address
+                    // for those that have no DHCPv6 (`slaac`), as an initrd may.
+                    let base = u128::from(net.network());
+                    let low = std::net::Ipv6Addr::from(base | 0x1000);
+                    let high = std::net::Ipv6Addr::from(base | 0x1fff);
+                    let _ = writeln!(text, "enable-ra");
+                    let _ = writeln!(text, "ra-param={bridge},10,600");
+                    let _ = writeln!(text, "dhcp-range={low},{high},slaac,{},12h", net.prefix_len());
+                    let _ = writeln!(text, "dhcp-option={tag}option6:dns-server,[{address}]");
+                    let _ = writeln!(text, "dhcp-option={tag}option6:ntp-server,[{address}]");
+                }
             }
         }
     }
@@ -401,6 +509,8 @@ mod tests {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         NetworkHost {
             name: name.into(),
+            domain: None,
+            segment: 0,
             mac: format!("52:54:00:AA:00:{mac:02x}"),
             more_macs: vec![],
             addresses,
@@ -426,6 +536,45 @@ mod tests {
         spec.check().unwrap();
         insta::assert_snapshot!("ip_batch", ip_batch(&spec, 1000));
         insta::assert_snapshot!("dnsmasq_conf", dnsmasq_conf(&spec, Path::new("/run/lab"), "root"));
+    }
+
+    fn segment(gateways: &[&str]) -> Segment {
+        Segment { gateways: gateways.iter().map(|text| text.parse().unwrap()).collect() }
+    }
+
+    /// The network of the cluster `demo`, another cluster in it, and a third one elsewhere.
+    fn three_clusters() -> NetworkSpec {
+        let mut spec = dual();
+        spec.add_cluster("near.lab.example", &["192.168.126.7".parse().unwrap()], &[]);
+        spec.add_cluster("far.lab.example", &["10.1.0.9".parse().unwrap()], &["10.1.0.9".parse().unwrap()]);
+        let same = spec.add_segment(&["fd2e:6f44:5dd8::/64".parse().unwrap(), "192.168.126.0/24".parse().unwrap()]);
+        let far = spec.add_segment(&["10.1.0.0/24".parse().unwrap()]);
+        assert_eq!((same, far), (0, 1));
+        let of = |domain: &str, segment, host| NetworkHost { domain: Some(domain.into()), segment, ..host };
+        spec.hosts.push(of("near.lab.example", 0, host("near-0", 0x13, &["192.168.126.12"])));
+        spec.hosts.push(of("far.lab.example", 1, host("far-0", 0x14, &["10.1.0.9"])));
+        spec.elsewhere.push("203.0.113.7".parse().unwrap());
+        spec
+    }
+
+    #[test]
+    fn the_texts_of_a_network_of_three_clusters() {
+        let spec = three_clusters();
+        spec.check().unwrap();
+        insta::assert_snapshot!("ip_batch_of_three_clusters", ip_batch(&spec, 1000));
+        insta::assert_snapshot!("dnsmasq_conf_of_three_clusters", dnsmasq_conf(&spec, Path::new("/run/lab"), "root"));
+        let there = |address: &str| foreign_address(&spec, address.parse().unwrap(), true);
+        assert_eq!(there("10.1.0.66"), "address add 10.1.0.66/32 dev lab1");
+        assert_eq!(there("192.168.126.66"), "address add 192.168.126.66/32 dev lab0");
+        assert_eq!(there("198.51.100.66"), "address add 198.51.100.66/32 dev lab0", "of none of them");
+    }
+
+    #[test]
+    fn a_wrong_name_is_that_of_one_cluster() {
+        let wrong = WrongName { name: ClusterName::Api, answer: None };
+        let spec = three_clusters().with_wrong_names(&[("near.lab.example".to_owned(), wrong)]);
+        let api: Vec<&str> = spec.names.iter().map(|n| n.name.as_str()).filter(|n| n.starts_with("api.")).collect();
+        assert_eq!(api, ["api.demo.lab.example", "api.far.lab.example"]);
     }
 
     #[test]
@@ -481,9 +630,10 @@ mod tests {
         &["api 192.168.126.5 fd2e:6f44:5dd8::5", "api-int 192.168.126.5 fd2e:6f44:5dd8::5", "*.apps 192.168.126.6",
           "* 198.51.100.66"])]
     fn names_can_be_wrong(#[case] wrong: &[(ClusterName, Option<&str>)], #[case] expected: &[&str]) {
-        let wrong: Vec<WrongName> = wrong
+        let wrong: Vec<(String, WrongName)> = wrong
             .iter()
             .map(|(name, answer)| WrongName { name: *name, answer: answer.map(|text| text.parse().unwrap()) })
+            .map(|wrong| ("demo.lab.example".to_owned(), wrong))
             .collect();
         let spec = dual().with_wrong_names(&wrong);
         let short = |name: &DnsName| {
@@ -528,10 +678,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_gateway(NetworkSpec { gateways: vec![], ..dual() })]
-    #[case::two_of_a_family(NetworkSpec { gateways: vec!["10.0.0.1/24".parse().unwrap(), "10.0.1.1/24".parse().unwrap()], ..dual() })]
+    #[case::no_segment(NetworkSpec { segments: vec![], hosts: vec![], ..dual() })]
+    #[case::no_gateway(NetworkSpec { segments: vec![segment(&[])], ..dual() })]
+    #[case::two_of_a_family(NetworkSpec { segments: vec![segment(&["10.0.0.1/24", "10.0.1.1/24"])], hosts: vec![], ..dual() })]
+    #[case::one_in_the_other(NetworkSpec { segments: vec![segment(&["10.0.0.1/16"]), segment(&["10.0.1.1/24"])], hosts: vec![], ..dual() })]
+    #[case::no_such_segment(NetworkSpec { hosts: vec![NetworkHost { segment: 1, ..host("a", 1, &[]) }], ..dual() })]
+    #[case::strange_domain(NetworkSpec { hosts: vec![NetworkHost { domain: Some("a/b".into()), ..host("a", 1, &[]) }], ..dual() })]
+    #[case::not_elsewhere(NetworkSpec { elsewhere: vec!["192.168.126.77".parse().unwrap()], ..dual() })]
+    #[case::in_each_machine(NetworkSpec { elsewhere: vec!["127.0.0.1".parse().unwrap()], ..dual() })]
+    #[case::no_domain(NetworkSpec { domains: vec![], ..dual() })]
     #[case::strange_name(NetworkSpec { names: vec![DnsName { name: "a/b".into(), wildcard: true, addresses: vec![] }], ..dual() })]
-    #[case::line_break(NetworkSpec { domain: "a\nb".into(), ..dual() })]
+    #[case::line_break(NetworkSpec { domains: vec!["a\nb".into()], ..dual() })]
     #[case::no_mac(NetworkSpec { hosts: vec![NetworkHost { mac: "x".into(), ..host("a", 1, &[]) }], ..dual() })]
     #[case::same_mac(NetworkSpec { hosts: vec![host("a", 1, &[]), host("b", 1, &[])], ..dual() })]
     #[case::foreign(NetworkSpec { hosts: vec![host("a", 1, &["10.9.9.9"])], ..dual() })]

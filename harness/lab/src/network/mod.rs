@@ -34,7 +34,7 @@ use crate::process::{Child, Program};
 
 use delay::{Plug, Relay, Way};
 
-pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer};
+pub use config::{DnsName, Loss, NetworkHost, NetworkSpec, Peer, Segment};
 pub use namespace::{Form, Namespace, NetworkError, Place};
 pub use queries::ForeignQuery;
 
@@ -84,8 +84,8 @@ pub struct Network {
     loss_list: Arc<Mutex<Vec<Loss>>>,
     /// Whoever holds it is the only one who makes the bridge's rules.
     delays: tokio::sync::Mutex<Delays>,
-    /// Names that are answered wrongly. Whoever holds it is the only one who starts dnsmasq again.
-    wrong_names: tokio::sync::Mutex<Vec<WrongName>>,
+    /// Names that are answered wrongly, with the domains of their clusters. Whoever holds it is the only one who starts dnsmasq again.
+    wrong_names: tokio::sync::Mutex<Vec<(String, WrongName)>>,
     // Fields are dropped in this order.
     dnsmasq: Mutex<Arc<Child>>,
     server: Server,
@@ -183,7 +183,7 @@ impl Network {
 
     /// Addresses of the gateway.
     pub fn gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.spec.gateways.iter().map(ipnet::IpNet::addr)
+        self.spec.gateways().map(ipnet::IpNet::addr)
     }
 
     /// The tap of a host's first interface; `None` when the network has no such host.
@@ -217,7 +217,7 @@ impl Network {
     pub fn address_of(&self, name: &str) -> Option<IpNet> {
         let host = self.spec.hosts.iter().find(|host| host.name == name)?;
         let address = *host.addresses.first()?;
-        let gateway = self.spec.gateways.iter().find(|gateway| gateway.contains(&address))?;
+        let gateway = self.spec.gateways().find(|gateway| gateway.contains(&address))?;
         IpNet::new(address, gateway.prefix_len()).ok()
     }
 
@@ -235,8 +235,17 @@ impl Network {
     /// # Errors
     /// The port is taken.
     pub fn forward(&self, port: u16, to: SocketAddr) -> Result<Forward, NetworkError> {
+        let all: Vec<SocketAddr> = self.gateways().map(|address| SocketAddr::new(address, port)).collect();
+        self.forward_at(&all, to)
+    }
+
+    /// The same on these addresses, which the gateway must have.
+    ///
+    /// # Errors
+    /// One of them is taken, or not the gateway's.
+    pub fn forward_at(&self, all: &[SocketAddr], to: SocketAddr) -> Result<Forward, NetworkError> {
         let mut tasks = tokio::task::JoinSet::new();
-        for address in self.gateways().map(|address| SocketAddr::new(address, port)) {
+        for &address in all {
             let listener = self.listen(address)?;
             let error = |error| NetworkError::Listen { address, error };
             listener.set_nonblocking(true).map_err(error)?;
@@ -334,14 +343,15 @@ impl Network {
         self.rule(&delays.ways, "stop losing frames").await
     }
 
-    /// A name of the cluster is answered wrongly from now on, or not any more. Of several that are wrong in one way at a time
+    /// A name of the cluster with this domain is answered wrongly from now on, or not any more. Of several that are wrong in one way at a time
     /// each is taken off for itself. dnsmasq reads such names only at its start: it is started again, with the leases that it
     /// has given out, and for some milliseconds nobody answers.
     ///
     /// # Errors
     /// It cannot be started again; then [`Network::failed`] says so, too.
-    pub async fn answer_wrongly(&self, wrong: WrongName, on: bool) -> Result<(), NetworkError> {
+    pub async fn answer_wrongly(&self, domain: &str, wrong: WrongName, on: bool) -> Result<(), NetworkError> {
         let mut all = self.wrong_names.lock().await;
+        let wrong = (domain.to_owned(), wrong);
         if on {
             all.push(wrong);
         } else if let Some(place) = all.iter().position(|known| *known == wrong) {
@@ -362,7 +372,7 @@ impl Network {
     /// # Errors
     /// The address is the gateway's own, or somebody who is no host has it already.
     pub async fn take_address(&self, address: IpAddr, on: bool) -> Result<(), NetworkError> {
-        let args = config::foreign_address(address, on).split(' ').map(str::to_owned).collect();
+        let args = config::foreign_address(&self.spec, address, on).split(' ').map(str::to_owned).collect();
         self.tool("ip", args, String::new(), "take an address").await
     }
 
@@ -523,6 +533,8 @@ pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
     let folder = tempfile::tempdir().map_err(io)?;
     let host = NetworkHost {
         name: "probe".into(),
+        domain: None,
+        segment: 0,
         mac: "52:54:00:00:00:01".into(),
         more_macs: vec![],
         addresses: vec![],
@@ -530,8 +542,15 @@ pub fn permits(form: Form, helper: &Path) -> Result<(), NetworkError> {
     };
     let address =
         ipnet::IpNet::new(IpAddr::from([192, 0, 2, 1]), 24).map_err(|error| NetworkError::Spec(error.to_string()))?;
-    let spec =
-        NetworkSpec { domain: "probe".into(), gateways: vec![address], hosts: vec![host], names: vec![], dhcp: false };
+    let segments = vec![Segment { gateways: vec![address] }];
+    let spec = NetworkSpec {
+        domains: vec!["probe".into()],
+        segments,
+        hosts: vec![host],
+        names: vec![],
+        elsewhere: vec![],
+        dhcp: false,
+    };
     let namespace =
         Namespace::create(&format!("vlab-probe-{}", std::process::id()), form, folder.path(), helper, None)?;
     let made = namespace.ip("make a bridge and a tap", &config::ip_batch(&spec, nix::unistd::geteuid().as_raw()));

@@ -46,29 +46,33 @@ fn is_foreign(name: &str, spec: &NetworkSpec) -> bool {
         let zone = zone.to_ascii_lowercase();
         name == zone || name.strip_suffix(zone.as_str()).is_some_and(|rest| rest.ends_with('.'))
     };
-    let is_known = || spec.names.iter().any(|known| below(&known.name)) || below(&spec.domain);
+    let is_known =
+        || spec.names.iter().any(|known| below(&known.name)) || spec.domains.iter().any(|domain| below(domain));
     name.contains('.') && !name.ends_with(".arpa") && !is_known()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{DnsName, NetworkHost};
+    use super::super::config::{DnsName, NetworkHost, Segment};
     use super::*;
 
     #[test]
     fn names_outside_of_the_lab_are_told_with_who_asked() {
         let host = |name: &str, address: &str| NetworkHost {
             name: name.into(),
+            domain: None,
+            segment: 0,
             mac: "52:54:00:00:00:01".into(),
             more_macs: vec![],
             addresses: vec![address.parse().unwrap()],
             dhcp: true,
         };
         let spec = NetworkSpec {
-            domain: "ha.lab.example".into(),
-            gateways: vec!["192.0.2.1/24".parse().unwrap()],
+            domains: vec!["ha.lab.example".into()],
+            segments: vec![Segment { gateways: vec!["192.0.2.1/24".parse().unwrap()] }],
             hosts: vec![host("m-0", "192.0.2.10"), host("m-1", "2001:db8::11")],
             names: vec![DnsName { name: "registry.other.example".into(), wildcard: false, addresses: vec![] }],
+            elsewhere: vec![],
             dhcp: true,
         };
         let leases = [("52:54:00:00:00:09".to_owned(), "192.0.2.200".parse().unwrap(), "m-2".to_owned())];

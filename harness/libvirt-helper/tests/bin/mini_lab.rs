@@ -88,6 +88,8 @@ async fn run(registry: PathBuf, folder: PathBuf, count: usize) -> Result<(), Fau
     let mac = |number: usize| format!("52:54:00:00:00:{number:02x}");
     let host = |(number, name): (usize, &String)| NetworkHost {
         name: name.clone(),
+        domain: None,
+        segment: 0,
         mac: mac(number),
         more_macs: vec![],
         addresses: vec![],

@@ -116,6 +116,8 @@ impl World {
         fs::create_dir(&folder).unwrap();
         let hosts = hosts.iter().enumerate().map(|(number, (name, address))| NetworkHost {
             name: (*name).to_owned(),
+            domain: None,
+            segment: 0,
             mac: format!("52:54:00:00:00:{number:02x}"),
             more_macs: vec![],
             addresses: address.parse().into_iter().collect(),
@@ -197,6 +199,12 @@ async fn lab_a_machine_lives_and_every_change_is_told() {
     machine.set_link("52:54:00:00:00:01", false).await.unwrap();
     machine.set_link("52:54:00:00:00:01", true).await.unwrap();
     assert!(machine.set_link("52:54:00:00:00:99", true).await.unwrap_err().to_string().contains("has no NIC"));
+    // From the drive once, and the disk's turn comes first again at the next reset.
+    machine.boot_medium(&world.path().join("m0.img")).await.unwrap();
+    event(&mut events, "rebooted").await;
+    line(&mut console, "tiny: hello").await;
+    let place = serde_json::json!({"path": "/machine/peripheral/ua-cdrom", "property": "bootindex"});
+    assert_eq!(machine.monitor("qom-get", place).await.unwrap(), 2);
     machine.eject().await.unwrap();
     let drives = machine.monitor("query-block", serde_json::Value::Null).await.unwrap();
     let cdrom = drives.as_array().unwrap().iter().find(|drive| drive["qdev"] == "ua-cdrom").unwrap();

@@ -75,6 +75,59 @@ async fn lab_network_answers_and_faults_cut_it() {
     second.assert_nothing_is_left();
 }
 
+/// Two clusters in networks of their own: each has its addresses, its gateway and its domain, and all have the names.
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_a_network_of_two_segments() {
+    if no_network() {
+        return;
+    }
+    let world = World::new();
+    let folder = world.path().join("net");
+    fs::create_dir(&folder).unwrap();
+    let mut spec =
+        NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], elsewhere: vec![], dhcp: true };
+    for (number, (cluster, network, address)) in
+        [("left", "192.168.126.0/24", "192.168.126.11"), ("right", "10.1.0.0/24", "10.1.0.11")].into_iter().enumerate()
+    {
+        let address = address.parse().unwrap();
+        spec.add_cluster(&format!("{cluster}.lab.example"), &[address], &[address]);
+        spec.hosts.push(NetworkHost {
+            name: format!("{cluster}-0"),
+            domain: Some(format!("{cluster}.lab.example")),
+            segment: spec.segments.len(),
+            mac: format!("52:54:00:00:00:0{number}"),
+            more_macs: vec![],
+            addresses: vec![address],
+            dhcp: true,
+        });
+        spec.add_segment(&[network.parse().unwrap()]);
+    }
+    let mut options = NetworkOptions::new(world.ledger.run(), &folder);
+    options.helper = mini();
+    options.ledger = Some(Arc::clone(&world.ledger));
+    let network = Network::start(spec, options).await.unwrap();
+    let cable = Cable { network: &network, folder: world.path() };
+    cable.plug_in();
+    cable.replace_tap(1);
+    let lease = |number: usize| {
+        let (end, mac) = (format!("eth{number}"), format!("52:54:00:00:00:0{number}"));
+        inside(&network, world.path(), &["lease", &end, &mac])
+    };
+    assert_eq!(lease(0), "address 192.168.126.11 router 192.168.126.1 dns 192.168.126.1 ntp 192.168.126.1 name left-0");
+    assert_eq!(lease(1), "address 10.1.0.11 router 10.1.0.1 dns 10.1.0.1 ntp 10.1.0.1 name right-0");
+    for name in ["right-0.right.lab.example", "api.right.lab.example", "x.apps.right.lab.example"] {
+        assert_eq!(cable.ask(name), "[10.1.0.11]", "{name}");
+    }
+    let wrong = WrongName { name: ClusterName::Api, answer: None };
+    network.answer_wrongly("right.lab.example", wrong, true).await.unwrap();
+    assert_eq!(
+        (cable.ask("api.right.lab.example"), cable.ask("api.left.lab.example")),
+        ("[]".into(), "[192.168.126.11]".into())
+    );
+    network.stop().await.unwrap();
+    world.assert_nothing_is_left();
+}
+
 /// Hosts that are cable pairs: the one end has the name of the host's tap, so that rules about the host are about it.
 struct Cable<'a> {
     network: &'a Network,
@@ -82,14 +135,15 @@ struct Cable<'a> {
 }
 
 impl Cable<'_> {
-    /// The cable of the host with that number.
+    /// The cable of the host with that number, in its segment.
     fn replace_tap(&self, number: usize) {
+        let bridge = format!("lab{}", self.network.spec().hosts[number].segment);
         let (tap, end) = (format!("tap{number}"), format!("eth{number}"));
         let mac = format!("52:54:00:00:00:0{number}");
         ip(self.network, self.folder, &["link", "delete", &tap]);
         let add = ["link", "add", &tap, "type", "veth", "peer", "name", &end, "address", &mac];
         ip(self.network, self.folder, &add);
-        ip(self.network, self.folder, &["link", "set", &tap, "master", "lab0", "up"]);
+        ip(self.network, self.folder, &["link", "set", &tap, "master", &bridge, "up"]);
         ip(self.network, self.folder, &["link", "set", &end, "up"]);
     }
 
@@ -222,7 +276,7 @@ impl Cable<'_> {
             for (on, api, other) in [(true, api, other), (false, "[192.168.126.5]", "[]")] {
                 tokio::select! {
                     status = &mut failed => panic!("dnsmasq is told to have died: {status}"),
-                    done = network.answer_wrongly(wrong, on) => done.unwrap(),
+                    done = network.answer_wrongly("demo.lab.example", wrong, on) => done.unwrap(),
                 }
                 let answers = (self.ask("api.demo.lab.example"), self.ask("nobody.demo.lab.example"));
                 assert_eq!(answers, (api.to_owned(), other.to_owned()), "{wrong:?} {on}");

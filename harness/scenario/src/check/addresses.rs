@@ -378,7 +378,7 @@ fn cluster_of(host: &Host, clusters: &[Cluster]) -> Option<usize> {
     clusters.iter().position(|c| c.name == *name)
 }
 
-fn quoted_networks(networks: &[IpNet]) -> String {
+pub(super) fn quoted_networks(networks: &[IpNet]) -> String {
     let list: Vec<String> = networks.iter().map(IpNet::to_string).collect();
     quoted(&list.iter().map(String::as_str).collect::<Vec<_>>(), "and")
 }

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use vlab_api::types::HostRole;
 use vlab_model::console;
 
+use super::addresses::quoted_networks;
+use super::cluster::ClusterPlaces;
 use super::{Checker, Place};
 use crate::diagnostic::quoted;
 use crate::file::{ActionFile, GroupFile, OverridesFile, ScenarioFile, VmFile};
 use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
-use crate::types::{Host, Overrides, Vm};
+use crate::types::{Cluster, Host, Overrides, Vm};
 use crate::words::{ActionKind, HostKind};
 
 /// Words that mean something of their own where a name of a host or a group can stand.
@@ -177,9 +180,11 @@ impl Checker<'_> {
         let mut first: BTreeMap<&str, &Host> = BTreeMap::new();
         let mut told = BTreeSet::new();
         for host in hosts {
-            let Some(cluster) = host.cluster.as_deref() else { continue };
-            let before = *first.entry(cluster).or_insert(host);
-            if before.kind != host.kind && told.insert(host.group.as_str()) {
+            for cluster in host.clusters() {
+                let before = *first.entry(cluster).or_insert(host);
+                if before.kind == host.kind || !told.insert(host.group.as_str()) {
+                    continue;
+                }
                 let place = group_places.get(&host.group).cloned().unwrap_or_default();
                 self.refuse(
                     &place,
@@ -194,18 +199,82 @@ impl Checker<'_> {
         }
     }
 
-    /// The lab network of a run is that of one cluster.
-    pub(super) fn machines_in_one_network(&mut self, hosts: &[Host], group_places: &BTreeMap<String, Place>) {
-        let mut machines = hosts.iter().filter(|host| host.kind != HostKind::Simulated);
-        let Some(first) = machines.next() else { return };
-        if let Some(other) = machines.find(|host| host.cluster != first.cluster) {
-            let place = group_places.get(&other.group).cloned().unwrap_or_default();
-            let help = format!("leave `kind` out, or put them where `{}` is", first.group);
-            self.not_built(
-                &place,
-                "virtual machines in several clusters (or in the pool as well as in a cluster)",
-                &help,
-            );
+    /// What the network of virtual machines cannot be: a machine stays in its segment, segments have nothing in common, and all
+    /// reach the service at one address. Whether hosts are machines is decided later; those that may be are looked at, or, where
+    /// none may be, all.
+    pub(super) fn machines_in_networks(
+        &mut self,
+        hosts: &[Host],
+        clusters: &[Cluster],
+        places: &[ClusterPlaces],
+        group_places: &BTreeMap<String, Place>,
+    ) {
+        let some_may_be = hosts.iter().any(|host| host.kind != HostKind::Simulated);
+        let mut machines = hosts.iter().filter(|host| !some_may_be || host.kind != HostKind::Simulated).peekable();
+        let index = |name: &str| clusters.iter().position(|cluster| cluster.name == name);
+        let networks = |i: usize| -> BTreeSet<IpNet> { clusters[i].machine_networks.iter().copied().collect() };
+        let shown = |i: usize| quoted_networks(&clusters[i].machine_networks);
+        let at = |i: usize| places[i].machine.first().unwrap_or(&places[i].place).clone();
+        let first = machines.peek().and_then(|host| host.clusters().find_map(index));
+        let mut seen: Vec<usize> = Vec::new();
+        let mut told = BTreeSet::new();
+        for host in machines {
+            let own: Vec<usize> = host.clusters().filter_map(index).collect();
+            if let Some((one, other)) =
+                own.iter().zip(own.iter().skip(1)).find(|(one, other)| networks(**one) != networks(**other))
+                && told.insert(host.group.as_str())
+            {
+                let what = format!(
+                    "a virtual machine that goes from one network to another: `{}` has {}, `{}` has {}",
+                    clusters[*one].name,
+                    shown(*one),
+                    clusters[*other].name,
+                    shown(*other)
+                );
+                let place = group_places.get(&host.group).cloned().unwrap_or_default();
+                self.not_built(
+                    &place,
+                    &what,
+                    "give both clusters the same `machine_networks`, or run it with `--hosts sim`",
+                );
+            }
+            for i in own {
+                if seen.contains(&i) {
+                    continue;
+                }
+                let overlaps = |other: &usize| {
+                    let (mine, theirs) = (networks(i), networks(*other));
+                    let common = |a: &IpNet| theirs.iter().any(|b| a.contains(b) || b.contains(a));
+                    mine != theirs && mine.iter().any(common)
+                };
+                if let Some(other) = seen.iter().copied().find(overlaps) {
+                    let what = format!(
+                        "virtual machines in networks that overlap: `{}` has {}, `{}` has {}",
+                        clusters[other].name,
+                        shown(other),
+                        clusters[i].name,
+                        shown(i)
+                    );
+                    let help = "give both clusters the same `machine_networks`, or ones that have nothing in common";
+                    self.not_built(&at(i), &what, help);
+                }
+                let service = first.and_then(|first| clusters[first].machine_networks.first());
+                let reaches =
+                    |net: &IpNet| service.is_none_or(|service| service.addr().is_ipv4() == net.addr().is_ipv4());
+                if !clusters[i].machine_networks.iter().any(reaches) {
+                    let family = if service.is_some_and(|net| net.addr().is_ipv4()) { "IPv4" } else { "IPv6" };
+                    let what = format!(
+                        "virtual machines that cannot reach the service: it has an {family} address in the network of the first \
+                         machines, and `{}` has {} only",
+                        clusters[i].name,
+                        shown(i)
+                    );
+                    let help =
+                        format!("give `{}` an {family} network, too, or run it with `--hosts sim`", clusters[i].name);
+                    self.not_built(&at(i), &what, &help);
+                }
+                seen.push(i);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What consoles say, as observations.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -14,11 +15,14 @@ use crate::hosts::News;
 /// Lines of one console that the history keeps; of a machine that says more only what means something. The file has all.
 const LINES: usize = 20_000;
 
+/// The clusters that machines belong to, by the names of the machines: those of the pool are bound to one later.
+pub(super) type Belonging = Arc<Mutex<BTreeMap<String, Uuid>>>;
+
 /// Makes observations of what a console says.
 pub(super) struct Listener {
     pub(super) machine: String,
     pub(super) host: Uuid,
-    pub(super) cluster: Option<Uuid>,
+    pub(super) clusters: Belonging,
     pub(super) classifier: Arc<Classifier>,
     pub(super) lines: usize,
 }
@@ -62,8 +66,9 @@ impl Listener {
 
     /// What a program of the node says that it did: what happens on the host, and what happens inside its cluster.
     fn moment(&self, line: &str) -> Option<What> {
+        let cluster = || self.clusters.lock().unwrap_or_else(PoisonError::into_inner).get(&self.machine).copied();
         // The pivot's moments have one form, whoever tells them.
-        match (pivot::told(line), self.cluster) {
+        match (pivot::told(line), cluster()) {
             (Some(Told::HostDid(what)), _) => return Some(What::HostDid { host: self.host, what }),
             (Some(Told::InCluster(what)), Some(cluster)) => {
                 let host = what.is_of_host().then_some(self.host);
@@ -76,7 +81,7 @@ impl Listener {
             let text = |member: &str| details[member].as_str().unwrap_or_default().to_owned();
             return Some(What::Unreadable { subject: Some(self.host), of: text("of"), error: text("error") });
         }
-        match (part, self.cluster) {
+        match (part, cluster()) {
             (_, _) if what == "note" => None,
             ("agent" | "installer", _) | (_, None) => {
                 Some(What::HostDid { host: self.host, what: HostMoment::of(what) })
@@ -94,7 +99,8 @@ mod tests {
 
     fn listener(cluster: Option<Uuid>) -> Listener {
         let classifier = Arc::new(Classifier::default());
-        Listener { machine: "m-0".into(), host: Uuid::from_u128(1), cluster, classifier, lines: 0 }
+        let clusters = Arc::new(Mutex::new(cluster.map(|cluster| ("m-0".to_owned(), cluster)).into_iter().collect()));
+        Listener { machine: "m-0".into(), host: Uuid::from_u128(1), clusters, classifier, lines: 0 }
     }
 
     #[test]
@@ -127,6 +133,19 @@ mod tests {
         let (of, error) = ("v2GetNextSteps".to_owned(), "no JSON".to_owned());
         assert_eq!(listener.means(said)[1..], [What::Unreadable { subject: Some(Uuid::from_u128(1)), of, error }]);
         assert_eq!(listener.means("vlab-node: agent note \"x\"").len(), 1);
+    }
+
+    #[test]
+    fn a_machine_of_the_pool_tells_of_the_cluster_to_which_it_is_bound() {
+        let (mut listener, cluster) = (listener(None), Uuid::from_u128(2));
+        let of = |told: &[What]| match told {
+            [_, What::InCluster { cluster, .. }] => Some(*cluster),
+            [_, What::HostDid { .. }] => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(&listener.means("vlab-node: node ready {}")), None);
+        listener.clusters.lock().unwrap().insert("m-0".into(), cluster);
+        assert_eq!(of(&listener.means("vlab-node: node ready {}")), Some(cluster));
     }
 
     #[test]

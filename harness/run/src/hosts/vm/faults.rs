@@ -15,7 +15,7 @@ use vlab_model::disturbance::Frames;
 use vlab_model::history::{Source, What};
 use vlab_scenario::FaultPhase;
 
-use super::plan::DISK;
+use super::plan::{DISK, PlannedCluster};
 use super::{Made, inside};
 use crate::error::LabError;
 use crate::hosts::News;
@@ -24,8 +24,10 @@ use crate::hosts::News;
 pub(super) struct Reach {
     pub(super) made: Made,
     pub(super) network: Arc<Network>,
-    /// The discovery image, once it was fetched.
-    pub(super) medium: Option<PathBuf>,
+    /// The discovery images that were fetched, by machine.
+    pub(super) media: BTreeMap<String, PathBuf>,
+    /// The clusters of machines, by name.
+    pub(super) clusters: BTreeMap<String, PlannedCluster>,
     /// The way into machines.
     pub(super) door: Door,
     /// The run's folder.
@@ -193,6 +195,19 @@ impl Reach {
         made.get(name).cloned().ok_or_else(|| format!("{name} was not switched on yet"))
     }
 
+    fn cluster(&self, name: &str) -> Result<&PlannedCluster, String> {
+        self.clusters.get(name).ok_or_else(|| format!("no machine belongs to the cluster {name}"))
+    }
+
+    /// Who is not reached any more when ports of a cluster are closed: everybody where nobody else is there, else its machines.
+    fn closed(&self, cluster: &str) -> Result<Vec<Peer>, String> {
+        let machines = &self.cluster(cluster)?.machines;
+        match machines.len() == self.network.spec().hosts.len() {
+            true => Ok(vec![Peer::Everybody]),
+            false => machines.iter().map(|machine| peer(&self.network, machine)).collect(),
+        }
+    }
+
     /// Applies a fault to a machine, or undoes it.
     pub(super) async fn apply(
         &self,
@@ -201,7 +216,7 @@ impl Reach {
         to: &[String],
         undo: bool,
     ) -> Result<(), String> {
-        let (network, medium) = (&*self.network, self.medium.as_deref());
+        let (network, medium) = (&*self.network, self.media.get(name).map(PathBuf::as_path));
         let machine = || self.machine(name);
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let loss = |percent: u8| if undo { 0 } else { percent };
@@ -253,11 +268,17 @@ impl Reach {
                 }
                 Ok(())
             }
-            MachineFault::WrongName(wrong) => network.answer_wrongly(wrong, !undo).await.map_err(|e| text(&e)),
+            MachineFault::WrongName(wrong) => {
+                let domain = &self.cluster(name)?.domain;
+                network.answer_wrongly(domain, wrong, !undo).await.map_err(|e| text(&e))
+            }
             MachineFault::TakeAddress(address) => network.take_address(address, !undo).await.map_err(|e| text(&e)),
             MachineFault::Closed(ports) => {
                 let (all, frames) = (Peer::Everybody, Frames::Tcp(ports));
-                network.set_loss_of(all, all, frames, loss(100)).await.map_err(|e| text(&e))
+                for to in self.closed(name)? {
+                    network.set_loss_of(all, to, frames, loss(100)).await.map_err(|e| text(&e))?;
+                }
+                Ok(())
             }
             MachineFault::Inside(ref inside) => self.inside(inside, name, to, undo).await,
             MachineFault::Mute(ports) => {

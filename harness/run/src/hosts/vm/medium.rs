@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
 use vlab_client::{DownloadError, Endpoint, download};
 use vlab_image_service::iso::Iso;
 use vlab_image_service::layout::BaseFile;
@@ -45,6 +46,34 @@ pub(super) async fn fetch(images: &Endpoint, url: &str, medium: &Path) -> Result
     let length = written.await.map_err(lab("discovery image"))?;
     let name = path.split('?').next().unwrap_or_default();
     Ok(format!("fetched {name}: {:.1} MB in {:.1} s", length as f64 / 1e6, begun.elapsed().as_secs_f64()))
+}
+
+/// The image service of a service that runs already, if its images lead machines back to it.
+pub(super) async fn foreign_images(
+    service: &Endpoint,
+    base_url: &str,
+    infra_env: Uuid,
+    download_url: &str,
+) -> Result<Endpoint, LabError> {
+    let path = format!("/api/assisted-install/v2/infra-envs/{infra_env}/downloads/files?file_name=discovery.ign");
+    let mut config = Vec::new();
+    download(service, &path, &mut config, PATIENCE).await.map_err(lab("discovery image"))?;
+    if !String::from_utf8_lossy(&config).contains(base_url) {
+        let error = format!(
+            "the images of the service do not name {base_url}, so that machines would not find it: use the URL that is its \
+             SERVICE_BASE_URL"
+        );
+        return Err(LabError::new("discovery image", error));
+    }
+    let (authority, minimal) =
+        (download_url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/"), download_url.contains("minimal"));
+    if minimal && authority != base_url {
+        let error = format!(
+            "a minimal image fetches its root file system from {authority}, which machines do not reach: use `image_type: full-iso`"
+        );
+        return Err(LabError::new("discovery image", error));
+    }
+    Endpoint::resolve(&authority).await.map_err(lab("image service"))
 }
 
 /// Is that file a live ISO, and all of it?

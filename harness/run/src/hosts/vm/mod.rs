@@ -31,7 +31,7 @@ use vlab_lab::machines::{Accel, Machine, memory};
 use vlab_scenario::{HostKind, Need};
 
 pub use self::medium::{lab_iso, whole};
-use self::plan::{Plan, PlannedMachine, base_url, images_url, plan};
+use self::plan::{Plan, PlannedMachine, images_url, plan};
 use self::running::VirtualLab;
 use super::{HostFile, HostProvider, HostsOrder, RunningHosts};
 use crate::error::{LabError, lab};
@@ -128,20 +128,21 @@ async fn start(order: &HostsOrder<'_>, result: &mut RunResult) -> Result<Virtual
     fits(order.ledger, &plan, accel)?;
     (order.tell)(&format!("virtual machines: {}", ability.acceleration.why));
     let iso = match &scenario.infra_env.iso {
+        // Its images are made of what it has.
+        _ if plan.service.is_foreign => std::path::PathBuf::new(),
         Some(iso) => std::path::absolute(iso).map_err(lab("infra_env.iso"))?,
         None => tokio::select! {
             built = lab_iso(order.tell) => built.map_err(lab("lab images"))?,
             () = order.interrupted.cancelled() => return Err(LabError::interrupted()),
         },
     };
-    let gateway =
-        gateway_of(scenario).ok_or_else(|| LabError::new("lab network", "the machines' network has no gateway"))?;
+    let base_url = plan.service.base_url.clone();
     let images_url = match order.prepared.target {
         // It has its own.
-        Target::Simulated => base_url(gateway),
-        _ => images_url(gateway),
+        Target::Simulated | Target::Remote { .. } => base_url.clone(),
+        _ => images_url(gateway_of(scenario).ok_or_else(|| LabError::new("lab network", "there is no gateway"))?),
     };
-    let inside = Inside { base_url: base_url(gateway), images_url, iso };
+    let inside = Inside { base_url, images_url, iso };
     let machines = VirtualLab::start(order, accel, plan, inside).await?;
     result.run.versions.extend(machines.versions().map(|(name, version)| (name.to_owned(), version)));
     Ok(machines)

@@ -1,17 +1,19 @@
 //! From a prepared run to the machines and the network that it needs. Pure: nothing is made.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, network_of};
+use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, networks_of_host};
 use vlab_drive::prepare::Prepared;
+use vlab_drive::target::{Target, host_and_port};
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
-use vlab_lab::network::{NetworkHost, NetworkSpec, config};
+use vlab_lab::network::{DnsName, NetworkHost, NetworkSpec, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
-use vlab_scenario::{Host, Scenario};
+use vlab_scenario::{Cluster, Host, Scenario};
 
 use super::programs::{self, Page};
 
@@ -37,6 +39,30 @@ pub struct Plan {
     pub network: NetworkSpec,
     /// The machines, in the order of the scenario.
     pub machines: Vec<PlannedMachine>,
+    /// Where they reach the service.
+    pub service: Reached,
+    /// The clusters that have or get some of them, by name.
+    pub clusters: BTreeMap<String, PlannedCluster>,
+}
+
+/// Where machines reach the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// As its images say it.
+    pub base_url: String,
+    /// Where the gateway listens for it.
+    pub listen: Vec<SocketAddr>,
+    /// It is not the run's: nothing of it can be set, and it has an image service of its own.
+    pub is_foreign: bool,
+}
+
+/// A cluster of machines, in the lab network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCluster {
+    /// Domain of its names: `<cluster>.<base domain>`.
+    pub domain: String,
+    /// Names of its machines, those that are bound to it included.
+    pub machines: Vec<String>,
 }
 
 /// A machine of a run, without its medium.
@@ -87,14 +113,16 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
     let scenario = &prepared.scenario;
     let hosts: Vec<&Host> = scenario.hosts.iter().filter(|host| host.is_machine()).collect();
     let mut machines = Vec::new();
-    let mut in_network = Vec::new();
+    let mut in_network: Vec<NetworkHost> = Vec::new();
+    let mut network =
+        NetworkSpec { domains: vec![], segments: vec![], hosts: vec![], names: vec![], elsewhere: vec![], dhcp: true };
     for (place, host) in hosts.iter().enumerate() {
         let wrong = |why: &str| PlanError { host: host.name.clone(), why: why.to_owned() };
         let hardware =
             declared_hardware(&prepared.profiles, host).ok_or_else(|| wrong("there is no such hardware profile"))?;
         let machine = machine(prepared, host, &hardware, place).ok_or_else(|| wrong("its profile has no disk"))?;
         let address = address_of(scenario, host.index).ok_or_else(|| wrong("it has no address"))?;
-        let taken: Vec<IpAddr> = in_network.iter().flat_map(|other: &NetworkHost| other.addresses.clone()).collect();
+        let taken: Vec<IpAddr> = in_network.iter().flat_map(|other| other.addresses.clone()).collect();
         let mut addresses = static_addresses(scenario, host);
         addresses.retain(|address| !taken.contains(address));
         if addresses.is_empty() {
@@ -102,6 +130,8 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         }
         in_network.push(NetworkHost {
             name: host.name.clone(),
+            domain: Some(domain_of_host(scenario, host)),
+            segment: network.add_segment(&networks_of_host(scenario, host)),
             mac: machine.mac().to_owned(),
             more_macs: machine.spec.nics.iter().skip(1).map(|nic| nic.mac.clone()).collect(),
             addresses,
@@ -109,22 +139,69 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         });
         machines.push(machine);
     }
-    let cluster = hosts.first().and_then(|host| host.cluster.as_deref()).and_then(|name| scenario.cluster(name));
-    let network = match cluster {
-        Some(cluster) => {
-            // A single node is its own API and ingress.
-            let node: Vec<IpAddr> = in_network.iter().take(1).flat_map(|host| host.addresses.clone()).collect();
-            let or_node = |vips: &[IpAddr]| if vips.is_empty() { node.clone() } else { vips.to_vec() };
-            let (api, ingress) = (or_node(&cluster.api_vips), or_node(&cluster.ingress_vips));
-            let (name, domain) = (cluster.name.as_str(), cluster.base_domain.as_str());
-            NetworkSpec::for_cluster(name, domain, &cluster.machine_networks, &api, &ingress, in_network)
+    let mut clusters = BTreeMap::new();
+    for cluster in &scenario.clusters {
+        let of_cluster: Vec<&Host> = scenario.hosts_ever_of(&cluster.name).filter(|host| host.is_machine()).collect();
+        if of_cluster.is_empty() {
+            continue;
         }
-        None => {
-            let networks: Vec<IpNet> = network_of(scenario, None).into_iter().collect();
-            NetworkSpec::for_cluster("pool", "lab.example", &networks, &[], &[], in_network)
+        let names: Vec<String> = of_cluster.iter().map(|host| host.name.clone()).collect();
+        // A single node is its own API and ingress.
+        let node = in_network.iter().find(|place| of_cluster.iter().any(|host| !host.day2 && host.name == place.name));
+        let or_node = |vips: &[IpAddr]| match vips {
+            [] => node.map(|place| place.addresses.clone()).unwrap_or_default(),
+            vips => vips.to_vec(),
+        };
+        let domain = domain_of(cluster);
+        network.add_cluster(&domain, &or_node(&cluster.api_vips), &or_node(&cluster.ingress_vips));
+        clusters.insert(cluster.name.clone(), PlannedCluster { domain, machines: names });
+    }
+    if network.domains.is_empty() {
+        network.domains.push(POOL_DOMAIN.to_owned());
+    }
+    network.hosts = in_network;
+    let service = reached(prepared, &mut network).map_err(|why| PlanError { host: "service".to_owned(), why })?;
+    Ok(Plan { network, machines, service, clusters })
+}
+
+/// Where machines reach the service. One that runs already is at the address that its images say: the gateway has that, too, or DNS
+/// says that the gateway is meant.
+fn reached(prepared: &Prepared, network: &mut NetworkSpec) -> Result<Reached, String> {
+    let gateways: Vec<IpAddr> = network.gateways().map(IpNet::addr).collect();
+    let on_gateway = |port: u16| gateways.iter().map(|gateway| SocketAddr::new(*gateway, port)).collect::<Vec<_>>();
+    let Target::Remote { url } = &prepared.target else {
+        let gateway = gateway_of(&prepared.scenario).ok_or("the machines' network has no gateway")?;
+        return Ok(Reached { base_url: base_url(gateway), listen: on_gateway(PORT), is_foreign: false });
+    };
+    let (host, port) = host_and_port(url).ok_or_else(|| format!("{url} names no host and port"))?;
+    let listen = match host.parse::<IpAddr>() {
+        Ok(address) => {
+            network.elsewhere.push(address);
+            vec![SocketAddr::new(address, port)]
+        }
+        Err(_) => {
+            network.names.push(DnsName { name: host, wildcard: false, addresses: gateways.clone() });
+            on_gateway(port)
         }
     };
-    Ok(Plan { network, machines })
+    Ok(Reached { base_url: url.trim_end_matches('/').to_owned(), listen, is_foreign: true })
+}
+
+/// Domain of machines of which nobody knows in which cluster they will be.
+const POOL_DOMAIN: &str = "pool.lab.example";
+
+fn domain_of(cluster: &Cluster) -> String {
+    format!("{}.{}", cluster.name, cluster.base_domain)
+}
+
+/// The domain of a machine: that of its cluster, also of the one to which it will be bound, if there is only one.
+fn domain_of_host(scenario: &Scenario, host: &Host) -> String {
+    let mut clusters: Vec<&str> = host.clusters().collect();
+    clusters.dedup();
+    match clusters[..] {
+        [one] => scenario.cluster(one).map_or_else(|| POOL_DOMAIN.to_owned(), domain_of),
+        _ => POOL_DOMAIN.to_owned(),
+    }
 }
 
 fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: usize) -> Option<PlannedMachine> {
@@ -246,8 +323,7 @@ fn interfaces(scenario: &Scenario, hardware: &HardwareProfile, index: u32) -> Ve
 /// Addresses that static networks give to a host without DHCP, as far as the lab's networks have them: the lab's DNS knows it by them.
 /// A machine that finds no name for its address is called `localhost`, which no service takes.
 fn static_addresses(scenario: &Scenario, host: &Host) -> Vec<IpAddr> {
-    let cluster = host.cluster.as_deref().and_then(|name| scenario.cluster(name));
-    let networks = cluster.map(|cluster| cluster.machine_networks.as_slice()).unwrap_or_default();
+    let networks = networks_of_host(scenario, host);
     let in_lab = |address: &IpAddr| {
         networks.iter().any(|net| net.contains(address) && gateway(net).is_none_or(|gateway| gateway != *address))
     };
@@ -440,6 +516,63 @@ mod tests {
         assert_eq!(config.deploy.as_deref(), Some("http://192.168.126.1:8091/node-0/deploy.tar.gz"));
         assert!(config.overlay != Overlay::default(), "the lab's agent declares");
         assert!(node.is.contains(", installer ") && node.is.contains(", controller "), "{}", node.is);
+    }
+
+    #[test]
+    fn clusters_share_a_network_or_have_one_of_their_own() {
+        let text = "version: 1\nname: t\nclusters:\n\
+                    - {name: a, topology: sno, machine_networks: [192.168.126.0/24]}\n\
+                    - {name: b, topology: sno, machine_networks: [192.168.126.0/24], base_domain: b.example}\n\
+                    - {name: c, topology: sno, machine_networks: [10.1.0.0/24]}\n\
+                    - {name: d, topology: sno, machine_networks: [192.168.126.0/24]}\n\
+                    - {name: e, topology: sno, machine_networks: [10.1.0.0/24]}\n\
+                    - {name: f, topology: sno, machine_networks: [10.1.0.0/24]}\n\
+                    hosts:\n- {name: a, cluster: a, kind: vm}\n- {name: b, cluster: b, kind: vm}\n- {name: c, cluster: c, kind: vm}\n\
+                    - {name: late, cluster: none, kind: vm}\n- {name: twice, cluster: none, kind: vm}\n- {name: spare, cluster: none, kind: vm}\n\
+                    - {name: more, cluster: a, kind: vm, day2: true}\n\
+                    actions:\n- {do: allow-add-hosts, cluster: a, after: {cluster: a, status: installed}}\n\
+                    - {do: bind, host: late-0, cluster: d, at: 1h}\n- {do: bind, host: twice-0, cluster: e, at: 1h}\n\
+                    - {do: bind, host: twice-0, cluster: f, at: 2h}\n";
+        let catalogue = Catalogue::embedded();
+        let source = SourceFile::new("t.yaml", text.to_owned());
+        let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|e| panic!("{e}"));
+        let prepared = prepare(scenario, &catalogue, &Choices { seed: Some(7), ..Choices::default() }).unwrap();
+        let plan = plan(&prepared).unwrap();
+        plan.network.check().unwrap();
+        let addresses = |all: &[IpAddr]| all.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ");
+        let hosts = plan.network.hosts.iter().map(|host| {
+            let domain = host.domain.as_deref().unwrap_or_default();
+            format!("{}.{domain} in {}: {}", host.name, host.segment, addresses(&host.addresses))
+        });
+        let names = plan.network.names.iter().map(|name| format!("{}: {}", name.name, addresses(&name.addresses)));
+        let gateways: Vec<String> = plan.network.gateways().map(IpNet::to_string).collect();
+        assert_eq!(gateways, ["192.168.126.1/24", "10.1.0.1/24", "10.64.0.1/16"]);
+        let clusters = plan.clusters.iter().map(|(name, c)| format!("{name}: {} {}", c.domain, c.machines.join(" ")));
+        insta::assert_snapshot!(hosts.chain(names).chain(clusters).collect::<Vec<_>>().join("\n"));
+        assert_eq!(base_url(gateway_of(&prepared.scenario).unwrap()), "http://192.168.126.1:8090");
+    }
+
+    #[rstest]
+    #[case::an_address("http://203.0.113.7:8090/", &["203.0.113.7:8090"], "203.0.113.7")]
+    #[case::usual_port("http://203.0.113.7", &["203.0.113.7:80"], "203.0.113.7")]
+    #[case::a_name("http://assisted.example:8090", &["192.168.126.1:8090"], "")]
+    fn a_service_that_runs_already_is_reached_where_its_images_say(
+        #[case] url: &str,
+        #[case] listen: &[&str],
+        #[case] elsewhere: &str,
+    ) {
+        let of_run = plan(&prepared("{name: node, kind: vm}")).unwrap().service;
+        let expected = vec!["192.168.126.1:8090".parse().unwrap()];
+        assert_eq!((of_run.listen, of_run.is_foreign), (expected, false));
+        let prepared =
+            Prepared { target: Target::Remote { url: url.to_owned() }, ..prepared("{name: node, kind: vm}") };
+        let plan = plan(&prepared).unwrap();
+        plan.network.check().unwrap();
+        assert_eq!((plan.service.base_url.as_str(), plan.service.is_foreign), (url.trim_end_matches('/'), true));
+        assert_eq!(plan.service.listen.iter().map(SocketAddr::to_string).collect::<Vec<_>>(), listen);
+        assert_eq!(plan.network.elsewhere.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" "), elsewhere);
+        let name = plan.network.names.iter().find(|name| name.name == "assisted.example");
+        assert_eq!(name.is_some(), elsewhere.is_empty());
     }
 
     #[test]

@@ -1,20 +1,19 @@
 //! Switching machines on.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 use vlab_lab::machines::{MachineSpec, Machines};
 use vlab_model::console::Classifier;
 use vlab_model::history::{HistoryPart, MachineMoment, Source, What};
 
 use super::Made;
-use super::console::Listener;
+use super::console::{Belonging, Listener};
 use crate::error::{LabError, lab};
 use crate::hosts::News;
 
@@ -27,7 +26,7 @@ pub(super) struct Switch {
     pub(super) news: mpsc::UnboundedSender<News>,
     pub(super) reading: Arc<Mutex<JoinSet<()>>>,
     pub(super) over: CancellationToken,
-    pub(super) cluster: Option<Uuid>,
+    pub(super) clusters: Belonging,
     pub(super) classifiers: BTreeMap<String, Arc<Classifier>>,
 }
 
@@ -38,6 +37,19 @@ impl Switch {
 
     pub(super) fn broken(&self, error: LabError) {
         let _ = self.news.send(News::Broken(error));
+    }
+
+    /// Boots a machine that is there from this medium once, whatever it runs.
+    pub(super) async fn again(&self, name: &str, medium: &Path) {
+        let machine = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let Some(machine) = machine else {
+            let text = format!("{name} cannot boot its discovery image again: it was not switched on yet");
+            return self.tell(What::Note { text });
+        };
+        match machine.boot_medium(medium).await {
+            Ok(()) => self.tell(What::Note { text: format!("{name} boots its discovery image again") }),
+            Err(error) => self.broken(lab("machines")(error)),
+        }
     }
 
     pub(super) async fn on(&self, spec: MachineSpec, medium: PathBuf) {
@@ -59,7 +71,7 @@ impl Switch {
             classifier: self.classifiers.get(&name).cloned().unwrap_or_default(),
             machine: name,
             host: id,
-            cluster: self.cluster,
+            clusters: Arc::clone(&self.clusters),
             lines: 0,
         };
         let (news, over) = (self.news.clone(), self.over.clone());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -24,10 +24,11 @@ use vlab_model::console::Classifier;
 use vlab_model::history::{Source, What};
 use vlab_service_server::serve_images;
 
+use super::console::Belonging;
 use super::events::tell_events;
 use super::faults::{Injected, Injection, Reach};
-use super::medium::{fetch, whole};
-use super::plan::{IMAGES_PORT, PORT, PROGRAMS_PORT, Plan, PlannedMachine};
+use super::medium::{fetch, foreign_images, whole};
+use super::plan::{IMAGES_PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
 use super::{Made, programs, screenshot_file};
 use crate::error::{LabError, lab};
@@ -45,6 +46,8 @@ pub(super) struct VirtualLab {
     folder: PathBuf,
     plan: Plan,
     ids: BTreeMap<String, Uuid>,
+    /// Their names by their positions in the scenario, and whether they are of the pool.
+    hosts: BTreeMap<usize, (String, bool)>,
     classifiers: BTreeMap<String, Arc<Classifier>>,
     ledger: Arc<Ledger>,
     network: Arc<Network>,
@@ -62,7 +65,12 @@ pub(super) struct VirtualLab {
     injected: Arc<Mutex<Injected>>,
     /// Faults of clusters.
     of_clusters: BTreeSet<String>,
+    /// The folder with discovery images.
     media: (PathBuf, Token),
+    /// The discovery image of each machine that is on, or on its way.
+    media_of: BTreeMap<String, PathBuf>,
+    /// Which cluster each of them belongs to.
+    clusters: Belonging,
     news: mpsc::UnboundedSender<News>,
     told: mpsc::UnboundedReceiver<News>,
     /// How they see the service.
@@ -94,8 +102,8 @@ impl VirtualLab {
         options.ledger = Some(Arc::clone(order.ledger));
         let network = Network::start(plan.network.clone(), options).await.map_err(lab("lab network"))?;
         let clock = network.tell_time().map_err(lab("lab network"))?;
-        let hosts = plan.network.hosts.iter().map(|host| (host.name.as_str(), host.addresses.as_slice()));
-        let keys = Keys::create(order.ledger, hosts).map_err(lab("ssh"))?;
+        let named = plan.network.hosts.iter().map(|host| (host.name.as_str(), host.addresses.as_slice()));
+        let keys = Keys::create(order.ledger, named).map_err(lab("ssh"))?;
         let mut options = MachinesOptions::new(order.ledger, accel, order.folder);
         options.namespace = Some(Arc::clone(network.namespace()));
         let machines = Machines::start(options).await.map_err(lab("libvirt"))?;
@@ -107,11 +115,13 @@ impl VirtualLab {
         std::fs::create_dir(&media).map_err(|e| LabError::new("media", format!("{}: {e}", media.display())))?;
         let mut classifiers = BTreeMap::new();
         let mut ids = BTreeMap::new();
+        let mut hosts = BTreeMap::new();
         for machine in &plan.machines {
             let host = &order.prepared.scenario.hosts[machine.index];
             let classifier = Classifier::without(&host.vm.ignore_console).map_err(lab("console checks"))?;
             classifiers.insert(host.name.clone(), Arc::new(classifier));
             ids.insert(host.name.clone(), machine.spec.uuid);
+            hosts.insert(machine.index, (host.name.clone(), host.cluster.is_none()));
         }
         let (news, told) = mpsc::unbounded_channel();
         let mut doing = JoinSet::new();
@@ -120,6 +130,7 @@ impl VirtualLab {
             folder: order.folder.to_path_buf(),
             plan,
             ids,
+            hosts,
             classifiers,
             ledger: Arc::clone(order.ledger),
             network: Arc::new(network),
@@ -133,6 +144,8 @@ impl VirtualLab {
             injected: Arc::default(),
             of_clusters: BTreeSet::new(),
             media: (media, entry),
+            media_of: BTreeMap::new(),
+            clusters: Belonging::default(),
             news,
             told,
             inside,
@@ -171,19 +184,38 @@ impl VirtualLab {
     fn boot(&mut self, image: Image, machines: Vec<(PlannedMachine, Duration)>) {
         let Image { infra_env, cluster, download_url } = image;
         let medium = self.media.0.join(format!("{infra_env}.iso"));
-        let (images, switch) = (self.images.clone(), self.switch(cluster));
+        let (images, switch) = (self.images.clone(), self.switch());
+        let foreign = self.plan.service.is_foreign.then(|| self.plan.service.base_url.clone());
+        for (machine, _) in &machines {
+            self.media_of.insert(machine.spec.name.clone(), medium.clone());
+            if let Some(cluster) = cluster {
+                self.belongs().insert(machine.spec.name.clone(), cluster);
+            }
+        }
         self.doing.spawn(async move {
             let Some(images) = images else {
                 return switch.broken(LabError::new("image service", "there is none yet"));
             };
-            match fetch(&images, &download_url, &medium).await {
+            let images = match &foreign {
+                None => images,
+                Some(base_url) => match foreign_images(&images, base_url, infra_env, &download_url).await {
+                    Ok(images) => images,
+                    Err(error) => return switch.broken(error),
+                },
+            };
+            // Machines that were switched on earlier may have the one of before in their drives.
+            let coming = medium.with_extension("part");
+            match fetch(&images, &download_url, &coming).await {
                 Ok(text) => switch.tell(What::Note { text }),
                 Err(error) => return switch.broken(error),
             }
             // What the service has sent to its end may still be half of an image.
-            if let Err(why) = whole(&medium) {
+            if let Err(why) = whole(&coming) {
                 let error = format!("the discovery image that the service sent from {download_url} {why}");
                 return switch.broken(LabError::new("discovery image", error));
+            }
+            if let Err(error) = tokio::fs::rename(&coming, &medium).await {
+                return switch.broken(lab("discovery image")(error));
             }
             let mut all = JoinSet::new();
             for (machine, wait) in machines {
@@ -217,7 +249,8 @@ impl VirtualLab {
         let reach = Arc::new(Reach {
             made: Arc::clone(&self.made),
             network: Arc::clone(&self.network),
-            medium: self.medium(),
+            media: self.media_of.clone(),
+            clusters: self.plan.clusters.clone(),
             door: self.keys.door(self.network.namespace()),
             folder: self.folder.clone(),
         });
@@ -254,13 +287,25 @@ impl VirtualLab {
         });
     }
 
-    /// The discovery image, once it was fetched.
-    fn medium(&self) -> Option<PathBuf> {
-        let entries = std::fs::read_dir(&self.media.0).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "iso"))
+    fn belongs(&self) -> MutexGuard<'_, BTreeMap<String, Uuid>> {
+        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn switch(&self, cluster: Option<Uuid>) -> Switch {
+    /// Boots a machine from its discovery image again.
+    fn boot_again(&mut self, name: &str, of_pool: bool) {
+        if of_pool {
+            self.belongs().remove(name);
+        }
+        let switch = self.switch();
+        let (name, medium) = (name.to_owned(), self.media_of.get(name).cloned());
+        self.doing.spawn(async move {
+            if let Some(medium) = medium {
+                switch.again(&name, &medium).await;
+            }
+        });
+    }
+
+    fn switch(&self) -> Switch {
         Switch {
             machines: self.machines.clone(),
             made: Arc::clone(&self.made),
@@ -268,7 +313,7 @@ impl VirtualLab {
             news: self.news.clone(),
             reading: Arc::clone(&self.reading),
             over: self.over.clone(),
-            cluster,
+            clusters: Arc::clone(&self.clusters),
             classifiers: self.classifiers.clone(),
         }
     }
@@ -316,7 +361,7 @@ impl RunningHosts for VirtualLab {
 
     /// An image service can be reached, too: that of the service, or one that is started here and asks it.
     fn connect(&mut self, front: SocketAddr, service: &Endpoint) -> Result<(), LabError> {
-        self.reachable.push(self.network.forward(PORT, front).map_err(lab("lab network"))?);
+        self.reachable.push(self.network.forward_at(&self.plan.service.listen, front).map_err(lab("lab network"))?);
         self.hand_out_programs()?;
         if self.inside.images_url == self.inside.base_url {
             self.images = Some(service.clone());
@@ -346,6 +391,16 @@ impl RunningHosts for VirtualLab {
                 });
                 let planned = planned.collect();
                 self.boot(Image { infra_env, cluster, download_url }, planned);
+            }
+            MachineOrder::BootDiscovery { machine } => {
+                if let Some((name, of_pool)) = self.hosts.get(&machine).cloned() {
+                    self.boot_again(&name, of_pool);
+                }
+            }
+            MachineOrder::Bound { machine, cluster } => {
+                if let Some((name, _)) = self.hosts.get(&machine).cloned() {
+                    self.belongs().insert(name, cluster);
+                }
             }
             MachineOrder::Fault { name, what, on, to, undo } => self.fault(FaultOrder { name, what, on, to, undo }),
         }
