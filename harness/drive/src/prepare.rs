@@ -563,7 +563,11 @@ fn not_over_rest(scenario: &Scenario) -> Option<String> {
 
 /// What of a scenario has no form as resources, or is not built for them.
 fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoice) -> Option<String> {
+    let machines = scenario.hosts.iter().any(Host::is_machine);
     let why = match (target, hub) {
+        (_, HubChoice::Existing(_)) if machines => Some(
+            "virtual machines on a hub that is there are not built: their images name addresses of the hub's own: use `--hosts sim`",
+        ),
         (Target::Remote { .. }, HubChoice::Existing(_))
         | (Target::Simulated | Target::Process { .. }, HubChoice::Ours | HubChoice::Assets(_)) => None,
         (_, HubChoice::Existing(_)) => Some(

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
 use vlab_drive::hub::HubEnd;
-use vlab_drive::prepare::{Choices, Nowhere, PrepareError, Prepared, prepare};
+use vlab_drive::prepare::{Choices, HubChoice, Nowhere, PrepareError, Prepared, prepare};
 use vlab_drive::simulate::{Whole, as_lines, run_whole};
 use vlab_judge::result::CheckVerdict;
 use vlab_kube::{Memory, Options, WatchId};
@@ -389,4 +389,39 @@ fn a_bare_metal_host_gets_the_image_of_its_infra_env() {
     bench.memory.delete(bench.now, &Kind::BareMetalHost.path_of("default/c")).unwrap();
     bench.settle(10);
     assert!(bench.memory.get(bench.now, &Kind::BareMetalHost.path_of("default/c")).is_err());
+}
+
+/// Which API server goes with which service, and what there is only on the lab's own.
+#[rstest]
+#[case::one_that_is_there("kube-sno", "remote:http://192.0.2.1:8090", HubChoice::Existing("k".into()), HostKind::Simulated, "")]
+#[case::with_a_service_of_the_run("kube-sno", "simulated", HubChoice::Existing("k".into()), HostKind::Simulated, "--service remote:http://HOST:PORT")]
+#[case::a_service_without_its_hub(
+    "kube-sno",
+    "remote:http://192.0.2.1:8090",
+    HubChoice::Ours,
+    HostKind::Simulated,
+    "--kubeconfig FILE"
+)]
+#[case::machines("kube-sno", "remote:http://192.0.2.1:8090", HubChoice::Existing("k".into()), HostKind::Vm, "use `--hosts sim`")]
+#[case::over_rest("sno", "remote:http://192.0.2.1:8090", HubChoice::Existing("k".into()), HostKind::Simulated, "add `--api kube`")]
+#[case::a_real_one("kube-sno", "simulated", HubChoice::Assets("a".into()), HostKind::Simulated, "")]
+#[case::faults_of_a_real_one("kube-event-lost", "simulated", HubChoice::Assets("a".into()), HostKind::Simulated, "leave --hub-assets a out")]
+fn which_api_server_a_run_may_have(
+    #[case] scenario: &str,
+    #[case] service: &str,
+    #[case] hub: HubChoice,
+    #[case] hosts: HostKind,
+    #[case] refused: &str,
+) {
+    let catalogue = Catalogue::discover().unwrap();
+    let scenario = vlab_scenario::load(&catalogue.find(scenario).unwrap(), &catalogue).unwrap();
+    let service = Some(service.parse().unwrap());
+    let choices = Choices { seed: Some(1), service, hub, hosts: Some(hosts), ..Choices::default() };
+    match prepare(scenario, &catalogue, &choices, &Nowhere) {
+        Ok(_) => assert_eq!(refused, ""),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!refused.is_empty() && text.contains(refused), "{text}");
+        }
+    }
 }
