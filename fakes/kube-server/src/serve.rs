@@ -391,9 +391,10 @@ fn caller(shared: &Shared, request: &Request, certificate: Certificate) -> Resul
 }
 
 async fn ask(shared: &Arc<Shared>, caller: &Caller, request: &Request) -> Reply {
-    let waiting = {
+    let (waiting, late) = {
         let mut core = held(&shared.core);
         let reply = core.handle(Timestamp::now(), caller, request);
+        let late = core.faults.take_late();
         let waiting = if let Reply::Pending(ticket) = reply {
             let (send, receive) = oneshot::channel();
             held(&shared.waiting).insert(ticket, send);
@@ -402,12 +403,17 @@ async fn ask(shared: &Arc<Shared>, caller: &Caller, request: &Request) -> Reply 
             Err(reply)
         };
         pump(shared, &mut core);
-        waiting
+        (waiting, late)
     };
-    match waiting {
+    let reply = match waiting {
         Err(reply) => reply,
         Ok(receive) => receive.await.unwrap_or_else(|_| Reply::Done(Response::empty(503))),
+    };
+    if !late.is_zero() {
+        // That is the fault.
+        tokio::time::sleep(late).await;
     }
+    reply
 }
 
 /// Wakes watches that have news, and makes the calls that are due.

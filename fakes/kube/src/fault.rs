@@ -20,6 +20,8 @@ pub enum Fault {
     Conflict,
     /// A request is refused with that status: 429 and 503 carry `Retry-After: 1`.
     Refuse(u16),
+    /// A request is carried out at once, and answered so much later.
+    Slow(Duration),
     /// A write is refused: the namespace's quota is used up (403).
     Quota,
     /// Reads and lists show what was there that long ago.
@@ -116,6 +118,8 @@ pub struct Faults {
     /// What was decided of a change, by its resource version: every watch of the kind meets the same.
     decided: Vec<(u64, Event)>,
     held: Option<Timestamp>,
+    /// How much later the answer to the request is given that was carried out last.
+    late: Duration,
     /// What happened since somebody asked: the order's number, and to what.
     happened: Vec<(usize, String)>,
 }
@@ -176,13 +180,29 @@ impl Faults {
         name: &str,
     ) -> Option<Failure> {
         for (n, state) in self.orders.iter_mut().enumerate() {
-            let Fault::Refuse(code) = state.order.fault else { continue };
-            if state.about(resource, name) && fits(&state.order, verb, subresource) && state.take() {
-                self.happened.push((n, format!("{verb} {}: {code}", words(resource, name, subresource))));
-                return Some(refused(code));
+            let meets = |state: &mut State| {
+                state.about(resource, name) && fits(&state.order, verb, subresource) && state.take()
+            };
+            let what = words(resource, name, subresource);
+            match state.order.fault.clone() {
+                Fault::Refuse(code) if meets(state) => {
+                    self.happened.push((n, format!("{verb} {what}: {code}")));
+                    return Some(refused(code));
+                }
+                // A watch is answered by what it tells.
+                Fault::Slow(span) if verb != "watch" && meets(state) => {
+                    self.happened.push((n, format!("{verb} {what}: answered {} s later", span.as_secs_f64())));
+                    self.late = self.late.max(span);
+                }
+                _ => {}
             }
         }
         None
+    }
+
+    /// How much later the answer to the request is given that was carried out last; asked once.
+    pub fn take_late(&mut self) -> Duration {
+        std::mem::take(&mut self.late)
     }
 
     /// Does this write, just before it is stored, meet something?

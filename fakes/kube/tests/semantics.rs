@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![recursion_limit = "256"]
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
@@ -246,7 +248,7 @@ fn those_who_are_owned(#[case] policy: &str, #[case] order: &[&str]) {
 
 #[test]
 fn collection_can_be_late_or_off() {
-    for (collection, left) in [(Some(std::time::Duration::from_secs(10)), [1, 0]), (None, [1, 1])] {
+    for (collection, left) in [(Some(Duration::from_secs(10)), [1, 0]), (None, [1, 1])] {
         let mut m = Memory::new(Options { collection, ..Options::default() }, at(0));
         let owner = m.create(at(1), MAPS, &map("owner", json!({}))).unwrap();
         m.create(at(1), MAPS, &owned("child", &owner, false)).unwrap();
@@ -567,11 +569,11 @@ fn faults_happen_as_ordered_and_say_how_often() {
             .unwrap()
             .contains("exceeded quota")
     );
-    m.core.faults.order(at(10), Order::new(Fault::Stale(std::time::Duration::from_secs(5)), "configmaps"));
+    m.core.faults.order(at(10), Order::new(Fault::Stale(Duration::from_secs(5)), "configmaps"));
     assert_eq!(m.merge(at(10), &one, &json!({ "data": { "n": "4" } })).unwrap()["data"]["n"], "4");
     assert_eq!(m.get(at(10), MAPS).unwrap()["items"][0]["data"]["n"], "3", "five seconds ago");
     assert_eq!(m.get(at(10), MAPS).unwrap()["items"][0]["data"]["n"], "4");
-    m.core.faults.order(at(20), Order::new(Fault::Outage(std::time::Duration::from_secs(5)), ""));
+    m.core.faults.order(at(20), Order::new(Fault::Outage(Duration::from_secs(5)), ""));
     assert_eq!(m.get(at(21), MAPS).unwrap_err()["code"], 503);
     assert!(m.get(at(25), MAPS).is_ok());
 }
@@ -602,7 +604,7 @@ fn an_event_that_is_held_back_comes_when_it_is_due() {
     let mut m = server();
     let made = m.create(at(1), MAPS, &map("x", json!({}))).unwrap();
     let watch = m.watch(at(1), &format!("{MAPS}?resourceVersion={}", rv(&made))).unwrap();
-    m.core.faults.order(at(1), Order::new(Fault::Delay(std::time::Duration::from_secs(7)), "configmaps"));
+    m.core.faults.order(at(1), Order::new(Fault::Delay(Duration::from_secs(7)), "configmaps"));
     m.merge(at(2), &format!("{MAPS}/x"), &json!({ "data": { "n": "1" } })).unwrap();
     assert!(kinds(&mut m, at(2), watch).is_empty());
     assert_eq!(m.core.next_wake(), Some(at(9)));
@@ -619,4 +621,24 @@ fn a_restart_ends_watches_and_keeps_objects() {
     m.core.restart();
     assert_eq!(m.poll_watch(at(2), watch), (Vec::new(), true));
     assert!(m.get(at(2), &format!("{MAPS}/x")).is_ok());
+}
+
+/// It is carried out at once: only the answer comes later, and only where the order says so.
+#[test]
+fn an_answer_that_is_late_is_that_of_a_write_that_was_done() {
+    let mut m = server();
+    m.create(at(1), MAPS, &map("x", json!({ "a": "1" }))).unwrap();
+    let late = Duration::from_secs(30);
+    let order = Order { verb: "patch".into(), after: 1, ..Order::new(Fault::Slow(late), "configmaps") };
+    m.core.faults.order(at(1), order);
+    let one = format!("{MAPS}/x");
+    let mut written = |value: &str| {
+        m.merge(at(2), &one, &json!({ "data": { "a": value } })).unwrap();
+        let read = m.get(at(2), &one).unwrap()["data"]["a"].clone();
+        (read, m.core.faults.take_late())
+    };
+    assert_eq!(written("2"), (json!("2"), Duration::ZERO), "one passes first");
+    assert_eq!(written("3"), (json!("3"), late));
+    assert_eq!(written("4"), (json!("4"), Duration::ZERO), "once");
+    assert_eq!(m.core.faults.take_happened().len(), 1);
 }

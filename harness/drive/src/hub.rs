@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -175,22 +176,22 @@ impl Hub {
         happened.into_iter().filter_map(|(n, what)| Some((self.orders.get(n)?.clone(), what))).collect()
     }
 
-    /// Answers a request of the user.
-    pub(crate) fn ask(&mut self, now: Timestamp, request: &Request) -> Response {
-        self.memory.handle(now, request)
+    /// Answers a request of the user, and how much later than usual.
+    pub(crate) fn ask(&mut self, now: Timestamp, request: &Request) -> (Response, Duration) {
+        (self.memory.handle(now, request), self.memory.core.faults.take_late())
     }
 
-    /// Answers a request of the controllers; nothing when it is a watch that begins.
-    pub(crate) fn ask_for_door(&mut self, now: Timestamp, ask: &Ask) -> Option<Response> {
+    /// Answers a request of the controllers, and how much later than usual; nothing when it is a watch that begins.
+    pub(crate) fn ask_for_door(&mut self, now: Timestamp, ask: &Ask) -> Option<(Response, Duration)> {
         if !ask.watch {
-            return Some(self.memory.handle(now, &ask.request));
+            return Some(self.ask(now, &ask.request));
         }
         match self.memory.watch(now, &ask.request.path) {
             Ok(watch) => {
                 self.watches.insert(watch, ask.tag);
                 None
             }
-            Err(refused) => Some(refused),
+            Err(refused) => Some((refused, Duration::ZERO)),
         }
     }
 

@@ -385,10 +385,10 @@ impl World {
     fn arrived(&mut self, now: Timestamp, send: Send) {
         self.requests += 1;
         if let Some(hub) = self.hub.as_mut().filter(|_| is_for_hub(&send.request.path)) {
-            let response = hub.ask(now, &send.request);
+            let (response, late) = hub.ask(now, &send.request);
             self.hub_moved(now);
             let reply = Reply { connection: send.connection, tag: send.tag, result: Ok(response) };
-            return self.push(now + ONE_WAY, Event::Answer(reply));
+            return self.push(now + ONE_WAY + late, Event::Answer(reply));
         }
         let mut again = false;
         loop {
@@ -485,8 +485,8 @@ impl World {
         }
         match what {
             ForHub::Ask(ask) => {
-                if let Some(response) = hub.ask_for_door(now, &ask) {
-                    self.push(now + ONE_WAY, Event::Hub(start, ForHub::Answer(ask.tag, response)));
+                if let Some((response, late)) = hub.ask_for_door(now, &ask) {
+                    self.push(now + ONE_WAY + late, Event::Hub(start, ForHub::Answer(ask.tag, response)));
                 }
             }
             ForHub::Answer(tag, response) => hub.door().answered(&mut self.core, now, tag, Ok(response)),

@@ -16,6 +16,7 @@ pub(super) fn effect(injection: &KubeInjection, who: &dyn Lookup) -> Order {
     let (fault, about) = match injection {
         KubeInjection::KubeConflict { about } => return of_requests(Fault::Conflict, about, who),
         KubeInjection::KubeError { status, about } => return of_requests(Fault::Refuse(*status), about, who),
+        KubeInjection::KubeSlow { by, about } => return of_requests(Fault::Slow(who.span(*by)), about, who),
         KubeInjection::KubeDown => return Order::new(Fault::Outage(FOR_GOOD), ""),
         KubeInjection::KubeQuota { about } => (Fault::Quota, about),
         KubeInjection::KubeStale { by, about } => (Fault::Stale(who.span(*by)), about),

@@ -116,7 +116,7 @@ pub(super) fn versions_grow(timeline: &Timeline<'_>) -> InvariantResult {
 
 /// Is something wrong as long as the fault is there, and not only each time that it does something?
 fn is_lasting(inject: &str) -> bool {
-    matches!(inject, "kube-down" | "kube-event-late") || inject.starts_with("service-")
+    matches!(inject, "kube-down" | "kube-event-late" | "kube-slow") || inject.starts_with("service-")
 }
 
 /// Times in which something was wrong that controllers cannot be blamed for.

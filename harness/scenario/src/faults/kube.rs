@@ -12,9 +12,9 @@ selection! {
     resource: Option<ResourceKind> = Param::needed().optional(),
     /// only the resource of this name; of an Agent the host's name
     object: Option<String> = Param::needed().optional(),
-    /// of `kube-conflict` and `kube-error`: only requests that do this
+    /// of `kube-conflict`, `kube-error` and `kube-slow`: only requests that do this
     verb: Option<KubeVerb> = Param::needed().optional(),
-    /// of `kube-conflict` and `kube-error`: only requests for this part of the object
+    /// of `kube-conflict`, `kube-error` and `kube-slow`: only requests for this part of the object
     part: Option<KubePart> = Param::needed().optional(),
     /// so many that fit pass first
     after: u64 = Param::number(0, 1_000_000).or("0"),
@@ -46,6 +46,12 @@ family! {
         KubeError = "kube-error" hits [Kube], Time, Any {
             /// the status of the answer
             status: u16 = Param::number(400, 599).or("503"),
+            ..about: KubeRequests
+        };
+        /// requests are carried out at once and answered late
+        KubeSlow = "kube-slow" hits [Kube], Time, Any {
+            /// so much later
+            by: Span = Param::needed(),
             ..about: KubeRequests
         };
         /// a new object is refused, because the quota of its namespace is used up (403)
