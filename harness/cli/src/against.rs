@@ -150,7 +150,7 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
     let shared = Arc::new(Shared {
         time_profile: args.time_profile.clone(),
         lab: args.lab.clone(),
-        hub: args.lab.hub()?,
+        hub: args.lab.hub_of_the_run()?,
         findings: args.findings.clone(),
         again: args.again,
         longest: Duration::from_secs(args.longest),

@@ -97,6 +97,14 @@ impl LabArgs {
         }
     }
 
+    /// The same for verbs that only ask over REST, or on an API server of the run.
+    pub(crate) fn hub_of_the_run(&self) -> Result<HubChoice, CliError> {
+        match self.kubeconfig {
+            Some(_) => Err(CliError::usage("--kubeconfig is for runs of scenarios over Kubernetes: leave it out here")),
+            None => self.hub(),
+        }
+    }
+
     /// Folder of the runs.
     pub(crate) fn runs(&self) -> PathBuf {
         self.output_dir.clone().unwrap_or_else(runs_folder)

@@ -139,7 +139,7 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), CliError> {
         time_profile: Some(profile.to_owned()),
         service: Some(args.service.clone()),
         postgres_image: args.lab.postgres_image(),
-        hub: args.lab.hub()?,
+        hub: args.lab.hub_of_the_run()?,
         ..Choices::default()
     };
     let prepared = prepare(scenario, &catalogue, &choices).or_usage()?;

@@ -171,7 +171,7 @@ type Loaded = (Prepared, Vec<u8>);
 /// Reads each scenario for both services, `repeat` times with one seed after the other.
 fn pairs_to_run(args: &DifferentialArgs, catalogue: &Catalogue) -> Result<Vec<(Loaded, Loaded)>, CliError> {
     // All are read before the first one starts: a mistake in the last must not cost the time of the others.
-    let (mut ready, hub) = (Vec::new(), args.lab.hub()?);
+    let (mut ready, hub) = (Vec::new(), args.lab.hub_of_the_run()?);
     for name in &args.scenarios {
         let mut seed = args.seed;
         for _ in 0..args.repeat {

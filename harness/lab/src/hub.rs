@@ -1,6 +1,7 @@
 //! What a run made on a hub that is somebody's: found by a label, removed by `kubectl` when the harness could not.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -12,6 +13,27 @@ pub const LABEL: &str = "vlab.run";
 /// The longest value of a label.
 const LONGEST: usize = 63;
 
+/// Name of the program through which a hub is asked.
+const KUBECTL: &str = "kubectl";
+/// Names another kubectl than the one in `PATH`.
+const NAMED: &str = "VLAB_KUBECTL";
+
+/// The kubectl of a folder; of `VLAB_KUBECTL`, or of `PATH`, where that has none.
+///
+/// # Errors
+/// There is none: what to do.
+pub fn kubectl(folder: Option<&Path>) -> Result<PathBuf, String> {
+    let beside = folder.map(|folder| folder.join(KUBECTL));
+    let named = env::var_os(NAMED).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = env::split_paths(&path).map(|folder| folder.join(KUBECTL));
+    let mut all = beside.into_iter().chain(named).chain(in_path);
+    all.find(|program| program.is_file()).ok_or_else(|| {
+        let folder = folder.map(|folder| format!("put it into {}, or ", folder.display())).unwrap_or_default();
+        format!("there is no kubectl, through which the API server is asked: {folder}install it (in PATH, or named by {NAMED})")
+    })
+}
+
 /// The id of a run as the value of a label: its end, where it is too long.
 #[must_use]
 pub fn label_value(run_id: &str) -> String {
@@ -21,13 +43,13 @@ pub fn label_value(run_id: &str) -> String {
 
 /// Deletes what bears the label. Kubernetes finishes it: nothing is waited for but the orders.
 pub(crate) fn remove(kubeconfig: &Path, label: &str, end: Instant) -> Result<Option<String>, String> {
-    let kubectl = std::env::var_os("VLAB_KUBECTL").filter(|path| !path.is_empty()).unwrap_or_else(|| "kubectl".into());
     let by_hand = || {
         format!(
             "`kubectl --kubeconfig {} delete namespaces,clusterimagesets -l {LABEL}={label}` removes it",
             kubeconfig.display()
         )
     };
+    let kubectl = kubectl(None).map_err(|why| format!("{why}; {}", by_hand()))?;
     let mut deleting = Command::new(&kubectl)
         .args(["--kubeconfig".as_ref(), kubeconfig.as_os_str()])
         .args(["delete", "namespaces,clusterimagesets", "--wait=false", "--request-timeout=10s", "-o", "name", "-l"])
@@ -54,6 +76,14 @@ pub(crate) fn remove(kubeconfig: &Path, label: &str, end: Instant) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_comes_before_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(KUBECTL);
+        std::fs::write(&program, "").unwrap();
+        assert_eq!(kubectl(Some(folder.path())), Ok(program));
+    }
 
     #[test]
     fn a_run_id_is_made_the_value_of_a_label() {

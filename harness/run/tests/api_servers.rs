@@ -108,6 +108,13 @@ fn nth(list: &mut Vec<String>, what: &str, value: &str) -> String {
     format!("{what} {at}")
 }
 
+/// Members in any order are the same value.
+fn in_one_order(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
+}
+
 impl Seen {
     fn plain(&mut self, key: &str, value: &mut Value, of_list: bool) {
         match value {
@@ -137,8 +144,9 @@ impl Seen {
             }
             Value::Array(values) => {
                 values.iter_mut().for_each(|value| self.plain(key, value, false));
-                if key == "causes" {
-                    values.sort_by_key(Value::to_string);
+                // Owners of fields are sorted by the second in which they wrote, which is not the same on both.
+                if key == "causes" || key == "managedFields" {
+                    values.sort_by_key(in_one_order);
                 }
             }
             Value::String(text) if key == "uid" => *text = nth(&mut self.uids, "uid", text),

@@ -204,6 +204,8 @@ fn a_hub_that_is_there_is_left_as_it_was() {
     run(&here).ends_with(3).says(&["the namespace edge is there already"]);
     ask(&["delete", "namespace", "edge"]);
 
+    let suite = ["conformance", "--service", service.as_str(), "--kubeconfig", kubeconfig.to_str().unwrap()];
+    bench.vlab(&suite).ends_with(2).says(&["--kubeconfig is for runs of scenarios over Kubernetes"]);
     run(&here).ends_with(0).says(&["kube-sno passed"]);
     assert_eq!(ask(&["get", "namespaces", "-o", "name"]), ours);
     assert_eq!(ask(&["get", "clusterimagesets", "-o", "name"]), "");

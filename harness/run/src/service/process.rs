@@ -38,9 +38,7 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
     let first = process_once(program, launch, again).await;
     match first {
         // Between our asking for a free port and the service's taking it somebody else may have got it.
-        Err(StartError::Process(ProcessError::NotReady(ReadyError::Ended { ref log, .. })))
-            if again.is_none() && port_taken(log) =>
-        {
+        Err(ref error) if again.is_none() && lost_port(error) => {
             tracing::warn!("another program took the service's port; trying again with another port");
             process_once(program, launch, None).await
         }
@@ -48,8 +46,9 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
     }
 }
 
-fn port_taken(log: &str) -> bool {
-    log.contains("address already in use")
+/// Did a program end because somebody else had taken its port meanwhile?
+pub(super) fn lost_port(error: &StartError) -> bool {
+    matches!(error, StartError::Process(ProcessError::NotReady(ReadyError::Ended { log, .. })) if log.contains("address already in use"))
 }
 
 async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>) -> Result<Launched, StartError> {

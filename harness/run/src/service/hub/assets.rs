@@ -13,10 +13,12 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::KeyPair;
 use serde_json::json;
 use vlab_client::Endpoint;
+use vlab_lab::hub::kubectl;
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::process::{Child, Program};
 
-use super::proxy::{Proxy, kubectl};
+use super::proxy::Proxy;
+use crate::service::process::lost_port;
 use crate::service::ready::free_address;
 use crate::service::{STOP, StartError};
 
@@ -69,6 +71,16 @@ impl Assets {
     /// One of them does not start; nothing is left then.
     pub(super) async fn start(programs: &Path, run: &Path, ledger: Option<Arc<Ledger>>) -> Result<Self, StartError> {
         check(programs).map_err(StartError::NoApiServer)?;
+        match Self::start_once(programs, run, ledger.clone()).await {
+            Err(error) if lost_port(&error) => {
+                tracing::warn!("another program took a port of the API server; trying again with other ports");
+                Self::start_once(programs, run, ledger).await
+            }
+            other => other,
+        }
+    }
+
+    async fn start_once(programs: &Path, run: &Path, ledger: Option<Arc<Ledger>>) -> Result<Self, StartError> {
         let folder = run.join("api-server");
         let wrong = |error: io::Error| StartError::Scratch { path: folder.clone(), error };
         let entry = match &ledger {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use vlab_api::http::{Method, Request};
 use vlab_client::Endpoint;
 use vlab_drive::hub::Kind;
-use vlab_lab::hub::LABEL;
+use vlab_lab::hub::{LABEL, kubectl};
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::wait;
 
-use super::proxy::{Proxy, kubectl};
+use super::proxy::Proxy;
 use super::{ANSWER, ask};
 use crate::service::{STOP, StartError};
 

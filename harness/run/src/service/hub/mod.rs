@@ -94,6 +94,14 @@ pub struct Hub {
     metal: bool,
 }
 
+/// What a hub is started of.
+enum Of<'a> {
+    /// Our API server.
+    Ours(PathBuf),
+    /// A real one: the folder with its programs.
+    Real(&'a Path),
+}
+
 /// What runs for a hub.
 #[derive(Debug)]
 enum Programs {
@@ -122,24 +130,25 @@ impl Hub {
         folder: &Path,
         ledger: Option<Arc<Ledger>>,
     ) -> Result<Self, StartError> {
-        let ours = match (&order.program, assets) {
-            (Some(path), _) => path.clone(),
-            (None, None) => program().map_err(StartError::NoApiServer)?,
-            (None, Some(_)) => PathBuf::new(),
+        // Before the definitions are read: who lacks the program lacks more than those.
+        let of = match (assets, &order.program) {
+            (Some(folder), _) => Of::Real(folder),
+            (None, Some(path)) => Of::Ours(path.clone()),
+            (None, None) => Of::Ours(program().map_err(StartError::NoApiServer)?),
         };
         let definitions = match &order.definitions {
             Some(folder) => read_definitions(folder)?,
             None => vlab_service_server::hub::definitions(),
         };
         let metal = definitions.iter().any(|d| d["spec"]["names"]["kind"] == "BareMetalHost");
-        let (programs, endpoint) = match assets {
-            Some(assets) => {
+        let (programs, endpoint) = match of {
+            Of::Real(assets) => {
                 let assets = Assets::start(assets, folder, ledger).await?;
                 let endpoint = assets.endpoint.clone();
                 (Programs::Real(assets), endpoint)
             }
-            None => {
-                let (child, endpoint) = start_ours(ours, folder, ledger).await?;
+            Of::Ours(program) => {
+                let (child, endpoint) = start_ours(program, folder, ledger).await?;
                 (Programs::Ours(child), endpoint)
             }
         };

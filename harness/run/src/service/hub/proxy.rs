@@ -1,10 +1,9 @@
 //! `kubectl proxy`: the way to an API server that speaks TLS and wants to know who asks. What a kubeconfig can say (certificates, tokens,
 //! programs that fetch one) is kubectl's to understand; `vlab` itself is built without TLS.
 
-use std::env;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,30 +15,10 @@ use vlab_lab::process::{Child, Program};
 use super::ask;
 use crate::service::{STOP, StartError};
 
-/// Name of the program.
-pub(super) const KUBECTL: &str = "kubectl";
-/// Names another kubectl than the one in `PATH`.
-const NAMED: &str = "VLAB_KUBECTL";
 /// What the proxy says once it listens, before its address.
 const SAYS: &str = "Starting to serve on ";
 /// How long it may take until the API server has answered through it.
 const BUDGET: Duration = Duration::from_secs(30);
-
-/// The kubectl of a folder; of `VLAB_KUBECTL`, or of `PATH`, where that has none.
-///
-/// # Errors
-/// There is none: what to do.
-pub(super) fn kubectl(folder: Option<&Path>) -> Result<PathBuf, String> {
-    let beside = folder.map(|folder| folder.join(KUBECTL));
-    let named = env::var_os(NAMED).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let in_path = env::split_paths(&path).map(|folder| folder.join(KUBECTL));
-    let mut all = beside.into_iter().chain(named).chain(in_path);
-    all.find(|program| program.is_file()).ok_or_else(|| {
-        let folder = folder.map(|folder| format!("put it into {}, or ", folder.display())).unwrap_or_default();
-        format!("there is no kubectl, through which the API server is asked: {folder}install it (in PATH, or named by {NAMED})")
-    })
-}
 
 /// A proxy that runs.
 #[derive(Debug)]
@@ -108,13 +87,5 @@ mod tests {
         assert_eq!(address_in("Starting to serve on "), None);
         let log = "W1 warning\nStarting to serve on 127.0.0.1:4711\n";
         assert_eq!(address_in(log), Some(SocketAddr::from(([127, 0, 0, 1], 4711))));
-    }
-
-    #[test]
-    fn a_folder_comes_before_the_rest() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join(KUBECTL);
-        fs::write(&program, "").unwrap();
-        assert_eq!(kubectl(Some(folder.path())), Ok(program));
     }
 }
