@@ -43,8 +43,8 @@ impl Switch {
     pub(super) async fn again(&self, name: &str, medium: &Path) {
         let machine = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         let Some(machine) = machine else {
-            let text = format!("{name} cannot boot its discovery image again: it was not switched on yet");
-            return self.tell(What::Note { text });
+            let error = format!("{name} cannot boot its discovery image again: it was not switched on yet");
+            return self.broken(LabError::new("machines", error));
         };
         match machine.boot_medium(medium).await {
             Ok(()) => self.tell(What::Note { text: format!("{name} boots its discovery image again") }),

@@ -297,12 +297,12 @@ impl VirtualLab {
             self.belongs().remove(name);
         }
         let switch = self.switch();
-        let (name, medium) = (name.to_owned(), self.media_of.get(name).cloned());
-        self.doing.spawn(async move {
-            if let Some(medium) = medium {
-                switch.again(&name, &medium).await;
-            }
-        });
+        let Some(medium) = self.media_of.get(name).cloned() else {
+            let error = format!("there is no discovery image that {name} could boot again");
+            return switch.broken(LabError::new("machines", error));
+        };
+        let name = name.to_owned();
+        self.doing.spawn(async move { switch.again(&name, &medium).await });
     }
 
     fn switch(&self) -> Switch {
