@@ -51,7 +51,7 @@ fn hosts(roles: &[HostRole]) -> Vec<(Host, HostRole, String)> {
                 id: Uuid::from_u128(0x100 + i as u128),
                 bootstrap: Some(i == 0),
                 installation_disk_path: Some("/dev/sda".into()),
-                inventory: Some(format!(r#"{{"interfaces":[{{"mac_address":"52:54:00:00:00:0{i}"}}]}}"#)),
+                inventory: Some(format!(r#"{{"interfaces":[{{"mac_address":"52:54:00:00:00:0{i}"}}]}}"#).into()),
                 ..Host::default()
             };
             (host, *role, format!("{role}-{i}.lab.example.org"))

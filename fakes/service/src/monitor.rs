@@ -172,19 +172,17 @@ impl Core {
         let Some(old) = self.state.host(key).cloned() else { return };
         let cluster = old.host().cluster_id.and_then(|id| self.state.cluster(id)).cloned();
         let sno = cluster.as_ref().is_some_and(|c| c.view.is_sno());
-        let validations = decision.validations.as_ref().map(HostValidations::to_json_text);
-        if let (Some(new), Some(text)) = (&decision.validations, &validations)
-            && old.host().validations_info.as_ref() != Some(text)
-        {
-            self.tell_host_validations(now, key, old.host().validations_info.as_deref(), new);
+        let validations = decision.validations.as_ref().filter(|new| old.view.evaluated() != Some(new));
+        if let Some(new) = validations {
+            self.tell_host_validations(now, key, &old.view, new);
         }
         let changes = decision.changes_status(&old.view);
         let leaves = decision.effects.contains(&HostEffect::LeaveCluster);
         let changed = self.state.edit_host(key, now, |row| {
-            let h = &mut row.view.host;
-            if let Some(text) = validations {
-                h.validations_info = Some(text);
+            if let Some(new) = validations {
+                row.view.set_validations(new.clone());
             }
+            let h = &mut row.view.host;
             h.status_info.clone_from(&decision.status_info);
             if changes {
                 h.status = decision.to;
@@ -222,8 +220,9 @@ impl Core {
         }
     }
 
-    fn tell_host_validations(&mut self, now: Timestamp, key: HostKey, old: Option<&str>, new: &HostValidations) {
-        let Some(old) = old.and_then(|t| HostValidations::parse(t).ok()) else { return };
+    fn tell_host_validations(&mut self, now: Timestamp, key: HostKey, old: &HostView, new: &HostValidations) {
+        let read = || HostValidations::parse(old.host.validations_info.as_deref()?).ok().map(Arc::new);
+        let Some(old) = old.evaluated().cloned().or_else(read) else { return };
         for (before, after) in changes(&old.0, &new.0) {
             let name = self.host_name(key);
             if let Some(how) = began_to_fail(before.status, after.status) {
@@ -265,11 +264,10 @@ impl Core {
         }
         let timer_survives = self.is_planted(Planted::TimerSurvives);
         let Some(old) = self.state.cluster(id).cloned() else { return };
-        let validations = decision.validations.as_ref().map(ClusterValidations::to_json_text);
-        if let (Some(new), Some(text)) = (&decision.validations, &validations)
-            && old.cluster().validations_info.as_ref() != Some(text)
-            && let Some(before) =
-                old.cluster().validations_info.as_deref().and_then(|t| ClusterValidations::parse(t).ok())
+        let validations = decision.validations.as_ref().filter(|new| old.view.evaluated() != Some(new));
+        let read = || ClusterValidations::parse(old.cluster().validations_info.as_deref()?).ok().map(Arc::new);
+        if let Some(new) = validations
+            && let Some(before) = old.view.evaluated().cloned().or_else(read)
         {
             for (before, after) in changes(&before.0, &new.0) {
                 if let Some(how) = began_to_fail(before.status, after.status) {
@@ -284,10 +282,10 @@ impl Core {
         let changes = decision.changes_status(&old.view);
         let prepared = if self.does(Conduct::PreparingPercentage) { None } else { Some(100) };
         let changed = self.state.edit_cluster(id, now, |row| {
-            let c = &mut row.view.cluster;
-            if let Some(text) = validations {
-                c.validations_info = Some(text);
+            if let Some(new) = validations {
+                row.view.set_validations(new.clone());
             }
+            let c = &mut row.view.cluster;
             c.status_info.clone_from(&decision.status_info);
             if changes {
                 c.status = decision.to;
@@ -506,8 +504,8 @@ fn is_fixed(before: ValidationStatus, after: ValidationStatus) -> bool {
 
 /// Pairs of validations whose status differs. One that is hidden (a host that reboots asks no time source) is not there.
 fn changes<'a>(old: &'a [Validation], new: &'a [Validation]) -> Vec<(&'a Validation, &'a Validation)> {
-    let shown = new.iter().filter(|after| !after.hidden);
-    let pairs = shown.filter_map(|after| Some((old.iter().find(|before| before.id == after.id)?, after)));
+    let shown = |all: &'a [Validation]| all.iter().filter(|v| !v.hidden);
+    let pairs = shown(new).filter_map(|after| Some((shown(old).find(|before| before.id == after.id)?, after)));
     pairs.filter(|(before, after)| before.status != after.status).collect()
 }
 

@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, Event, HostStatus, Severity};
+use vlab_api::types::{ClusterStatus, Event, HostStatus, Severity, Text};
 
 use crate::alteration::{Alteration, Conduct, EVENT_LATE_BY, WrongEvent, other_severity};
 use crate::rows::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
@@ -340,7 +340,7 @@ impl ServiceState {
     }
 
     fn set_host(&mut self, key: HostKey, row: Option<Arc<HostRow>>) {
-        fn seen(row: &Arc<HostRow>) -> (Option<Uuid>, &Option<String>, &Option<String>, HostStatus) {
+        fn seen(row: &Arc<HostRow>) -> (Option<Uuid>, &Option<Text>, &Option<Text>, HostStatus) {
             let host = row.host();
             (host.cluster_id, &host.inventory, &host.connectivity, host.status)
         }

@@ -5,11 +5,15 @@
 //! `swagger.yaml`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::time::Timestamp;
+
+/// A long text that is shared: an object is copied with each change of it.
+pub type Text = Arc<str>;
 
 /// Schema of an object.
 #[derive(Debug)]
@@ -105,7 +109,7 @@ pub trait WireObject: Wire {
 macro_rules! wire_scalar {
     ($($ty:ty => $kind:ident),* $(,)?) => { $(impl Wire for $ty { const KIND: FieldKind = FieldKind::$kind; })* };
 }
-wire_scalar!(String => String, Uuid => Uuid, Timestamp => DateTime, i64 => Integer, f64 => Number, bool => Bool, Value => Any);
+wire_scalar!(String => String, Text => String, Uuid => Uuid, Timestamp => DateTime, i64 => Integer, f64 => Number, bool => Bool, Value => Any);
 
 impl<T: Wire> Wire for Option<T> {
     const KIND: FieldKind = T::KIND;

@@ -701,7 +701,7 @@ impl World {
         match write {
             Write::PutHost(row) => {
                 let host = row.host();
-                let facts = HostFacts::from(host);
+                let facts = HostFacts::from(&row.view);
                 let old = self.hosts.get(&host.id);
                 let mut changes = diff_host(host.id, old, &facts);
                 changes.extend(odd_times_of_host(host.id, old, &facts));
@@ -714,7 +714,7 @@ impl World {
             }
             Write::PutCluster(row) => {
                 let cluster = &row.view.cluster;
-                let facts = ClusterFacts::from(cluster);
+                let facts = ClusterFacts::from(&row.view);
                 let old = self.clusters.get(&cluster.id);
                 let mut changes = diff_cluster(cluster.id, old, &facts);
                 changes.extend(odd_times_of_cluster(cluster.id, old, &facts));

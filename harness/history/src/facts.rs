@@ -3,16 +3,18 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{
     Cluster, ClusterStatus, FinalizingStage, Host, HostRole, HostStage, HostStatus, LogsState, MonitoredOperator,
-    OperatorStatus, OperatorType,
+    OperatorStatus, OperatorType, Text,
 };
 use vlab_model::history::What;
-use vlab_model::validation::ValidationStatus;
+use vlab_model::validation::{ClusterValidations, HostValidations, Validation, ValidationStatus};
+use vlab_model::view::{ClusterView, HostView};
 
 use crate::times;
 
@@ -55,14 +57,17 @@ pub struct HostFacts {
     #[serde(skip)]
     pub held: Option<[bool; HELD.len()]>,
     /// Validations as JSON text. `None`: not looked at this time.
-    pub validations_info: Option<String>,
+    pub validations_info: Option<Text>,
+    /// The same as they were evaluated, where the row is not read from a table: then nobody has to read the text.
+    #[serde(skip)]
+    pub evaluated: Option<Arc<HostValidations>>,
 }
 
 /// Members of a host of which a history follows only whether they are there.
 const HELD: [&str; 4] = ["inventory", "ntp_sources", "images_status", "logs_collected_at"];
 
 fn held(host: &Host) -> [bool; HELD.len()] {
-    let is = |text: &Option<String>| text.as_deref().is_some_and(|t| !["", "null", "{}", "[]"].contains(&t));
+    let is = |text: &Option<Text>| text.as_deref().is_some_and(|t| !["", "null", "{}", "[]"].contains(&t));
     let logs = host.logs_collected_at.is_some_and(|t| t.is_set());
     [is(&host.inventory), is(&host.ntp_sources), is(&host.images_status), logs]
 }
@@ -76,6 +81,16 @@ impl HostFacts {
 
     fn stage(&self) -> Option<HostStage> {
         self.progress_current_stage.parse().ok()
+    }
+
+    fn told(&self) -> Told<'_> {
+        Told { text: self.validations_info.as_ref(), evaluated: self.evaluated.as_ref().map(|all| &*all.0) }
+    }
+}
+
+impl From<&HostView> for HostFacts {
+    fn from(view: &HostView) -> Self {
+        Self { evaluated: view.evaluated().cloned(), ..Self::from(&view.host) }
     }
 }
 
@@ -99,6 +114,7 @@ impl From<&Host> for HostFacts {
             progress_stage_updated_at: progress.stage_updated_at,
             held: Some(held(host)),
             validations_info: host.validations_info.clone(),
+            evaluated: None,
         }
     }
 }
@@ -136,7 +152,22 @@ pub struct ClusterFacts {
     #[serde(skip)]
     pub last_preparation: Option<String>,
     /// Validations as JSON text. `None`: not looked at this time.
-    pub validations_info: Option<String>,
+    pub validations_info: Option<Text>,
+    /// The same as they were evaluated, where the row is not read from a table: then nobody has to read the text.
+    #[serde(skip)]
+    pub evaluated: Option<Arc<ClusterValidations>>,
+}
+
+impl ClusterFacts {
+    fn told(&self) -> Told<'_> {
+        Told { text: self.validations_info.as_ref(), evaluated: self.evaluated.as_ref().map(|all| &*all.0) }
+    }
+}
+
+impl From<&ClusterView> for ClusterFacts {
+    fn from(view: &ClusterView) -> Self {
+        Self { evaluated: view.evaluated().cloned(), ..Self::from(&view.cluster) }
+    }
 }
 
 impl From<&Cluster> for ClusterFacts {
@@ -155,6 +186,7 @@ impl From<&Cluster> for ClusterFacts {
             tells_times: true,
             last_preparation: cluster.last_installation_preparation.as_ref().and_then(|p| p.status.clone()),
             validations_info: cluster.validations_info.clone(),
+            evaluated: None,
         }
     }
 }
@@ -253,7 +285,7 @@ pub fn diff_host(host: Uuid, old: Option<&HostFacts>, new: &HostFacts) -> Vec<Wh
             changes.extend(member((host, false), name, there(old), there(new)));
         }
     }
-    diff_validations(host, false, &before.validations_info, &new.validations_info, &mut changes);
+    diff_validations(host, false, before.told(), new.told(), &mut changes);
     let words = [
         (
             "progress_current_stage",
@@ -353,7 +385,7 @@ pub fn diff_cluster(cluster: Uuid, old: Option<&ClusterFacts>, new: &ClusterFact
     }
     let preparations = (before.last_preparation.clone(), new.last_preparation.clone());
     changes.extend(member((cluster, true), "last-installation-preparation", preparations.0, preparations.1));
-    diff_validations(cluster, true, &before.validations_info, &new.validations_info, &mut changes);
+    diff_validations(cluster, true, before.told(), new.told(), &mut changes);
     let (stage, logs) = (&new.progress_finalizing_stage, &new.logs_info);
     let words = [
         ("progress_finalizing_stage", &before.progress_finalizing_stage, stage, is::<FinalizingStage> as Known),
@@ -372,28 +404,39 @@ struct StoredValidation<'a> {
     message: Cow<'a, str>,
 }
 
-/// Validations by id; a row that has none has no text, or `null`.
-fn parse_validations(text: &str) -> Result<BTreeMap<Cow<'_, str>, StoredValidation<'_>>, serde_json::Error> {
-    if text.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation<'_>>>>> = serde_json::from_str(text)?;
-    let entries = by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten();
-    Ok(entries.map(|e| (e.id.clone(), e)).collect())
+/// What a row says of its validations.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    text: Option<&'a Text>,
+    evaluated: Option<&'a [Validation]>,
 }
 
-fn diff_validations(
-    subject: Uuid,
-    is_cluster: bool,
-    old: &Option<String>,
-    new: &Option<String>,
-    changes: &mut Vec<What>,
-) {
-    let Some(new) = new else { return };
-    if old.as_ref() == Some(new) {
+impl<'a> Told<'a> {
+    /// Validations by id; a row that has none has no text, or `null`.
+    fn by_id(self) -> Result<BTreeMap<Cow<'a, str>, StoredValidation<'a>>, serde_json::Error> {
+        let text = self.text.map_or("", |text| text);
+        if let Some(evaluated) = self.evaluated {
+            let shown = evaluated.iter().filter(|v| !v.hidden);
+            let entry = |v: &'a Validation| {
+                let (id, message) = (Cow::Borrowed(v.id), Cow::Borrowed(&*v.message));
+                (id.clone(), StoredValidation { id, status: v.status, message })
+            };
+            return Ok(shown.map(entry).collect());
+        }
+        if text.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation<'_>>>>> = serde_json::from_str(text)?;
+        let entries = by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten();
+        Ok(entries.map(|e| (e.id.clone(), e)).collect())
+    }
+}
+
+fn diff_validations(subject: Uuid, is_cluster: bool, old: Told<'_>, new: Told<'_>, changes: &mut Vec<What>) {
+    if new.text.is_none() || old.text == new.text {
         return;
     }
-    let now = match parse_validations(new) {
+    let now = match new.by_id() {
         Ok(now) => now,
         Err(error) => {
             let of = if is_cluster { CLUSTER } else { HOST }.to_owned();
@@ -402,7 +445,7 @@ fn diff_validations(
         }
     };
     // What could not be read before was told then, and counts as none.
-    let mut before = parse_validations(old.as_deref().unwrap_or_default()).unwrap_or_default();
+    let mut before = old.by_id().unwrap_or_default();
     for (id, entry) in now {
         let from = before.remove(&id).map(|e| e.status);
         if from != Some(entry.status) {

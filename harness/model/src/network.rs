@@ -482,7 +482,7 @@ pub fn verification_from_free_addresses(vip: &IpAddr, hosts: &[&HostView]) -> Vi
     let covers = |list: &&FreeNetworkAddresses| {
         filled(&list.network).and_then(|n| n.parse::<IpNet>().ok()).is_some_and(|network| network.contains(vip))
     };
-    let lists = hosts.iter().flat_map(|h| h.free_addresses.iter().flatten()).filter(covers);
+    let lists = hosts.iter().flat_map(|h| h.free_addresses.iter().flat_map(|all| all.iter())).filter(covers);
     let sets = lists.map(|list| {
         let addresses = list.free_addresses.iter().flatten();
         addresses.filter_map(|a| a.parse::<IpAddr>().ok()).collect::<BTreeSet<_>>()

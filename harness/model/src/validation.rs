@@ -10,6 +10,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -665,7 +666,15 @@ fn operator_name(id: &'static str) -> &'static str {
 
 /// The answer about an operator that is not selected.
 fn operator_off(name: &'static str) -> Evaluation {
-    ok(format!("{name} is disabled"))
+    // There are dozens of them in each list of answers.
+    static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+        let ids = HOST.iter().map(|spec| spec.id.as_str()).chain(CLUSTER.iter().map(|spec| spec.id.as_str()));
+        ids.map(operator_name).map(|name| (name, format!("{name} is disabled"))).collect()
+    });
+    match TEXTS.get(name) {
+        Some(text) => ok(text.as_str()),
+        None => ok(format!("{name} is disabled")),
+    }
 }
 
 /// Does the user want it ignored?

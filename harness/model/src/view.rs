@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -14,10 +15,12 @@ use uuid::Uuid;
 use vlab_api::types::{
     ApiVipConnectivityResponse, Cluster, ClusterNetwork, ConnectivityReport, ContainerImageAvailability,
     ContainerImageAvailabilityResponse, Disk, DiskInfo, DomainResolutionResponse, FreeNetworkAddresses, Host, HostRole,
-    HostStage, InfraEnv, Inventory, NtpSource, PlatformType, ServiceNetwork, TangConnectivityResponse, VipVerification,
+    HostStage, InfraEnv, Inventory, NtpSource, PlatformType, ServiceNetwork, TangConnectivityResponse, Text,
+    VipVerification,
 };
 
 use crate::network::MajorityGroups;
+use crate::validation::{ClusterValidations, HostValidations};
 
 /// A host: the API object is the truth, the rest is what its JSON texts say (`None`: absent or not parsable). What is large is
 /// shared: a row is copied with each change of it.
@@ -30,19 +33,39 @@ pub struct HostView {
     /// `host.connectivity`
     pub connectivity: Option<Arc<ConnectivityReport>>,
     /// `host.ntp_sources`
-    pub ntp_sources: Option<Vec<NtpSource>>,
+    pub ntp_sources: Option<Arc<Vec<NtpSource>>>,
     /// `host.domain_name_resolutions`
-    pub domain_name_resolutions: Option<DomainResolutionResponse>,
+    pub domain_name_resolutions: Option<Arc<DomainResolutionResponse>>,
     /// `host.disks_info`: disk id to what was measured on it
-    pub disks_info: BTreeMap<String, DiskInfo>,
+    pub disks_info: Arc<BTreeMap<String, DiskInfo>>,
     /// `host.images_status`: image name to what pulling it gave
-    pub images_status: BTreeMap<String, ContainerImageAvailability>,
+    pub images_status: Arc<BTreeMap<String, ContainerImageAvailability>>,
     /// `host.free_addresses`
-    pub free_addresses: Option<Vec<FreeNetworkAddresses>>,
+    pub free_addresses: Option<Arc<Vec<FreeNetworkAddresses>>>,
     /// `host.api_vip_connectivity`
-    pub api_vip_connectivity: Option<ApiVipConnectivityResponse>,
+    pub api_vip_connectivity: Option<Arc<ApiVipConnectivityResponse>>,
     /// `host.tang_connectivity`
-    pub tang_connectivity: Option<TangConnectivityResponse>,
+    pub tang_connectivity: Option<Arc<TangConnectivityResponse>>,
+    /// What `host.validations_info` was made of, see [`Self::evaluated`].
+    pub validations: Evaluated<HostValidations>,
+}
+
+/// Validations, and the text that was made of them. Whoever writes another text makes them void.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluated<T>(Option<(Text, Arc<T>)>);
+
+impl<T> Evaluated<T> {
+    fn of(&self, shown: &Option<Text>) -> Option<&Arc<T>> {
+        let (text, all) = self.0.as_ref()?;
+        shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, text)).then_some(all)
+    }
+}
+
+/// They only save time: what counts is the text, which the object has.
+impl<T> PartialEq for Evaluated<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What the texts say follows from them.
@@ -53,11 +76,11 @@ impl PartialEq for HostView {
 }
 
 /// Does the text hold anything? (The service writes an absent text as an empty one in some places.)
-pub(crate) fn filled(text: &Option<String>) -> Option<&str> {
+pub(crate) fn filled<T: Deref<Target = str>>(text: &Option<T>) -> Option<&str> {
     text.as_deref().filter(|t| !t.is_empty())
 }
 
-fn parse<T: DeserializeOwned>(text: &Option<String>) -> Option<T> {
+fn parse<T: DeserializeOwned>(text: &Option<impl Deref<Target = str>>) -> Option<T> {
     serde_json::from_str(filled(text)?).ok()
 }
 
@@ -72,7 +95,7 @@ macro_rules! setter {
         $(#[$meta])*
         pub fn $set(&mut self, value: impl Into<Option<$ty>>) {
             let value = value.into();
-            self.host.$field = value.as_ref().map(text_of);
+            self.host.$field = value.as_ref().map(|value| text_of(value).into());
             self.$field = value.map(Into::into);
         }
     };
@@ -84,13 +107,14 @@ impl HostView {
         Self {
             inventory: parse(&host.inventory).map(Arc::new),
             connectivity: parse(&host.connectivity).map(Arc::new),
-            ntp_sources: parse(&host.ntp_sources),
-            domain_name_resolutions: parse(&host.domain_name_resolutions),
-            disks_info: parse(&host.disks_info).unwrap_or_default(),
-            images_status: images_from_text(&host.images_status),
-            free_addresses: parse(&host.free_addresses),
-            api_vip_connectivity: parse(&host.api_vip_connectivity),
-            tang_connectivity: parse(&host.tang_connectivity),
+            ntp_sources: parse(&host.ntp_sources).map(Arc::new),
+            domain_name_resolutions: parse(&host.domain_name_resolutions).map(Arc::new),
+            disks_info: parse(&host.disks_info).map(Arc::new).unwrap_or_default(),
+            images_status: Arc::new(images_from_text(&host.images_status)),
+            free_addresses: parse(&host.free_addresses).map(Arc::new),
+            api_vip_connectivity: parse(&host.api_vip_connectivity).map(Arc::new),
+            tang_connectivity: parse(&host.tang_connectivity).map(Arc::new),
+            validations: Evaluated::default(),
             host,
         }
     }
@@ -126,14 +150,27 @@ impl HostView {
 
     /// What was measured on its disks, by disk id; an empty map wipes it.
     pub fn set_disks_info(&mut self, disks: BTreeMap<String, DiskInfo>) {
-        self.host.disks_info = (!disks.is_empty()).then(|| text_of(&disks));
-        self.disks_info = disks;
+        self.host.disks_info = (!disks.is_empty()).then(|| text_of(&disks).into());
+        self.disks_info = Arc::new(disks);
     }
 
     /// What pulling images gave, by image name; an empty map wipes it.
     pub fn set_images_status(&mut self, images: BTreeMap<String, ContainerImageAvailability>) {
-        self.host.images_status = (!images.is_empty()).then(|| text_of(&images));
-        self.images_status = images;
+        self.host.images_status = (!images.is_empty()).then(|| text_of(&images).into());
+        self.images_status = Arc::new(images);
+    }
+
+    /// What was evaluated.
+    pub fn set_validations(&mut self, all: Arc<HostValidations>) {
+        let text: Text = all.to_json_text().into();
+        self.host.validations_info = Some(text.clone());
+        self.validations = Evaluated(Some((text, all)));
+    }
+
+    /// What `host.validations_info` says, with what it does not show. `None`: the text was not made here, but read or written by
+    /// somebody.
+    pub fn evaluated(&self) -> Option<&Arc<HostValidations>> {
+        self.validations.of(&self.host.validations_info)
     }
 
     /// Role that counts: the one the user set, else the suggested one, else auto-assign.
@@ -187,7 +224,7 @@ impl HostView {
 }
 
 /// The service stores a map; replies carry a list. Both forms are read.
-fn images_from_text(text: &Option<String>) -> BTreeMap<String, ContainerImageAvailability> {
+fn images_from_text(text: &Option<Text>) -> BTreeMap<String, ContainerImageAvailability> {
     parse(text).unwrap_or_else(|| {
         let list: Option<ContainerImageAvailabilityResponse> = parse(text);
         let images = list.map(|l| l.images).unwrap_or_default();
@@ -217,6 +254,8 @@ pub struct ClusterView {
     pub ignored_host_validations: Vec<String>,
     /// `cluster.ignored_cluster_validations`
     pub ignored_cluster_validations: Vec<String>,
+    /// What `cluster.validations_info` was made of, see [`Self::evaluated`].
+    pub validations: Evaluated<ClusterValidations>,
 }
 
 impl ClusterView {
@@ -233,6 +272,7 @@ impl ClusterView {
             has_custom_manifests: false,
             ignored_host_validations: parse(&cluster.ignored_host_validations).unwrap_or_default(),
             ignored_cluster_validations: parse(&cluster.ignored_cluster_validations).unwrap_or_default(),
+            validations: Evaluated::default(),
             cluster,
         }
     }
@@ -262,6 +302,19 @@ impl ClusterView {
     pub fn set_ignored_cluster_validations(&mut self, ids: Vec<String>) {
         self.cluster.ignored_cluster_validations = Some(text_of(&ids));
         self.ignored_cluster_validations = ids;
+    }
+
+    /// What was evaluated.
+    pub fn set_validations(&mut self, all: Arc<ClusterValidations>) {
+        let text: Text = all.to_json_text().into();
+        self.cluster.validations_info = Some(text.clone());
+        self.validations = Evaluated(Some((text, all)));
+    }
+
+    /// What `cluster.validations_info` says, with what it does not show. `None`: the text was not made here, but read or
+    /// written by somebody.
+    pub fn evaluated(&self) -> Option<&Arc<ClusterValidations>> {
+        self.validations.of(&self.cluster.validations_info)
     }
 
     /// Were IP collisions looked for?

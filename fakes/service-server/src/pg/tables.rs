@@ -1,6 +1,7 @@
 //! Rows to columns and back, and the statements between: one per table and batch, over arrays.
 
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -230,7 +231,7 @@ fn text(value: &str) -> String {
     if value.contains('\0') { value.replace('\0', "\u{fffd}") } else { value.to_owned() }
 }
 
-fn maybe(value: Option<&String>) -> Option<String> {
+fn maybe(value: Option<&impl Deref<Target = str>>) -> Option<String> {
     value.map(|v| text(v))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use vlab_api::Timestamp;
@@ -117,7 +118,7 @@ impl Core {
                     row.view.set_domain_name_resolutions(response);
                     // Names without aliases say so: `"cnames": null`.
                     let text = row.view.host.domain_name_resolutions.as_deref().unwrap_or("");
-                    row.view.host.domain_name_resolutions = Some(with_null_cnames(text));
+                    row.view.host.domain_name_resolutions = Some(with_null_cnames(text).into());
                 });
             }
             StepType::ApiVipConnectivityCheck => {
@@ -147,8 +148,8 @@ impl Core {
             Ok(report) => row.view.set_tang_connectivity(report),
             Err(error) => {
                 // The text is kept as it is, so what it says when it is read again is what counts.
-                row.view.host.tang_connectivity = Some(error.to_owned());
-                row.view.tang_connectivity = serde_json::from_str(error).ok();
+                row.view.host.tang_connectivity = Some(error.into());
+                row.view.tang_connectivity = serde_json::from_str(error).ok().map(Arc::new);
             }
         });
     }
@@ -213,7 +214,7 @@ impl Core {
 
     fn store_images(&mut self, now: Timestamp, key: HostKey, response: ContainerImageAvailabilityResponse) {
         let Some(row) = self.state.host(key).cloned() else { return };
-        let mut images = row.view.images_status.clone();
+        let mut images = (*row.view.images_status).clone();
         let mut told = Vec::new();
         for image in response.images {
             let Some(name) = image.name.clone() else { continue };
@@ -236,7 +237,7 @@ impl Core {
         // The agent names the device; results are kept under the disk's id.
         let names = |d: &&Disk| [&d.id, &d.by_id, &d.by_path, &d.path].into_iter().flatten().any(|n| *n == path);
         let id = row.view.disks().iter().find(names).map_or(path.as_str(), disks::identifier).to_owned();
-        let mut info: BTreeMap<String, DiskInfo> = row.view.disks_info.clone();
+        let mut info: BTreeMap<String, DiskInfo> = (*row.view.disks_info).clone();
         let speed = DiskSpeed {
             tested: Some(true),
             exit_code: (exit != 0).then_some(exit),

@@ -21,6 +21,9 @@ mod operators;
 pub(crate) mod routes;
 pub(crate) mod wrong;
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -120,10 +123,9 @@ fn answer(core: &mut Core, now: Timestamp, request: &Request, operation: &mut &'
         };
     }
     let segments: Vec<&str> = below.split('/').skip(1).collect();
-    // Among several matches the one with the most fixed parts wins (`/clusters/import` before `/clusters/{id}`).
-    let matching = || ROUTES.iter().filter(|r| matches(r.path, &segments));
-    let Some(route) = matching().filter(|r| r.method == request.method).max_by_key(|r| fixed_parts(r.path)) else {
-        let allowed: Vec<&str> = matching().map(|r| r.method.as_str()).collect();
+    let Some(route) = matching(&segments).find(|r| r.method == request.method) else {
+        let of_path = |route: &&Route| matching(&segments).any(|other| std::ptr::eq(*route, other));
+        let allowed: Vec<&str> = ROUTES.iter().filter(of_path).map(|r| r.method.as_str()).collect();
         return Err(if allowed.is_empty() {
             unknown()
         } else {
@@ -200,29 +202,31 @@ pub fn takes_files(method: Method, path: &str) -> bool {
         &["V2UploadLogs", "V2CreateClusterManifest", "V2UpdateClusterManifest", "v2PostStepReply"];
     let Some(below) = path.split('?').next().unwrap_or(path).strip_prefix(ROOT) else { return false };
     let segments: Vec<&str> = below.split('/').skip(1).collect();
-    let mut routes = ROUTES.iter().filter(|route| OPERATIONS.contains(&route.operation));
-    routes.any(|route| route.method == method && matches(route.path, &segments))
+    matching(&segments).any(|route| route.method == method && OPERATIONS.contains(&route.operation))
 }
 
-fn matches(template: &str, segments: &[&str]) -> bool {
-    let mut parts = template.split('/').skip(1);
-    let mut segments = segments.iter();
-    loop {
-        match (parts.next(), segments.next()) {
-            (None, None) => return true,
-            (Some(part), Some(segment)) if part == *segment || (part.starts_with('{') && !segment.is_empty()) => {}
-            _ => return false,
+/// The operations with that path, the one with the most fixed parts first: `/clusters/import` before `/clusters/{id}`.
+fn matching<'a>(segments: &'a [&'a str]) -> impl Iterator<Item = &'static Route> + 'a {
+    type Parts = Vec<&'static str>;
+    /// Paths by the number of their parts: every request looks for its own.
+    static BY_LENGTH: LazyLock<BTreeMap<usize, Vec<(Parts, &Route)>>> = LazyLock::new(|| {
+        let mut routes: BTreeMap<usize, Vec<(Parts, &Route)>> = BTreeMap::new();
+        for route in ROUTES {
+            let parts: Parts = route.path.split('/').skip(1).collect();
+            routes.entry(parts.len()).or_default().push((parts, route));
         }
-    }
+        let variable = |(parts, _): &(Parts, &Route)| parts.iter().filter(|part| part.starts_with('{')).count();
+        routes.values_mut().for_each(|of_length| of_length.sort_by_key(variable));
+        routes
+    });
+    let fits = |part: &str, segment: &str| part == segment || (part.starts_with('{') && !segment.is_empty());
+    let of_length = BY_LENGTH.get(&segments.len()).into_iter().flatten();
+    of_length.filter(move |(parts, _)| parts.iter().zip(segments).all(|(p, s)| fits(p, s))).map(|(_, route)| *route)
 }
 
 /// Can that kind of answer be had? Downloads are bytes, the rest (and their errors) is JSON.
 fn acceptable(kind: &str) -> bool {
     matches!(kind, "" | "*/*" | "application/*" | "application/json" | "application/octet-stream")
-}
-
-fn fixed_parts(template: &str) -> usize {
-    template.split('/').filter(|p| !p.starts_with('{')).count()
 }
 
 fn parse_query(query: &str) -> Vec<(String, String)> {

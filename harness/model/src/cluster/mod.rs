@@ -5,6 +5,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vlab_api::Timestamp;
@@ -279,7 +280,7 @@ pub struct ClusterDecision {
     /// The service's words from now on.
     pub status_info: String,
     /// What the validations say; `None` where they are not evaluated (then what is stored stays).
-    pub validations: Option<ClusterValidations>,
+    pub validations: Option<Arc<ClusterValidations>>,
     /// `progress.finalizing_stage_timed_out` becomes true, and that is told once.
     pub finalizing_stage_timed_out: bool,
     /// `logs_info` becomes `timeout`.
@@ -472,7 +473,7 @@ pub fn refresh_with(
             effects: Vec::new(),
         },
     };
-    decision.validations = validations;
+    decision.validations = validations.map(Arc::new);
     decision
 }
 

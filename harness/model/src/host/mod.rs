@@ -8,6 +8,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vlab_api::Timestamp;
@@ -342,7 +343,7 @@ pub struct HostDecision {
     /// The service's words from now on.
     pub status_info: String,
     /// What the validations say (refreshes only).
-    pub validations: Option<HostValidations>,
+    pub validations: Option<Arc<HostValidations>>,
     /// New value of `connection_timed_out`; `None`: stays.
     pub connection_timed_out: Option<bool>,
     /// `progress.stage_timed_out` becomes true, and that is told once.
@@ -602,7 +603,7 @@ pub fn refresh_with(
     let at = (HostEvent::RefreshHost, At(subject.host.status));
     let rule = fire(machine_of(subject, scope, at.0), wrong.as_ref(), at, &|c| facts.holds(c));
     let mut decision = decide(rule, &facts);
-    decision.validations = Some(validations);
+    decision.validations = Some(Arc::new(validations));
     decision
 }
 

@@ -525,7 +525,7 @@ impl<'a> Subject<'a> {
             return hidden();
         }
         let synced = Some(vlab_api::types::SourceState::Synced);
-        match self.host.ntp_sources.iter().flatten().any(|s| s.source_state == synced) {
+        match self.host.ntp_sources.iter().flat_map(|all| all.iter()).any(|s| s.source_state == synced) {
             true => ok("Host NTP is synced"),
             false => fail("Host couldn't synchronize with any NTP server"),
         }

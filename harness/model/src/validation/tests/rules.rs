@@ -218,7 +218,7 @@ fn named(w: &mut World, name: &str) {
 }
 
 fn resolve(w: &mut World, change: fn(&mut DomainResolutionResponseResolutions)) {
-    let mut r = w.hosts[0].domain_name_resolutions.clone().unwrap();
+    let mut r = DomainResolutionResponse::clone(w.hosts[0].domain_name_resolutions.as_ref().unwrap());
     r.resolutions.iter_mut().for_each(change);
     w.hosts[0].set_domain_name_resolutions(r);
 }
