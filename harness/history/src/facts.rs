@@ -412,23 +412,24 @@ struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// Validations by id; a row that has none has no text, or `null`.
-    fn by_id(self) -> Result<BTreeMap<Cow<'a, str>, StoredValidation<'a>>, serde_json::Error> {
-        let text = self.text.map_or("", |text| text);
+    /// Its validations; a row that has none has no text, or `null`.
+    fn validations(self) -> Result<Vec<StoredValidation<'a>>, serde_json::Error> {
         if let Some(evaluated) = self.evaluated {
             let shown = evaluated.iter().filter(|v| !v.hidden);
-            let entry = |v: &'a Validation| {
-                let (id, message) = (Cow::Borrowed(v.id), Cow::Borrowed(&*v.message));
-                (id.clone(), StoredValidation { id, status: v.status, message })
+            let entry = |v: &'a Validation| StoredValidation {
+                id: Cow::Borrowed(v.id),
+                status: v.status,
+                message: Cow::Borrowed(&*v.message),
             };
             return Ok(shown.map(entry).collect());
         }
+        let text = self.text.map_or("", |text| text);
         if text.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(Vec::new());
         }
-        let by_category: Option<BTreeMap<String, Option<Vec<StoredValidation<'_>>>>> = serde_json::from_str(text)?;
-        let entries = by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten();
-        Ok(entries.map(|e| (e.id.clone(), e)).collect())
+        let by_category: Option<BTreeMap<Cow<'a, str>, Option<Vec<StoredValidation<'a>>>>> =
+            serde_json::from_str(text)?;
+        Ok(by_category.into_iter().flat_map(BTreeMap::into_values).flatten().flatten().collect())
     }
 }
 
@@ -436,7 +437,7 @@ fn diff_validations(subject: Uuid, is_cluster: bool, old: Told<'_>, new: Told<'_
     if new.text.is_none() || old.text == new.text {
         return;
     }
-    let now = match new.by_id() {
+    let now = match new.validations() {
         Ok(now) => now,
         Err(error) => {
             let of = if is_cluster { CLUSTER } else { HOST }.to_owned();
@@ -445,30 +446,45 @@ fn diff_validations(subject: Uuid, is_cluster: bool, old: Told<'_>, new: Told<'_
         }
     };
     // What could not be read before was told then, and counts as none.
-    let mut before = old.by_id().unwrap_or_default();
-    for (id, entry) in now {
-        let from = before.remove(&id).map(|e| e.status);
+    let before = old.validations().unwrap_or_default();
+    // Both lists have nearly the same order: the place behind the one that was found last is the best guess.
+    let mut place = 0;
+    let mut gone: Vec<bool> = vec![true; before.len()];
+    let mut find = |id: &str| {
+        let (earlier, later) = before.split_at(place);
+        let is = |entry: &StoredValidation<'_>| entry.id == id;
+        let found = later.iter().position(is).map(|i| place + i).or_else(|| earlier.iter().position(is))?;
+        place = found + 1;
+        gone[found] = false;
+        Some(before[found].status)
+    };
+    let mut told: Vec<(StoredValidation<'_>, Option<ValidationStatus>)> = Vec::new();
+    for entry in now {
+        let from = find(&entry.id);
         if from != Some(entry.status) {
-            changes.push(What::Validation {
-                subject,
-                is_cluster,
-                id: id.into_owned(),
-                from,
-                to: Some(entry.status),
-                message: entry.message.into_owned(),
-            });
+            told.push((entry, from));
         }
     }
-    for (id, entry) in before {
-        changes.push(What::Validation {
-            subject,
-            is_cluster,
-            id: id.into_owned(),
-            from: Some(entry.status),
-            to: None,
-            message: String::new(),
-        });
-    }
+    told.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    changes.extend(told.into_iter().map(|(StoredValidation { id, status, message }, from)| What::Validation {
+        subject,
+        is_cluster,
+        id: id.into_owned(),
+        from,
+        to: Some(status),
+        message: message.into_owned(),
+    }));
+    let mut gone: Vec<&StoredValidation<'_>> =
+        before.iter().zip(gone).filter_map(|(entry, gone)| gone.then_some(entry)).collect();
+    gone.sort_by(|a, b| a.id.cmp(&b.id));
+    changes.extend(gone.into_iter().map(|entry| What::Validation {
+        subject,
+        is_cluster,
+        id: entry.id.clone().into_owned(),
+        from: Some(entry.status),
+        to: None,
+        message: String::new(),
+    }));
 }
 
 #[cfg(test)]
