@@ -99,13 +99,7 @@ impl World {
     fn tiny(&self, name: &str, text: &str, then: Then) -> MachineSpec {
         let image = self.path().join(format!("{name}.img"));
         fs::write(&image, boot_sector(text, then)).unwrap();
-        let disk = DiskSpec {
-            name: "vda".into(),
-            bus: Bus::Virtio,
-            size_bytes: Some(120 << 30),
-            serial: "LABD000001".into(),
-            base: Some(image),
-        };
+        let disk = DiskSpec { base: Some(image), ..DiskSpec::new("vda", Bus::Virtio, 120 << 30, "LABD000001") };
         // libvirt knows machines by this number, too: one of its own for each.
         let number = name.bytes().fold(u128::from(std::process::id()), |number, byte| number << 8 | u128::from(byte));
         MachineSpec { disks: vec![disk], ..MachineSpec::new(name, Uuid::from_u128(number), 32) }
