@@ -220,6 +220,18 @@ fn disk(
     }
 }
 
+/// Disks on SCSI and NVMe of which udev has not said anything yet: their lasting names are still to come, and so is what is made
+/// of volumes and arrays on them.
+pub fn unknown_to_udev(root: &Root) -> Vec<String> {
+    let mut disks = root.names("/sys/block");
+    disks.retain(|name| ["sd", "nvme"].iter().any(|start| name.starts_with(start)));
+    disks.retain(|name| {
+        let number = root.some_text(&format!("/sys/block/{name}/dev"));
+        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")))
+    });
+    disks
+}
+
 /// What udev has found out about a block device.
 fn udev(root: &Root, sys: &str) -> Vec<(String, String)> {
     let number = root.text(&format!("{sys}/dev")).unwrap_or_default();

@@ -493,7 +493,9 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         }
     }
     for (place, disk) in nvme {
-        for (option, value) in nvme_disk(disk, &placement.disk(disk), order_of_disk(spec, place)) {
+        // libvirt counts places on the bus from 1, and does not see this one.
+        let slot = 8 + place;
+        for (option, value) in nvme_disk(disk, &placement.disk(disk), slot, order_of_disk(spec, place)) {
             xml.empty("qemu:arg", &[("value", option)]);
             xml.empty("qemu:arg", &[("value", &value)]);
         }
@@ -502,12 +504,14 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         xml.empty("qemu:env", &[("name", name), ("value", value)]);
     }
     xml.close("qemu:commandline");
-    // libvirt knows removable disks on USB only, and no machine without an order: it lets the first disk be tried first.
+    // libvirt knows removable disks on USB only, names of disks not on SATA, and no machine without an order: it lets the first
+    // disk be tried first.
     let properties = |disk: &DiskSpec| {
-        let removable = disk.removable.then_some([("name", "removable"), ("type", "bool"), ("value", "true")]);
+        let removable = disk.removable.then(|| ("removable", "bool", "true".to_owned()));
+        let name = (disk.bus == Bus::Sata && disk.wwn != 0).then(|| ("wwn", "unsigned", disk.wwn.to_string()));
         let unordered = spec.boot == BootOrder::Remembered && disk.bus != Bus::Nvme;
-        let order = unordered.then_some([("name", "bootindex"), ("type", "signed"), ("value", "-1")]);
-        removable.into_iter().chain(order).collect::<Vec<_>>()
+        let order = unordered.then(|| ("bootindex", "signed", "-1".to_owned()));
+        [removable, name, order].into_iter().flatten().collect::<Vec<_>>()
     };
     if spec.disks.iter().all(|disk| properties(disk).is_empty()) {
         return;
@@ -516,7 +520,9 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     for disk in spec.disks.iter().filter(|disk| !properties(disk).is_empty()) {
         xml.open("qemu:device", &[("alias", &disk_alias(&disk.name))]);
         xml.open("qemu:frontend", &[]);
-        properties(disk).iter().for_each(|property| xml.empty("qemu:property", property));
+        for (name, kind, value) in properties(disk) {
+            xml.empty("qemu:property", &[("name", name), ("type", kind), ("value", &value)]);
+        }
         xml.close("qemu:frontend");
         xml.close("qemu:device");
     }
@@ -525,7 +531,7 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 
 /// A controller with one namespace, which libvirt cannot emulate. All errors are the guest's to see: it cannot stop the machine
 /// when this computer's disk is full.
-fn nvme_disk(disk: &DiskSpec, file: &Path, order: Option<usize>) -> [(&'static str, String); 4] {
+fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: Option<usize>) -> [(&'static str, String); 4] {
     let (alias, file) = (disk_alias(&disk.name), file.display().to_string().replace(',', ",,"));
     let node = format!("{alias}-image");
     let order = order.map(|order| format!(",bootindex={order}")).unwrap_or_default();
@@ -536,7 +542,7 @@ fn nvme_disk(disk: &DiskSpec, file: &Path, order: Option<usize>) -> [(&'static s
     [
         ("-blockdev", format!("driver=file,node-name={node}-file,filename={file},cache.no-flush=on,discard=unmap")),
         ("-blockdev", format!("driver=qcow2,node-name={node},file={node}-file,cache.no-flush=on,discard=unmap")),
-        ("-device", format!("nvme,id={alias}-controller,serial={}", disk.serial)),
+        ("-device", format!("nvme,id={alias}-controller,bus=pcie.0,addr={slot:#x},serial={}", disk.serial)),
         ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1{order}{name}")),
     ]
 }
@@ -574,7 +580,7 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         if !disk.serial.is_empty() {
             xml.text("serial", &[], &disk.serial);
         }
-        if disk.wwn != 0 {
+        if disk.wwn != 0 && disk.bus == Bus::Scsi {
             xml.text("wwn", &[], &format!("{:016x}", disk.wwn));
         }
         if let Some(order) = order_of_disk(spec, place) {
