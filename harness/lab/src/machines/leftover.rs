@@ -16,7 +16,7 @@ const MADE: u64 = 1_600_000_000;
 /// What was left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
-    /// A partition table (GPT) with two partitions. Its first sector looks bootable and hands the BIOS on to the next disk.
+    /// A partition table (GPT) with two partitions. Its first sector looks bootable and hands the BIOS on to what it tries next.
     Partitions,
     /// The whole disk is a physical volume of LVM, with a volume group and a logical volume `data` in it.
     Lvm {
@@ -108,7 +108,7 @@ fn part_of(disk: Uuid, part: u128) -> Uuid {
 const ENTRIES: u32 = 128;
 const TABLE: u64 = 32;
 
-/// `int 18h`: the BIOS tries the next device.
+/// `int 18h`: the BIOS tries what comes after the disks.
 const NOT_FROM_HERE: [u8; 2] = [0xcd, 0x18];
 
 fn partitions(sectors: u64, disk: Uuid) -> Vec<Extent> {

@@ -316,8 +316,8 @@ async fn lab_a_disk_fails_on_demand_and_a_panic_is_recognised() {
     world.assert_nothing_is_left();
 }
 
-/// The BIOS goes past a disk with an old partition table and boots from the one behind it, whatever that is attached to; that disk
-/// fails and recovers.
+/// A machine boots from a disk on each bus, with a disk beside it on which somebody left a partition table; the first one fails and
+/// recovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_disks_of_every_bus_boot_and_fail() {
     if no_machines() {
@@ -332,8 +332,8 @@ async fn lab_disks_of_every_bus_boot_and_fail() {
         let image = spec.disks[0].base.take();
         let used = DiskSpec::new("sda", Bus::Scsi, 1 << 30, "USED");
         spec.disks = vec![
-            DiskSpec { leftover: Some(Leftover::Partitions), removable: true, ..used },
             DiskSpec { base: image, wwn: 0x5000_c500_0000_0001, ..DiskSpec::new(name, bus, 1 << 30, "READER") },
+            DiskSpec { leftover: Some(Leftover::Partitions), removable: true, ..used },
         ];
         let reader = machines.create(spec).await.unwrap();
         let said = || fs::read_to_string(reader.console_log()).unwrap();
