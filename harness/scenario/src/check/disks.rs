@@ -108,15 +108,10 @@ impl Checker<'_> {
             let what = "secure boot: the modules of the lab OS have no signatures";
             self.not_built(&firmware.span, what, "write `firmware: uefi`");
         }
-        if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram)
-            && vm.firmware == Firmware::Bios
-        {
-            self.refuse(
-                &order.span,
-                "a BIOS remembers no boot order that an installer could set",
-                "not used here",
-                "add `firmware: uefi`, or write `disk-first` or `cd-first`",
-            );
+        if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram) {
+            let what =
+                "the order that the firmware remembers: it did not find the disk that the installer's entry names";
+            self.not_built(&order.span, what, "write `disk-first` or `cd-first`");
         }
     }
 
