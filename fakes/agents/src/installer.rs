@@ -241,6 +241,8 @@ pub(crate) struct Installer {
     pub(crate) cluster: usize,
     pub(crate) cluster_id: Uuid,
     pub(crate) role: HostRole,
+    /// The disk that it writes.
+    pub(crate) boot_device: String,
     pub(crate) script: Box<[Task]>,
     pub(crate) line: usize,
     /// Raised at each line: timers of an earlier line are void.
@@ -283,6 +285,7 @@ impl Installer {
             cluster,
             cluster_id: request.cluster_id,
             role: request.role,
+            boot_device: request.boot_device.clone(),
             script: script(request.role, count, registry_on_medium, alteration),
             line: 0,
             token: 0,

@@ -559,13 +559,15 @@ impl DiskProfile {
         by_id.into_iter().chain(by_path).chain([format!("/dev/{}", self.name)]).collect()
     }
 
+    /// Serial number of the disk of host number `index`.
+    pub(crate) fn serial_of(&self, index: u32) -> Option<String> {
+        self.serial.as_ref().map(|serial| fill(serial, u64::from(index), 10))
+    }
+
     fn instantiate(&self, index: u32) -> Disk {
         let names = self.device_names(index);
         let starting = |prefix: &str| names.iter().find(|n| n.starts_with(prefix)).cloned();
         let mut reasons = Vec::new();
-        if self.removable {
-            reasons.push("Disk is removable".to_owned());
-        }
         if self.installation_media {
             reasons.push("Disk is an installation media".to_owned());
         }
@@ -581,7 +583,7 @@ impl DiskProfile {
             by_id: starting("/dev/disk/by-id/"),
             model: self.model.clone(),
             wwn: self.wwn.as_ref().map(|w| fill(w, u64::from(index), 16)),
-            serial: self.serial.as_ref().map(|s| fill(s, u64::from(index), 10)),
+            serial: self.serial_of(index),
             size_bytes: i64::try_from(self.size_bytes).ok(),
             bootable: Some(self.bootable),
             removable: Some(self.removable),

@@ -2,8 +2,8 @@
 //! starts bootkube, lets coreos-installer write the disk with the host's own ignition, sends logs, reboots.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +25,11 @@ use crate::machine::{NodeConfig, Root, config_path};
 use crate::offer;
 use crate::shell::{Event, Events, Shell, drive, find_service, in_background, steady_now};
 use crate::steps::{self, Site};
-use crate::{bootstrap, ignition, image_writer, machine, say};
+use crate::{bootstrap, ignition, image_writer, inventory, machine, say};
+
+mod clean;
+
+pub use clean::say_where_this_is;
 
 /// Command line of the installer: that of the real one.
 #[derive(Clone, Debug, clap::Args)]
@@ -204,6 +208,10 @@ pub async fn install(args: InstallArgs) -> Result<(), String> {
         files: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
+    // A word of the history, which has no blanks.
+    if let Some(identity) = hand.identity() {
+        say::moment("installer", &format!("installing-to:{}", identity.replace(' ', "-")), &json!({}));
+    }
     end_when_told(&events)?;
     let request_timeout = config.timing.request_timeout;
     let stop = events.clone();
@@ -302,7 +310,7 @@ impl Hand {
             Job::PrepareIgnition => self.prepare_ignition(),
             Job::WriteImage => self.write_image(told),
             Job::BeforeReboot => {
-                say::note("installer", "the boot order is the firmware's: the disk is tried first on lab machines");
+                self.set_boot_order();
                 Ok(Vec::new())
             }
             Job::GatherLogs => {
@@ -323,16 +331,49 @@ impl Hand {
         files.get(name).cloned().ok_or_else(|| format!("{name} was not downloaded"))
     }
 
-    /// The first 512 bytes of each disk to format are zeroed. What fails is only noted, as in the real installer.
+    /// The first 512 bytes of each disk to format are zeroed, and the installation disk is cleaned. What fails is only noted, as in
+    /// the real installer.
     fn clean_disks(&self) -> Result<Vec<u8>, String> {
         for disk in self.request.disks_to_format.iter().flatten() {
-            let cleared =
-                OpenOptions::new().write(true).open(self.root.path(disk)).and_then(|mut f| f.write_all(&[0; 512]));
-            if let Err(e) = cleared {
+            if let Err(e) = clean::format(&self.root.path(disk)) {
                 say::note("installer", &format!("cannot format {disk}: {e}"));
             }
         }
+        if self.request.skip_installation_disk_cleanup != Some(true) {
+            let disk = self.installation_disk();
+            let done = clean::clean(&self.config, &disk);
+            let word = if done.problems.is_empty() { "disk-cleaned" } else { "disk-not-cleaned" };
+            let details = json!({
+                "disk": disk, "volume groups": done.groups, "volumes": done.volumes, "mapped": done.mapped,
+                "arrays": done.arrays, "problems": done.problems,
+            });
+            say::moment("installer", word, &details);
+        }
         Ok(Vec::new())
+    }
+
+    /// The device of the installation disk, whichever of its names the service gave.
+    fn installation_disk(&self) -> String {
+        let path = self.root.path(&self.request.boot_device);
+        fs::canonicalize(&path).unwrap_or(path).display().to_string()
+    }
+
+    /// What tells the installation disk from others.
+    fn identity(&self) -> Option<String> {
+        let device = self.installation_disk();
+        inventory::identity(&self.root, device.rsplit('/').next()?)
+    }
+
+    /// Whether the firmware takes it or not, the installation goes on.
+    fn set_boot_order(&self) {
+        match clean::boot_from(&self.config, &self.root, &self.installation_disk()) {
+            None => say::note("installer", "a BIOS has no boot order that could be set"),
+            Some(Ok(shown)) => {
+                let lines: Vec<&str> = shown.lines().map(|line| line.split('\t').next().unwrap_or_default()).collect();
+                say::moment("installer", "boot-order-set", &json!({ "firmware": lines }));
+            }
+            Some(Err(problem)) => say::moment("installer", "boot-order-not-set", &json!({ "problem": problem })),
+        }
     }
 
     fn prepare_bootstrap(&self) -> Result<Vec<u8>, String> {
@@ -393,6 +434,10 @@ impl Hand {
             config = ignition::put(&config, vec![entry], vec![]).map_err(|e| format!("the host's ignition: {e}"))?;
         }
         ignition::layout(&config).map_err(|e| format!("the host's ignition: {e}"))?;
+        if let Some(identity) = self.identity() {
+            let entry = ignition::file(clean::INSTALLED_TO, 0o644, identity.as_bytes());
+            config = ignition::put(&config, vec![entry], vec![]).map_err(|e| format!("the host's ignition: {e}"))?;
+        }
         if self.request.role == HostRole::Bootstrap {
             let entry = ignition::file(WAS_BOOTSTRAP, 0o644, b"");
             config = ignition::put(&config, vec![entry], vec![]).map_err(|e| format!("the host's ignition: {e}"))?;

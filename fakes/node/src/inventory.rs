@@ -126,7 +126,12 @@ const NO_DISKS: &[&str] = &["loop", "ram", "zram"];
 const CONTROLLERS: &[&str] = &["sd", "vd", "nvme", "xvd", "hd", "mmcblk", "sr", "fd", "dasd", "md"];
 
 fn disks(root: &Root) -> Vec<Disk> {
-    let by_id = links(root, "/dev/disk/by-id");
+    // World-wide names only, as the real agent: what is made of a serial number is not always the disk's own.
+    let is_world_wide = |(_, link): &(String, String)| {
+        let name = link.rsplit('/').next().unwrap_or_default();
+        name.starts_with("wwn-") || name.starts_with("nvme-eui")
+    };
+    let by_id: Vec<_> = links(root, "/dev/disk/by-id").into_iter().filter(is_world_wide).collect();
     let by_path = links(root, "/dev/disk/by-path");
     let mounts = root.mounts();
     root.names("/sys/block")
@@ -164,9 +169,14 @@ fn disk(
     let text = |file: &str| root.some_text(&format!("{sys}/{file}"));
     let is_set = |file: &str| text(file).as_deref() == Some("1");
     let path = format!("/dev/{name}");
-    // Of several links the last by name: a world-wide name comes after the bus's own.
+    // Of several links the last by name.
     let link = |of: &[(String, String)]| of.iter().rfind(|(device, _)| device == name).map(|(_, link)| link.clone());
-    let (by_id, by_path) = (link(by_id), link(by_path));
+    let udev = udev(root, &sys);
+    let known = |key: &str| udev.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
+    // The path that udev calls the device's own; there may be links by older rules, too.
+    let own = known("ID_PATH").map(|path| format!("/dev/disk/by-path/{path}"));
+    let own = own.filter(|own| by_path.iter().any(|(device, link)| device == name && link == own));
+    let (by_id, by_path) = (link(by_id), own.or_else(|| link(by_path)));
     let device_mapper = text("dm/uuid").unwrap_or_default();
     let drive_type = match name {
         n if n.starts_with("sr") => DriveType::ODD,
@@ -179,8 +189,8 @@ fn disk(
         _ if is_set("queue/rotational") => DriveType::HDD,
         _ => DriveType::SSD,
     };
-    let wwn = ["wwid", "device/wwid", "device/wwn"].iter().find_map(|f| text(f));
-    let serial = ["serial", "device/serial"].iter().find_map(|f| text(f)).or_else(|| page_80(root, &sys));
+    let wwn = known("ID_WWN_WITH_EXTENSION").or_else(|| known("ID_WWN")).or_else(|| wwn(root, &sys));
+    let serial = serial(root, &sys);
     let known = CONTROLLERS.iter().any(|p| name.starts_with(p)) || !device_mapper.is_empty();
     let (reasons, is_media) = not_eligible(name, known, drive_type, mounts);
     let holders = root.names(&format!("{sys}/holders"));
@@ -208,6 +218,49 @@ fn disk(
         holders: (!holders.is_empty()).then(|| holders.join(",")),
         ..Disk::default()
     }
+}
+
+/// Disks on SCSI and NVMe of which udev has not said anything yet: their lasting names are still to come, and so is what is made
+/// of volumes and arrays on them.
+pub fn unknown_to_udev(root: &Root) -> Vec<String> {
+    let mut disks = root.names("/sys/block");
+    disks.retain(|name| ["sd", "nvme"].iter().any(|start| name.starts_with(start)));
+    disks.retain(|name| {
+        let number = root.some_text(&format!("/sys/block/{name}/dev"));
+        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")))
+    });
+    disks
+}
+
+/// What udev has found out about a block device.
+fn udev(root: &Root, sys: &str) -> Vec<(String, String)> {
+    let number = root.text(&format!("{sys}/dev")).unwrap_or_default();
+    let text = root.text(&format!("/run/udev/data/b{number}")).unwrap_or_default();
+    let entries = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
+    entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn wwn(root: &Root, sys: &str) -> Option<String> {
+    ["wwid", "device/wwid", "device/wwn"].iter().find_map(|file| root.some_text(&format!("{sys}/{file}")))
+}
+
+fn serial(root: &Root, sys: &str) -> Option<String> {
+    let mut names = ["serial", "device/serial"].iter();
+    names.find_map(|file| root.some_text(&format!("{sys}/{file}"))).or_else(|| page_80(root, sys))
+}
+
+/// What tells a disk (`sda`) from all others, on whichever system it is looked at: its serial number, else its world-wide name.
+pub(crate) fn identity(root: &Root, name: &str) -> Option<String> {
+    let sys = format!("/sys/block/{name}");
+    serial(root, &sys).or_else(|| wwn(root, &sys))
+}
+
+/// Devices that are made of a disk or of its partitions.
+pub(crate) fn holders(root: &Root, name: &str) -> Vec<String> {
+    let sys = format!("/sys/block/{name}");
+    let parts = root.names(&sys).into_iter().filter(|part| part.starts_with(name));
+    let places = std::iter::once(sys.clone()).chain(parts.map(|part| format!("{sys}/{part}")));
+    places.flat_map(|place| root.names(&format!("{place}/holders"))).collect()
 }
 
 /// The serial number in a SCSI disk's vital product data (page 0x80): four bytes, then text.

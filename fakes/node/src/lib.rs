@@ -18,7 +18,7 @@
 //! | container images | – | nothing is pulled; images stand for programs of the lab |
 //! | agent upgrade | – | the version's name changes, the program does not |
 //! | reclaiming a host | – | refused with the reason |
-//! | installation | Ignition configs of the service, coreos-installer with its progress, logs, reboot | cleaning LVM and RAID, changing the boot order: not done |
+//! | installation | Ignition configs of the service, the disk cleaned of LVM and RAID with their own programs, coreos-installer with its progress, the boot order of UEFI, logs, reboot | what could not be cleaned is on the console, not in a report |
 //! | etcd | the real one: temporary member, joins, quorum, removal of the bootstrap's member; snapshot and restore on a single node | no TLS between members inside the lab's network |
 //! | API, machine-config server | TLS, certificate requests, nodes, roles, service accounts, watches, what Ignition fetches | the lab's small API server over the real etcd; no controllers but the signing of certificates |
 //! | pods | the controller of the product, where a run gives it, with the environment and files that its Job says | a process of the machine, not a container |

@@ -116,11 +116,31 @@ fn take_inventory(site: &Site, _: &[String]) -> StepResult {
     json_answer(&inventory_of(site).map_err(os_error)?)
 }
 
+/// How long the inventory waits for the names of disks.
+const UDEV: Duration = Duration::from_secs(20);
+
+/// The lab's udev begins late and takes its time; the real agent's machine has its names of disks before the agent starts.
+fn wait_for_udev(root: &Root, budget: Duration) {
+    let end = Instant::now() + budget;
+    loop {
+        let unknown = inventory::unknown_to_udev(root);
+        if unknown.is_empty() {
+            return;
+        }
+        if Instant::now() >= end {
+            say::note("agent", &format!("udev has not said anything of {} within {budget:?}", unknown.join(", ")));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// The machine's inventory with the lab's overlay, of which every change is said.
 ///
 /// # Errors
 /// When the kernel does not tell addresses.
 pub fn inventory_of(site: &Site) -> std::io::Result<Inventory> {
+    wait_for_udev(&site.root, UDEV);
     let mut taken = inventory::take(&site.root, &link::addresses()?);
     let changed = inventory::lay_over(&mut taken, &site.config.overlay);
     // The service asks again and again; a change of the change is said again.

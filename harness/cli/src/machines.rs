@@ -142,11 +142,9 @@ fn spec(args: SpawnArgs) -> Result<MachineSpec, Fault> {
     // Looks at a machine are not repeated: its id may be as good as random.
     let id = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
     let disk = DiskSpec {
-        name: "vda".to_owned(),
-        bus: Bus::Virtio,
         size_bytes: args.disk_size.or(args.disk.is_none().then_some(120)).map(|gib| gib << 30),
-        serial: "LABD000001".to_owned(),
         base: args.disk,
+        ..DiskSpec::new("vda", Bus::Virtio, 0, "LABD000001")
     };
     let mac = "52:54:00:76:6c:01".to_owned();
     Ok(MachineSpec {

@@ -9,8 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_agents::profile::HostAddresses;
-use vlab_scenario::{Host, Scenario};
+use vlab_agents::profile::{DiskProfile, HostAddresses};
+use vlab_api::types::DriveType;
+use vlab_scenario::{DiskBus, Host, Leftover, Scenario};
 
 /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
 pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
@@ -62,10 +63,13 @@ pub fn declared_hardware(
 ) -> Option<Arc<HardwareProfile>> {
     let profile = profiles.get(&host.profile)?;
     let overrides = &host.overrides;
-    if *overrides == vlab_scenario::Overrides::default() {
+    if *overrides == vlab_scenario::Overrides::default() && host.vm.disks.is_empty() {
         return Some(profile.clone());
     }
     let mut profile = HardwareProfile::clone(profile);
+    if !host.vm.disks.is_empty() {
+        profile.disks = disks(host);
+    }
     if let Some(cores) = overrides.cpu_cores {
         profile.cpu.count = cores;
     }
@@ -79,6 +83,56 @@ pub fn declared_hardware(
         }
     }
     Some(Arc::new(profile))
+}
+
+/// The disks that the scenario gives a host, as its system sees them. That of a simulated host leaves volumes and arrays that are
+/// left on them alone.
+fn disks(host: &Host) -> Vec<DiskProfile> {
+    let (mut letters, mut others) = (BTreeMap::new(), 0u32);
+    host.vm
+        .disks
+        .iter()
+        .zip(0u64..)
+        .map(|(disk, place)| {
+            let mut letter = |start: &'static str| {
+                let next = letters.entry(start).or_insert(b'a');
+                *next += 1;
+                format!("{start}{}", char::from(*next - 1))
+            };
+            let name = match disk.bus {
+                DiskBus::Sata | DiskBus::Scsi => letter("sd"),
+                DiskBus::Nvme => {
+                    others += 1;
+                    format!("nvme{}n1", others - 1)
+                }
+                _ => letter("vd"),
+            };
+            // Of no maker: locally assigned.
+            let own = 0x3000_0000_0000_0000 | (host.index as u64) << 8 | place;
+            let wwn = (disk.bus != DiskBus::Virtio).then(|| disk.wwn.unwrap_or(own));
+            DiskProfile {
+                name,
+                drive_type: if disk.ssd { DriveType::SSD } else { DriveType::HDD },
+                vendor: None,
+                model: None,
+                serial: Some(disk.serial.clone().unwrap_or_else(|| match place {
+                    0 => format!("LABD{:06}", host.index),
+                    place => format!("LABD{:06}-{place}", host.index),
+                })),
+                wwn: wwn.map(|wwn| match disk.bus {
+                    DiskBus::Nvme => format!("eui.{wwn:016x}"),
+                    _ => format!("{wwn:#018x}"),
+                }),
+                hctl: (disk.bus == DiskBus::Scsi).then(|| format!("0:0:{}:0", place + 1)),
+                by_path: None,
+                size_bytes: disk.size_gb * 1_000_000_000,
+                bootable: disk.leftover == Some(Leftover::Partitions),
+                removable: disk.removable,
+                installation_media: false,
+                fsync_ms: 1,
+            }
+        })
+        .collect()
 }
 
 /// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in

@@ -212,6 +212,8 @@ const LINES: &[(&str, &str, Told)] = &[
     ("node", "ready", Told::InCluster(ClusterMoment::NodeReady)),
     ("controller", "controller-ready", Told::InCluster(ClusterMoment::ControllerReady)),
     ("installer", "reboot-now", Told::HostDid(HostMoment::Rebooting)),
+    ("node", "booted-installed-os", Told::HostDid(HostMoment::BootedInstalledOs)),
+    ("node", "booted-another-disk", Told::HostDid(HostMoment::BootedAnotherDisk)),
 ];
 
 /// Name that begins what the programs of lab machines say on a console.

@@ -17,6 +17,7 @@ use hosts::bindings;
 mod action;
 mod addresses;
 mod cluster;
+mod disks;
 mod expect;
 mod fault;
 mod hosts;

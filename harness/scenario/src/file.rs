@@ -21,9 +21,13 @@ use crate::spanned::{
 };
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, Need, NetworkMistake, PivotOrder,
-    ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, FaultPhase, FrontDoor, HostKind, InstallMode, Need, NetworkMistake, PivotOrder, ResourceKind,
+    ResourceState, RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
+
+mod machine;
+
+pub(crate) use machine::{DiskFile, VmFile};
 
 /// A scenario: what is built, what happens, what must be true.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -286,39 +290,6 @@ pub(crate) struct AddressesFile {
     pub(crate) first: Option<Text<IpAddr>>,
     /// Their network, if it is not the machine network. Without `first` they begin at its tenth address.
     pub(crate) network: Option<Text<IpNet>>,
-}
-
-/// What a virtual machine really has, beside what its hardware profile declares.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Vm")]
-pub(crate) struct VmFile {
-    /// Processors.
-    #[schemars(extend("default" = 1))]
-    pub(crate) cpus: Option<At<i64>>,
-    /// Memory in MiB.
-    #[schemars(extend("default" = 1024))]
-    pub(crate) memory_mib: Option<At<i64>>,
-    /// Size of its disk in GB (10^9 bytes). By default that of the profile's first disk. Only what is written takes up space.
-    pub(crate) disk_gb: Option<At<i64>>,
-    /// Firmware.
-    #[schemars(extend("default" = "bios"))]
-    pub(crate) firmware: Option<Text<Firmware>>,
-    /// Does it have a TPM 2.0?
-    #[schemars(extend("default" = false))]
-    pub(crate) tpm: Option<bool>,
-    /// `disk-first`, or `cd-first`, with which an installed host boots the discovery image again.
-    #[schemars(extend("default" = "disk-first"))]
-    pub(crate) boot_order: Option<Text<BootOrder>>,
-    /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs instead of the lab's.
-    pub(crate) agent: Option<Text<Plain>>,
-    /// File with the real installer (openshift/assisted-installer), likewise. Its folder `deploy` lies beside it.
-    pub(crate) installer: Option<Text<Plain>>,
-    /// File with the real controller (assisted-installer-controller of the same repository), likewise.
-    pub(crate) controller: Option<Text<Plain>>,
-    /// Console checks that do not count, by id: `kernel-panic`, `unit-failed` and so on.
-    #[serde(default)]
-    pub(crate) ignore_console: Vec<Text<Plain>>,
 }
 
 /// What differs from the hardware profile.

@@ -146,14 +146,14 @@ macro_rules! api_vocabulary {
 }
 
 use crate::words::{
-    ActionKind, Arrivals, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode,
-    LoadConnections, LoadMode, Need, NetworkMistake, PivotOrder, ReplyCache, ResourceKind, ResourceState, RoleName,
-    SequenceMode, ServiceKind, Tolerated, Topology, When,
+    ActionKind, Arrivals, BootOrder, ConditionStatus, DiskBus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode,
+    Leftover, LoadConnections, LoadMode, Need, NetworkMistake, PivotOrder, ReplyCache, ResourceKind, ResourceState,
+    RoleName, SequenceMode, ServiceKind, Tolerated, Topology, When,
 };
 use vlab_api::types::{FinalizingStage, HostStage, ImageType, OperatorStatus, PlatformType, Severity};
 
 vocabulary! {
-    Topology => "topology", Tolerated => "word of `tolerate`", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", InstallMode => "way of installing",
+    Topology => "topology", Tolerated => "word of `tolerate`", ServiceKind => "kind of service", HostKind => "kind of host", Firmware => "firmware", BootOrder => "boot order", DiskBus => "bus of a disk", Leftover => "leftover", InstallMode => "way of installing",
     SequenceMode => "sequence mode", PivotOrder => "pivot order", When => "time for a validation", RoleName => "role", ActionKind => "action",
     LoadMode => "mode", Arrivals => "arrival process", LoadConnections => "way of connecting", ReplyCache => "kind of reply cache",
     FrontDoor => "way of asking the service", ResourceKind => "kind of resource", ResourceState => "state of a resource",
@@ -372,6 +372,13 @@ pub(crate) struct Happening {
     pub(crate) of_host: bool,
 }
 
+impl Happening {
+    /// The serial number of the disk that it names.
+    pub(crate) fn disk(text: &str) -> Option<&str> {
+        text.strip_prefix(INSTALLING_TO)
+    }
+}
+
 const HAPPENINGS_OF_HOSTS: &[&str] = &[
     "powered-on",
     "powered-off",
@@ -396,8 +403,13 @@ const HAPPENINGS_OF_HOSTS: &[&str] = &[
     "installer-failed",
     "rebooting",
     "booted-installed-os",
+    "booted-another-disk",
+    "disk-not-cleaned",
     "node-ready",
 ];
+/// Followed by the serial number of a disk.
+const INSTALLING_TO: &str = "installing-to:";
+
 const HAPPENINGS_OF_CLUSTERS: &[&str] = &[
     "bootkube-started",
     "temporary-control-plane-up",
@@ -416,18 +428,21 @@ const HAPPENINGS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-member-adde
 impl Scalar for Happening {
     fn read(text: &str) -> Result<Self, Complaint> {
         let of_cluster = HAPPENINGS_OF_CLUSTERS.contains(&text);
-        let of_host = HAPPENINGS_OF_HOSTS.contains(&text) || HAPPENINGS_IN_A_CLUSTER.contains(&text);
+        let of_host = HAPPENINGS_OF_HOSTS.contains(&text)
+            || HAPPENINGS_IN_A_CLUSTER.contains(&text)
+            || Happening::disk(text).is_some();
         if of_cluster || of_host {
             return Ok(Happening { of_cluster, of_host });
         }
         Err(unknown_word(
             "thing that happens to hosts or clusters",
             text,
-            &[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS].concat(),
+            &[HAPPENINGS_OF_HOSTS, &[INSTALLING_TO], HAPPENINGS_OF_CLUSTERS].concat(),
         ))
     }
     fn schema() -> Schema {
-        words_schema(&[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS])
+        let words = words_schema(&[HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS]);
+        json_schema!({ "anyOf": [words, { "type": "string", "pattern": format!("^{INSTALLING_TO}[A-Za-z0-9-]{{1,20}}$") }] })
     }
 }
 

@@ -17,9 +17,9 @@ use crate::faults::{FaultRow, Injection};
 use crate::follow::SequenceStep;
 use crate::time::Span;
 use crate::words::{
-    ActionKind, BootOrder, ConditionStatus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, Lasting, Need,
-    NetworkMistake, PivotOrder, Quantity, ResourceKind, ResourceState, RoleName, SequenceMode, ServiceKind, Tolerated,
-    Topology, When,
+    ActionKind, BootOrder, ConditionStatus, DiskBus, FaultPhase, Firmware, FrontDoor, HostKind, InstallMode, Lasting,
+    Leftover, Need, NetworkMistake, PivotOrder, Quantity, ResourceKind, ResourceState, RoleName, SequenceMode,
+    ServiceKind, Tolerated, Topology, When,
 };
 
 /// A scenario that can be run: every name in it exists and nothing in it contradicts itself.
@@ -343,6 +343,8 @@ pub struct Vm {
     pub memory_mib: u64,
     /// Size of its disk in GB (10^9 bytes); `None`: that of the profile's first disk.
     pub disk_gb: Option<u64>,
+    /// Its disks; empty: the one of `disk_gb`.
+    pub disks: Vec<VmDisk>,
     /// Firmware.
     pub firmware: Firmware,
     /// With a TPM 2.0.
@@ -373,6 +375,7 @@ impl Default for Vm {
             cpus: 1,
             memory_mib: 1024,
             disk_gb: None,
+            disks: Vec::new(),
             firmware: Firmware::Bios,
             tpm: false,
             boot_order: BootOrder::DiskFirst,
@@ -382,6 +385,25 @@ impl Default for Vm {
             ignore_console: Vec::new(),
         }
     }
+}
+
+/// A disk of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VmDisk {
+    /// How it is attached.
+    pub bus: DiskBus,
+    /// Size in GB (10^9 bytes).
+    pub size_gb: u64,
+    /// Serial number; `None`: one that no other disk has.
+    pub serial: Option<String>,
+    /// World-wide name; `None`: one that no other disk has, or none where the bus has none.
+    pub wwn: Option<u64>,
+    /// It does not turn.
+    pub ssd: bool,
+    /// It can be taken out.
+    pub removable: bool,
+    /// What somebody left on it.
+    pub leftover: Option<Leftover>,
 }
 
 /// What differs from the hardware profile.

@@ -75,6 +75,8 @@ words! {
         Bios = "bios",
         /// OVMF, without secure boot.
         Uefi = "uefi",
+        /// OVMF with secure boot. Not built: modules of the lab OS have no signatures.
+        UefiSecure = "uefi-secure",
     }
 }
 
@@ -85,6 +87,40 @@ words! {
         DiskFirst = "disk-first",
         /// The discovery image: the wrong order, with which an installed host comes back as one that is to be discovered.
         CdFirst = "cd-first",
+        /// What the firmware remembers, and the installer sets. UEFI only.
+        Nvram = "nvram",
+    }
+}
+
+words! {
+    /// How a disk is attached to a machine.
+    DiskBus {
+        /// virtio: `vda`. Has no world-wide name.
+        Virtio = "virtio",
+        /// SATA: `sda`.
+        Sata = "sata",
+        /// SCSI: `sda`, with an address (HCTL).
+        Scsi = "scsi",
+        /// NVMe: `nvme0n1`. Never turns.
+        Nvme = "nvme",
+        /// USB. Not built: the kernel of the lab OS has no USB.
+        Usb = "usb",
+        /// iSCSI. Not built.
+        Iscsi = "iscsi",
+        /// Several paths to one disk. Not built.
+        Multipath = "multipath",
+    }
+}
+
+words! {
+    /// What somebody left on a disk.
+    Leftover {
+        /// A partition table (GPT) with two partitions, and a first sector that looks bootable.
+        Partitions = "partitions",
+        /// A physical volume of LVM with a volume group and an active logical volume.
+        Lvm = "lvm",
+        /// A member of a RAID 1. All such disks of a machine are members of the same array.
+        Raid = "raid",
     }
 }
 

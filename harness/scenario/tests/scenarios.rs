@@ -600,6 +600,7 @@ fn a_machine_has_what_the_group_says_and_else_what_is_usual() {
         cpus: 2,
         memory_mib: 700,
         disk_gb: Some(20),
+        disks: vec![],
         firmware: Firmware::Uefi,
         tpm: true,
         boot_order: BootOrder::CdFirst,

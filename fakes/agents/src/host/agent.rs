@@ -311,8 +311,12 @@ impl Host {
                     answer = StepAnswer { exit_code: steps::AGENT_FAILURE, output: String::new(), error: problem }
                 }
             }
-            if self.installer.is_some() {
+            if let Some(installer) = &self.installer {
+                let serial = self.plan.disk(&installer.boot_device).and_then(|disk| disk.serial_of(self.plan.index));
                 w.host_did(now, self.own_id, HostMoment::InstallerStarted);
+                if let Some(serial) = serial {
+                    w.host_did(now, self.own_id, HostMoment::InstallingTo(serial));
+                }
                 let token = self.installer_token();
                 w.at(now, self.me(), self.epoch, Timer::Installer(token));
             }

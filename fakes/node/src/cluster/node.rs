@@ -22,7 +22,7 @@ use super::serve::serve_api;
 use super::store::Store;
 use super::watch::{API_PORT, Client, addresses, is_master, items, server};
 use super::{bootkube, controller, mcs, vip};
-use crate::install::WAS_BOOTSTRAP;
+use crate::install::{self, WAS_BOOTSTRAP};
 use crate::machine::{NodeConfig, Root};
 use crate::net::http::{Credentials, Kept};
 use crate::say;
@@ -75,6 +75,7 @@ pub async fn node(args: NodeArgs) -> Result<(), String> {
 
 async fn run(args: NodeArgs) -> io::Result<()> {
     let config = NodeConfig::load().map_err(io::Error::other)?;
+    install::say_where_this_is(&Root::of_this_machine());
     let own = wait_for_address(args.ip).await?;
     let host_name = || Root::of_this_machine().some_text("/proc/sys/kernel/hostname");
     let name = args.name.clone().or_else(host_name).unwrap_or_else(|| own.to_string()).to_lowercase();

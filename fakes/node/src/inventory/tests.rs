@@ -135,6 +135,29 @@ fn kinds_of_disks(
     assert_eq!(eligibility.eligible, Some(reasons.is_empty()));
 }
 
+#[test]
+fn names_of_disks_are_udev_s() {
+    let machine = Machine::new();
+    machine
+        .file("/sys/block/vda/dev", "254:0\n")
+        .file("/sys/block/sda/dev", "8:0\n")
+        .file("/sys/block/sda/device/vpd_pg80", b"\0\x80\0\x08SYSTEM  ")
+        .file("/sys/block/sda/device/wwid", "naa.3000000000000002\n")
+        .file("/sys/block/sda/device/scsi_device/0:0:3:0/uevent", "")
+        .link("/dev/disk/by-id/scsi-SQEMU_SYSTEM", "../../sda")
+        .link("/dev/disk/by-id/wwn-0x3000000000000002", "../../sda")
+        .link("/dev/disk/by-path/pci-0000:02:00.0-scsi-0:0:3:0", "../../sda")
+        .link("/dev/disk/by-path/virtio-pci-0000:02:00.0-scsi-0:0:3:0", "../../sda");
+    assert_eq!(unknown_to_udev(&machine.root()), ["sda"], "of virtio nothing is waited for");
+    machine.file("/run/udev/data/b8:0", "E:ID_PATH=pci-0000:02:00.0-scsi-0:0:3:0\nE:ID_WWN=0x3000000000000002\n");
+    assert_eq!(unknown_to_udev(&machine.root()), [""; 0]);
+    let disk = disks(&machine.root()).remove(0);
+    assert_eq!(disk.id.as_deref(), Some("/dev/disk/by-id/wwn-0x3000000000000002"));
+    assert_eq!(disk.by_path.as_deref(), Some("/dev/disk/by-path/pci-0000:02:00.0-scsi-0:0:3:0"));
+    assert_eq!((disk.wwn.as_deref(), disk.serial.as_deref()), (Some("0x3000000000000002"), Some("SYSTEM")));
+    assert_eq!(disk.hctl.as_deref(), Some("0:0:3:0"));
+}
+
 #[rstest]
 #[case::partition("/dev/vda1 /var ext4 rw 0 0\n", "Disk has partition 'vda1' mounted on '/var'")]
 #[case::other_disk("/dev/vdab1 /var ext4 rw 0 0\n", "")]

@@ -13,6 +13,8 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::leftover::{self, Leftover};
+
 /// Translation cache under TCG, in MiB.
 pub const TB_CACHE_MIB: u64 = 256;
 
@@ -118,6 +120,8 @@ pub enum BootOrder {
     DiskFirst,
     /// The CD, then the disk: the wrong order, with which an installed host boots the discovery image again.
     CdFirst,
+    /// What the firmware remembers. Only UEFI remembers something.
+    Remembered,
 }
 
 /// How a disk is attached.
@@ -127,12 +131,16 @@ pub enum Bus {
     Virtio,
     /// `sda`, … through AHCI.
     Sata,
+    /// `sda`, … through the controller (virtio-scsi) of the CD drive.
+    Scsi,
+    /// `nvme0n1`, …: a controller with one namespace.
+    Nvme,
 }
 
 /// A disk. Its file is made in the machine's folder, as sparse as it is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskSpec {
-    /// Name in the guest: `vda`, `sdb`.
+    /// Name of its file; libvirt wants it to begin like the guest's names on that bus: `vda`, `sdb`.
     pub name: String,
     /// How it is attached.
     pub bus: Bus,
@@ -140,8 +148,34 @@ pub struct DiskSpec {
     pub size_bytes: Option<u64>,
     /// Serial number; at most 20 characters are seen through virtio.
     pub serial: String,
+    /// World-wide name, not through virtio: 0 is none. NVMe calls it EUI-64.
+    pub wwn: u64,
+    /// It does not turn. Only SATA and SCSI disks are asked.
+    pub ssd: bool,
+    /// It can be taken out, as a memory stick. SCSI only.
+    pub removable: bool,
+    /// What somebody left on it.
+    pub leftover: Option<Leftover>,
     /// An image under it that is only read (raw or qcow2); what the guest writes goes above it.
     pub base: Option<PathBuf>,
+}
+
+impl DiskSpec {
+    /// An empty one.
+    #[must_use]
+    pub fn new(name: &str, bus: Bus, size_bytes: u64, serial: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            bus,
+            size_bytes: Some(size_bytes),
+            serial: serial.to_owned(),
+            wwn: 0,
+            ssd: false,
+            removable: false,
+            leftover: None,
+            base: None,
+        }
+    }
 }
 
 /// A network interface.
@@ -238,6 +272,9 @@ pub enum SpecError {
     /// UEFI without firmware.
     #[error("machine `{0}` boots by UEFI, and OVMF is not installed (Debian: apt-get install ovmf)")]
     NoOvmf(String),
+    /// An order that nobody knows.
+    #[error("machine `{0}`: a BIOS remembers no boot order")]
+    Forgetful(String),
     /// No processors or no memory.
     #[error("machine `{name}`: {what}")]
     Size {
@@ -245,6 +282,16 @@ pub enum SpecError {
         name: String,
         /// What is wrong.
         what: String,
+    },
+    /// A disk that there is not.
+    #[error("machine `{name}`: disk `{disk}` {what}")]
+    Disk {
+        /// Name in the spec.
+        name: String,
+        /// Name of the disk.
+        disk: String,
+        /// What is wrong.
+        what: &'static str,
     },
     /// Two devices with the same name or address.
     #[error("machine `{name}`: two of {what}")]
@@ -282,6 +329,9 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
         let what = format!("{} processors and {} MiB of memory are too little", spec.cpus, spec.memory_mib);
         return Err(SpecError::Size { name: name(), what });
     }
+    if spec.boot == BootOrder::Remembered && spec.firmware == Firmware::Bios {
+        return Err(SpecError::Forgetful(name()));
+    }
     for (place, disk) in spec.disks.iter().enumerate() {
         if !plain(&disk.name) || spec.disks[..place].iter().any(|other| other.name == disk.name) {
             return Err(SpecError::Twice {
@@ -292,6 +342,9 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
         if disk.size_bytes.is_none() && disk.base.is_none() {
             let what = format!("disk `{}` has neither a size nor an image", disk.name);
             return Err(SpecError::Size { name: name(), what });
+        }
+        if let Some(what) = impossible(disk) {
+            return Err(SpecError::Disk { name: name(), disk: disk.name.clone(), what });
         }
     }
     for (place, (file, _)) in spec.firmware_files.iter().enumerate() {
@@ -315,6 +368,20 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
         }
     }
     Ok(())
+}
+
+/// What a disk cannot be.
+fn impossible(disk: &DiskSpec) -> Option<&'static str> {
+    let small = disk.size_bytes.is_none_or(|size| size < leftover::SMALLEST);
+    match disk.bus {
+        _ if disk.leftover.is_some() && (disk.base.is_some() || small) => {
+            Some("is too small for what is left on it, or has an image already")
+        }
+        Bus::Virtio if disk.wwn != 0 => Some("has a world-wide name, which virtio cannot tell"),
+        Bus::Virtio | Bus::Nvme if disk.ssd => Some("cannot be asked whether it turns"),
+        Bus::Scsi => None,
+        _ => disk.removable.then_some("cannot be taken out: only a SCSI disk can"),
+    }
 }
 
 /// The domain.
@@ -406,7 +473,8 @@ fn processor(xml: &mut Xml, accel: Accel) {
 fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     // The chipset's SATA controller is there whether libvirt is asked for one or not, and takes every kernel a while.
     let no_sata = !spec.disks.iter().any(|disk| disk.bus == Bus::Sata);
-    if !no_sata && !spec.tpm && placement.env.is_empty() {
+    let mut nvme = spec.disks.iter().enumerate().filter(|(_, disk)| disk.bus == Bus::Nvme).peekable();
+    if !no_sata && !spec.tpm && placement.env.is_empty() && nvme.peek().is_none() {
         return;
     }
     xml.open("qemu:commandline", &[]);
@@ -424,21 +492,75 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
             xml.empty("qemu:arg", &[("value", argument)]);
         }
     }
+    for (place, disk) in nvme {
+        // libvirt counts places on the bus from 1, and does not see this one.
+        let slot = 8 + place;
+        for (option, value) in nvme_disk(disk, &placement.disk(disk), slot, order_of_disk(spec, place)) {
+            xml.empty("qemu:arg", &[("value", option)]);
+            xml.empty("qemu:arg", &[("value", &value)]);
+        }
+    }
     for (name, value) in &placement.env {
         xml.empty("qemu:env", &[("name", name), ("value", value)]);
     }
     xml.close("qemu:commandline");
+    // libvirt knows removable disks on USB only, names of disks not on SATA, and no machine without an order: it lets the first
+    // disk be tried first.
+    let properties = |disk: &DiskSpec| {
+        let removable = disk.removable.then(|| ("removable", "bool", "true".to_owned()));
+        let name = (disk.bus == Bus::Sata && disk.wwn != 0).then(|| ("wwn", "unsigned", disk.wwn.to_string()));
+        let unordered = spec.boot == BootOrder::Remembered && disk.bus != Bus::Nvme;
+        let order = unordered.then(|| ("bootindex", "signed", "-1".to_owned()));
+        [removable, name, order].into_iter().flatten().collect::<Vec<_>>()
+    };
+    if spec.disks.iter().all(|disk| properties(disk).is_empty()) {
+        return;
+    }
+    xml.open("qemu:override", &[]);
+    for disk in spec.disks.iter().filter(|disk| !properties(disk).is_empty()) {
+        xml.open("qemu:device", &[("alias", &disk_alias(&disk.name))]);
+        xml.open("qemu:frontend", &[]);
+        for (name, kind, value) in properties(disk) {
+            xml.empty("qemu:property", &[("name", name), ("type", kind), ("value", &value)]);
+        }
+        xml.close("qemu:frontend");
+        xml.close("qemu:device");
+    }
+    xml.close("qemu:override");
+}
+
+/// A controller with one namespace, which libvirt cannot emulate. All errors are the guest's to see: it cannot stop the machine
+/// when this computer's disk is full.
+fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: Option<usize>) -> [(&'static str, String); 4] {
+    let (alias, file) = (disk_alias(&disk.name), file.display().to_string().replace(',', ",,"));
+    let node = format!("{alias}-image");
+    let order = order.map(|order| format!(",bootindex={order}")).unwrap_or_default();
+    let name = match disk.wwn {
+        0 => String::new(),
+        wwn => format!(",eui64={wwn:#x}"),
+    };
+    [
+        ("-blockdev", format!("driver=file,node-name={node}-file,filename={file},cache.no-flush=on,discard=unmap")),
+        ("-blockdev", format!("driver=qcow2,node-name={node},file={node}-file,cache.no-flush=on,discard=unmap")),
+        ("-device", format!("nvme,id={alias}-controller,bus=pcie.0,addr={slot:#x},serial={}", disk.serial)),
+        ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1{order}{name}")),
+    ]
+}
+
+/// When the firmware tries a disk, counted from 1.
+fn order_of_disk(spec: &MachineSpec, place: usize) -> Option<usize> {
+    match spec.boot {
+        BootOrder::DiskFirst => Some(1 + place),
+        BootOrder::CdFirst => Some(1 + usize::from(spec.cdrom.is_some()) + place),
+        BootOrder::Remembered => None,
+    }
 }
 
 fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     xml.open("devices", &[]);
     xml.text("emulator", &[], &placement.emulator.to_string_lossy());
     let cd_order = cd_order(spec);
-    let first_disk = match spec.boot {
-        BootOrder::DiskFirst => 1,
-        BootOrder::CdFirst => 1 + usize::from(spec.cdrom.is_some()),
-    };
-    for (place, disk) in spec.disks.iter().enumerate() {
+    for (place, disk) in spec.disks.iter().enumerate().filter(|(_, disk)| disk.bus != Bus::Nvme) {
         xml.open("disk", &[("type", "file"), ("device", "disk")]);
         // Errors are the guest's to see, as they are with a real disk; libvirt's default would stop the machine. But that this
         // computer's disk is full is none of the guest's errors: the machine stands still then, and QEMU says why.
@@ -447,20 +569,37 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         xml.empty("driver", &[&driver[..], &errors].concat());
         xml.empty("source", &[("file", &placement.disk(disk).to_string_lossy())]);
         let bus = match disk.bus {
-            Bus::Virtio => "virtio",
             Bus::Sata => "sata",
+            Bus::Scsi => "scsi",
+            Bus::Virtio | Bus::Nvme => "virtio",
         };
-        xml.empty("target", &[("dev", &disk.name), ("bus", bus)]);
+        let target = [("dev", disk.name.as_str()), ("bus", bus)];
+        // One turn a minute is the standard's word for none.
+        let turns = [("rotation_rate", "1")];
+        xml.empty("target", &[&target[..], if disk.ssd { &turns } else { &[] }].concat());
         if !disk.serial.is_empty() {
             xml.text("serial", &[], &disk.serial);
         }
-        xml.empty("boot", &[("order", &(first_disk + place).to_string())]);
+        if disk.wwn != 0 && disk.bus == Bus::Scsi {
+            xml.text("wwn", &[], &format!("{:016x}", disk.wwn));
+        }
+        if let Some(order) = order_of_disk(spec, place) {
+            xml.empty("boot", &[("order", &order.to_string())]);
+        }
         xml.empty("alias", &[("name", &disk_alias(&disk.name))]);
+        if disk.bus == Bus::Scsi {
+            // Target 0 is the CD drive's.
+            let target = (place + 1).to_string();
+            let address = [("type", "drive"), ("controller", "0"), ("bus", "0"), ("target", &target), ("unit", "0")];
+            xml.empty("address", &address);
+        }
         xml.close("disk");
     }
-    if let Some(medium) = &spec.cdrom {
+    if spec.cdrom.is_some() || spec.disks.iter().any(|disk| disk.bus == Bus::Scsi) {
         xml.empty("controller", &[("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")]);
-        cdrom(xml, Some(medium), Some(cd_order));
+    }
+    if let Some(medium) = &spec.cdrom {
+        cdrom(xml, Some(medium), cd_order);
     }
     // Without it libvirt adds a controller, which firmware and kernel then look behind.
     xml.empty("controller", &[("type", "usb"), ("model", "none")]);
@@ -484,10 +623,11 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 }
 
 /// When the firmware tries the CD drive, counted from 1.
-pub(crate) fn cd_order(spec: &MachineSpec) -> usize {
+pub(crate) fn cd_order(spec: &MachineSpec) -> Option<usize> {
     match spec.boot {
-        BootOrder::DiskFirst => spec.disks.len() + 1,
-        BootOrder::CdFirst => 1,
+        BootOrder::DiskFirst => Some(spec.disks.len() + 1),
+        BootOrder::CdFirst => Some(1),
+        BootOrder::Remembered => None,
     }
 }
 
@@ -624,19 +764,11 @@ mod tests {
             tpm: true,
             cdrom: Some("/images/discovery one.iso".into()),
             disks: vec![
+                DiskSpec::new("vda", Bus::Virtio, 120 << 30, "LABD000001"),
                 DiskSpec {
-                    name: "vda".into(),
-                    bus: Bus::Virtio,
-                    size_bytes: Some(120 << 30),
-                    serial: "LABD000001".into(),
-                    base: None,
-                },
-                DiskSpec {
-                    name: "sda".into(),
-                    bus: Bus::Sata,
                     size_bytes: None,
-                    serial: String::new(),
                     base: Some("/images/base.qcow2".into()),
+                    ..DiskSpec::new("sda", Bus::Sata, 0, "")
                 },
             ],
             nics: vec![
@@ -658,6 +790,32 @@ mod tests {
         insta::assert_snapshot!(domain_xml(&spec, &Placement { env: vec![], ..placement(Accel::Kvm) }).unwrap());
     }
 
+    #[test]
+    fn disks_of_every_bus() {
+        let spec = MachineSpec {
+            disks: vec![
+                DiskSpec {
+                    wwn: 0x5000_c500_0000_0001,
+                    ssd: true,
+                    leftover: Some(Leftover::Partitions),
+                    ..DiskSpec::new("sda", Bus::Sata, 120 << 30, "LABD000001")
+                },
+                DiskSpec { wwn: 0x5000_c500_0000_0002, ..DiskSpec::new("sdb", Bus::Scsi, 120 << 30, "LABD000002") },
+                DiskSpec { removable: true, ..DiskSpec::new("sdc", Bus::Scsi, 16 << 30, "STICK") },
+                DiskSpec { wwn: 0x5000_c500_0000_0003, ..DiskSpec::new("nvme0", Bus::Nvme, 120 << 30, "LABD000003") },
+            ],
+            nics: vec![],
+            firmware: Firmware::Bios,
+            tpm: false,
+            ..full()
+        };
+        insta::assert_snapshot!(domain_xml(&spec, &placement(Accel::Tcg)).unwrap());
+        let remembers = MachineSpec { boot: BootOrder::Remembered, firmware: Firmware::Uefi, ..spec };
+        let xml = domain_xml(&remembers, &placement(Accel::Tcg)).unwrap();
+        assert!(!xml.contains("<boot") && !xml.contains(",bootindex="), "{xml}");
+        assert_eq!(xml.matches("name=\"bootindex\" type=\"signed\" value=\"-1\"").count(), 3, "{xml}");
+    }
+
     #[rstest]
     #[case(BootOrder::DiskFirst, ["<boot order=\"1\"/>", "<boot order=\"2\"/>", "<boot order=\"3\"/>"])]
     #[case(BootOrder::CdFirst, ["<boot order=\"2\"/>", "<boot order=\"3\"/>", "<boot order=\"1\"/>"])]
@@ -675,6 +833,12 @@ mod tests {
     #[case::no_memory(MachineSpec { memory_mib: 8, ..full() })]
     #[case::same_disk(MachineSpec { disks: vec![full().disks[0].clone(), full().disks[0].clone()], ..full() })]
     #[case::no_size(MachineSpec { disks: vec![DiskSpec { size_bytes: None, ..full().disks[0].clone() }], ..full() })]
+    #[case::bios_that_remembers(MachineSpec { firmware: Firmware::Bios, boot: BootOrder::Remembered, ..full() })]
+    #[case::virtio_with_a_name(MachineSpec { disks: vec![DiskSpec { wwn: 1, ..full().disks[0].clone() }], ..full() })]
+    #[case::virtio_stick(MachineSpec { disks: vec![DiskSpec { removable: true, ..full().disks[0].clone() }], ..full() })]
+    #[case::nvme_that_turns(MachineSpec { disks: vec![DiskSpec { ssd: true, ..DiskSpec::new("nvme0", Bus::Nvme, 1 << 30, "") }], ..full() })]
+    #[case::no_room(MachineSpec {
+        disks: vec![DiskSpec { leftover: Some(Leftover::Partitions), ..DiskSpec::new("vda", Bus::Virtio, 1 << 20, "") }], ..full() })]
     #[case::same_mac(MachineSpec { nics: vec![full().nics[0].clone(), full().nics[0].clone()], ..full() })]
     #[case::multicast(MachineSpec { nics: vec![NicSpec { mac: "01:00:5e:00:00:01".into(), plug: Plug::User }], ..full() })]
     #[case::no_mac(MachineSpec { nics: vec![NicSpec { mac: "52:54:00:aa:00".into(), plug: Plug::User }], ..full() })]

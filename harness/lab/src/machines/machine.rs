@@ -2,14 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use uuid::Uuid;
 
 use super::domain::{self, BootOrder, Bus, DiskSpec, MachineSpec, Placement};
+use super::leftover::{self, Leftover};
 use super::protocol::{DomainEvent, DomainUsage, HelperAnswer, HelperCall};
 use super::{Inner, MachineError, MachineEvent, console, io_at, lock};
 use crate::ledger::MARK;
@@ -29,8 +32,11 @@ pub fn find_ovmf() -> Option<(PathBuf, PathBuf)> {
     places.into_iter().find(|(code, variables)| code.is_file() && variables.is_file())
 }
 
-/// Makes the image of a disk.
-pub(super) fn make_disk(disk: &DiskSpec, path: &Path) -> Result<(), MachineError> {
+/// Makes the image of a disk of the machine with that id.
+pub(super) fn make_disk(disk: &DiskSpec, path: &Path, machine: Uuid) -> Result<(), MachineError> {
+    if let (Some(leftover), Some(size)) = (&disk.leftover, disk.size_bytes) {
+        return make_used_disk(leftover, size, disk_id(machine, &disk.name), path);
+    }
     let mut args: Vec<std::ffi::OsString> = ["create", "-q", "-f", "qcow2"].map(Into::into).to_vec();
     if let Some(base) = &disk.base {
         let base = fs::canonicalize(base).map_err(io_at(base))?;
@@ -45,7 +51,36 @@ pub(super) fn make_disk(disk: &DiskSpec, path: &Path) -> Result<(), MachineError
     }
     args.push(path.into());
     args.extend(disk.size_bytes.map(|size| size.to_string().into()));
-    match try_out("qemu-img", &args, Duration::from_secs(20)) {
+    qemu_img(&args, path)
+}
+
+/// Of a disk that has something on it: a file with holes, of which QEMU's program keeps what is no hole.
+fn make_used_disk(leftover: &Leftover, size: u64, id: Uuid, path: &Path) -> Result<(), MachineError> {
+    let raw = path.with_extension("raw");
+    let write = || {
+        let file = File::create(&raw)?;
+        file.set_len(size)?;
+        for extent in leftover::extents(leftover, size, id) {
+            file.write_all_at(&extent.bytes, extent.offset)?;
+        }
+        Ok(())
+    };
+    write().map_err(io_at(&raw))?;
+    let mut args: Vec<std::ffi::OsString> = ["convert", "-q", "-f", "raw", "-O", "qcow2"].map(Into::into).to_vec();
+    args.extend([raw.clone().into(), path.into()]);
+    let made = qemu_img(&args, path);
+    fs::remove_file(&raw).map_err(io_at(&raw))?;
+    made
+}
+
+/// An id for a disk, the same whenever the machine is made.
+fn disk_id(machine: Uuid, disk: &str) -> Uuid {
+    let sum = disk.bytes().fold(1u128, |sum, byte| sum.wrapping_mul(257).wrapping_add(byte.into()));
+    Uuid::from_u128(machine.as_u128() ^ sum)
+}
+
+fn qemu_img(args: &[std::ffi::OsString], path: &Path) -> Result<(), MachineError> {
+    match try_out("qemu-img", args, Duration::from_secs(20)) {
         Ok(tried) if tried.status.success() => Ok(()),
         Ok(tried) => Err(io_at(path)(io::Error::other(tried.last_words()))),
         Err(TryError::Missing(_)) => Err(MachineError::Missing { program: "qemu-img", package: "qemu-utils" }),
@@ -273,7 +308,7 @@ impl Machine {
             return self.reset().await;
         }
         let mut events = self.inner.shared.events.subscribe();
-        self.order_of_drive(FIRST).await?;
+        self.order_of_drive(Some(FIRST)).await?;
         let mine = |event: &MachineEvent| event.machine == self.spec.name && event.event == DomainEvent::Rebooted;
         let pressed = async {
             self.reset().await?;
@@ -292,8 +327,9 @@ impl Machine {
     }
 
     /// When the firmware tries the CD drive, from the next reset on.
-    async fn order_of_drive(&self, order: usize) -> Result<(), MachineError> {
+    async fn order_of_drive(&self, order: Option<usize>) -> Result<(), MachineError> {
         let path = format!("/machine/peripheral/{}", domain::CD_ALIAS);
+        let order = order.and_then(|order| i32::try_from(order).ok()).unwrap_or(-1);
         let value = json!({"path": path, "property": "bootindex", "value": order});
         self.monitor("qom-set", value).await.map(drop)
     }
@@ -355,7 +391,7 @@ impl Machine {
         let alias = domain::disk_alias(disk);
         let device = match place.bus {
             Bus::Virtio => format!("/machine/peripheral/{alias}/virtio-backend"),
-            Bus::Sata => format!("/machine/peripheral/{alias}"),
+            Bus::Sata | Bus::Scsi | Bus::Nvme => format!("/machine/peripheral/{alias}"),
         };
         Ok((device, image))
     }

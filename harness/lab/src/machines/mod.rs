@@ -30,6 +30,7 @@
 pub mod console;
 pub mod domain;
 mod helper;
+pub mod leftover;
 mod machine;
 pub mod memory;
 pub mod probe;
@@ -57,6 +58,7 @@ use crate::wait;
 
 pub use domain::{Accel, BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Placement, Plug, SpecError, Vendor};
 pub use helper::{HELPER, Versions, find_helper};
+pub use leftover::Leftover;
 pub use machine::{DiskFault, Machine, find_ovmf};
 pub use memory::{MemoryError, Reservation};
 pub use protocol::{DomainEvent, DomainUsage};
@@ -488,7 +490,7 @@ impl Inner {
         let made = domain::domain_xml(&spec, &placement).map_err(MachineError::from).and_then(|xml| {
             fs::create_dir(&directory).map_err(io_at(&directory))?;
             for disk in &spec.disks {
-                machine::make_disk(disk, &placement.disk(disk))?;
+                machine::make_disk(disk, &placement.disk(disk), spec.uuid)?;
             }
             for (place, (_, content)) in spec.firmware_files.iter().enumerate() {
                 let file = placement.firmware_file(place);

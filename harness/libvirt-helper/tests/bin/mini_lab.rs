@@ -137,13 +137,8 @@ async fn run(registry: PathBuf, folder: PathBuf, count: usize) -> Result<(), Fau
 }
 
 fn machine(name: &str, uuid: Uuid, image: &Path, mac: &str, tap: Option<String>) -> MachineSpec {
-    let disk = DiskSpec {
-        name: "vda".into(),
-        bus: Bus::Virtio,
-        size_bytes: Some(1 << 30),
-        serial: format!("LABD{name}"),
-        base: Some(image.to_path_buf()),
-    };
+    let new = DiskSpec::new("vda", Bus::Virtio, 1 << 30, &format!("LABD{name}"));
+    let disk = DiskSpec { base: Some(image.to_path_buf()), ..new };
     let plug = tap.map_or(Plug::User, Plug::Tap);
     MachineSpec {
         disks: vec![disk],

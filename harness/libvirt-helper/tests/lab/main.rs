@@ -20,7 +20,7 @@ use vlab_lab::gc;
 use vlab_lab::ledger::{Ledger, MARK, Resource};
 use vlab_lab::machines::tiny::{Then, boot_sector};
 use vlab_lab::machines::{
-    Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Machine, MachineError, MachineEvent,
+    Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Leftover, Machine, MachineError, MachineEvent,
     MachineSpec, Machines, MachinesOptions, NicSpec, Plug, console, find_ovmf, probe,
 };
 use vlab_lab::network::{Form, Network, NetworkError, NetworkHost, NetworkOptions, NetworkSpec, Peer, permits};
@@ -99,13 +99,7 @@ impl World {
     fn tiny(&self, name: &str, text: &str, then: Then) -> MachineSpec {
         let image = self.path().join(format!("{name}.img"));
         fs::write(&image, boot_sector(text, then)).unwrap();
-        let disk = DiskSpec {
-            name: "vda".into(),
-            bus: Bus::Virtio,
-            size_bytes: Some(120 << 30),
-            serial: "LABD000001".into(),
-            base: Some(image),
-        };
+        let disk = DiskSpec { base: Some(image), ..DiskSpec::new("vda", Bus::Virtio, 120 << 30, "LABD000001") };
         // libvirt knows machines by this number, too: one of its own for each.
         let number = name.bytes().fold(u128::from(std::process::id()), |number, byte| number << 8 | u128::from(byte));
         MachineSpec { disks: vec![disk], ..MachineSpec::new(name, Uuid::from_u128(number), 32) }
@@ -318,6 +312,39 @@ async fn lab_a_disk_fails_on_demand_and_a_panic_is_recognised() {
     let panics = machines.create(panics).await.unwrap();
     let text = line(&mut panics.console().unwrap(), "panic").await;
     assert_eq!(Classifier::default().classify(&text).map(|check| check.id), Some("kernel-panic"));
+    machines.stop().await.unwrap();
+    world.assert_nothing_is_left();
+}
+
+/// A machine boots from a disk on each bus, with a disk beside it on which somebody left a partition table; the first one fails and
+/// recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_disks_of_every_bus_boot_and_fail() {
+    if no_machines() {
+        return;
+    }
+    let world = World::new();
+    let machines = world.machines().await;
+    for (machine, bus, name) in
+        [("on-sata", Bus::Sata, "sdb"), ("on-scsi", Bus::Scsi, "sdb"), ("on-nvme", Bus::Nvme, "nvme0")]
+    {
+        let mut spec = world.tiny(machine, "reading\n", Then::ReadForever);
+        let image = spec.disks[0].base.take();
+        let used = DiskSpec::new("sda", Bus::Scsi, 1 << 30, "USED");
+        spec.disks = vec![
+            DiskSpec { base: image, wwn: 0x5000_c500_0000_0001, ..DiskSpec::new(name, bus, 1 << 30, "READER") },
+            DiskSpec { leftover: Some(Leftover::Partitions), removable: true, ..used },
+        ];
+        let reader = machines.create(spec).await.unwrap();
+        let said = || fs::read_to_string(reader.console_log()).unwrap();
+        within(SOON, "it reads", || said().ends_with("rrr"));
+        reader.fail_disk(name, DiskFault::Reads).await.unwrap();
+        within(SOON, "reads fail", || said().ends_with("EEE"));
+        reader.heal_disk(name).await.unwrap();
+        within(SOON, "reads work again", || said().ends_with("rrr"));
+        reader.limit_writes(name, Some(25)).await.unwrap();
+        reader.power_off().await.unwrap();
+    }
     machines.stop().await.unwrap();
     world.assert_nothing_is_left();
 }

@@ -274,8 +274,14 @@ open_words! {
         Rebooting = "rebooting",
         /// The installed system booted.
         BootedInstalledOs = "booted-installed-os",
+        /// A system booted from a disk that the installer was not told to write.
+        BootedAnotherDisk = "booted-another-disk",
+        /// Something of what was on the installation disk could not be removed.
+        DiskNotCleaned = "disk-not-cleaned",
     }
     with {
+        /// The installer was told to write the disk with this serial number.
+        InstallingTo(String) = "installing-to",
         /// The service refused its registration with this status.
         RegistrationRefused(u16) = "registration-refused",
         /// The service refused a report of its installer with this status.
@@ -287,7 +293,11 @@ impl HostMoment {
     /// Is it one that an installation without faults does not have? Reports show it as a warning.
     pub fn is_trouble(&self) -> bool {
         match self {
-            HostMoment::Frozen | HostMoment::StaticNetworkFailed | HostMoment::InstallerFailed => true,
+            HostMoment::Frozen
+            | HostMoment::StaticNetworkFailed
+            | HostMoment::InstallerFailed
+            | HostMoment::BootedAnotherDisk
+            | HostMoment::DiskNotCleaned => true,
             // What the programs of lab machines say when they end with an error.
             HostMoment::Other(word) => word == "failed",
             _ => false,

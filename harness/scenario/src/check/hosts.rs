@@ -292,9 +292,11 @@ impl Checker<'_> {
         }
         vm.disk_gb =
             number(self, &file.disk_gb, "the size of the machine's disk in GB", 1, 1 << 20).map(i64::unsigned_abs);
+        vm.disks = file.disks.as_ref().map(|disks| self.disks(disks, file.disk_gb.as_ref())).unwrap_or_default();
         vm.firmware = self.read_option(&file.firmware).unwrap_or(vm.firmware);
         vm.tpm = file.tpm.unwrap_or(vm.tpm);
         vm.boot_order = self.read_option(&file.boot_order).unwrap_or(vm.boot_order);
+        self.firmware_is_built(&vm, file);
         let path = |text: &Option<Text<Plain>>| text.as_ref().map(|path| path.text.clone().into());
         (vm.agent, vm.installer, vm.controller) = (path(&file.agent), path(&file.installer), path(&file.controller));
         for id in &file.ignore_console {

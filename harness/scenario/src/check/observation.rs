@@ -296,6 +296,14 @@ impl Checker<'_> {
             }
             subject
         };
+        if let Some(serial) = Happening::disk(&text.text) {
+            let disks = item.known.hosts.iter().flat_map(|host| &host.vm.disks);
+            let known: Vec<&str> = disks.filter_map(|disk| disk.serial.as_deref()).collect();
+            if !known.contains(&serial) {
+                self.unknown(&text.span, "disk with the serial number", serial, known);
+                return None;
+            }
+        }
         Some((subject, Seen::Did(text.text.clone())))
     }
 

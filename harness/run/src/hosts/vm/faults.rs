@@ -15,7 +15,7 @@ use vlab_model::disturbance::Frames;
 use vlab_model::history::{Source, What};
 use vlab_scenario::FaultPhase;
 
-use super::plan::{DISK, PlannedCluster};
+use super::plan::PlannedCluster;
 use super::{Made, inside};
 use crate::error::LabError;
 use crate::hosts::News;
@@ -233,10 +233,23 @@ impl Reach {
             }
             MachineFault::Eject if undo => machine()?.set_medium(medium).await.map_err(|e| text(&e)),
             MachineFault::Eject => machine()?.eject().await.map_err(|e| text(&e)),
-            MachineFault::DiskFails { .. } if undo => machine()?.heal_disk(DISK).await.map_err(|e| text(&e)),
-            MachineFault::DiskFails { .. } => machine()?.fail_disk(DISK, DiskFault::All).await.map_err(|e| text(&e)),
+            // Which of several the service chooses is not known here: all of them.
+            MachineFault::DiskFails { .. } => {
+                let machine = machine()?;
+                for disk in machine.spec().disks.iter().map(|disk| &disk.name) {
+                    match undo {
+                        true => machine.heal_disk(disk).await.map_err(|e| text(&e))?,
+                        false => machine.fail_disk(disk, DiskFault::All).await.map_err(|e| text(&e))?,
+                    }
+                }
+                Ok(())
+            }
             MachineFault::SlowDisk { writes } => {
-                machine()?.limit_writes(DISK, (!undo).then_some(writes)).await.map_err(|e| text(&e))
+                let machine = machine()?;
+                for disk in machine.spec().disks.iter().map(|disk| &disk.name) {
+                    machine.limit_writes(disk, (!undo).then_some(writes)).await.map_err(|e| text(&e))?;
+                }
+                Ok(())
             }
             MachineFault::GatewayCut => {
                 let (host, gateway) = (peer(network, name)?, peer(network, "gateway")?);

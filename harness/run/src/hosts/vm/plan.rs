@@ -10,10 +10,10 @@ use vlab_agents::HardwareProfile;
 use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, networks_of_host};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::target::{Target, host_and_port};
-use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Plug, Vendor};
+use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, Leftover, MachineSpec, NicSpec, Plug, Vendor};
 use vlab_lab::network::{DnsName, NetworkHost, NetworkSpec, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
-use vlab_scenario::{Cluster, Host, Scenario};
+use vlab_scenario::{Cluster, DiskBus, Host, Scenario, VmDisk};
 
 use super::programs::{self, Page};
 
@@ -28,9 +28,6 @@ pub const PROGRAMS_PORT: u16 = 8091;
 
 /// Where a machine finds its configuration; see `vlab_node_config::machine::CONFIG_FILE`.
 const NODE_CONFIG: &str = "opt/vlab/node.json";
-
-/// Name of the only disk.
-pub const DISK: &str = "vda";
 
 /// The machines of a run and their network.
 #[derive(Clone, Debug, PartialEq)]
@@ -208,7 +205,8 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     const GB: u64 = 1_000_000_000;
     let vm = &host.vm;
     let declared_disk = hardware.disks.first()?;
-    let disk = vm.disk_gb.map_or(declared_disk.size_bytes, |gb| gb * GB);
+    let disks = disks(prepared, host, hardware);
+    let disk = disks.first()?.size_bytes?;
     let index = u32::try_from(host.index).ok()?;
     let declared_mib = hardware.memory.physical_bytes >> 20;
     let mut overlay = Overlay::default();
@@ -242,7 +240,8 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     };
     let firmware = match vm.firmware {
         vlab_scenario::Firmware::Bios => Firmware::Bios,
-        vlab_scenario::Firmware::Uefi => Firmware::Uefi,
+        // Secure boot is not built, and was refused when the scenario was loaded.
+        vlab_scenario::Firmware::Uefi | vlab_scenario::Firmware::UefiSecure => Firmware::Uefi,
     };
     let spec = MachineSpec {
         vendor: Vendor {
@@ -256,14 +255,9 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         boot: match vm.boot_order {
             vlab_scenario::BootOrder::DiskFirst => BootOrder::DiskFirst,
             vlab_scenario::BootOrder::CdFirst => BootOrder::CdFirst,
+            vlab_scenario::BootOrder::Nvram => BootOrder::Remembered,
         },
-        disks: vec![DiskSpec {
-            name: DISK.to_owned(),
-            bus: Bus::Virtio,
-            size_bytes: Some(disk),
-            serial: format!("LABD{index:06}"),
-            base: None,
-        }],
+        disks,
         nics: interfaces(&prepared.scenario, hardware, index)
             .into_iter()
             .enumerate()
@@ -274,11 +268,14 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         ..MachineSpec::new(&host.name, machine_id(prepared, host), vm.memory_mib)
     };
     let is = format!(
-        "{} core{}, {} MiB, {} GB, {}{}",
+        "{} core{}, {} MiB, {}, {}{}",
         vm.cpus,
         if vm.cpus == 1 { "" } else { "s" },
         vm.memory_mib,
-        disk / GB,
+        match &vm.disks[..] {
+            [] => format!("{} GB", disk / GB),
+            several => several.iter().map(shown).collect::<Vec<_>>().join(" + "),
+        },
         match firmware {
             Firmware::Bios => "BIOS",
             Firmware::Uefi => "UEFI",
@@ -292,6 +289,54 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     let deploy = vm.installer.as_ref().and_then(|installer| programs::deploy_folder(installer).ok());
     given.extend(deploy.map(|folder| (program_page(&host.name, DEPLOY), Page::Archive(folder))));
     Some(PlannedMachine { index: host.index, spec, given, is, declared })
+}
+
+/// A disk, for people.
+fn shown(disk: &VmDisk) -> String {
+    let leftover = disk.leftover.map(|leftover| format!(" with old {leftover}")).unwrap_or_default();
+    let removable = if disk.removable { "removable " } else { "" };
+    format!("{} GB {removable}{}{leftover}", disk.size_gb, disk.bus)
+}
+
+/// The disks of a machine: those that the scenario names, else one.
+fn disks(prepared: &Prepared, host: &Host, hardware: &HardwareProfile) -> Vec<DiskSpec> {
+    const GB: u64 = 1_000_000_000;
+    if host.vm.disks.is_empty() {
+        let declared = hardware.disks.first().map_or(0, |disk| disk.size_bytes);
+        let size = host.vm.disk_gb.map_or(declared, |gb| gb * GB);
+        return vec![DiskSpec::new("vda", Bus::Virtio, size, &format!("LABD{:06}", host.index))];
+    }
+    let of_raid = || host.vm.disks.iter().filter(|disk| disk.leftover == Some(vlab_scenario::Leftover::Raid));
+    let smallest = of_raid().map(|disk| disk.size_gb * GB).min().unwrap_or(0);
+    let members = u16::try_from(of_raid().count()).unwrap_or(u16::MAX);
+    let array = Uuid::from_u128(machine_id(prepared, host).as_u128().rotate_left(64));
+    let mut member = 0..members;
+    let pairs = host.vm.disks.iter().zip(&hardware.disks);
+    pairs
+        .map(|(disk, seen)| {
+            let (bus, name) = match disk.bus {
+                DiskBus::Sata => (Bus::Sata, seen.name.as_str()),
+                DiskBus::Scsi => (Bus::Scsi, seen.name.as_str()),
+                DiskBus::Nvme => (Bus::Nvme, seen.name.trim_end_matches("n1")),
+                // What is not built was refused when the scenario was loaded.
+                _ => (Bus::Virtio, seen.name.as_str()),
+            };
+            let wwn = seen.wwn.as_deref().map(|wwn| wwn.trim_start_matches("eui.").trim_start_matches("0x"));
+            DiskSpec {
+                wwn: wwn.and_then(|wwn| u64::from_str_radix(wwn, 16).ok()).unwrap_or(0),
+                ssd: disk.ssd && bus != Bus::Nvme,
+                removable: disk.removable,
+                leftover: disk.leftover.map(|leftover| match leftover {
+                    vlab_scenario::Leftover::Partitions => Leftover::Partitions,
+                    vlab_scenario::Leftover::Lvm => Leftover::Lvm { group: format!("old_{name}") },
+                    vlab_scenario::Leftover::Raid => {
+                        Leftover::Raid { array, member: member.next().unwrap_or(0), members, smallest }
+                    }
+                }),
+                ..DiskSpec::new(name, bus, disk.size_gb * GB, seen.serial.as_deref().unwrap_or_default())
+            }
+        })
+        .collect()
 }
 
 /// The page with the manifests that lie beside the installer.
@@ -408,6 +453,24 @@ mod tests {
         let plan = plan(&prepared(&format!("{{name: node, kind: vm, profile: minimal-sno, {vm}}}"))).unwrap();
         assert_eq!(plan.machines[0].is, "8 cores, 16384 MiB, 10 GB, UEFI, TPM 2.0");
         assert_eq!(plan.machines[0].declared, ["a disk of 129 GB, 10 there"]);
+    }
+
+    #[test]
+    fn a_machine_has_the_disks_that_the_scenario_names() {
+        let disks = "{bus: sata, size_gb: 150, serial: ARRAY, leftover: raid}, {bus: scsi, size_gb: 120, leftover: raid}, \
+                     {bus: scsi, size_gb: 16, serial: STICK, removable: true, leftover: partitions}, \
+                     {bus: nvme, size_gb: 100, wwn: \"5000c50012345678\", leftover: lvm}";
+        let node =
+            plan(&prepared(&format!("{{name: node, kind: vm, vm: {{disks: [{disks}]}}}}"))).unwrap().machines.remove(0);
+        assert_eq!(
+            node.is,
+            "1 core, 1024 MiB, 150 GB sata with old raid + 120 GB scsi with old raid + 16 GB removable scsi with old partitions + \
+             100 GB nvme with old lvm, BIOS"
+        );
+        assert!(!node.declared.iter().any(|declared| declared.contains("disk")), "{:?}", node.declared);
+        let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
+        assert_eq!(config.overlay.disk_gb, None, "disks are what they are");
+        insta::assert_debug_snapshot!(node.spec.disks);
     }
 
     #[test]
