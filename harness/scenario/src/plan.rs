@@ -128,6 +128,9 @@ pub(crate) struct ThresholdsFile {
     pub(crate) installed_percent: Option<At<f64>>,
     /// With `installs`: 99 of 100 of those that are installed took no longer than this, counted from when they were to begin.
     pub(crate) installed_p99: Option<Text<Span>>,
+    /// The resident memory of the generator, and that of the service (`--watch`), is at the end of the longest hold at most so many
+    /// percent above what it was at its beginning. That hold must be at least 5 minutes long, and five cadences.
+    pub(crate) memory_growth_percent: Option<At<f64>>,
 }
 
 /// A phase.
@@ -185,6 +188,8 @@ pub struct Thresholds {
     pub installed_percent: Option<f64>,
     /// Of those that are installed, from when they were to begin.
     pub installed_p99: Option<Duration>,
+    /// Of the generator and of the service, from the second to the last fifth of the longest hold.
+    pub memory_growth_percent: Option<f64>,
 }
 
 /// What is installed in a load plan, so many times.
