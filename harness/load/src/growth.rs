@@ -105,7 +105,7 @@ mod tests {
         let result = LoadResult { phases: vec![phase(PhaseKind::Hold, 300)], seconds, ..LoadResult::default() };
         let memory = of(&result);
         let growth = memory.generator.unwrap();
-        assert_eq!((growth.before_kib, growth.after_kib, growth.within.as_secs()), (51_910, 51_730, 180));
+        assert_eq!((growth.before_kib, growth.after_kib, growth.within.as_secs()), (51_911, 51_731, 180));
         assert!(growth.percent() < 0.0 && growth.to_string().starts_with("-0.3 %: 50.7 MiB"), "{growth}");
         assert_eq!(memory.service, None);
     }
