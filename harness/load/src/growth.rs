@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use vlab_scenario::{LoadPhase, PhaseKind};
+use vlab_scenario::{LoadPhase, PhaseKind, SHORTEST_SOAK};
 
 use crate::result::{LoadResult, Second};
 
@@ -46,9 +46,10 @@ pub struct Memory {
     pub service: Option<Growth>,
 }
 
-/// What of the memory was seen within the longest hold.
+/// What of the memory was seen within the longest hold; nothing, if that is too short to tell.
 pub fn of(result: &LoadResult) -> Memory {
-    let Some((begin, hold)) = longest_hold(&result.phases) else { return Memory::default() };
+    let long_enough = longest_hold(&result.phases).filter(|(_, takes)| *takes >= SHORTEST_SOAK);
+    let Some((begin, hold)) = long_enough else { return Memory::default() };
     let of = |kib: fn(&Second) -> Option<u64>| {
         let fifth = |n: u32| within(&result.seconds, begin + hold * n / 5, begin + hold * (n + 1) / 5, kib);
         Some(Growth { before_kib: fifth(1)?, after_kib: fifth(4)?, within: hold * 3 / 5 })
@@ -108,5 +109,7 @@ mod tests {
         assert_eq!((growth.before_kib, growth.after_kib, growth.within.as_secs()), (51_911, 51_731, 180));
         assert!(growth.percent() < 0.0 && growth.to_string().starts_with("-0.3 %: 50.7 MiB"), "{growth}");
         assert_eq!(memory.service, None);
+        let too_short = LoadResult { phases: vec![phase(PhaseKind::Hold, 299)], ..result };
+        assert_eq!(of(&too_short), Memory::default());
     }
 }

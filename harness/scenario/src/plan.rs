@@ -13,6 +13,9 @@ use crate::time::Span;
 use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
+/// A shorter hold does not tell whether memory grows.
+pub const SHORTEST_SOAK: Duration = Duration::from_secs(5 * 60);
+
 /// A load plan: which load a service is put under, and how well it has to bear it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,16 +8,15 @@ use super::{Checker, Place};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::diagnostic::{Problem, SourceFile};
 use crate::plan::{
-    ClustersFile, LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, PlannedClusters, StopWhen, Thresholds,
+    ClustersFile, LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, PlannedClusters, SHORTEST_SOAK, StopWhen,
+    Thresholds,
 };
 use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
 use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
-/// A shorter hold does not tell whether memory grows.
-const SHORTEST_SOAK: Duration = Duration::from_secs(5 * 60);
-/// Nor one in which hosts ask less often than that.
+/// A hold in which hosts ask less often than that does not tell whether memory grows.
 const CADENCES_OF_SOAK: u32 = 5;
 /// Time between two polls of a host, if nothing is said.
 const CADENCE: Duration = Duration::from_secs(60);
