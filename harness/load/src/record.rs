@@ -12,6 +12,10 @@ use crate::result::{Counted, MOST_WORDS, OTHER_WORDS, Second, TURNED_AWAY};
 /// One microsecond to two minutes, three digits.
 const LONGEST_US: u64 = 120_000_000;
 
+/// So many seconds are kept in full. An answer is of the second in which it came, and waits no longer than a request may take until it is
+/// counted. Each of them has a histogram of some 100 KiB.
+const KEPT_SECONDS: usize = 40;
+
 /// A histogram of microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     // The bounds are constants and valid; a histogram that grows is the next best.
@@ -140,7 +144,7 @@ impl Record {
         while self.seconds.len() <= index {
             let at = self.seconds.len() as u64;
             // What is over need not be kept in full; answers that come now are of this second.
-            if let Some(done) = self.seconds.len().checked_sub(120).and_then(|n| self.seconds.get_mut(n)) {
+            if let Some(done) = self.seconds.len().checked_sub(KEPT_SECONDS).and_then(|n| self.seconds.get_mut(n)) {
                 settle(done);
             }
             self.seconds.push((Second { at, ..Second::default() }, None));
@@ -295,6 +299,19 @@ mod tests {
         // Words that never come twice do not fill the memory, and are counted all the same.
         let many = of("v2GetCluster");
         assert_eq!((many.said.len(), many.said.values().sum::<u64>()), (MOST_WORDS + 1, 100));
+    }
+
+    #[test]
+    fn what_is_over_is_not_kept_in_full() {
+        let mut record = Record::default();
+        for n in 0..1000 {
+            let at = Duration::from_secs(n);
+            record.came(0, "v2GetNextSteps", at, Duration::from_millis(n), Came::Answer(&Response::empty(200)));
+        }
+        let in_full = record.seconds.iter().filter(|(_, histogram)| histogram.is_some()).count();
+        assert!(KEPT_SECONDS as u64 >= crate::lines::BUDGET.as_secs() && in_full <= KEPT_SECONDS, "{in_full}");
+        let (.., seconds) = record.finish();
+        assert!((99_000..101_000).contains(&seconds[100].p50_us), "{:?}", seconds[100]);
     }
 
     #[test]
