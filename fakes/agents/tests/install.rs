@@ -178,6 +178,27 @@ fn the_installer_sits_out_an_outage() {
     assert!(lab.service.log.iter().any(|s| s.status == 0), "the outage was not noticed");
 }
 
+/// The service can have decided that the cluster is installed before the last stages are reported, and takes no more of them then.
+#[test]
+fn a_finalizing_stage_that_is_refused_is_not_told_again_and_ends_nothing() {
+    let mut service = Service::new(1, 0);
+    service.install = true;
+    let is_late = |request: &vlab_api::http::Request| {
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        request.path.ends_with("/progress")
+            && ["csv initialization", "\"Done\"}"].iter().any(|late| body.contains(late))
+    };
+    let refused = vlab_api::http::Response::empty(400);
+    service.misbehave = Box::new(move |_, request| {
+        (request.path.contains("/clusters/") && is_late(request)).then(|| Ok(refused.clone()))
+    });
+    let mut lab = Lab::new(fleet(1, 1, 0), service);
+    lab.run(HOURS, |lab| lab.fleet.is_finished());
+    assert_eq!(lab.service.log.iter().filter(|sent| sent.status == 400).count(), 2, "each of both once");
+    assert_eq!(lab.service.completed.as_ref().unwrap()["is_success"], true);
+    assert_eq!(lab.fleet.controller_state(0), Some(ControllerState::Ended));
+}
+
 #[test]
 fn olm_operators_are_waited_for() {
     let mut service = Service::new(1, 0);

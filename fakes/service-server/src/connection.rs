@@ -63,7 +63,7 @@ impl AssistedService for Context {
     /// Lets the engine answer.
     async fn ask(&self, request: Request) -> Response {
         let (reply, response) = oneshot::channel();
-        if self.jobs.send(Job::Request(Asked { request, reply })).await.is_err() {
+        if self.jobs.send(Job::Request(Asked::new(request, reply))).await.is_err() {
             return error(503, "the service is stopping");
         }
         response.await.unwrap_or_else(|_| error(503, "the service is stopping"))

@@ -129,9 +129,15 @@ pub(crate) enum Job {
 pub(crate) struct Asked {
     pub(crate) request: Request,
     pub(crate) reply: oneshot::Sender<Response>,
+    /// When it was there.
+    pub(crate) since: Instant,
 }
 
 impl Asked {
+    pub(crate) fn new(request: Request, reply: oneshot::Sender<Response>) -> Self {
+        Self { request, reply, since: Instant::now() }
+    }
+
     fn answer(self, response: Response) {
         // The client may be gone.
         drop(self.reply.send(response));
@@ -243,8 +249,11 @@ impl<L: Logic, S: Store> Engine<L, S> {
             }
             let mut asked = Vec::with_capacity(waiting.len());
             let mut others = Vec::new();
+            // Who has waited long behind few was kept waiting by this computer, and waits no longer now.
+            let crowded = waiting.len() >= self.limits.batch;
             for job in waiting.drain(..) {
                 match job {
+                    Job::Request(one) if crowded && one.since.elapsed() > self.limits.max_wait => self.turn_away(one),
                     Job::Request(one) => asked.push(one),
                     other => others.push(other),
                 }
@@ -264,6 +273,16 @@ impl<L: Logic, S: Store> Engine<L, S> {
                 }
             }
         }
+    }
+
+    /// More come than can be served. Whoever waited so long has given up soon, if not yet, and what is done for those that are gone is
+    /// lost for the others: it is told to come again, as long after this as it has waited.
+    fn turn_away(&self, one: Asked) {
+        self.metrics.turned_away();
+        let waited = one.since.elapsed();
+        let after = waited.as_secs().max(1).to_string();
+        let reason = format!("too many requests: this one has waited for {:.1} s", waited.as_secs_f64());
+        one.answer(error(429, reason).header("retry-after", after));
     }
 
     /// Milliseconds are all that the wire and the stored rows keep: finer ones would not survive a restart.

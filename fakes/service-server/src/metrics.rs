@@ -69,6 +69,7 @@ struct Inner {
     commit_seconds: Histogram,
     monitor_seconds: Histogram,
     accept_errors: u64,
+    turned_away: u64,
     panics: u64,
     store_losses: u64,
     connections: u64,
@@ -96,6 +97,7 @@ impl Metrics {
                 commit_seconds: Histogram::new(SECONDS),
                 monitor_seconds: Histogram::new(SECONDS),
                 accept_errors: 0,
+                turned_away: 0,
                 panics: 0,
                 store_losses: 0,
                 connections: 0,
@@ -149,6 +151,10 @@ impl Metrics {
 
     pub(crate) fn accept_error(&self) {
         self.inner().accept_errors += 1;
+    }
+
+    pub(crate) fn turned_away(&self) {
+        self.inner().turned_away += 1;
     }
 
     pub(crate) fn panic(&self) {
@@ -238,6 +244,8 @@ impl Page {
         self.one("vlab_service_connections", "gauge", "HTTP connections that are open.", inner.connections as f64);
         self.one("vlab_service_connections_total", "counter", "HTTP connections that were accepted.", accepted);
         self.one("vlab_service_accept_errors_total", "counter", "Connections that could not be accepted.", refused);
+        let away = inner.turned_away as f64;
+        self.one("vlab_service_turned_away_total", "counter", "Requests that had waited too long (429).", away);
         self.one("vlab_service_panics_total", "counter", "Defects that a request ran into.", inner.panics as f64);
         self.one("vlab_service_store_up", "gauge", "1 when the database can be used.", up);
         self.one("vlab_service_store_losses_total", "counter", "How often the database was lost.", lost);

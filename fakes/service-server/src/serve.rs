@@ -62,6 +62,9 @@ pub struct Limits {
     pub queue: usize,
     /// Requests that are handled in one batch at most.
     pub batch: usize,
+    /// A request that has waited for longer than this, while as many as a batch has room for wait, is answered 429 without being
+    /// looked at. The real service has no such limit.
+    pub max_wait: Duration,
     /// `/health` answers 500 when the monitors were due but did not run for this long. `LIVENESS_VALIDATION_TIMEOUT`.
     pub liveness: Duration,
 }
@@ -81,6 +84,7 @@ impl Default for Limits {
             grace: Duration::from_secs(5),
             queue: 4096,
             batch: 1024,
+            max_wait: Duration::from_secs(10),
             liveness: Duration::from_secs(300),
         }
     }

@@ -11,7 +11,7 @@ use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
 use vlab_load::result::{LoadResult, merge};
 use vlab_load::schedule::Part;
-use vlab_load::{html, installs, manifest, metrics, stub};
+use vlab_load::{growth, html, installs, manifest, metrics, otlp, stub};
 use vlab_scenario::{LoadMode, LoadPlan, SourceFile, load_plan, plan_schema_text};
 
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -57,6 +57,9 @@ struct RunArgs {
     /// Write a page with charts into this file, too.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the figures into this file, too, as metrics of OTLP in JSON.
+    #[arg(long, value_name = "FILE")]
+    otlp: Option<PathBuf>,
     /// While it goes on, answer `/metrics` there with the generator's own figures, in the form of Prometheus.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "workers")]
     metrics: Option<std::net::SocketAddr>,
@@ -81,6 +84,9 @@ enum LoadVerb {
         /// Write a page with charts into this file, too.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+        /// Write the figures into this file, too, as metrics of OTLP in JSON.
+        #[arg(long, value_name = "FILE")]
+        otlp: Option<PathBuf>,
     },
     /// Compare two versions of a service: medians of several results each. Exit code 5 when the second is worse.
     Compare {
@@ -130,8 +136,8 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
         (None, None) => Err(CliError::usage("name a load plan; `vlab load --help` shows what there is")),
         (None, Some(run)) => carry_out(run).await,
         (Some(verb), _) => match verb {
-            LoadVerb::Merge { results, plan, json, html } => {
-                merged(&results, plan.as_deref(), (&json, html.as_deref()))
+            LoadVerb::Merge { results, plan, json, html, otlp } => {
+                merged(&results, plan.as_deref(), &Files { json, html, otlp })
             }
             LoadVerb::Compare { a, b } => compared(&a, &b),
             LoadVerb::Stub { listen } => serve_stub(listen).await,
@@ -226,6 +232,13 @@ async fn carry_out(args: RunArgs) -> ExitResult {
     if args.stub && plan.mode == LoadMode::Installs {
         return Err(CliError::usage("a stub only answers, and installs nothing: give the `--url` of a service"));
     }
+    if plan.thresholds.memory_growth_percent.is_some() && args.watch.is_none() && args.partition.is_none() && !args.stub
+    {
+        return Err(CliError::usage(format!(
+            "{} says how much the memory of the service may grow: give its process with `--watch PID`",
+            plan.name
+        )));
+    }
     let part = args.partition.unwrap_or(Part::WHOLE);
     let url = match (&args.url, args.stub) {
         (Some(url), _) => url.clone(),
@@ -263,7 +276,14 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         generate(&plan, &catalogue()?, options).await.or_inconclusive()?
     };
     let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
-    written(&result, (&json, args.html.as_deref()))
+    written(&result, &Files { json, html: args.html, otlp: args.otlp })
+}
+
+/// Where a result goes.
+struct Files {
+    json: PathBuf,
+    html: Option<PathBuf>,
+    otlp: Option<PathBuf>,
 }
 
 /// Starts the parts as processes of their own, and puts their results together.
@@ -304,7 +324,8 @@ async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationT
 }
 
 /// Writes a result, and says what it comes to.
-fn written(result: &LoadResult, (json, html): (&Path, Option<&Path>)) -> ExitResult {
+fn written(result: &LoadResult, files: &Files) -> ExitResult {
+    let json = files.json.as_path();
     let mut text = serde_json::to_string(result).map_err(CliError::internal)?;
     text.push('\n');
     let mut problem = None;
@@ -315,10 +336,12 @@ fn written(result: &LoadResult, (json, html): (&Path, Option<&Path>)) -> ExitRes
         problem = failed.map(|error| format!("cannot write {}: {error}", json.display()));
         tell(&format!("{}result: {}\n", summary(result), json.display()));
     }
-    if let Some(path) = html
-        && let Err(error) = std::fs::write(path, html::page(result))
-    {
-        problem.get_or_insert(format!("cannot write {}: {error}", path.display()));
+    for (path, text) in [(&files.html, html::page as fn(&LoadResult) -> String), (&files.otlp, otlp::render)] {
+        if let Some(path) = path
+            && let Err(error) = std::fs::write(path, text(result))
+        {
+            problem.get_or_insert(format!("cannot write {}: {error}", path.display()));
+        }
     }
     if let Some(problem) = problem {
         return Err(CliError::inconclusive(problem));
@@ -365,6 +388,17 @@ fn summary(result: &LoadResult) -> String {
     for (kind, count) in &total.errors {
         text.push_str(&format!("  error: {kind}: {count}\n"));
     }
+    for (operation, counted) in result.operations() {
+        for (words, count) in &counted.said {
+            text.push_str(&format!("  refused: {operation}: {words}: {count}\n"));
+        }
+    }
+    let memory = growth::of(result);
+    for (who, growth) in [("generator", memory.generator), ("service", memory.service)] {
+        if let Some(growth) = growth {
+            text.push_str(&format!("  memory of the {who} within the longest hold: {growth}\n"));
+        }
+    }
     for check in &result.checks {
         let word = if check.holds { "holds" } else { "does not hold" };
         text.push_str(&format!("  {word}: {} ({})\n", check.name, check.seen));
@@ -386,7 +420,7 @@ fn result_of(path: &Path) -> Result<LoadResult, CliError> {
     Ok(result)
 }
 
-fn merged(paths: &[PathBuf], plan: Option<&str>, files: (&Path, Option<&Path>)) -> ExitResult {
+fn merged(paths: &[PathBuf], plan: Option<&str>, files: &Files) -> ExitResult {
     let results = paths.iter().map(|path| result_of(path)).collect::<Result<Vec<_>, _>>()?;
     let plan = plan.map(read).transpose()?;
     let result = merge(results, plan.as_ref().map(|(plan, _)| &plan.thresholds)).or_usage()?;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_drive::alterations::Alteration;
@@ -56,6 +57,10 @@ pub(crate) struct ServiceArgs {
     /// How many times faster than the real ones the controllers wait.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "kubeconfig")]
     pace: f64,
+    /// A request that waited longer than this behind a thousand others is answered 429 with `Retry-After`. 0: never, as the real
+    /// service does.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    max_wait: u64,
     /// Let this be wrong, by its name in `vlab mutation --list`.
     #[arg(long, value_name = "NAME", hide = true)]
     alteration: Option<String>,
@@ -87,6 +92,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
         image_service_url: std::env::var("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
         alteration,
     };
+    let max_wait = if args.max_wait == 0 { Duration::MAX } else { Duration::from_secs(args.max_wait) };
     let stop = CancellationToken::new();
     stop_on_signals(i32::from(exit::INTERRUPTED), {
         let stop = stop.clone();
@@ -102,6 +108,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
             options.ready = Some(ready);
             options.images = images;
             options.hub = hub;
+            options.limits.max_wait = max_wait;
             serve(options, stop).await
         }
         None => {
@@ -110,6 +117,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
             options.ready = Some(ready);
             options.images = images;
             options.hub = hub;
+            options.limits.max_wait = max_wait;
             serve(options, stop).await
         }
     };

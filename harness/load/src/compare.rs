@@ -151,14 +151,11 @@ pub fn table(all: &[Compared], runs: (usize, usize)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::result::{Counted, Line, Values};
 
     fn run(us: u64) -> LoadResult {
-        let counted =
-            Counted { offered: 100, answered: 100, errors: BTreeMap::new(), latency: Values(vec![(us, 100)]) };
+        let counted = Counted { offered: 100, answered: 100, latency: Values(vec![(us, 100)]), ..Counted::default() };
         LoadResult {
             took_s: 10.0,
             lines: vec![Line { phase: 0, operation: "v2GetNextSteps".into(), counted }],

@@ -408,12 +408,11 @@ impl Generator<'_> {
         let (endpoint, replies, meter) = (&self.endpoint, &self.replies, &self.meter);
         let line = self.lines.entry(key).or_insert_with(|| line((endpoint, key), waiting, replies.clone(), meter));
         let job = Job { request, key: Of { host, epoch }, operation, phase, intended };
-        match line.sender.try_send(job) {
-            Ok(()) => {
-                self.in_flight += 1;
-                self.hosts.entry(host).or_default().waiting += 1;
-            }
-            Err(_) => self.record.came(phase, operation, now, now.saturating_sub(intended), Came::NotSent),
+        if line.send(job) {
+            self.in_flight += 1;
+            self.hosts.entry(host).or_default().waiting += 1;
+        } else {
+            self.record.came(phase, operation, now, now.saturating_sub(intended), Came::NotSent);
         }
     }
 

@@ -129,6 +129,14 @@ fn errors(result: &LoadResult) -> Markup {
         @if !total.errors.is_empty() {
             h2 { "Errors" }
             table { @for (kind, count) in &total.errors { tr { td { (kind) } td { (count) } } } }
+            @if !total.said.is_empty() {
+                h2 { "What the service said about what it refused" }
+                table {
+                    @for (operation, counted) in result.operations() {
+                        @for (words, count) in &counted.said { tr { td { (operation) } td { (words) } td { (count) } } }
+                    }
+                }
+            }
         }
     }
 }

@@ -309,7 +309,7 @@ impl<'a> Installation<'a> {
             let open = || line((endpoint, number), WAITING, replies.clone(), meter);
             let line = self.lines.entry(connection).or_insert_with(open);
             let job = Job { request, key: (connection, tag), operation, phase, intended };
-            if line.sender.try_send(job).is_err() {
+            if !line.send(job) {
                 self.shared.lock().record.came(phase, operation, now, now.saturating_sub(intended), Came::NotSent);
                 lost.push((connection, tag));
             }

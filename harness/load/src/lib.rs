@@ -5,19 +5,22 @@
 //! * [`generate`] does it. Each request has the moment at which it was to be made; how late it was made is the generator's, how
 //!   late it was answered is counted from that moment, so that a service that makes others wait does not look fast.
 //! * [`installs`] does it where clusters are installed: each with a user and hosts of its own, as a scenario has them.
-//! * [`record`] is what is counted, [`metrics`] shows it while it goes on, [`result`] is what is left of it, [`compare`] and [`html`]
-//!   read that.
+//! * [`record`] is what is counted, [`metrics`] shows it while it goes on, [`result`] is what is left of it, [`compare`],
+//!   [`html`] and [`otlp`] read that.
+//! * [`growth`] says whether memory grows while nothing new happens.
 //! * [`preflight`] refuses a plan that does not fit this computer; [`stub`] answers at wire speed, to show what the generator
 //!   alone can do.
 
 pub mod compare;
 pub mod generate;
+pub mod growth;
 mod hosts;
 pub mod html;
 pub mod installs;
 mod lines;
 pub mod manifest;
 pub mod metrics;
+pub mod otlp;
 pub mod preflight;
 pub mod record;
 pub mod result;

@@ -1,11 +1,12 @@
 //! The connections of a load: one task each, with a short queue of what is to be sent over it.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use vlab_api::http::{Request, Response, TransportError};
@@ -32,10 +33,65 @@ pub(crate) struct Done<K> {
     pub(crate) result: Result<Response, TransportError>,
 }
 
+/// What waits for a connection. There are as many of these as hosts, and most of the time nothing waits: a channel of tokio has room for
+/// 32 in one piece, all of which it comes to use one after the other.
+struct Queue<K> {
+    jobs: Mutex<VecDeque<Job<K>>>,
+    most: usize,
+    filled: Notify,
+}
+
+impl<K> Queue<K> {
+    fn new(most: usize) -> Self {
+        Self { jobs: Mutex::new(VecDeque::new()), most, filled: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Job<K>>> {
+        // Nothing panics while it is held.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is there room for it?
+    fn push(&self, job: Job<K>) -> bool {
+        let mut jobs = self.lock();
+        let has_room = jobs.len() < self.most;
+        if has_room {
+            jobs.push_back(job);
+            self.filled.notify_one();
+        }
+        has_room
+    }
+
+    async fn pop(&self) -> Job<K> {
+        loop {
+            let job = {
+                let mut jobs = self.lock();
+                let job = jobs.pop_front();
+                // Nothing waits: give the memory back.
+                if job.is_some() && jobs.is_empty() {
+                    *jobs = VecDeque::new();
+                }
+                job
+            };
+            match job {
+                Some(job) => return job,
+                None => self.filled.notified().await,
+            }
+        }
+    }
+}
+
 /// A connection. It is closed when this is dropped.
 pub(crate) struct Line<K> {
-    pub(crate) sender: mpsc::Sender<Job<K>>,
+    queue: Arc<Queue<K>>,
     task: JoinHandle<()>,
+}
+
+impl<K> Line<K> {
+    /// Sends it when it is its turn; `false`: too many wait already, and it is dropped.
+    pub(crate) fn send(&self, job: Job<K>) -> bool {
+        self.queue.push(job)
+    }
 }
 
 impl<K> Drop for Line<K> {
@@ -69,10 +125,12 @@ pub(crate) fn line<K: Send + 'static>(
     meter: &Meter,
 ) -> Line<K> {
     let mut connection = HttpConnection::from_source(endpoint.clone(), source_of(endpoint, number));
-    let (sender, mut jobs) = mpsc::channel::<Job<K>>(waiting);
+    let queue = Arc::new(Queue::new(waiting));
+    let jobs = queue.clone();
     let meter = meter.clone();
     let task = tokio::spawn(async move {
-        while let Some(job) = jobs.recv().await {
+        loop {
+            let job = jobs.pop().await;
             let before = connection.times_opened();
             let result = connection.send(&job.request, BUDGET).await;
             meter.opened.fetch_add(connection.times_opened() - before, Ordering::Relaxed);
@@ -81,7 +139,7 @@ pub(crate) fn line<K: Send + 'static>(
             }
         }
     });
-    Line { sender, task }
+    Line { queue, task }
 }
 
 /// From where a connection is opened: on this computer, from as many addresses as it takes.
@@ -97,6 +155,38 @@ fn source_of(endpoint: &Endpoint, number: u32) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn job(phase: usize) -> Job<()> {
+        let request = Request::new(vlab_api::http::Method::Get, "/");
+        Job { request, key: (), operation: "", phase, intended: Duration::ZERO }
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_in_order_and_no_more_than_fits() {
+        let queue = Queue::new(4);
+        let sent: Vec<bool> = (0..6).map(|n| queue.push(job(n))).collect();
+        assert_eq!(sent, [true, true, true, true, false, false]);
+        for n in 0..4 {
+            assert_eq!(queue.pop().await.phase, n);
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(20), queue.pop()).await;
+        assert!(waits.is_err(), "there is nothing");
+    }
+
+    /// Who was asked often needs no more than who was asked once.
+    #[tokio::test]
+    async fn where_nothing_waits_nothing_is_kept() {
+        let queue = Arc::new(Queue::new(4));
+        for n in 0..1000 {
+            let taken = tokio::spawn({
+                let queue = queue.clone();
+                async move { queue.pop().await.phase }
+            });
+            assert!(queue.push(job(n)));
+            assert_eq!(taken.await.unwrap(), n, "who waits is woken");
+            assert_eq!(queue.lock().capacity(), 0, "nothing waits");
+        }
+    }
 
     #[test]
     fn many_connections_come_from_many_addresses() {

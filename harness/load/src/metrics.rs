@@ -100,6 +100,8 @@ pub async fn serve(listener: TcpListener, pages: watch::Receiver<String>) {
 
 #[cfg(test)]
 mod tests {
+    use vlab_api::http::Response;
+
     use super::*;
     use crate::record::Came;
 
@@ -109,10 +111,10 @@ mod tests {
         let ms = Duration::from_millis;
         for phase in 0..2 {
             record.offer(phase, "v2GetNextSteps", ms(10), ms(1));
-            record.came(phase, "v2GetNextSteps", ms(30), ms(20), Came::Answer(200));
+            record.came(phase, "v2GetNextSteps", ms(30), ms(20), Came::Answer(&Response::empty(200)));
         }
         record.offer(0, "v2RegisterHost", ms(10), ms(1));
-        record.came(0, "v2RegisterHost", ms(40), ms(30), Came::Answer(503));
+        record.came(0, "v2RegisterHost", ms(40), ms(30), Came::Answer(&Response::empty(503)));
         let text = page(&record, ms(1500), "a\"b", &[("polling", 7)]);
         for line in [
             "vlab_load_seconds{plan=\"a_b\"} 1.5",

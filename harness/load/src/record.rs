@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use vlab_api::http::{Response, TransportError};
+use vlab_api::types::ErrorBody;
 
-use crate::result::{Counted, Second};
+use crate::result::{Counted, MOST_WORDS, OTHER_WORDS, Second, TURNED_AWAY};
 
 /// One microsecond to two minutes, three digits.
 const LONGEST_US: u64 = 120_000_000;
+
+/// So many seconds are kept in full. An answer is of the second in which it came, and waits no longer than a request may take until it is
+/// counted. Each of them has a histogram of some 100 KiB.
+const KEPT_SECONDS: usize = 40;
 
 /// A histogram of microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
@@ -25,8 +30,8 @@ pub(crate) fn micros(time: Duration) -> u64 {
 /// How a request came out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Came<'a> {
-    /// An answer with this status.
-    Answer(u16),
+    /// That answer.
+    Answer(&'a Response),
     /// None.
     None(&'a TransportError),
     /// It was not sent: too many wait on its connection already.
@@ -36,7 +41,7 @@ pub(crate) enum Came<'a> {
 impl<'a> Came<'a> {
     pub(crate) fn of(result: &'a Result<Response, TransportError>) -> Self {
         match result {
-            Ok(response) => Came::Answer(response.status),
+            Ok(response) => Came::Answer(response),
             Err(error) => Came::None(error),
         }
     }
@@ -44,14 +49,56 @@ impl<'a> Came<'a> {
     /// The kind of error; `None`: it went well.
     fn error(self) -> Option<String> {
         Some(match self {
-            Came::Answer(status) if status < 400 => return None,
-            Came::Answer(status) => format!("HTTP {status}"),
+            Came::Answer(answer) if answer.status < 400 => return None,
+            Came::Answer(answer) if answer.status == 429 => TURNED_AWAY.to_owned(),
+            Came::Answer(answer) => format!("HTTP {}", answer.status),
             Came::None(TransportError::Connect(_)) => "cannot connect".to_owned(),
             Came::None(TransportError::Lost(_)) => "connection lost".to_owned(),
             Came::None(TransportError::Timeout(_)) => "no answer in time".to_owned(),
             Came::NotSent => "not sent: too many were waiting on the connection".to_owned(),
         })
     }
+
+    /// Was it looked at? The time in which somebody is sent away again says nothing about how long those wait that are not.
+    fn was_looked_at(self) -> bool {
+        match self {
+            Came::Answer(answer) => answer.status != 429,
+            Came::None(_) => true,
+            Came::NotSent => false,
+        }
+    }
+
+    /// What was said about a refusal.
+    fn words(self) -> Option<String> {
+        match self {
+            Came::Answer(answer) if (400..500).contains(&answer.status) && answer.status != 429 => {
+                let said = answer.decode::<ErrorBody>().map(|error| error.reason).unwrap_or_default();
+                let colon = if said.is_empty() { "" } else { ": " };
+                Some(format!("HTTP {}{colon}{}", answer.status, without_names(&said)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// No words are kept beyond so many letters.
+const LONGEST_WORDS: usize = 160;
+
+/// The text without what differs from one host and cluster to the next: their ids.
+fn without_names(text: &str) -> String {
+    let is_id = |word: &str| word.len() == 36 && uuid::Uuid::try_parse(word).is_ok();
+    let mut all = String::new();
+    for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
+        let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        match is_id(bare) {
+            true => {
+                all.push_str("ID");
+                all.push_str(&word[bare.len()..]);
+            }
+            false => all.push_str(word),
+        }
+    }
+    all.chars().take(LONGEST_WORDS).collect()
 }
 
 /// Position of a phase, an operation, and what was counted of both.
@@ -63,6 +110,7 @@ pub(crate) struct Line {
     pub(crate) offered: u64,
     pub(crate) answered: u64,
     pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) said: BTreeMap<String, u64>,
     pub(crate) latency: Histogram<u64>,
 }
 
@@ -86,6 +134,7 @@ impl Record {
             offered: 0,
             answered: 0,
             errors: BTreeMap::new(),
+            said: BTreeMap::new(),
             latency: histogram(),
         })
     }
@@ -95,7 +144,7 @@ impl Record {
         while self.seconds.len() <= index {
             let at = self.seconds.len() as u64;
             // What is over need not be kept in full; answers that come now are of this second.
-            if let Some(done) = self.seconds.len().checked_sub(120).and_then(|n| self.seconds.get_mut(n)) {
+            if let Some(done) = self.seconds.len().checked_sub(KEPT_SECONDS).and_then(|n| self.seconds.get_mut(n)) {
                 settle(done);
             }
             self.seconds.push((Second { at, ..Second::default() }, None));
@@ -123,8 +172,13 @@ impl Record {
     ) {
         let error = came.error();
         let line = self.line(phase, operation);
-        if !matches!(came, Came::NotSent) {
+        let looked_at = came.was_looked_at();
+        if looked_at {
             line.latency.saturating_record(micros(took));
+        }
+        if let Some(words) = came.words() {
+            let known = line.said.contains_key(&words) || line.said.len() < MOST_WORDS;
+            *line.said.entry(if known { words } else { OTHER_WORDS.to_owned() }).or_default() += 1;
         }
         match &error {
             None => line.answered += 1,
@@ -135,7 +189,9 @@ impl Record {
             None => second.answered += 1,
             Some(_) => second.failed += 1,
         }
-        histogram_of.get_or_insert_with(histogram).saturating_record(micros(took));
+        if looked_at {
+            histogram_of.get_or_insert_with(histogram).saturating_record(micros(took));
+        }
     }
 
     /// All phases of each operation together.
@@ -190,6 +246,7 @@ impl Record {
                 offered: line.offered,
                 answered: line.answered,
                 errors: line.errors,
+                said: line.said,
                 latency: line.latency.into(),
             };
             (phase, operation, counted)
@@ -202,5 +259,74 @@ fn settle((second, histogram): &mut (Second, Option<Histogram<u64>>)) {
     if let Some(histogram) = histogram.take() {
         second.p50_us = histogram.value_at_quantile(0.5);
         second.p99_us = histogram.value_at_quantile(0.99);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, reason: &str) -> Response {
+        Response::json(status, &ErrorBody { reason: reason.to_owned(), ..ErrorBody::default() })
+    }
+
+    #[test]
+    fn what_is_refused_is_told_in_the_services_words() {
+        let mut record = Record::default();
+        let ms = Duration::from_millis;
+        for id in ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"] {
+            let refused = refusal(
+                409,
+                &format!("cluster {id} is not ready: it is installing (Installation is (still) going on)"),
+            );
+            record.came(0, "v2InstallCluster", ms(1), ms(1), Came::Answer(&refused));
+        }
+        record.came(0, "v2InstallCluster", ms(1), ms(1), Came::Answer(&Response::empty(404)));
+        for n in 0..100 {
+            record.came(0, "v2GetCluster", ms(1), ms(1), Came::Answer(&refusal(400, &format!("wrong {n}"))));
+        }
+        let (lines, ..) = record.finish();
+        let of = |operation: &str| &lines.iter().find(|(_, of, _)| *of == operation).unwrap().2;
+        let said: Vec<_> = of("v2InstallCluster").said.iter().map(|(words, n)| (words.as_str(), *n)).collect();
+        assert_eq!(
+            said,
+            [
+                ("HTTP 404", 1),
+                ("HTTP 409: cluster ID is not ready: it is installing (Installation is (still) going on)", 2)
+            ]
+        );
+        assert_eq!(of("v2InstallCluster").errors.values().sum::<u64>(), 3);
+        // Words that never come twice do not fill the memory, and are counted all the same.
+        let many = of("v2GetCluster");
+        assert_eq!((many.said.len(), many.said.values().sum::<u64>()), (MOST_WORDS + 1, 100));
+    }
+
+    #[test]
+    fn what_is_over_is_not_kept_in_full() {
+        let mut record = Record::default();
+        for n in 0..1000 {
+            let at = Duration::from_secs(n);
+            record.came(0, "v2GetNextSteps", at, Duration::from_millis(n), Came::Answer(&Response::empty(200)));
+        }
+        let in_full = record.seconds.iter().filter(|(_, histogram)| histogram.is_some()).count();
+        assert!(KEPT_SECONDS as u64 >= crate::lines::BUDGET.as_secs() && in_full <= KEPT_SECONDS, "{in_full}");
+        let (.., seconds) = record.finish();
+        assert!((99_000..101_000).contains(&seconds[100].p50_us), "{:?}", seconds[100]);
+    }
+
+    #[test]
+    fn who_is_turned_away_does_not_make_the_service_look_fast() {
+        let mut record = Record::default();
+        let ms = Duration::from_millis;
+        record.came(0, "v2GetNextSteps", ms(900), ms(900), Came::Answer(&Response::empty(200)));
+        for _ in 0..99 {
+            record.came(0, "v2GetNextSteps", ms(900), ms(1), Came::Answer(&refusal(429, "later")));
+        }
+        let (lines, _, seconds) = record.finish();
+        let counted = &lines[0].2;
+        assert_eq!(counted.errors, BTreeMap::from([(TURNED_AWAY.to_owned(), 99)]));
+        assert_eq!((counted.answered, counted.latency.count(), counted.said.len()), (1, 1, 0));
+        assert!(counted.latency.quantile_ms(0.5) > 890.0 && seconds[0].p50_us > 890_000);
+        assert_eq!((seconds[0].answered, seconds[0].failed), (1, 99));
     }
 }

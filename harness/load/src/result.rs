@@ -7,10 +7,18 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use vlab_scenario::{LoadPhase, Thresholds};
 
+use crate::growth::{self, Growth};
 use crate::record::histogram;
 
 /// Version of the form.
 pub const VERSION: u32 = 1;
+
+/// The kind of error of what a service sent away for now, with 429: it is not part of the latencies.
+pub const TURNED_AWAY: &str = "turned away (HTTP 429)";
+/// So many different words about refusals are kept of an operation in a phase.
+pub const MOST_WORDS: usize = 20;
+/// Where the others are counted.
+pub const OTHER_WORDS: &str = "other words";
 
 /// What was put under load. Figures of one are never compared with those of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +92,10 @@ pub struct Counted {
     pub answered: u64,
     /// The others, by what was wrong.
     pub errors: BTreeMap<String, u64>,
-    /// From the moment at which the request was to be made to the whole answer, or to the error.
+    /// What the service said about those that it refused, without ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub said: BTreeMap<String, u64>,
+    /// Of all that were looked at, from the moment at which the request was to be made to the whole answer, or to the error.
     pub latency: Values,
 }
 
@@ -94,6 +105,9 @@ impl Counted {
         self.answered += other.answered;
         for (kind, count) in &other.errors {
             *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        for (words, count) in &other.said {
+            *self.said.entry(words.clone()).or_default() += count;
         }
         self.latency.add(&other.latency);
     }
@@ -312,8 +326,30 @@ impl LoadResult {
                 seen: format!("{p99:.1} s"),
             });
         }
+        if let Some(limit) = wanted.memory_growth_percent {
+            checks.extend(self.judge_memory(limit));
+        }
         self.checks = checks;
         self.warnings = self.limits();
+    }
+
+    /// Does the memory of the generator grow, or that of the service?
+    fn judge_memory(&self, limit: f64) -> Vec<Check> {
+        let memory = growth::of(self);
+        let check = |who: &str, growth: Option<Growth>, why_not: &str| Check {
+            name: format!("the memory of the {who} grows by at most {limit} % within the hold"),
+            holds: growth.is_some_and(|growth| growth.percent() <= limit),
+            seen: growth.map_or_else(|| format!("nothing: {why_not}"), |growth| growth.to_string()),
+        };
+        let mut checks = vec![check("generator", memory.generator, "the hold did not come to its end")];
+        // A part sees its own process; who watches the service is another one, perhaps. Together they are judged by that.
+        // A stub is a part of the generator, where it has no process that is watched.
+        let is_elsewhere = self.parts.0 != self.parts.1 || self.target == Target::Stub;
+        if memory.service.is_some() || !is_elsewhere {
+            let why_not = "the hold did not come to its end, or nobody watched the service (`--watch PID`)";
+            checks.push(check("service", memory.service, why_not));
+        }
+        checks
     }
 
     /// Was it the generator that could not do more?
@@ -335,7 +371,14 @@ impl LoadResult {
                 self.seconds.len()
             ));
         }
-        let left = self.total().errors.get("not sent: too many were waiting on the connection").copied();
+        let total = self.total();
+        if let Some(away) = total.errors.get(TURNED_AWAY) {
+            warnings.push(format!(
+                "the service turned {away} of {} requests away (HTTP 429): the latencies are those of the others",
+                total.offered
+            ));
+        }
+        let left = total.errors.get("not sent: too many were waiting on the connection").copied();
         if let Some(left) = left {
             warnings.push(format!("{left} requests were not sent, because too many were waiting on their connection"));
         }
@@ -444,12 +487,14 @@ pub(crate) fn seconds(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use vlab_scenario::PhaseKind;
+
     use super::*;
 
     fn part(values: &[(u64, u64)]) -> LoadResult {
         let latency = Values(values.to_vec());
         let n = latency.count();
-        let counted = Counted { offered: n, answered: n, errors: BTreeMap::new(), latency };
+        let counted = Counted { offered: n, answered: n, latency, ..Counted::default() };
         LoadResult {
             version: VERSION,
             plan: "p".into(),
@@ -508,6 +553,46 @@ mod tests {
         assert_eq!(all.checks.iter().filter(|check| check.holds).count(), 0, "{:?}", all.checks);
         let good = merge(vec![of(9, 30_000_000), of(9, 40_000_000)], Some(&wanted)).unwrap();
         assert!(good.checks.iter().all(|check| check.holds) && good.checks.len() == 2, "{:?}", good.checks);
+    }
+
+    /// Two processes: the memory of one stays, that of the other grows by 30 KiB a second.
+    fn soaked(seconds: u64) -> LoadResult {
+        let hold = Duration::from_secs(300);
+        let of =
+            |at: u64| Second { at, generator_kib: 50_000, service_kib: Some(100_000 + 30 * at), ..Second::default() };
+        LoadResult {
+            phases: vec![LoadPhase { kind: PhaseKind::Hold, takes: hold }],
+            seconds: (0..seconds).map(of).collect(),
+            ..LoadResult { parts: (1, 1), ..part(&[(1000, 9)]) }
+        }
+    }
+
+    #[rstest::rstest]
+    #[case::grows(soaked(300), 4.0, [(true, "+0.0 %"), (false, "+5.3 %")])]
+    #[case::may(soaked(300), 6.0, [(true, "+0.0 %"), (true, "+5.3 %")])]
+    #[case::over_too_early(soaked(100), 6.0, [(false, "nothing"), (false, "nothing")])]
+    fn memory_that_grows_is_seen(
+        #[case] mut result: LoadResult,
+        #[case] limit: f64,
+        #[case] wanted: [(bool, &str); 2],
+    ) {
+        result.judge(&Thresholds { memory_growth_percent: Some(limit), ..Thresholds::default() });
+        assert_eq!(result.checks.len(), 2);
+        for (check, (holds, seen)) in result.checks.iter().zip(wanted) {
+            assert!(check.holds == holds && check.seen.starts_with(seen), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_nobody_watches_does_not_hold() {
+        let unwatched = |target| {
+            let mut result = LoadResult { target, ..soaked(300) };
+            result.seconds.iter_mut().for_each(|second| second.service_kib = None);
+            result.judge(&Thresholds { memory_growth_percent: Some(1.0), ..Thresholds::default() });
+            result.checks.iter().map(|check| check.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(unwatched(Target::Simulated), [true, false]);
+        assert_eq!(unwatched(Target::Stub), [true], "it is in the generator's own memory");
     }
 
     #[test]

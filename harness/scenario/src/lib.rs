@@ -34,7 +34,9 @@ pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
 pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, SequenceStep, Times, follow};
-pub use plan::{LoadPhase, LoadPlan, PhaseKind, PlannedClusters, StopWhen, Thresholds, load_plan, plan_schema_text};
+pub use plan::{
+    LoadPhase, LoadPlan, PhaseKind, PlannedClusters, SHORTEST_SOAK, StopWhen, Thresholds, load_plan, plan_schema_text,
+};
 pub use quarantine::{QUARANTINE, Quarantined};
 pub use reference::{reference_faults, reference_keys};
 pub use resources::{ResourceOf, condition_types};

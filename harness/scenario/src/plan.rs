@@ -13,6 +13,9 @@ use crate::time::Span;
 use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
+/// A shorter hold does not tell whether memory grows.
+pub const SHORTEST_SOAK: Duration = Duration::from_secs(5 * 60);
+
 /// A load plan: which load a service is put under, and how well it has to bear it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +131,9 @@ pub(crate) struct ThresholdsFile {
     pub(crate) installed_percent: Option<At<f64>>,
     /// With `installs`: 99 of 100 of those that are installed took no longer than this, counted from when they were to begin.
     pub(crate) installed_p99: Option<Text<Span>>,
+    /// The resident memory of the generator, and that of the service (`--watch`), is at the end of the longest hold at most so many
+    /// percent above what it was at its beginning. That hold must be at least 5 minutes long, and five cadences.
+    pub(crate) memory_growth_percent: Option<At<f64>>,
 }
 
 /// A phase.
@@ -185,6 +191,8 @@ pub struct Thresholds {
     pub installed_percent: Option<f64>,
     /// Of those that are installed, from when they were to begin.
     pub installed_p99: Option<Duration>,
+    /// Of the generator and of the service, from the second to the last fifth of the longest hold.
+    pub memory_growth_percent: Option<f64>,
 }
 
 /// What is installed in a load plan, so many times.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use opentelemetry_proto::tonic::trace::v1::TracesData;
 use rstest::rstest;
 use serde_json::Value;
 use vlab_model::history::Observation;
@@ -56,6 +57,9 @@ fn wrong_in_perfetto(text: &str) -> Vec<String> {
 /// What of an OTLP file is not as its mapping to JSON says, or is no tree.
 fn wrong_in_otlp(text: &str) -> Vec<String> {
     let file: Value = serde_json::from_str(text).unwrap();
+    // OpenTelemetry's own types read it, and have as many spans and events then as there are.
+    let theirs: TracesData = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let read = &theirs.resource_spans[0].scope_spans[0].spans;
     let resource = &file["resourceSpans"][0];
     assert!(resource["resource"]["attributes"].as_array().unwrap().iter().any(|a| a["key"] == "service.name"));
     let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap();
@@ -67,7 +71,15 @@ fn wrong_in_otlp(text: &str) -> Vec<String> {
     let nanos = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
     let mut wrong = Vec::new();
     let mut known: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for span in spans {
+    assert_eq!(read.len(), spans.len());
+    for (span, read) in spans.iter().zip(read) {
+        let times = (read.start_time_unix_nano, read.end_time_unix_nano);
+        let counts = (read.events.len(), read.attributes.len());
+        let ours = [&span["events"], &span["attributes"]].map(|all| all.as_array().unwrap().len());
+        if times != (nanos(&span["startTimeUnixNano"]), nanos(&span["endTimeUnixNano"])) || counts != (ours[0], ours[1])
+        {
+            wrong.push(format!("{span} is read as {read:?}"));
+        }
         if !hex(&span["traceId"], 32) || !hex(&span["spanId"], 16) || span["traceId"] != spans[0]["traceId"] {
             wrong.push(format!("ids of {span}"));
         }

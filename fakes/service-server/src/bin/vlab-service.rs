@@ -11,7 +11,7 @@ async fn main() -> ExitCode {
         .with_max_level(tracing::level_filters::LevelFilter::WARN)
         .with_writer(std::io::stderr)
         .init();
-    match run_under_real_environment().await {
+    match Box::pin(run_under_real_environment()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("vlab-service: {problem}");

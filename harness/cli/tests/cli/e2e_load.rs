@@ -32,8 +32,10 @@ fn e2e_installations_are_counted_by_how_they_end() {
     let plan = bench.file("two-kinds.yaml", PLAN);
     let json = bench.path("result.json");
     let page = bench.path("page.html");
-    let (json, page) = (json.to_str().unwrap(), page.to_str().unwrap());
-    let said = bench.vlab_within(RUN, &["load", &plan, "--url", &url, "--json", json, "--html", page]).ends_with(0);
+    let metrics = bench.path("otlp.json");
+    let (json, page, otlp) = (json.to_str().unwrap(), page.to_str().unwrap(), metrics.to_str().unwrap());
+    let files = ["--json", json, "--html", page, "--otlp", otlp];
+    let said = bench.vlab_within(RUN, &[&["load", &plan, "--url", &url][..], &files].concat()).ends_with(0);
     let said = said.says(&["installations: 4 begun, 3 installed", "holds: at least 75 %"]);
     assert!(said.err.contains("begun, "), "progress is told: {}", said.err);
     let result: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
@@ -47,6 +49,22 @@ fn e2e_installations_are_counted_by_how_they_end() {
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("<h2>Installations</h2>"));
+    let metrics = std::fs::read_to_string(metrics).unwrap();
+    assert!(metrics.starts_with("{\"resourceMetrics\"") && metrics.contains("vlab.load.installations"), "{metrics}");
+}
+
+#[test]
+fn a_soak_needs_a_process_to_watch_and_a_hold_that_is_long_enough() {
+    let bench = CliFixture::new();
+    let soak = |hold: &str| {
+        let plan =
+            "version: 1\nname: soak\nmode: idle\npopulation: {unbound: 5}\nthresholds: {memory_growth_percent: 1}\n";
+        bench.file("soak.yaml", format!("{plan}phases: [ramp: 1s, hold: {hold}]\n"))
+    };
+    let url = ["--url", "http://127.0.0.1:1"];
+    bench.vlab(&[&["load", &soak("10m")][..], &url].concat()).ends_with(2).says(&["--watch PID"]);
+    bench.vlab(&["load", "validate", &soak("10m")]).ends_with(0);
+    bench.vlab(&["load", "validate", &soak("4m")]).ends_with(2).says(&["needs a hold of 300 s or more"]);
 }
 
 #[test]

@@ -8,13 +8,18 @@ use super::{Checker, Place};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::diagnostic::{Problem, SourceFile};
 use crate::plan::{
-    ClustersFile, LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, PlannedClusters, StopWhen, Thresholds,
+    ClustersFile, LoadPhase, LoadPlan, PhaseFile, PhaseKind, PlanFile, PlannedClusters, SHORTEST_SOAK, StopWhen,
+    Thresholds,
 };
 use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
 use crate::types::Scenario;
 use crate::words::{Arrivals, LoadConnections, LoadMode, ReplyCache};
 
+/// A hold in which hosts ask less often than that does not tell whether memory grows.
+const CADENCES_OF_SOAK: u32 = 5;
+/// Time between two polls of a host, if nothing is said.
+const CADENCE: Duration = Duration::from_secs(60);
 /// No plan has more hosts.
 const MOST_HOSTS: i64 = 1_000_000;
 
@@ -79,7 +84,9 @@ impl Checker<'_> {
             installed_p99: wanted
                 .and_then(|t| t.installed_p99.as_ref())
                 .and_then(|text| self.length(Some(text), "the time of an installation")),
+            memory_growth_percent: self.percent(wanted.and_then(|t| t.memory_growth_percent.as_ref())),
         };
+        self.soak(file, cadence.unwrap_or(CADENCE), &phases);
         let profiles: Vec<String> = population.profiles.iter().map(|p| p.text.clone()).collect();
         Some(LoadPlan {
             name,
@@ -94,13 +101,27 @@ impl Checker<'_> {
             back_to_back: file.back_to_back.as_ref().is_some_and(|yes| yes.value),
             profiles: if profiles.is_empty() { vec!["standard".to_owned()] } else { profiles },
             arrivals,
-            cadence: cadence.unwrap_or(Duration::from_secs(60)),
+            cadence: cadence.unwrap_or(CADENCE),
             reply_cache: self.read_option(&file.reply_cache).unwrap_or(ReplyCache::Real),
             pool,
             phases,
             stop,
             thresholds,
         })
+    }
+
+    /// A hold must be long enough to tell whether memory grows.
+    fn soak(&mut self, file: &PlanFile, cadence: Duration, phases: &[LoadPhase]) {
+        let Some(limit) = file.thresholds.as_ref().and_then(|t| t.memory_growth_percent.as_ref()) else { return };
+        let least = SHORTEST_SOAK.max(cadence * CADENCES_OF_SOAK);
+        let holds = phases.iter().filter(|phase| phase.kind == PhaseKind::Hold).map(|phase| phase.takes);
+        let longest = holds.max().unwrap_or_default();
+        if longest < least {
+            let (longest, least) = (longest.as_secs(), least.as_secs());
+            let message = format!("whether memory grows cannot be told: the longest hold takes {longest} s");
+            let label = format!("needs a hold of {least} s or more");
+            self.refuse(&limit.span, message, label, format!("make the hold {least}s long, or remove this"));
+        }
     }
 
     /// What one mode has and the others have not.
@@ -378,6 +399,18 @@ mod tests {
     #[case::pool("mode: idle", "mode: idle\npool: 4", "no pool", 4)]
     #[case::pooled("mode: idle", "mode: idle\nconnections: pooled", "is missing", 4)]
     #[case::profile("{unbound: 100}", "{unbound: 100, profiles: [standart]}", "standard", 4)]
+    #[case::soak(
+        "  - hold: 1m",
+        "  - hold: 299s\nthresholds: {memory_growth_percent: 1}",
+        "needs a hold of 300 s or more",
+        8
+    )]
+    #[case::soak_of_slow_hosts(
+        "  - hold: 1m",
+        "  - hold: 10m\ncadence: 3m\nthresholds: {memory_growth_percent: 1}",
+        "needs a hold of 900 s or more",
+        9
+    )]
     #[case::percent("mode: idle", "mode: idle\nthresholds: {errors_percent: 101}", "no percentage", 4)]
     fn contradictions_are_refused_with_their_line(
         #[case] from: &str,

@@ -1,6 +1,7 @@
 //! What a bad client may not do.
 
 use super::*;
+use crate::engine::{Asked, Engine, Job, Ways};
 
 /// A request to upload the logs of a cluster, without its end.
 fn upload(length: usize) -> String {
@@ -98,4 +99,45 @@ async fn a_client_that_takes_no_answer_is_let_go() {
     };
     until("the connection that asks for the metrics to be the only one", gone).await;
     service.stop().await;
+}
+
+/// What an engine makes of that many requests that have waited for a minute: how many it answers with each status.
+async fn after_a_minute(requests: usize, limits: Limits) -> BTreeMap<u16, usize> {
+    let (jobs, queue) = mpsc::channel(requests);
+    let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    let mut answers = Vec::new();
+    for n in 0..requests {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::new(Method::Post, format!("/notes/{n}"));
+        jobs.send(Job::Request(Asked { since: long_ago, ..Asked::new(request, reply) })).await.unwrap();
+        answers.push(answer);
+    }
+    drop(jobs);
+    let (limits, metrics) = (Arc::new(limits), Arc::new(Metrics::new()));
+    let ways = Ways { queue, asks: None };
+    let config = NotesConfig::default();
+    let engine =
+        Engine::<Notes, _>::new(config, MemoryStore::new(), Snapshot::default(), ways, limits, metrics.clone());
+    engine.run().await.unwrap();
+    let mut counts = BTreeMap::new();
+    for answer in answers {
+        let answer = answer.await.unwrap();
+        if answer.status == 429 {
+            assert_eq!(answer.get_header("retry-after"), Some("60"));
+            assert!(answer.decode::<ErrorBody>().unwrap().reason.contains("has waited for 60."), "{answer:?}");
+        }
+        *counts.entry(answer.status).or_default() += 1;
+    }
+    let away = format!("vlab_service_turned_away_total {}", counts.get(&429).unwrap_or(&0));
+    let page = metrics.page(None);
+    assert!(page.lines().any(|line| line == away), "{away}: {page}");
+    counts
+}
+
+#[tokio::test]
+async fn who_waits_too_long_behind_too_many_is_told_to_come_again() {
+    let limits = |max_wait| Limits { batch: 4, max_wait: Duration::from_secs(max_wait), ..Limits::default() };
+    assert_eq!(after_a_minute(10, limits(10)).await, BTreeMap::from([(429, 8), (201, 2)]), "two batches are crowded");
+    assert_eq!(after_a_minute(3, limits(10)).await, BTreeMap::from([(201, 3)]), "nobody is behind anybody");
+    assert_eq!(after_a_minute(10, limits(100)).await, BTreeMap::from([(201, 10)]), "nobody has waited for so long");
 }
