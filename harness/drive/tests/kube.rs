@@ -158,6 +158,7 @@ fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
 #[case("kube-sno", false)]
 #[case("kube-lease-taken", true)]
 #[case("kube-lease-not-renewed", true)]
+#[case("kube-lease-answered-late", true)]
 #[case("kube-api-server-down", true)]
 fn a_service_that_loses_its_lease_is_started_again(#[case] scenario: &str, #[case] loses: bool) {
     let whole = run_whole(&prepared(scenario), STEPS);
