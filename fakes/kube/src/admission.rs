@@ -175,7 +175,13 @@ impl Core {
         for hook in self.hooks(ask, operation, "validatingwebhookconfigurations", object, old) {
             self.ask_hook(ask, operation, &hook, object, old)?;
         }
-        Ok(())
+        // Last, when those that are there have answered: the request comes here once.
+        let name = object.or(old).map_or("", |o| meta::text(o, "name"));
+        let verb = operation.as_str().to_lowercase();
+        match self.faults.admission(&ask.resource, &verb, ask.subresource(), name) {
+            Some(failure) => Err(failure.into()),
+            None => Ok(()),
+        }
     }
 
     fn hooks(
@@ -238,7 +244,7 @@ impl Core {
         if hook["failurePolicy"] == "Ignore" {
             return Ok(None);
         }
-        Err(Failure::internal(format!("failed calling webhook {name:?}: failed to call webhook: {failed}")).into())
+        Err(Failure::webhook(&name, &failed).into())
     }
 }
 

@@ -258,7 +258,7 @@ impl Core {
         };
         object["status"] = match ask.resource.plural.as_str() {
             "selfsubjectreviews" => {
-                object["metadata"]["creationTimestamp"] = json!(meta::stamp(ask.now));
+                object["metadata"]["creationTimestamp"] = json!(meta::stamp(ask.clock));
                 json!({ "userInfo": caller.info() })
             }
             "tokenreviews" => match self.options.tokens.get(&text("token")) {
@@ -315,10 +315,10 @@ impl Core {
         let token: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         self.add_token(token.clone(), Caller { user, groups: groups.to_vec(), uid });
-        let expires = meta::stamp(ask.now + std::time::Duration::from_secs(seconds));
+        let expires = meta::stamp(ask.clock + std::time::Duration::from_secs(seconds));
         let answer = json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-            "metadata": { "name": name, "namespace": namespace, "creationTimestamp": meta::stamp(ask.now) },
+            "metadata": { "name": name, "namespace": namespace, "creationTimestamp": meta::stamp(ask.clock) },
             "spec": { "audiences": request["spec"]["audiences"].as_array().cloned().unwrap_or_else(|| vec![json!("https://kubernetes.default.svc")]),
                 "expirationSeconds": seconds, "boundObjectRef": request["spec"]["boundObjectRef"] },
             "status": { "token": token, "expirationTimestamp": expires },

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use serde_json::json;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 
@@ -13,7 +14,7 @@ use crate::admission::{Answer, Call, CallId};
 use crate::auth::{Access, Authorization, Caller};
 use crate::collect::Work;
 use crate::failure::Failure;
-use crate::fault::Faults;
+use crate::fault::{Faults, USURPER};
 use crate::path::{self, Query, ResourcePath, Target};
 use crate::resource::{Registry, Resource, ResourceId, Version};
 use crate::store::{Did, Store, Stored, Write};
@@ -98,6 +99,8 @@ impl From<Failure> for Stop {
 /// A request on its way through the server.
 pub(crate) struct Ask {
     pub(crate) now: Timestamp,
+    /// What the server's clock shows, which may be wrong on purpose.
+    pub(crate) clock: Timestamp,
     pub(crate) caller: Caller,
     pub(crate) request: Request,
     pub(crate) path: ResourcePath,
@@ -275,6 +278,7 @@ impl Core {
         }
         Ok(Ask {
             now,
+            clock: self.faults.clock(now),
             caller: waiting.caller.clone(),
             request: waiting.request.clone(),
             resource: Arc::clone(resource),
@@ -364,6 +368,7 @@ impl Core {
     /// Stores an object, tells those who watch, and does what follows from it.
     pub(crate) fn put(&mut self, now: Timestamp, resource: &Resource, object: serde_json::Value) -> Stored {
         let stored = self.store.put(resource.id, object);
+        self.faults.stamped(resource, &stored.meta.name);
         self.after(now, resource, &stored, Did::Modified);
         stored
     }
@@ -431,6 +436,40 @@ impl Core {
         if self.faults.due(now) {
             self.watches.all_changed();
         }
+        for (order, namespace, name, duration) in self.faults.renewals(now) {
+            if self.usurp(now, &namespace, &name, duration) {
+                self.faults.taken(order);
+            }
+        }
+    }
+
+    /// Somebody else takes a lease, or renews it.
+    fn usurp(&mut self, now: Timestamp, namespace: &str, name: &str, duration: Duration) -> bool {
+        let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        let held = self.object("coordination.k8s.io", "leases", namespace, name);
+        let spec = held.as_ref().map(|lease| &lease["spec"]);
+        let ours = spec.is_some_and(|spec| spec["holderIdentity"] == USURPER);
+        let mut spec = json!({
+            "holderIdentity": USURPER, "renewTime": now.to_micro_string(), "leaseDurationSeconds": duration.as_secs().max(1),
+            "leaseTransitions": spec.and_then(|s| s["leaseTransitions"].as_i64()).unwrap_or(0) + i64::from(!ours),
+        });
+        if !ours {
+            spec["acquireTime"] = json!(now.to_micro_string());
+        }
+        let request = if held.is_some() {
+            let patch = Request::new(Method::Patch, format!("{all}/{name}")).json(&json!({ "spec": spec }));
+            let headers = patch.headers.iter().filter(|(name, _)| name != "content-type").cloned().collect();
+            Request { headers, ..patch }.header("content-type", "application/merge-patch+json")
+        } else {
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name }, "spec": spec,
+            });
+            Request::new(Method::Post, all).json(&lease)
+        };
+        let reply = self.handle(now, &Caller::admin(), &request);
+        // Nobody waits for the answer.
+        self.faults.take_late();
+        matches!(reply, Reply::Done(response) if response.is_success())
     }
 
     /// Watches that have something new since the last call.

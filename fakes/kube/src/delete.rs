@@ -194,7 +194,7 @@ impl Core {
             meta.insert("finalizers".into(), json!(finalizers));
         }
         if !live.meta.deleting {
-            meta.insert("deletionTimestamp".into(), json!(meta::stamp(now)));
+            meta.insert("deletionTimestamp".into(), json!(meta::stamp(self.faults.clock(now))));
             meta.insert("deletionGracePeriodSeconds".into(), json!(0));
             if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
                 meta.insert("generation".into(), json!(generation + 1));
@@ -204,7 +204,7 @@ impl Core {
                 object["status"]["phase"] = json!("Terminating");
             }
             if resource.plural == "customresourcedefinitions" {
-                crate::crd::terminating(&mut object, &meta::stamp(now));
+                crate::crd::terminating(&mut object, &meta::stamp(self.faults.clock(now)));
             }
         }
         object.sort_all_objects();

@@ -255,6 +255,11 @@ impl Failure {
         Self { details, ..Self::new(500, "InternalError", message) }
     }
 
+    /// 500: an admission webhook that must be asked was not, and why.
+    pub fn webhook(name: &str, why: &str) -> Self {
+        Self::internal(format!("failed calling webhook {name:?}: failed to call webhook: {why}"))
+    }
+
     /// The status object.
     pub fn status(&self) -> Value {
         let mut status = json!({

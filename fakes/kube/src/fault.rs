@@ -38,6 +38,27 @@ pub enum Fault {
     Close,
     /// Calls to webhooks get no answer in time.
     WebhookTimeout,
+    /// An admission webhook that is not registered here, and would be where the kind is used, fails for a new or changed object: the
+    /// write is refused (500), and where the call takes its time, answered so much later.
+    Webhook {
+        /// Its name.
+        name: String,
+        /// Why the call failed, in the words of the API server.
+        why: String,
+        /// How long that took.
+        took: Duration,
+    },
+    /// The server's clock is wrong, by so many microseconds ahead: what it stamps itself has such times.
+    Clock(i64),
+    /// The lease of that name is taken over by somebody else, who renews it as long as this lasts.
+    LeaseTaken {
+        /// Its namespace.
+        namespace: String,
+        /// How long the new holder lets others wait after he has renewed it.
+        duration: Duration,
+        /// How often he renews it.
+        retry: Duration,
+    },
     /// Nothing is answered for that long: every request gets 503.
     Outage(Duration),
 }
@@ -59,6 +80,9 @@ pub struct Order {
     pub after: u64,
     /// How often it happens.
     pub times: u64,
+    /// It is told of the first time only.
+    #[serde(default)]
+    pub quiet: bool,
 }
 
 impl Order {
@@ -72,6 +96,7 @@ impl Order {
             name: String::new(),
             after: 0,
             times: 1,
+            quiet: false,
         }
     }
 }
@@ -83,6 +108,8 @@ struct State {
     fired: u64,
     /// It is over, however often it has happened.
     over: bool,
+    /// When the holder of a lease that was taken renews it next.
+    renews: Option<Timestamp>,
 }
 
 impl State {
@@ -91,6 +118,11 @@ impl State {
         let now = !self.over && self.seen > self.order.after && self.fired < self.order.times;
         self.fired += u64::from(now);
         now
+    }
+
+    /// Is it told of what has just happened?
+    fn tells(&self) -> bool {
+        !self.order.quiet || self.fired == 1
     }
 
     fn about(&self, resource: &Resource, name: &str) -> bool {
@@ -125,13 +157,36 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// The server's time, where its clock is wrong on purpose. What is due when, and what is how old, goes by the right one.
+    pub(crate) fn clock(&self, now: Timestamp) -> Timestamp {
+        let ahead = |state: &State| match state.order.fault {
+            Fault::Clock(ahead) if !state.over => ahead,
+            _ => 0,
+        };
+        Timestamp::from_micros(now.as_micros() + self.orders.iter().map(ahead).sum::<i64>())
+    }
+
+    /// Something is stored whose times may be wrong: each order tells of the first.
+    pub(crate) fn stamped(&mut self, resource: &Resource, name: &str) {
+        for (n, state) in self.orders.iter_mut().enumerate() {
+            if matches!(state.order.fault, Fault::Clock(_)) && !state.over && state.fired == 0 {
+                state.fired = 1;
+                let what = words(resource, name, "");
+                self.happened.push((n, format!("{what} is the first that was stored by the wrong clock")));
+            }
+        }
+    }
+
     /// Adds an order; its number is for [`Faults::fired`]. An outage begins at once.
     pub fn order(&mut self, now: Timestamp, order: Order) -> usize {
-        let mut state = State { order, seen: 0, fired: 0, over: false };
+        let mut state = State { order, seen: 0, fired: 0, over: false, renews: None };
         if let Fault::Outage(span) = state.order.fault {
             self.out_until = Some(now + span);
             state.fired = 1;
             self.happened.push((self.orders.len(), "every request gets 503".to_owned()));
+        }
+        if matches!(state.order.fault, Fault::LeaseTaken { .. }) {
+            state.renews = Some(now);
         }
         self.orders.push(state);
         self.orders.len() - 1
@@ -141,6 +196,7 @@ impl Faults {
     pub fn cancel(&mut self, order: usize) {
         if let Some(state) = self.orders.get_mut(order) {
             state.over = true;
+            state.renews = None;
             if matches!(state.order.fault, Fault::Outage(_)) {
                 self.out_until = None;
             }
@@ -186,12 +242,16 @@ impl Faults {
             let what = words(resource, name, subresource);
             match state.order.fault.clone() {
                 Fault::Refuse(code) if meets(state) => {
-                    self.happened.push((n, format!("{verb} {what}: {code}")));
+                    if state.tells() {
+                        self.happened.push((n, format!("{verb} {what}: {code}")));
+                    }
                     return Some(refused(code));
                 }
                 // A watch is answered by what it tells.
                 Fault::Slow(span) if verb != "watch" && meets(state) => {
-                    self.happened.push((n, format!("{verb} {what}: answered {} s later", span.as_secs_f64())));
+                    if state.tells() {
+                        self.happened.push((n, format!("{verb} {what}: answered {} s later", span.as_secs_f64())));
+                    }
                     self.late = self.late.max(span);
                 }
                 _ => {}
@@ -234,6 +294,29 @@ impl Faults {
         })?;
         self.happened.push((n, format!("{}: as they were {} s ago", resource.plural, age.as_secs_f64())));
         Some(age)
+    }
+
+    /// Does a webhook fail for this write that is not registered here?
+    pub(crate) fn admission(
+        &mut self,
+        resource: &Resource,
+        verb: &str,
+        subresource: &str,
+        name: &str,
+    ) -> Option<Failure> {
+        if verb == "delete" {
+            return None;
+        }
+        for (n, state) in self.orders.iter_mut().enumerate() {
+            let Fault::Webhook { name: webhook, why, took } = state.order.fault.clone() else { continue };
+            if state.about(resource, name) && fits(&state.order, verb, subresource) && state.take() {
+                let what = words(resource, name, subresource);
+                self.happened.push((n, format!("{verb} {what}: the webhook {webhook} failed")));
+                self.late = self.late.max(took);
+                return Some(Failure::webhook(&webhook, &why));
+            }
+        }
+        None
     }
 
     pub(crate) fn webhook(&mut self, resource: &Resource) -> bool {
@@ -285,9 +368,31 @@ impl Faults {
         Event::Tell
     }
 
-    /// When an event that is held back is due.
+    /// When an event that is held back is due, or a lease that was taken is to be renewed.
     pub(crate) fn next(&self) -> Option<Timestamp> {
-        self.held
+        self.orders.iter().filter_map(|state| state.renews).chain(self.held).min()
+    }
+
+    /// Leases that were taken and are to be renewed now: numbers of orders, namespaces, names, and how long they last then.
+    pub(crate) fn renewals(&mut self, now: Timestamp) -> Vec<(usize, String, String, Duration)> {
+        let mut all = Vec::new();
+        for (n, state) in self.orders.iter_mut().enumerate() {
+            let Fault::LeaseTaken { namespace, duration, retry } = &state.order.fault else { continue };
+            if state.renews.is_some_and(|at| at <= now) {
+                state.renews = Some(now + *retry);
+                all.push((n, namespace.clone(), state.order.name.clone(), *duration));
+            }
+        }
+        all
+    }
+
+    /// A lease was taken.
+    pub(crate) fn taken(&mut self, order: usize) {
+        let Some(state) = self.orders.get_mut(order) else { return };
+        state.fired += 1;
+        if state.fired == 1 {
+            self.happened.push((order, format!("leases/{} was taken over by {USURPER}", state.order.name)));
+        }
     }
 
     pub(crate) fn due(&mut self, now: Timestamp) -> bool {
@@ -298,6 +403,9 @@ impl Faults {
         due
     }
 }
+
+/// Who takes a lease that is not his.
+pub(crate) const USURPER: &str = "somebody-else";
 
 /// What something was done to.
 fn words(resource: &Resource, name: &str, subresource: &str) -> String {

@@ -19,14 +19,6 @@ pub(crate) fn stamp(now: Timestamp) -> String {
     text + "Z"
 }
 
-/// An instant to the microsecond, as leases and events write it.
-pub(crate) fn micro_stamp(now: Timestamp) -> String {
-    let micros = now.as_micros().rem_euclid(1_000_000);
-    let mut text = now.to_string();
-    text.truncate(19);
-    format!("{text}.{micros:06}Z")
-}
-
 /// An instant that somebody wrote.
 pub(crate) fn instant(text: &str) -> Option<Timestamp> {
     text.parse().ok()
@@ -273,6 +265,6 @@ mod tests {
     fn stamps() {
         let now = Timestamp::from_micros(1_700_000_000_123_456);
         assert_eq!(stamp(now), "2023-11-14T22:13:20Z");
-        assert_eq!(micro_stamp(now), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(now.to_micro_string(), "2023-11-14T22:13:20.123456Z");
     }
 }

@@ -193,7 +193,7 @@ fn value(of: &Of, raw: &Raw<'_>) -> Result<Value, String> {
             }
             let micros = whole(1)?.saturating_mul(1_000_000).saturating_add(whole(2)? / 1000);
             let then = Timestamp::from_micros(micros);
-            json!(if *of == Of::Time { meta::stamp(then) } else { meta::micro_stamp(then) })
+            json!(if *of == Of::Time { meta::stamp(then) } else { then.to_micro_string() })
         }
         Of::Duration => json!(format!("{}ns", whole(1)?)),
         Of::Quantity => json!(inner(1)?.map(|r| r.text()).unwrap_or_default()),

@@ -159,7 +159,7 @@ impl Core {
             Form::Table => {
                 let include = view::include(ask);
                 let row = |s: &Stored| {
-                    table::row(&ask.version, &view::value(&ask.resource, &ask.version, s), ask.now, include)
+                    table::row(&ask.version, &view::value(&ask.resource, &ask.version, s), ask.clock, include)
                 };
                 let rows = listed.items.iter().map(row).collect();
                 serde_json::to_vec(&table::table(&ask.version, rows, &meta, true)).unwrap_or_default()

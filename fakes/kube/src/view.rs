@@ -77,7 +77,7 @@ pub(crate) fn object(ask: &Ask, status: u16, bytes: &[u8]) -> Response {
             let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
             let shown = match form {
                 Form::Table => {
-                    let rows = [table::row(&ask.version, &object, ask.now, include(ask))];
+                    let rows = [table::row(&ask.version, &object, ask.clock, include(ask))];
                     let rv = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
                     table::table(&ask.version, rows.to_vec(), &json!({ "resourceVersion": rv }), true)
                 }

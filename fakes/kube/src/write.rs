@@ -50,7 +50,7 @@ impl Core {
         self.understood(ask, &mut object)?;
         domainless(ask, None, &object);
         let operation = Operation::Create;
-        let time = meta::stamp(ask.now);
+        let time = meta::stamp(ask.clock);
         let mut dice = ask.dice.clone();
         {
             let meta = meta::of(&mut object);
@@ -195,7 +195,7 @@ impl Core {
             return Ok(self.answer(ask, 201, &outcome));
         };
         let manager = ask.query.get("fieldManager").unwrap_or_default().to_owned();
-        let (version, time) = (ask.api_version(), meta::stamp(ask.now));
+        let (version, time) = (ask.api_version(), meta::stamp(ask.clock));
         let manager = Manager {
             name: &manager,
             api_version: &version,
@@ -265,7 +265,7 @@ impl Core {
         let resource = ask.resource.clone();
         let last = live.meta.deleting && finalizers(&new).is_empty() && !self.keeps_itself(&resource, &new);
         if ask.resource.plural == "customresourcedefinitions" && ask.path.subresource.is_none() {
-            crate::crd::establish(&mut new, &meta::stamp(ask.now));
+            crate::crd::establish(&mut new, &meta::stamp(ask.clock));
         }
         let new = stored_form(ask, new);
         if last {
@@ -327,7 +327,7 @@ impl Core {
         let agent = ask.request.get_header("user-agent").unwrap_or("unknown");
         let agent = agent.split('/').next().unwrap_or("unknown");
         let name = ask.query.get("fieldManager").unwrap_or(if agent.is_empty() { "unknown" } else { agent });
-        let (api_version, time) = (ask.api_version(), meta::stamp(ask.now));
+        let (api_version, time) = (ask.api_version(), meta::stamp(ask.clock));
         let manager = Manager {
             name,
             api_version: &api_version,

@@ -642,3 +642,99 @@ fn an_answer_that_is_late_is_that_of_a_write_that_was_done() {
     assert_eq!(written("4"), (json!("4"), Duration::ZERO), "once");
     assert_eq!(m.core.faults.take_happened().len(), 1);
 }
+
+/// The form of the answer is the one that clients of a real server read.
+#[test]
+fn a_webhook_that_fails_refuses_what_it_is_asked_about() {
+    let mut m = server();
+    m.create(at(1), THINGS, &thing("x", json!({}))).unwrap();
+    let (name, took) = ("things.hooks.example.com".to_owned(), Duration::from_secs(10));
+    let why = "Post \"https://a.b.svc:443/things?timeout=10s\": context deadline exceeded".to_owned();
+    let fault = Fault::Webhook { name, why, took };
+    let order = Order { verb: "update".into(), subresource: String::new(), times: 2, ..Order::new(fault, "things") };
+    m.core.faults.order(at(1), order);
+    m.create(at(2), THINGS, &thing("y", json!({}))).unwrap();
+    let one = format!("{THINGS}/x");
+    m.merge(at(2), &format!("{one}/status"), &json!({ "status": { "count": 1 } })).unwrap();
+    assert_eq!(m.core.faults.take_late(), Duration::ZERO);
+    let failure = m.merge(at(2), &one, &json!({ "spec": { "mode": "b" } })).unwrap_err();
+    assert_eq!(m.core.faults.take_late(), took);
+    let said = "failed calling webhook \"things.hooks.example.com\": failed to call webhook: \
+                Post \"https://a.b.svc:443/things?timeout=10s\": context deadline exceeded";
+    let message = format!("Internal error occurred: {said}");
+    assert_eq!(
+        failure,
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
+            "message": message, "details": { "causes": [{ "message": said }] },
+        })
+    );
+    assert_eq!(m.get(at(2), &one).unwrap()["spec"]["mode"], "a", "nothing was stored");
+    m.delete(at(2), &format!("{THINGS}/y")).unwrap();
+    m.merge(at(2), &one, &json!({ "spec": { "mode": "b" } })).unwrap_err();
+    m.merge(at(2), &one, &json!({ "spec": { "mode": "b" } })).unwrap();
+    assert_eq!(m.core.faults.take_happened().len(), 2);
+}
+
+/// What the server stamps itself is wrong, what goes by its clock inside is not: an event that is held back comes when it is due.
+#[test]
+fn a_clock_that_is_wrong_shows_in_what_the_server_stamps() {
+    let mut m = server();
+    let order = m.core.faults.order(at(1), Order::new(Fault::Clock(3_600_000_000), ""));
+    let stamp = |seconds| json!(at(seconds).to_string().replace(".000Z", "Z"));
+    let made = m.create(at(2), THINGS, &thing("x", json!({}))).unwrap();
+    assert_eq!(made["metadata"]["creationTimestamp"], stamp(3602));
+    assert_eq!(made["metadata"]["managedFields"][0]["time"], stamp(3602));
+    let one = format!("{THINGS}/x");
+    let held = m.merge(at(3), &one, &json!({ "metadata": { "finalizers": ["a.example.com/x"] } })).unwrap();
+    let watch = m.watch(at(3), &format!("{THINGS}?resourceVersion={}", rv(&held))).unwrap();
+    m.core.faults.order(at(3), Order::new(Fault::Delay(Duration::from_secs(7)), "things"));
+    assert_eq!(m.delete(at(4), &one).unwrap()["metadata"]["deletionTimestamp"], stamp(3604));
+    assert!(kinds(&mut m, at(4), watch).is_empty());
+    assert_eq!(m.core.next_wake(), Some(at(11)));
+    m.core.wake(at(11));
+    assert_eq!(m.poll_watch(at(11), watch).0.len(), 1);
+    m.core.faults.cancel(order);
+    let made = m.create(at(12), THINGS, &thing("y", json!({}))).unwrap();
+    assert_eq!(made["metadata"]["creationTimestamp"], stamp(12));
+    let of_clock = m.core.faults.take_happened().into_iter().filter(|(n, _)| *n == order);
+    assert_eq!(
+        of_clock.map(|(_, what)| what).collect::<Vec<_>>(),
+        ["things/x is the first that was stored by the wrong clock"]
+    );
+}
+
+/// Somebody else is the holder as long as the order lasts, and lets it expire then.
+#[test]
+fn a_lease_can_be_taken_over() {
+    let mut m = server();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let mine = json!({ "metadata": { "name": "it" }, "spec": { "holderIdentity": "me", "leaseTransitions": 2 } });
+    let mine = m.create(at(1), leases, &mine).unwrap();
+    let (duration, retry) = (Duration::from_secs(15), Duration::from_secs(2));
+    let fault = |namespace: &str| Fault::LeaseTaken { namespace: namespace.to_owned(), duration, retry };
+    let order = |namespace, name: &str| Order { name: name.to_owned(), ..Order::new(fault(namespace), "leases") };
+    let taken = m.core.faults.order(at(2), order("default", "it"));
+    let made = m.core.faults.order(at(2), order("kube-system", "other"));
+    let nowhere = m.core.faults.order(at(2), order("missing", "it"));
+    assert_eq!(m.core.next_wake(), Some(at(2)));
+    m.core.wake(at(2));
+    let one = format!("{leases}/it");
+    let spec = m.get(at(2), &one).unwrap()["spec"].clone();
+    assert_eq!(
+        (&spec["holderIdentity"], &spec["leaseTransitions"], &spec["renewTime"]),
+        (&json!("somebody-else"), &json!(3), &json!(at(2).to_micro_string()))
+    );
+    assert_eq!(m.update(at(3), &one, &mine).unwrap_err()["reason"], "Conflict", "whoever held it hears of it");
+    assert_eq!(m.core.next_wake(), Some(at(4)));
+    m.core.wake(at(4));
+    let spec = m.get(at(4), &one).unwrap()["spec"].clone();
+    assert_eq!((&spec["leaseTransitions"], &spec["renewTime"]), (&json!(3), &json!(at(4).to_micro_string())));
+    for order in [taken, made, nowhere] {
+        m.core.faults.cancel(order);
+    }
+    assert_eq!(m.core.next_wake(), None);
+    let told =
+        [(taken, "leases/it was taken over by somebody-else"), (made, "leases/other was taken over by somebody-else")];
+    assert_eq!(m.core.faults.take_happened(), told.map(|(n, what)| (n, what.to_owned())));
+}

@@ -120,6 +120,8 @@ impl Logic for Served {
 pub(crate) enum Job {
     Request(Asked),
     Health(oneshot::Sender<Result<(), String>>),
+    /// The controllers have their lease: they may begin.
+    Leads,
     /// The API server said something to controllers of that number.
     Said(u64, Said),
     Stats(oneshot::Sender<(Stats, PoolState)>),
@@ -192,6 +194,8 @@ pub(crate) struct Engine<L: Logic, S> {
     asks: Option<mpsc::UnboundedSender<(u64, Ask)>>,
     /// Controllers that began anew do not hear what those before them asked.
     doors: u64,
+    /// They have their lease.
+    leads: bool,
     door_not_before: Timestamp,
 }
 
@@ -220,6 +224,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
             not_before,
             asks,
             doors: 0,
+            leads: false,
             door_not_before: not_before,
         }
     }
@@ -230,7 +235,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
         loop {
             let due = self.core.next_wake().map(|at| at.max(self.not_before));
             self.metrics.monitors_due(self.failing_since.or(due));
-            let door_due = self.core.door_due().map(|at| at.max(self.door_not_before));
+            let door_due = self.core.door_due().filter(|_| self.leads).map(|at| at.max(self.door_not_before));
             let next = [due, door_due].into_iter().flatten().min();
             let pause = next.map(|at| at.since(self.now()));
             tokio::select! {
@@ -268,6 +273,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
                         drop(reply.send(health));
                     }
                     Job::Stats(reply) => drop(reply.send((self.core.stats(), self.store.pool()))),
+                    Job::Leads => self.leads = true,
                     Job::Said(door, said) if door == self.doors => self.controllers(Some(said)).await?,
                     Job::Said(..) | Job::Request(_) => {}
                 }
@@ -479,7 +485,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
         tracing::warn!(%reason, "the database is lost, connecting again");
         self.metrics.store_lost();
         let since = Instant::now();
-        let Self { store, queue, .. } = self;
+        let Self { store, queue, leads, .. } = self;
         let mut why = format!("the database was lost: {reason}");
         let mut pause = Duration::from_millis(10);
         let snapshot = loop {
@@ -496,6 +502,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
                         Some(Job::Request(one)) => one.answer(error(500, &why)),
                         Some(Job::Health(reply)) => drop(reply.send(Err(why.clone()))),
                         Some(Job::Stats(reply)) => drop(reply.send((Stats::default(), PoolState::default()))),
+                        Some(Job::Leads) => *leads = true,
                         // The controllers begin anew, too.
                         Some(Job::Said(..)) => {}
                         // Nobody is left to serve.

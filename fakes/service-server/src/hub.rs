@@ -15,7 +15,7 @@ use vlab_api::http::Response;
 use vlab_client::{Answered, Endpoint, HttpConnection, lines};
 use vlab_model::settings::Settings;
 pub use vlab_service::kube::definitions;
-use vlab_service::kube::{Ask, Door, DoorConfig};
+use vlab_service::kube::{Ask, Door, DoorConfig, Elector};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
 /// How long one answer may take.
@@ -98,6 +98,41 @@ where
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             tell(of, Said::Answer(ask.tag, answer)).await;
         });
+    }
+}
+
+/// Takes the lease of the controllers and keeps it; tells once it is there. Ends when it is lost.
+///
+/// Beside the engine and not in it: where that waits for its database, the lease is renewed all the same.
+pub(crate) async fn keep_lease<T: Future<Output = ()>>(options: HubOptions, leads: impl FnOnce() -> T) {
+    // Nobody's but this process's.
+    let mut elector =
+        Elector::new(format!("vlab_{}_{}", std::process::id(), Timestamp::now().as_micros()), options.pace);
+    let mut connection = HttpConnection::new(options.endpoint.clone());
+    let mut leads = Some(leads);
+    loop {
+        elector.wake(Timestamp::now());
+        if elector.has_lost() {
+            return;
+        }
+        if elector.leads()
+            && let Some(leads) = leads.take()
+        {
+            tracing::info!("the controllers have their lease");
+            leads().await;
+        }
+        // It asks one thing after the other.
+        match elector.take_asks().pop() {
+            Some(Ask { tag, request, .. }) => {
+                let due = elector.next_wake().map(|at| at.since(Timestamp::now())).unwrap_or(ANSWER);
+                let answer = connection.send(&request, due.min(ANSWER)).await.map_err(|error| error.to_string());
+                elector.answered(Timestamp::now(), tag, answer);
+            }
+            None => {
+                let due = elector.next_wake().map(|at| at.since(Timestamp::now()));
+                tokio::time::sleep(due.unwrap_or(ANSWER)).await;
+            }
+        }
     }
 }
 

@@ -20,9 +20,9 @@ use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 use crate::{connection, port};
-use vlab_client::Endpoint;
 use vlab_image_service::catalog::OsImage;
 use vlab_image_service::service::{ImageService, OpenError};
+use vlab_model::lease::{LOST, NAME, NAMESPACE};
 use vlab_service::CoreConfig;
 
 /// Where to listen.
@@ -145,6 +145,9 @@ pub enum ServeError {
     /// A base image cannot be used.
     #[error("{0}")]
     Image(#[from] OpenError),
+    /// It was the one whose controllers worked, and is not any more.
+    #[error("{LOST}: the lease {NAME} in the namespace {NAMESPACE} could not be renewed in time")]
+    LeaseLost,
     /// A task of the service ended in a panic; this is a defect of the service.
     #[error("internal error: {0}")]
     Internal(String),
@@ -183,7 +186,6 @@ pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationTok
     }
     let images = ImageService::open(&images, &core.image_service_url)?;
     let config = ServedConfig { core, door: hub.as_ref().map(HubOptions::door) };
-    let hub = hub.map(|hub| hub.endpoint);
     let front = Front { listener, address, images, hub, limits, ready };
     serve_logic::<Served, S>(front, store, config, shutdown).await
 }
@@ -195,7 +197,7 @@ struct Front {
     address: SocketAddr,
     images: ImageService,
     /// The API server of its controllers.
-    hub: Option<Endpoint>,
+    hub: Option<HubOptions>,
     limits: Limits,
     ready: Option<oneshot::Sender<SocketAddr>>,
 }
@@ -216,7 +218,20 @@ async fn serve_logic<L: Logic, S: Store>(
     let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone());
     // The engine ends when the last sender of jobs is gone, which is after the last connection.
     let mut engine = tokio::spawn(engine.run());
-    // Ends when the engine is gone, and does not keep it.
+    // Both end when the engine is gone, and do not keep it.
+    let mut lease = match hub.clone() {
+        Some(hub) => {
+            let jobs = jobs.downgrade();
+            let leads = move || async move {
+                if let Some(jobs) = jobs.upgrade() {
+                    // Its receiver ends with the service.
+                    let _ = jobs.send(Job::Leads).await;
+                }
+            };
+            AbortOnDropHandle::new(tokio::spawn(hub::keep_lease(hub, leads)))
+        }
+        None => AbortOnDropHandle::new(tokio::spawn(std::future::pending())),
+    };
     let controllers = hub.map(|hub| {
         let jobs = jobs.downgrade();
         let tell = move |door, said| {
@@ -228,7 +243,7 @@ async fn serve_logic<L: Logic, S: Store>(
                 }
             }
         };
-        AbortOnDropHandle::new(tokio::spawn(hub::ask_all(hub, asked, tell)))
+        AbortOnDropHandle::new(tokio::spawn(hub::ask_all(hub.endpoint, asked, tell)))
     });
     tracing::info!(%address, "the service listens");
     if let Some(ready) = ready {
@@ -247,14 +262,20 @@ async fn serve_logic<L: Logic, S: Store>(
         shutdown: shutdown.clone(),
         cut: cut.clone(),
     });
+    let mut lease_lost = false;
     let ended = tokio::select! {
         () = accept(&listener, &connections, &context) => None,
         () = shutdown.cancelled() => None,
         ended = &mut engine => Some(ended),
+        _ = &mut lease => {
+            lease_lost = true;
+            None
+        }
     };
     drop(listener);
     shutdown.cancel();
     drop(controllers);
+    drop(lease);
     drop(context);
     connections.close();
     if tokio::time::timeout(limits.grace, connections.wait()).await.is_err() {
@@ -268,11 +289,12 @@ async fn serve_logic<L: Logic, S: Store>(
             Ok(ended) => ended,
             Err(_) => {
                 engine.abort();
-                return Ok(());
+                return if lease_lost { Err(ServeError::LeaseLost) } else { Ok(()) };
             }
         },
     };
     match result {
+        Ok(Ok(())) if lease_lost => Err(ServeError::LeaseLost),
         Ok(result) => result.map_err(ServeError::from),
         Err(panic) => Err(ServeError::Internal(format!("the engine ended: {panic}"))),
     }

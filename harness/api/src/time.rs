@@ -32,6 +32,13 @@ impl Timestamp {
         self.0
     }
 
+    /// To the microsecond, as leases and events of Kubernetes have it.
+    pub fn to_micro_string(self) -> String {
+        let mut text = self.to_string();
+        text.truncate(19);
+        format!("{text}.{:06}Z", self.0.rem_euclid(1_000_000))
+    }
+
     /// Whole seconds since the epoch, rounded down.
     pub const fn as_secs(self) -> i64 {
         self.0.div_euclid(1_000_000)

@@ -164,10 +164,12 @@ impl SessionArgs {
             let left_out = before - loaded.len();
             tell(&format!("left out, because only virtual time has them (`vlab simulate`): {left_out} of {before}\n"));
         }
+        // One that names its API server says itself what that lacks.
+        let names_one = |scenario: &Scenario| choices.hub == HubChoice::Ours && scenario.hub_assets.is_some();
         if let Some(why) = no_hub(&choices, &options.lab) {
             let before = loaded.len();
             let over_kube = |scenario: &Scenario| choices.api.unwrap_or(scenario.api) == FrontDoor::Kube;
-            loaded.retain(|(scenario, _)| !over_kube(scenario) || by_name(scenario));
+            loaded.retain(|(scenario, _)| !over_kube(scenario) || by_name(scenario) || names_one(scenario));
             if loaded.len() < before {
                 let left_out = before - loaded.len();
                 tell(&format!("left out, because they ask over Kubernetes: {left_out} of {before}; {why}\n"));

@@ -19,6 +19,7 @@ use vlab_history::{Directory, Recorder};
 use vlab_judge::moment::{Tracker, percentage};
 use vlab_model::console;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
+use vlab_model::lease::Times;
 use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, InstallMode, LinkDirection, Scenario, Span};
 
@@ -792,6 +793,10 @@ impl Lookup for WhoIsWho<'_> {
     fn cluster(&self) -> Option<&Cluster> {
         self.conductor.config.scenario.clusters.get(self.cluster?)
     }
+    fn lease(&self) -> Times {
+        Times::at(self.conductor.config.clock_scale)
+    }
+
     fn span(&self, span: Span) -> Duration {
         span.under(self.conductor.config.clock_scale)
     }

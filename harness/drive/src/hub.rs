@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
@@ -15,8 +15,9 @@ use vlab_api::types::{ClusterStatus, HostStatus};
 pub use vlab_kube::Order;
 use vlab_kube::{Memory, Options, WatchId};
 use vlab_model::history::{ActionKind, ConditionStatus, ResourceCondition, ResourceState, UserVerb, What};
+use vlab_model::lease;
 pub use vlab_service::kube::Kind;
-use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, definitions};
+use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions};
 use vlab_service::{Core, Write};
 
 /// What a watch told: kinds of events with their objects, and whether it is over.
@@ -27,6 +28,10 @@ pub(crate) struct Hub {
     memory: Memory,
     door: Door,
     config: DoorConfig,
+    /// The lease of the controllers.
+    elector: Elector,
+    /// How often the service was started.
+    starts: u64,
     /// Watches of the controllers, with the number under which they asked.
     watches: BTreeMap<WatchId, u64>,
     /// The harness's own watches: what it writes into the history.
@@ -140,6 +145,11 @@ pub fn by_controllers(kind: ActionKind, subject: Uuid) -> What {
     What::UserAction { action, subject: Some(subject), status: 200, reason, planned: None }
 }
 
+/// Each start of the service is somebody of its own.
+fn elector(start: u64, pace: f64) -> Elector {
+    Elector::new(format!("vlab_{start}"), pace)
+}
+
 impl Hub {
     pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };
@@ -153,8 +163,13 @@ impl Hub {
         }
         let config = DoorConfig { pace, service: true, hive: true, metal3: true };
         let door = Door::new(config.clone());
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": lease::NAMESPACE } });
+        memory
+            .create_all(now, &[namespace])
+            .map_err(|status| format!("the service's namespace is refused: {status}"))?;
+        let (elector, starts) = (elector(0, pace), 0);
         let (watches, scribe, orders) = (BTreeMap::new(), Scribe::default(), Vec::new());
-        Ok(Self { memory, door, config, watches, own, scribe, orders })
+        Ok(Self { memory, door, config, elector, starts, watches, own, scribe, orders })
     }
 
     /// A fault begins.
@@ -223,9 +238,30 @@ impl Hub {
         (news, lines)
     }
 
-    /// The controllers, and what they ask.
+    /// The controllers.
     pub(crate) fn door(&mut self) -> &mut Door {
         &mut self.door
+    }
+
+    /// What the controllers ask, and who keeps their lease.
+    pub(crate) fn take_asks(&mut self) -> Vec<Ask> {
+        let mut asks = self.elector.take_asks();
+        asks.extend(self.door.take_asks());
+        asks
+    }
+
+    /// The answer to one of these.
+    pub(crate) fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, response: Response) {
+        if Elector::asked(tag) {
+            self.elector.answered(now, tag, Ok(response));
+        } else {
+            self.door.answered(core, now, tag, Ok(response));
+        }
+    }
+
+    /// The controllers have lost their lease: the service ends, and is started again after this.
+    pub(crate) fn has_lost_lease(&self) -> Option<Duration> {
+        self.elector.has_lost().then(|| lease::Times::at(self.config.pace).down)
     }
 
     pub(crate) fn rows_changed(&mut self, now: Timestamp, writes: &[Write]) {
@@ -238,12 +274,15 @@ impl Hub {
             self.memory.core.close_watch(watch);
         }
         self.door = Door::new(self.config.clone());
+        self.starts += 1;
+        self.elector = elector(self.starts, self.config.pace);
     }
 
     /// When the API server, or (unless the service is away) a controller, has something to do.
     pub(crate) fn next_wake(&self, up: bool) -> Option<Timestamp> {
-        let door = if up { self.door.next_wake() } else { None };
-        [self.memory.core.next_wake(), door].into_iter().flatten().min()
+        let door = if up && self.elector.leads() { self.door.next_wake() } else { None };
+        let lease = if up { self.elector.next_wake() } else { None };
+        [self.memory.core.next_wake(), door, lease].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -251,9 +290,11 @@ impl Hub {
         if self.memory.core.next_wake().is_some_and(|at| at <= now) {
             self.memory.core.wake(now);
         }
-        if let Some(core) = core
-            && self.door.next_wake().is_some_and(|at| at <= now)
-        {
+        let Some(core) = core else { return };
+        if self.elector.next_wake().is_some_and(|at| at <= now) {
+            self.elector.wake(now);
+        }
+        if self.elector.leads() && self.door.next_wake().is_some_and(|at| at <= now) {
             self.door.wake(core, now);
         }
     }

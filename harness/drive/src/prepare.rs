@@ -301,7 +301,11 @@ pub fn prepare(
         let why = format!("it asks over REST, and not on the hub of {}: add `--api kube`", kubeconfig.display());
         return Err(PrepareError::Unfit { target: target.to_string(), why });
     }
-    let unfit = if kube { not_over_kube(&target, &scenario, &choices.hub) } else { not_over_rest(&scenario) };
+    let hub = match (&choices.hub, &scenario.hub_assets) {
+        (HubChoice::Ours, Some(folder)) if kube => HubChoice::Assets(folder.clone()),
+        (chosen, _) => chosen.clone(),
+    };
+    let unfit = if kube { not_over_kube(&target, &scenario, &hub) } else { not_over_rest(&scenario) };
     if let Some(why) = unfit {
         return Err(PrepareError::Unfit { target: target.to_string(), why });
     }
@@ -351,7 +355,7 @@ pub fn prepare(
         real_node: choices.real_node.as_ref().map(|programs| programs.folder.clone()),
         alteration: None,
         kube,
-        hub: choices.hub.clone(),
+        hub,
         seed,
         clock_scale: profile.clock_scale,
         time_profile,

@@ -21,6 +21,7 @@ use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
 use vlab_model::history::{ActionKind, Interleaved, Observation, RunEnd, RunInfo, Source, What};
+use vlab_model::lease::LOST;
 use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
@@ -75,6 +76,14 @@ fn kind_of(command: Command) -> ActionKind {
         Command::Unbind => ActionKind::Unbind,
         Command::DeleteHost => ActionKind::DeleteHost,
     }
+}
+
+/// Who starts a service again that has lost its lease: no fault has this name.
+const OF_LEASE: &str = "the lease";
+
+/// What a history says of a service that ended because it had lost the lease of its controllers.
+pub fn lease_was_lost() -> String {
+    format!("the service ended: {LOST}; it is started again, as a pod would be")
 }
 
 /// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
@@ -489,7 +498,7 @@ impl World {
                     self.push(now + ONE_WAY + late, Event::Hub(start, ForHub::Answer(ask.tag, response)));
                 }
             }
-            ForHub::Answer(tag, response) => hub.door().answered(&mut self.core, now, tag, Ok(response)),
+            ForHub::Answer(tag, response) => hub.answered(&mut self.core, now, tag, response),
             ForHub::News(tag, events, over) => hub.door().told(&mut self.core, now, tag, events, over),
         }
         self.hub_moved(now);
@@ -499,7 +508,7 @@ impl World {
     fn hub_moved(&mut self, now: Timestamp) {
         self.store(now);
         let Some(hub) = &mut self.hub else { return };
-        let asks = hub.door().take_asks();
+        let asks = hub.take_asks();
         let commands = hub.door().take_commands();
         let (news, lines) = hub.news(now);
         let effects = hub.effects();
@@ -520,6 +529,12 @@ impl World {
         }
         for (fault, what) in effects {
             self.conductor.task_effect(now, &fault, None, what);
+        }
+        if let Some(down) = self.hub.as_ref().and_then(Hub::has_lost_lease) {
+            self.end_service();
+            let text = lease_was_lost();
+            self.conductor.observe(now, Source::Harness, None, What::Note { text });
+            self.push(now + down, Event::Start(OF_LEASE.into()));
         }
         self.collect(now);
     }
@@ -609,6 +624,10 @@ impl World {
         self.running = Running::Up;
         self.core.wake(service_clock(now));
         self.store(now);
+        if fault == OF_LEASE {
+            let text = verdict::SERVICE_UP_AGAIN.to_owned();
+            self.conductor.observe(now, Source::Harness, None, What::Note { text });
+        }
         self.conductor.task_done(now, fault, "the service is up again");
         if let Some(task) = self.later.pop_front() {
             self.carry_out(now, task);

@@ -136,6 +136,10 @@ fn the_same_seed_gives_the_same_history() {
 #[case::watch_cut("kube-watch-expired", "resource: InfraEnv, after: 1")]
 #[case::watch_closed("kube-watch-closed", "resource: Agent, after: 1")]
 #[case::stale("kube-stale", "resource: Agent, by: 1m")]
+#[case::webhook_times_out("kube-webhook", "resource: AgentClusterInstall, times: 3")]
+#[case::webhook_is_away("kube-webhook", "resource: Agent, failure: unavailable, times: 5")]
+#[case::clock_ahead("kube-clock", "by: 10h")]
+#[case::clock_behind("kube-clock", "by: 10h, direction: behind")]
 fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
     let fault = format!("faults:\n  - {{name: it, at: 0s, target: kube, inject: {inject}, with: {{{about}}}}}\n");
     let whole = run_whole(&with("sno", &fault).unwrap(), STEPS);
@@ -147,6 +151,21 @@ fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
     assert_eq!(HubEnd::condition(aci, "Completed"), "True InstallationCompleted");
     let agent = hub.of(Kind::Agent).next().unwrap();
     assert_eq!(HubEnd::condition(agent, "Installed"), "True InstallationCompleted");
+}
+
+/// Without its lease the service ends, is started again, and its controllers go on once they have it.
+#[rstest]
+#[case("kube-sno", false)]
+#[case("kube-lease-taken", true)]
+#[case("kube-lease-not-renewed", true)]
+#[case("kube-lease-answered-late", true)]
+#[case("kube-api-server-down", true)]
+fn a_service_that_loses_its_lease_is_started_again(#[case] scenario: &str, #[case] loses: bool) {
+    let whole = run_whole(&prepared(scenario), STEPS);
+    passes(&whole);
+    let noted =
+        |words: &str| whole.history.iter().any(|o| matches!(&o.what, What::Note { text } if text.contains(words)));
+    assert_eq!((noted("leader election lost"), noted("the service is up again")), (loses, loses));
 }
 
 /// Every change of every resource is in the history, with its version.

@@ -298,6 +298,11 @@ impl Child {
         tokio::task::spawn_blocking(stands).await.unwrap_or(false)
     }
 
+    /// What it is, for messages.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Waits until it has ended.
     pub async fn wait(&self) -> ExitStatus {
         let mut ended = self.ended.clone();

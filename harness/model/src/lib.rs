@@ -17,6 +17,7 @@ pub mod disturbance;
 pub mod event;
 pub mod history;
 pub mod host;
+pub mod lease;
 pub mod mac;
 pub mod machine;
 pub mod network;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use crate::catalogue::Catalogue;
 use crate::diagnostic::{Problem, SourceFile, line_column, render_problem, suggestion};
-use crate::file::{ClusterFile, ScenarioFile};
+use crate::file::{ClusterFile, HubFile, ScenarioFile};
 use crate::spanned::{At, Plain, Scalar, Text};
-use crate::types::{Action, Cluster, Host, HostsSettings, NotBuilt, Scenario};
+use crate::types::{Action, Cluster, Fault, Host, HostsSettings, NotBuilt, Scenario};
 use crate::words::{ActionKind, FrontDoor, InstallMode, Need};
 
 use cluster::name_place;
@@ -207,6 +208,7 @@ impl Checker<'_> {
         let needs = self.read_all(&file.needs);
         let service = self.service(file.service.as_ref());
         let api = self.read_option(&file.api).unwrap_or(FrontDoor::Rest);
+        let hub_assets = file.hub.as_ref().and_then(|hub| self.hub(hub, api));
         let mut infra_env = self.infra_env(file.infra_env.as_ref());
         let cluster_files = self.cluster_files(file);
         let names = self.cluster_names(&cluster_files, &name);
@@ -221,6 +223,9 @@ impl Checker<'_> {
             self.over_kube(file);
         }
         let faults = self.faults(&file.faults, &known);
+        if let Some(hub) = &file.hub {
+            self.without_faults_of_the_hub(hub, file, &faults);
+        }
         let expect = self.expectations(&file.expect, &known);
         let tolerate = self.read_all(&file.tolerate);
         let budgets = self.budgets(file.budgets.as_ref());
@@ -247,6 +252,7 @@ impl Checker<'_> {
             needs,
             service,
             api,
+            hub_assets,
             infra_env,
             clusters,
             hosts,
@@ -265,6 +271,38 @@ impl Checker<'_> {
             report,
             not_built: std::mem::take(&mut self.not_built),
         })
+    }
+
+    /// The folder with the programs of the run's API server.
+    fn hub(&mut self, hub: &At<HubFile>, api: FrontDoor) -> Option<PathBuf> {
+        if api == FrontDoor::Rest {
+            let help = "add `api: kube`, or remove it";
+            self.refuse(&hub.span, "a run that asks over REST has no API server", "not used here", help);
+            return None;
+        }
+        let given = Path::new(&hub.assets.text);
+        if hub.assets.text.trim().is_empty() {
+            let help = "name the folder that envtest uses, with etcd, kube-apiserver and kubectl";
+            self.refuse(&hub.assets.span, "`assets` is empty", "nothing here", help);
+            return None;
+        }
+        if self.source.name.starts_with("built-in:") && given.is_relative() {
+            let help = "write an absolute path, or use `--hub-assets`";
+            self.refuse(&hub.assets.span, "a scenario inside the program has no folder", "a relative path", help);
+            return None;
+        }
+        Some(Path::new(&self.source.name).parent().unwrap_or(Path::new("")).join(given))
+    }
+
+    /// A real API server does nothing wrong on purpose.
+    fn without_faults_of_the_hub(&mut self, hub: &At<HubFile>, file: &ScenarioFile, faults: &[Fault]) {
+        let of_hub = faults.iter().find(|fault| fault.row().needs_hub());
+        let Some(item) = of_hub.and_then(|fault| file.faults.iter().find(|item| item.name.text == fault.name)) else {
+            return;
+        };
+        let why = format!("`{}` is done by the lab's own API server, and not by a real one", item.inject.text);
+        self.refuse(&item.inject.span, why, "cannot be done there", "remove it, or remove `hub`");
+        self.also(&hub.span, "a real one is wanted here");
     }
 
     /// What has no form as resources is refused where it stands.

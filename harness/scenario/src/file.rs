@@ -55,6 +55,8 @@ pub(crate) struct ScenarioFile {
     /// How the user asks for things: by requests to the REST API, or by resources on a hub (`kube`).
     #[schemars(extend("default" = "rest"))]
     pub(crate) api: Option<Text<FrontDoor>>,
+    /// With `api: kube`: which API server a run in real time has. By default the lab's own.
+    pub(crate) hub: Option<At<HubFile>>,
     /// How the discovery image is made.
     pub(crate) infra_env: Option<InfraEnvFile>,
     /// The cluster. Leave it out (and `clusters` too) when all hosts stay in the pool.
@@ -233,6 +235,16 @@ pub(crate) struct ClusterNetworkFile {
     pub(crate) cidr: Text<IpNet>,
     /// Prefix length of each host's part of it. By default 23, for IPv6 64.
     pub(crate) host_prefix: Option<At<i64>>,
+}
+
+/// Which API server a run in real time has that asks over Kubernetes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Hub")]
+pub(crate) struct HubFile {
+    /// A real one, of the programs in this folder (`etcd`, `kube-apiserver`, `kubectl`: the one that envtest uses). A path is relative to
+    /// the scenario's file. `--hub-assets` and `--kubeconfig` on the command line win.
+    pub(crate) assets: Text<Plain>,
 }
 
 /// A group of hosts that are alike.

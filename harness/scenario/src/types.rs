@@ -43,6 +43,8 @@ pub struct Scenario {
     pub service: Service,
     /// How the user asks for things.
     pub api: FrontDoor,
+    /// In real time, over Kubernetes: the folder with the programs of a real API server; `None`: the lab's own.
+    pub hub_assets: Option<PathBuf>,
     /// How the discovery image is made, the same for all infra-envs of the run.
     pub infra_env: InfraEnv,
     /// Clusters in the order of the file. Empty when all hosts stay in the pool.

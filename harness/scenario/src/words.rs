@@ -323,6 +323,38 @@ words! {
 }
 
 words! {
+    /// A kind of resource that an admission webhook of the product is asked about.
+    HookedKind {
+        /// What is to be installed.
+        AgentClusterInstall = "AgentClusterInstall",
+        /// The discovery image.
+        InfraEnv = "InfraEnv",
+        /// A host that has registered.
+        Agent = "Agent",
+    }
+}
+
+words! {
+    /// What becomes of a call of an admission webhook.
+    HookFailure {
+        /// It gets no answer in time.
+        Timeout = "timeout",
+        /// Nobody is there who could answer.
+        Unavailable = "unavailable",
+    }
+}
+
+words! {
+    /// Why a lease cannot be kept.
+    LeaseLoss {
+        /// Somebody else takes it over, and renews it.
+        Taken = "taken",
+        /// Whoever writes it is answered with 500.
+        Refused = "refused",
+    }
+}
+
+words! {
     /// A part of an object that is written by itself.
     KubePart {
         /// All but its status.

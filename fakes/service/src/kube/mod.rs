@@ -11,6 +11,7 @@
 //! * `clusters`, `infra_envs`, `agents`, `bare_metal`, `classification` are the passes of the kinds. `conditions` has the tables of
 //!   conditions.
 //! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts.
+//! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
 //! * `definitions` are the kinds as definitions for an API server.
 
 mod agents;
@@ -22,6 +23,7 @@ mod conditions;
 mod definitions;
 mod hub;
 mod infra_envs;
+mod lease;
 mod object;
 mod pass;
 mod spec;
@@ -36,6 +38,7 @@ use vlab_api::http::Response;
 
 pub use self::client::{Ask, Kind};
 pub use self::definitions::definitions;
+pub use self::lease::Elector;
 
 use self::client::{Change, Client};
 use self::object::{BMH_LABEL, INFRA_ENV_LABEL, label, reference};

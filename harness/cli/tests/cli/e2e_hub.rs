@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::bench::{CliFixture, VLAB};
+use vlab_judge::result::{CheckKind, Verdict};
+
+use crate::bench::{CliFixture, RUN, VLAB, signal};
 
 const SERVICE: &str = r#"#!/bin/bash
 set -eu
@@ -96,6 +98,50 @@ fn scenarios_over_kubernetes_in_real_time() {
     bench.vlab(&["scenario", "sno", "--hosts", "sim", "--api", "kube", "--quiet"]).ends_with(0);
     bench.vlab(&["check", "latest"]).ends_with(0);
     bench.nothing_is_left();
+}
+
+/// The service ends without its lease, and is started again as a pod would be.
+#[test]
+fn a_service_without_its_lease_is_started_again() {
+    if !api_server() {
+        return;
+    }
+    let bench = CliFixture::new();
+    bench.vlab(&["scenario", "kube-lease-taken", "--quiet"]).ends_with(0).says(&["faults 1/1"]);
+    let history = fs::read_to_string(bench.latest().join("history.jsonl")).unwrap();
+    for part in
+        ["leases/77190dcb.agent-install.openshift.io was taken over", "leader election lost", "the service is up again"]
+    {
+        assert!(history.contains(part), "{part} is missing");
+    }
+    bench.vlab(&["check", "latest"]).ends_with(0);
+    bench.nothing_is_left();
+}
+
+/// The lab's fault, not the product's: it proves nothing, and the run says which program died and what it said last.
+#[test]
+fn an_api_server_that_dies_is_inconclusive() {
+    if !api_server() {
+        return;
+    }
+    let bench = CliFixture::new();
+    let run = bench.start(&["scenario", "kube-sno", "--hosts", "sim"]);
+    bench.wait_for_history("Writing image to disk");
+    let of_run = |(_, line): &(i32, String)| line.contains("vlab-kube") && line.contains("--http");
+    let (pid, _) = bench.processes().into_iter().find(of_run).expect("the run has no API server");
+    signal(pid, "KILL");
+    run.end(RUN).ends_with(3).says(&[
+        "inconclusive",
+        "API server exited unexpectedly during the run: signal: 9 (SIGKILL)",
+        "s after the start of the run",
+    ]);
+    let result = bench.result();
+    assert_eq!(result.verdict, Verdict::Inconclusive);
+    let check = result.checks.iter().find(|c| c.kind == CheckKind::Lab && c.name == "API server");
+    let check = check.unwrap_or_else(|| panic!("{:#?}", result.checks));
+    assert!(!check.last_things.is_empty(), "the last lines of its log are missing: {check:#?}");
+    bench.nothing_is_left();
+    bench.vlab(&["check", "latest"]).ends_with(3).says(&["API server"]);
 }
 
 /// A program whose controllers are its own: the harness asks the same API server, and does Hive's part there.

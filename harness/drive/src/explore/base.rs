@@ -17,6 +17,8 @@ pub struct Base {
     pub groups: Vec<String>,
     /// The service is asked over Kubernetes.
     pub kube: bool,
+    /// Its API server can do something wrong on purpose.
+    pub hub_faults: bool,
     /// Its clusters: names, and the addresses of API and ingress.
     pub clusters: Vec<(String, Vec<String>, Vec<String>)>,
 }
@@ -105,6 +107,7 @@ impl Base {
             hosts: scenario.hosts.iter().map(|host| host.name.clone()).collect(),
             groups,
             kube: scenario.api == FrontDoor::Kube,
+            hub_faults: scenario.api == FrontDoor::Kube && scenario.hub_assets.is_none(),
             clusters: scenario
                 .clusters
                 .iter()

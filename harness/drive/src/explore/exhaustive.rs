@@ -73,7 +73,7 @@ fn interventions(base: &Base) -> Vec<(bool, String)> {
         }
     }
     // Kinds that need nothing to be said.
-    let plain = fault_rows().filter(|row| !row.needs_real_time() && (base.kube || !row.needs_hub()));
+    let plain = fault_rows().filter(|row| !row.needs_real_time() && (base.hub_faults || !row.needs_hub()));
     for row in plain.filter(|row| row.all_params().all(|param| param.default != ParamDefault::Needed)) {
         let lasts = if row.lasts == Lasting::Moment { "" } else { ", for: 5m" };
         let targets: Vec<String> = match row.targets[0] {

@@ -33,7 +33,7 @@ impl Space {
     /// Everything that can be added to these.
     pub fn new(bases: Vec<Base>, grammar: bool, interleavings: bool) -> Self {
         let grammar = grammar || bases.is_empty();
-        let hub = !grammar && bases.iter().all(|base| base.kube);
+        let hub = !grammar && bases.iter().all(|base| base.hub_faults);
         let faults = fault_rows().filter(|row| !row.needs_real_time() && (hub || !row.needs_hub())).collect();
         Self { bases, grammar, interleavings, faults }
     }

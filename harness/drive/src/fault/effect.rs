@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_agents::{ClusterFault, HostFault, Reachability};
+use vlab_model::lease::Times;
 use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, Span};
 
 use vlab_kube::Order;
@@ -81,6 +82,8 @@ pub trait Lookup {
     fn cluster(&self) -> Option<&Cluster>;
     /// A length of time by the run's clock.
     fn span(&self, span: Span) -> Duration;
+    /// How long things take with the lease of the service's controllers.
+    fn lease(&self) -> Times;
 }
 
 /// What that fault does. The error says why it cannot be done.

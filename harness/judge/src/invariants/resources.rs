@@ -10,6 +10,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::{Timeline, watched_until};
 use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, ResourceState, Source, What};
+use vlab_model::lease;
 
 use super::found::Found;
 use super::rest::news;
@@ -116,11 +117,16 @@ pub(super) fn versions_grow(timeline: &Timeline<'_>) -> InvariantResult {
 
 /// Is something wrong as long as the fault is there, and not only each time that it does something?
 fn is_lasting(inject: &str) -> bool {
-    matches!(inject, "kube-down" | "kube-event-late" | "kube-slow") || inject.starts_with("service-")
+    matches!(inject, "kube-down" | "kube-event-late" | "kube-slow" | "kube-lease-lost" | "kube-lease-slow")
+        || inject.starts_with("service-")
 }
 
 /// Times in which something was wrong that controllers cannot be blamed for.
-struct Disturbed(Vec<(Timestamp, Option<Timestamp>)>);
+struct Disturbed {
+    times: Vec<(Timestamp, Option<Timestamp>)>,
+    /// What disturbs may have cost the service the lease of its controllers, which it must then get again.
+    regained: Duration,
+}
 
 impl Disturbed {
     fn new(timeline: &Timeline<'_>) -> Self {
@@ -153,12 +159,14 @@ impl Disturbed {
                 _ => {}
             }
         }
-        Self(times)
+        let scale = timeline.run.and_then(|run| run.clock_scale).unwrap_or(1.0);
+        Self { times, regained: lease::Times::at(scale).regained() }
     }
 
     /// Was something wrong between these, or shortly before?
     fn within(&self, from: Timestamp, to: Timestamp, shortly: Duration) -> bool {
-        self.0.iter().any(|(begin, end)| *begin <= to && end.is_none_or(|end| end + shortly >= from))
+        let after = shortly + self.regained;
+        self.times.iter().any(|(begin, end)| *begin <= to && end.is_none_or(|end| end + after >= from))
     }
 }
 

@@ -7,6 +7,7 @@ use vlab_api::http::is_for_hub;
 use vlab_api::types::StepType;
 use vlab_model::history::HistoryPart;
 use vlab_model::host::takes_inventory;
+use vlab_model::lease;
 use vlab_scenario::{Action, ActionKind, ActionTime, FaultTarget, Tolerated, moment_words};
 
 use super::*;
@@ -14,6 +15,9 @@ use super::*;
 /// How long after an outage that the scenario made a service may still be busy with what it did to it: pools of connections to a
 /// database that was down find out one by one. Wall time.
 const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// So long after the fault that is to blame a lease may be lost: as long as it is tried to renew it.
+const LATE_LOSS: Duration = Duration::from_secs(10);
 
 /// An answer of the service that nobody should get.
 struct Bad<'a> {
@@ -140,9 +144,16 @@ impl Judge<'_> {
         let of_service = |target: &FaultTarget| {
             matches!(target, FaultTarget::Service | FaultTarget::Postgres | FaultTarget::Gateway)
         };
-        let outages = self.outages(of_service);
-        // What goes wrong at the API server is no reason for the service to fail its hosts.
+        let mut outages = self.outages(of_service);
+        // What goes wrong at the API server is no reason for the service to fail its hosts, but that it ends without its lease.
         let of_hub = self.outages(|target| *target == FaultTarget::Kube);
+        let without_lease = self.without_lease();
+        let in_fault = |(from, _): &(Timestamp, Timestamp)| {
+            // An answer that is late may be so still when its fault is over.
+            outages.iter().chain(&of_hub).any(|(begin, end)| begin <= from && *from <= *end + LATE_LOSS)
+        };
+        let without_lease: Vec<_> = without_lease.into_iter().filter(in_fault).collect();
+        outages.extend(without_lease);
         let refusals: BTreeSet<u16> =
             self.scenario.actions.iter().filter_map(|a| a.refused).chain(self.scenario.infra_env.refused).collect();
         let counted = self.scenario.load.as_ref().is_some_and(|load| load.max_errors.is_some());
@@ -228,6 +239,23 @@ impl Judge<'_> {
         self.scenario.faults.iter().filter(|fault| of(&fault.target)).filter_map(outage).collect()
     }
 
+    /// When the service was down because it had lost the lease of its controllers.
+    fn without_lease(&self) -> Vec<(Timestamp, Timestamp)> {
+        let (mut times, mut since) = (Vec::new(), None);
+        for o in self.history {
+            match &o.what {
+                What::Note { text } if text.contains(lease::LOST) => since = Some(o.at()),
+                What::Note { text } if text == SERVICE_UP_AGAIN => {
+                    times.extend(since.take().map(|since| (since, o.at() + AFTERMATH)));
+                }
+                _ => {}
+            }
+        }
+        let last = self.history.last().map(|o| o.at()).unwrap_or_default();
+        times.extend(since.map(|since| (since, last)));
+        times
+    }
+
     /// Programs that did not end when they were asked to.
     pub(super) fn killed(&self) -> Vec<CheckResult> {
         let check = |o: &Observation| {
@@ -295,6 +323,9 @@ impl Judge<'_> {
 
 /// What an answer of the service says may have been otherwise for so long when it is read, on a busy computer.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
+
+/// What a history notes when a service runs again that had ended by itself.
+pub const SERVICE_UP_AGAIN: &str = "the service is up again";
 
 /// Name of the check that fails when the service answers with 5xx.
 pub const SERVER_ERRORS: &str = "the service has no errors of its own";

@@ -12,6 +12,7 @@ use vlab_client::{Answered, Endpoint, HttpConnection, lines};
 use vlab_drive::hub::{Kind, Order, Scribe};
 use vlab_model::history::What;
 
+use super::API_SERVER;
 use super::outside::Report;
 use crate::error::LabError;
 
@@ -166,7 +167,7 @@ async fn look(endpoint: &Endpoint, orders: &Orders, tell: &mpsc::UnboundedSender
                 .filter_map(|(number, what)| Some(Report::Effect { fault: of(number)?, host: None, what }))
                 .collect()
         }
-        Err(error) => vec![Report::Broken(LabError::new("API server", error))],
+        Err(error) => vec![Report::Broken(LabError::new(API_SERVER, error))],
     };
     for report in reports {
         let _ = tell.send(report);

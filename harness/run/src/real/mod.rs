@@ -35,11 +35,14 @@ use crate::error::LabError;
 use crate::hosts::vm;
 use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
-use crate::service::hub::HubOrder;
+use crate::service::hub::{HubOrder, HubProgramEnd};
 use crate::service::{self, ProgramEnd, RunningService, Secrets};
 
 /// How long it may take until the end of a service is told that does not listen any more.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
+
+/// Name of what is wrong with the API server of a run.
+const API_SERVER: &str = "API server";
 
 /// What a real run needs beside the scenario.
 pub struct RealOptions {
@@ -305,9 +308,13 @@ enum Surprise {
 }
 
 fn surprise(service: &dyn RunningService, ended: ProgramEnd) -> Surprise {
-    match ended.which {
-        Program::Service => {
-            let how = ended.how.unwrap_or_else(|| "it is not known how".to_owned());
+    match ended {
+        ProgramEnd::OfHub(HubProgramEnd { program, how, log }) => {
+            let error = format!("{program} exited unexpectedly during the run: {how}");
+            Surprise::Lab(LabError::new(API_SERVER, error).with_log(log))
+        }
+        ProgramEnd::Of { which: Program::Service, how } => {
+            let how = how.unwrap_or_else(|| "it is not known how".to_owned());
             let mut check = CheckResult::new(CheckKind::Expectation, verdict::STAYS_UP, CheckVerdict::Failed);
             check.message = format!("the service under test exited unexpectedly: {how}");
             check.expected = "the service runs until the harness stops it".to_owned();
@@ -315,8 +322,8 @@ fn surprise(service: &dyn RunningService, ended: ProgramEnd) -> Surprise {
             check.last_things = service.last_lines(Program::Service, 50);
             Surprise::Product(Box::new(check))
         }
-        Program::Postgres => {
-            let how = ended.how.map(|how| format!(": {how}")).unwrap_or_default();
+        ProgramEnd::Of { which: Program::Postgres, how } => {
+            let how = how.map(|how| format!(": {how}")).unwrap_or_default();
             let error = LabError::new("postgresql", format!("PostgreSQL exited unexpectedly during the run{how}"));
             Surprise::Lab(error.with_log(service.last_lines(Program::Postgres, 20)))
         }

@@ -34,8 +34,10 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) enum Report {
     /// A fault had an effect.
     Effect { fault: Arc<str>, host: Option<Uuid>, what: String },
-    /// A program runs again.
+    /// A program runs again that a fault had stopped.
     Done { fault: Arc<str>, who: Program },
+    /// The service runs again, which had ended by itself.
+    Up,
     /// A program did not end when it was asked to.
     Killed(Program, String),
     /// For the history.
@@ -117,11 +119,11 @@ impl Outside {
                     self.later.push_back((fault, kill, down));
                 } else {
                     self.service_down = true;
-                    self.restart(Program::Service, fault, kill, down);
+                    self.restart(Program::Service, Some(fault), kill, down);
                 }
             }
             Task::Do(fault, ServiceFault::Restart { who: Program::Postgres, kill, down }) => {
-                self.restart(Program::Postgres, fault, kill, down);
+                self.restart(Program::Postgres, Some(fault), kill, down);
             }
             Task::Do(fault, ServiceFault::Pause(who)) => match pause(&*self.service, who, true).await {
                 Ok(()) => {
@@ -165,24 +167,41 @@ impl Outside {
             && let Some((fault, kill, down)) = self.later.pop_front()
         {
             self.service_down = true;
-            self.restart(Program::Service, fault, kill, down);
+            self.restart(Program::Service, Some(fault), kill, down);
         }
     }
 
-    fn restart(&mut self, which: Program, fault: Arc<str>, kill: bool, down: Duration) {
+    /// The service has ended by itself, and is started again as a pod would be.
+    pub(super) fn start_again(&mut self, down: Duration) {
+        self.service_down = true;
+        self.restart(Program::Service, None, false, down);
+    }
+
+    /// Without a fault it has ended by itself.
+    fn restart(&mut self, which: Program, fault: Option<Arc<str>>, kill: bool, down: Duration) {
         let (tell, name) = (self.tell.clone(), fault.clone());
         let stopped = move |what: String, killed: Option<String>| {
             if let Some(how) = killed {
                 let _ = tell.send(Report::Killed(which, how));
             }
-            let _ = tell.send(Report::Effect { fault: name.clone(), host: None, what });
+            if let Some(fault) = name.clone() {
+                let _ = tell.send(Report::Effect { fault, host: None, what });
+            }
         };
-        let order = Restart { which, kill, down, hurry: self.hurry.clone(), stopped: Box::new(stopped) };
+        let order = Restart {
+            which,
+            kill,
+            down,
+            again: fault.is_none(),
+            hurry: self.hurry.clone(),
+            stopped: Box::new(stopped),
+        };
         let restarted = Arc::clone(&self.service).restart(order);
         self.work.push(Box::pin(async move {
-            match restarted.await {
-                Ok(()) => Report::Done { fault, who: which },
-                Err(error) => Report::Broken(error),
+            match (restarted.await, fault) {
+                (Ok(()), Some(fault)) => Report::Done { fault, who: which },
+                (Ok(()), None) => Report::Up,
+                (Err(error), _) => Report::Broken(error),
             }
         }));
     }
@@ -243,7 +262,7 @@ impl Outside {
             report = requests => report,
             report = works => report,
         };
-        if matches!(report, Report::Done { who: Program::Service, .. }) {
+        if matches!(report, Report::Done { who: Program::Service, .. } | Report::Up) {
             *service_down = false;
         }
         report

@@ -9,13 +9,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use vlab_api::Timestamp;
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
+use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
-use vlab_drive::simulate::ending_check;
+use vlab_drive::simulate::{ending_check, lease_was_lost};
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
 use vlab_lab::hub::{LABEL, label_value};
 use vlab_model::history::{HistoryPart, Observation, RunEnd, Source, What};
+use vlab_model::lease::Times;
 
 use super::hub::{Following, Told};
 use super::lab::{Lab, SERVICE};
@@ -23,7 +25,7 @@ use super::look::LAST_LOOK;
 use super::measure::{Memory, Span, waited_for_a_processor};
 use super::outside::{Outside, Report};
 use super::starved::Starvation;
-use super::{RealRun, Surprise, lab_check, surprise};
+use super::{API_SERVER, RealRun, Surprise, TOLD_WITHIN, lab_check, surprise};
 use crate::error::LabError;
 use crate::hosts::{News, RunningHosts};
 use crate::live::Live;
@@ -238,6 +240,14 @@ async fn next_of(hub: &mut Option<Following>) -> Told {
     }
 }
 
+/// What is wrong with a program of the lab that has just ended: whoever asks it may see that before the system tells.
+async fn ended_behind(service: &dyn RunningService) -> Option<LabError> {
+    match surprise(service, tokio::time::timeout(TOLD_WITHIN, service.ended()).await.ok()?) {
+        Surprise::Lab(error) => Some(error),
+        Surprise::Product(_) => None,
+    }
+}
+
 impl UnderWay<'_> {
     /// Hosts that the conductor does not play reach the service as those that it plays do: through the gateway, where a fault
     /// needs one.
@@ -319,8 +329,14 @@ impl UnderWay<'_> {
                 None
             }
             Event::News(news) => self.take_news(news),
+            Event::Ended(ProgramEnd::Of { which: Program::Service, .. }) if self.service.has_lost_lease() => {
+                let text = lease_was_lost();
+                self.conductor.observe(self.run.clock.now(), Source::Harness, None, What::Note { text });
+                self.outside.start_again(Times::at(self.run.prepared.clock_scale).down);
+                None
+            }
             Event::Ended(ended) => match surprise(&*self.service, ended) {
-                Surprise::Lab(error) => Some(error),
+                Surprise::Lab(error) => return Some(End { ending: None, problem: Some(self.dated(error)) }),
                 Surprise::Product(check) => {
                     let text = check.message.clone();
                     self.conductor.observe(self.run.clock.now(), Source::Harness, None, What::Note { text });
@@ -338,7 +354,21 @@ impl UnderWay<'_> {
             }
             Event::Housekeeping => self.keep_house(),
         };
+        let problem = match problem {
+            Some(problem) if problem.what == API_SERVER => {
+                let service = Arc::clone(&self.service);
+                let behind = ended_behind(&*service).await;
+                Some(behind.map_or(problem, |error| self.dated(error)))
+            }
+            other => other,
+        };
         problem.map(|problem| End { ending: None, problem: Some(problem) })
+    }
+
+    /// What is wrong, with when that was.
+    fn dated(&self, error: LabError) -> LabError {
+        let after = self.run.clock.now().since(self.begun).as_secs_f64();
+        LabError { error: format!("{}, {after:.1} s after the start of the run", error.error), ..error }
     }
 
     /// Takes in answers and what was seen meanwhile; what is wrong with the lab, if that shows.
@@ -382,6 +412,10 @@ impl UnderWay<'_> {
             Report::Done { fault, who } => {
                 self.conductor.task_done(now, &fault, &format!("{} is up again", who.words()));
             }
+            Report::Up => {
+                let text = verdict::SERVICE_UP_AGAIN.to_owned();
+                self.conductor.observe(now, Source::Harness, None, What::Note { text });
+            }
             Report::Killed(program, detail) => {
                 let what = What::Killed { program: program.words().to_owned(), detail };
                 self.conductor.observe(now, Source::Harness, None, what);
@@ -415,7 +449,7 @@ impl UnderWay<'_> {
         if let Some(ended) = self.service.lost()
             && let Surprise::Lab(error) = surprise(&*self.service, ended)
         {
-            return Some(error);
+            return Some(self.dated(error));
         }
         let recorder = self.conductor.recorder();
         recorder.flush();

@@ -122,7 +122,7 @@ impl RunningService for Containers {
                 how = wait(&self.service) => (Program::Service, how),
                 how = wait(&self.postgres) => (Program::Postgres, how),
             };
-            ProgramEnd { which, how: Some(how) }
+            ProgramEnd::Of { which, how: Some(how) }
         })
     }
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
-use vlab_lab::process::Child;
+use vlab_lab::process::{Child, ProcessError};
+use vlab_lab::wait::ReadyError;
+use vlab_model::lease::LOST;
 use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 use vlab_service_server::hub::{HubOptions, play_others};
 
@@ -18,7 +21,7 @@ use super::hub::{Hub, HubOrder};
 use super::scratch::Scratch;
 use super::{
     About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
-    not_ended,
+    StartError, not_ended,
 };
 use crate::error::{LabError, lab};
 
@@ -160,6 +163,14 @@ async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder, kind: &ProcessKi
     if assets.is_some() { start.await } else { order.or_end(start).await }
 }
 
+/// A service that ends again and again is started after at most this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Did a program end before it was ready?
+fn ended_at_start(error: &StartError) -> bool {
+    matches!(error, StartError::Process(ProcessError::NotReady(ReadyError::Ended { .. })))
+}
+
 impl Local {
     fn child(&self) -> Option<Arc<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -181,7 +192,18 @@ impl Local {
         (order.stopped)(format!("the service ended: {status}"), killed);
         order.stay_down().await;
         let again = Some(self.about.endpoint.address());
-        let launched = (self.launcher)(&self.launch, again).await.map_err(lab("service"))?;
+        let mut pause = order.down;
+        let launched = loop {
+            match (self.launcher)(&self.launch, again).await {
+                Ok(launched) => break launched,
+                Err(error) if order.again && ended_at_start(&error) && !order.hurry.is_cancelled() => {
+                    tracing::info!(%error, ?pause, "the service ended again");
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    order.wait(pause).await;
+                }
+                Err(error) => return Err(lab("service")(error)),
+            }
+        };
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(launched.child));
         Ok(())
     }
@@ -223,18 +245,36 @@ impl RunningService for Local {
 
     fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
         let child = self.child();
-        Box::pin(async move {
+        let service = async move {
             let Some(child) = child else { return std::future::pending().await };
             let how = child.wait().await.to_string();
             self.surprised.store(true, Ordering::Relaxed);
-            ProgramEnd { which: Program::Service, how: Some(how) }
+            ProgramEnd::Of { which: Program::Service, how: Some(how) }
+        };
+        let hub = async {
+            match &self.launch.hub {
+                Some(hub) => ProgramEnd::OfHub(hub.ended().await),
+                None => std::future::pending().await,
+            }
+        };
+        Box::pin(async move {
+            tokio::select! {
+                // A service that has lost its API server may end of that.
+                biased;
+                ended = hub => ended,
+                ended = service => ended,
+            }
         })
+    }
+
+    fn has_lost_lease(&self) -> bool {
+        self.launch.hub.is_some() && self.last_lines(Program::Service, 20).iter().any(|line| line.contains(LOST))
     }
 
     fn lost(&self) -> Option<ProgramEnd> {
         let gone = self.postgres.postmaster().is_some_and(|postmaster| !postmaster.is_alive());
         let surprising = self.postgres_down.load(Ordering::Relaxed) == 0;
-        (gone && surprising).then_some(ProgramEnd { which: Program::Postgres, how: None })
+        (gone && surprising).then_some(ProgramEnd::Of { which: Program::Postgres, how: None })
     }
 
     fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>> {

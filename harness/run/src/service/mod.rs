@@ -89,6 +89,11 @@ pub trait RunningService: Send + Sync {
     /// Has one of its programs ended that nobody has stopped? For those whose end nobody tells.
     fn lost(&self) -> Option<ProgramEnd>;
 
+    /// Did the service, which has ended, end because it had lost the lease of its controllers? A pod would be started again.
+    fn has_lost_lease(&self) -> bool {
+        false
+    }
+
     /// Lets a program stand still, or go on.
     ///
     /// # Errors
@@ -127,11 +132,16 @@ fn not_ended() -> String {
 
 /// A program that exited unexpectedly.
 #[derive(Debug)]
-pub struct ProgramEnd {
+pub enum ProgramEnd {
     /// The service or its PostgreSQL.
-    pub which: Program,
-    /// How, when that is known.
-    pub how: Option<String>,
+    Of {
+        /// Which of them.
+        which: Program,
+        /// How, when that is known.
+        how: Option<String>,
+    },
+    /// A program of the run's API server.
+    OfHub(hub::HubProgramEnd),
 }
 
 /// What is known of a service that is up.
@@ -159,6 +169,8 @@ pub struct Restart {
     pub kill: bool,
     /// It is down so long before it is started.
     pub down: Duration,
+    /// What ends while it is being started is started again, as a pod is: it may still lack what it ended for.
+    pub again: bool,
     /// Once cancelled it is started at once.
     pub hurry: CancellationToken,
     /// Is told how it ended, and what was waited for when it had to be killed although it was only asked to end.
@@ -168,8 +180,12 @@ pub struct Restart {
 impl Restart {
     /// It stays down.
     async fn stay_down(&self) {
+        self.wait(self.down).await;
+    }
+
+    async fn wait(&self, span: Duration) {
         tokio::select! {
-            () = tokio::time::sleep(self.down) => {}
+            () = tokio::time::sleep(span) => {}
             () = self.hurry.cancelled() => {}
         }
     }

@@ -9,11 +9,12 @@ use vlab_drive::target::Target;
 use vlab_lab::pod;
 use vlab_lab::process::{Child, ProcessError, Program};
 use vlab_lab::wait::ReadyError;
+use vlab_model::lease;
 
 use super::environment::{Around, Database, StandIns, environment};
 use super::local::ProcessKind;
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
-use super::{Launch, Launched, STOP, StartError, hub, scratch};
+use super::{Launch, Launched, STOP, StartError, scratch};
 
 /// How it stands on this computer. The real service knows no unix sockets.
 pub(super) const KIND: ProcessKind = ProcessKind {
@@ -69,7 +70,7 @@ async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>
         None => Program::new("service", program, launch.log_file.clone()),
         // It looks for a file that pods have.
         Some(_) => Program::new("service", &launch.vlab, launch.log_file.clone())
-            .args([pod::VERB, hub::NAMESPACE])
+            .args([pod::VERB, lease::NAMESPACE])
             .args([program]),
     };
     service = service.ledger(launch.ledger.clone());

@@ -53,7 +53,12 @@ impl RunningService for Remote {
     }
 
     fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
-        Box::pin(std::future::pending())
+        Box::pin(async {
+            match &self.hub {
+                Some(hub) => ProgramEnd::OfHub(hub.ended().await),
+                None => std::future::pending().await,
+            }
+        })
     }
 
     fn lost(&self) -> Option<ProgramEnd> {

@@ -3,7 +3,7 @@
 use super::params::Param;
 use super::{family, selection};
 use crate::time::Span;
-use crate::words::{KubePart, KubeVerb, ResourceKind};
+use crate::words::{HookFailure, HookedKind, KubePart, KubeVerb, LeaseLoss, ResourceKind, Skew};
 
 selection! {
     /// Which requests a fault of the API server is about. All that is said must hold.
@@ -35,6 +35,17 @@ selection! {
     times: u64 = Param::number(1, 1_000_000).or("1"),
 }
 
+selection! {
+    /// Which writes of objects of one kind a fault of the API server is about. All that is said must hold.
+    KubeWrites;
+    /// only the object of this name; of an Agent the host's name
+    object: Option<String> = Param::needed().optional(),
+    /// so many that fit pass first
+    after: u64 = Param::number(0, 1_000_000).or("0"),
+    /// it happens so often
+    times: u64 = Param::number(1, 1_000_000).or("1"),
+}
+
 family! {
     /// What goes wrong at a hub's API server.
     KubeInjection in Kube {
@@ -57,6 +68,33 @@ family! {
         /// a new object is refused, because the quota of its namespace is used up (403)
         KubeQuota = "kube-quota" hits [Kube], Time, Any {
             ..about: KubeChanges
+        };
+        /// an admission webhook of the product gives no answer: writes that it must be asked about are refused (500)
+        KubeWebhook = "kube-webhook" hits [Kube], Time, Any {
+            /// the kind that it is about; of an Agent it is asked about changes, of the others about new objects, too
+            resource: HookedKind = Param::needed(),
+            /// what becomes of the call
+            failure: HookFailure = Param::needed().or("timeout"),
+            /// of `timeout`: the API server gives it up after this
+            timeout: Span = Param::needed().or("10s"),
+            ..about: KubeWrites
+        };
+        /// the API server's clock is wrong: when objects were made, changed and deleted is written down with such times
+        KubeClock = "kube-clock" hits [Kube], Time, Any {
+            /// so much it is off
+            by: Span = Param::needed(),
+            /// which way
+            direction: Skew = Param::needed().or("ahead"),
+        };
+        /// the service's controllers cannot keep their lease as long as this lasts: the service ends, and is started again
+        KubeLeaseLost = "kube-lease-lost" hits [Kube], Time, Any {
+            /// why not
+            how: LeaseLoss = Param::needed().or("taken"),
+        };
+        /// whoever writes the lease of the service's controllers is answered late; later than they try, it is lost
+        KubeLeaseSlow = "kube-lease-slow" hits [Kube], Time, Any {
+            /// so much later
+            by: Span = Param::needed(),
         };
         /// lists show what was there some time ago
         KubeStale = "kube-stale" hits [Kube], Time, Any {

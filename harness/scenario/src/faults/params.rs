@@ -12,7 +12,8 @@ use crate::diagnostic::{quoted, suggestion};
 use crate::spanned::{Complaint, Scalar};
 use crate::time::Span;
 use crate::words::{
-    DnsName, InventoryDefect, KubePart, KubeVerb, LinkDirection, LostAt, RequestSide, ResourceKind, Skew, VipName,
+    DnsName, HookFailure, HookedKind, InventoryDefect, KubePart, KubeVerb, LeaseLoss, LinkDirection, LostAt,
+    RequestSide, ResourceKind, Skew, VipName,
 };
 
 /// What can be written for a parameter.
@@ -285,4 +286,18 @@ macro_rules! words {
         }
     )* };
 }
-words!(DnsName, InventoryDefect, KubePart, KubeVerb, LinkDirection, LostAt, RequestSide, ResourceKind, Skew, VipName);
+words!(
+    DnsName,
+    HookFailure,
+    HookedKind,
+    InventoryDefect,
+    KubePart,
+    KubeVerb,
+    LeaseLoss,
+    LinkDirection,
+    LostAt,
+    RequestSide,
+    ResourceKind,
+    Skew,
+    VipName,
+);

@@ -14,7 +14,7 @@ use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::wait;
 
 use super::proxy::Proxy;
-use super::{ANSWER, ask};
+use super::{ANSWER, HubProgramEnd, ask, first_end};
 use crate::service::{STOP, StartError};
 
 /// How long it may take until everything is gone that was deleted: its finalizers are the service's.
@@ -104,6 +104,11 @@ impl Existing {
     /// Where it answers by plain HTTP.
     pub fn endpoint(&self) -> &Endpoint {
         &self.proxy.endpoint
+    }
+
+    /// Ends when the way to it does.
+    pub async fn ended(&self) -> HubProgramEnd {
+        first_end([&self.proxy.child]).await
     }
 
     /// Deletes what bears the run's label, and ends the way to it.

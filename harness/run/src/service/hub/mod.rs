@@ -15,9 +15,11 @@ mod proxy;
 
 use std::env;
 use std::fs;
+use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde::Deserialize as _;
@@ -27,6 +29,7 @@ use vlab_client::{Endpoint, HttpConnection};
 use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program};
 use vlab_lab::wait;
+use vlab_model::lease::{NAME as LEASE, NAMESPACE};
 use vlab_service_server::hub::address_in;
 
 use self::assets::Assets;
@@ -35,10 +38,6 @@ use super::{STOP, StartError};
 
 /// Name of the API server's program. It lies beside `vlab`; `VLAB_KUBE` names another place.
 const PROGRAM: &str = "vlab-kube";
-/// The namespace of the service, and of its leases.
-pub const NAMESPACE: &str = "assisted-installer";
-/// Whoever holds this lease runs the controllers.
-const LEASE: &str = "77190dcb.agent-install.openshift.io";
 /// The port of the metrics of controllers: the real service takes no other.
 const METRICS: u16 = 8080;
 /// What the hub is waited for.
@@ -109,7 +108,45 @@ enum Programs {
     Real(Assets),
 }
 
+/// A program of a hub that has ended, and nobody has stopped it.
+#[derive(Debug)]
+pub struct HubProgramEnd {
+    /// What it is: `API server`, `etcd`, `kubectl proxy`.
+    pub program: String,
+    /// How it ended.
+    pub how: String,
+    /// The end of its log.
+    pub log: Vec<String>,
+}
+
+/// Ends when the first of these does.
+async fn first_end<'c>(programs: impl IntoIterator<Item = &'c Child>) -> HubProgramEnd {
+    let ends = programs.into_iter().map(|child| {
+        Box::pin(async move {
+            let how = child.wait().await.to_string();
+            HubProgramEnd { program: child.what().to_owned(), how, log: child.last_lines(20) }
+        })
+    });
+    let mut ends: Vec<_> = ends.collect();
+    poll_fn(|cx| {
+        let ended = ends.iter_mut().find_map(|end| match end.as_mut().poll(cx) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        });
+        ended.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
 impl Programs {
+    /// Those that need no other one come first: what ends because another one did is told after it.
+    fn children(&self) -> Vec<&Child> {
+        match self {
+            Self::Ours(child) => vec![child],
+            Self::Real(assets) => assets.programs.iter().rev().collect(),
+        }
+    }
+
     async fn stop(&self) {
         match self {
             Self::Ours(child) => drop(child.stop(STOP).await),
@@ -223,6 +260,11 @@ impl Hub {
             }
         });
         Ok(led.await?)
+    }
+
+    /// Ends when one of its programs does that nobody has stopped.
+    pub async fn ended(&self) -> HubProgramEnd {
+        first_end(self.programs.children()).await
     }
 
     /// Ends it.
