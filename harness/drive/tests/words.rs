@@ -44,7 +44,7 @@ fn list(pointer: &str) -> BTreeSet<String> {
 }
 
 fn deeds() -> BTreeSet<String> {
-    list("/$defs/Observation/properties/did")
+    list("/$defs/Observation/properties/did/anyOf/0/anyOf/0")
 }
 
 fn events() -> BTreeSet<String> {

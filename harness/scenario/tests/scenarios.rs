@@ -163,47 +163,6 @@ fn the_committed_reference_is_the_generated_one(#[case] name: &str, #[case] page
     assert!(committed == page, "docs/reference/{name} is out of date: VLAB_UPDATE_DOCS=1 writes it again");
 }
 
-/// Where a scenario wants a real API server, its path is read from the scenario's folder.
-#[rstest]
-#[case("a/test.yaml", "tools/k8s", "a/tools/k8s")]
-#[case("test.yaml", "../k8s", "../k8s")]
-#[case("a/test.yaml", "/opt/k8s", "/opt/k8s")]
-fn the_api_server_of_a_scenario(#[case] file: &str, #[case] written: &str, #[case] folder: &str) {
-    let text = base(&[("expect:", &format!("api: kube\nhub: {{assets: {written}}}\nexpect:"))]);
-    let scenario = load(&SourceFile::new(file, text), &catalogue()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(scenario.hub_assets, Some(PathBuf::from(folder)));
-}
-
-#[rstest]
-#[case::over_rest("test.yaml", "hub: {assets: k8s}", "a run that asks over REST has no API server", 17)]
-#[case::empty("test.yaml", "api: kube\nhub: {assets: ''}", "`assets` is empty", 18)]
-#[case::nothing("test.yaml", "api: kube\nhub: {}", "assets", 18)]
-#[case::unknown("test.yaml", "api: kube\nhub: {asets: k8s}", "asets", 18)]
-#[case::inside(
-    "built-in:a/test.yaml",
-    "api: kube\nhub: {assets: k8s}",
-    "a scenario inside the program has no folder",
-    18
-)]
-#[case::with_a_fault_of_the_hub(
-    "test.yaml",
-    "api: kube\nhub: {assets: k8s}\nfaults:\n  - {name: it, at: 1m, target: kube, inject: kube-down, for: 1m}",
-    "`kube-down` is done by the lab's own API server",
-    20
-)]
-fn what_is_wrong_with_a_hub_is_refused_where_it_stands(
-    #[case] file: &str,
-    #[case] more: &str,
-    #[case] message: &str,
-    #[case] line: usize,
-) {
-    let text = base(&[("expect:", &format!("{more}\nexpect:"))]);
-    let error = load(&SourceFile::new(file, text), &catalogue()).expect_err("it was taken");
-    let problem = error.problems().iter().find(|p| p.message.contains(message));
-    let place = problem.and_then(|p| error.line_column(p)).map(|(line, _)| line);
-    assert_eq!(place, Some(line), "{error}");
-}
-
 /// Nothing that a scenario says about a fault is left out or read as something else: a parameter that does not exist, or whose
 /// value cannot be, is refused at its place.
 mod parameters {
