@@ -152,8 +152,9 @@ impl Judge<'_> {
             // An answer that is late may be so still when its fault is over.
             outages.iter().chain(&of_hub).any(|(begin, end)| begin <= from && *from <= *end + LATE_LOSS)
         };
-        let without_lease: Vec<_> = without_lease.into_iter().filter(in_fault).collect();
-        outages.extend(without_lease);
+        let (explained, by_itself): (Vec<_>, Vec<_>) = without_lease.into_iter().partition(in_fault);
+        let lease = (!explained.is_empty() || !by_itself.is_empty()).then(|| self.keeps_lease(&by_itself));
+        outages.extend(explained);
         let refusals: BTreeSet<u16> =
             self.scenario.actions.iter().filter_map(|a| a.refused).chain(self.scenario.infra_env.refused).collect();
         let counted = self.scenario.load.as_ref().is_some_and(|load| load.max_errors.is_some());
@@ -174,10 +175,27 @@ impl Judge<'_> {
             }
         }
         let (refused, errors): (Vec<_>, Vec<_>) = bad.into_iter().partition(|bad| bad.status == 0);
-        vec![
+        let mut checks = vec![
             self.answered(SERVER_ERRORS, Tolerated::ServerErrors, "no answer of 500 or above", &errors),
             self.answered(REFUSED, Tolerated::RefusedConnections, "no refused connection", &refused),
-        ]
+        ];
+        checks.extend(lease);
+        checks
+    }
+
+    /// A service that has lost the lease of its controllers ends. Where no fault is to blame, that is its own doing.
+    fn keeps_lease(&self, by_itself: &[(Timestamp, Timestamp)]) -> CheckResult {
+        let mut check = CheckResult::new(CheckKind::Invariant, KEEPS_LEASE, CheckVerdict::Passed);
+        check.expected = "the lease is lost only where a fault is to blame".to_owned();
+        let Some((lost, _)) = by_itself.first() else {
+            check.seen = "a fault is to blame".to_owned();
+            return check;
+        };
+        check.verdict = CheckVerdict::Failed;
+        check.at = Some(*lost);
+        check.seen = format!("it was lost at {}, and the service ended", self.since_start(*lost));
+        check.message = check.seen.clone();
+        check
     }
 
     /// An inventory that was asked for before the host was moved to a status in which none is taken, and that came after that.
@@ -327,6 +345,8 @@ const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 /// What a history notes when a service runs again that had ended by itself.
 pub const SERVICE_UP_AGAIN: &str = "the service is up again";
 
+/// Name of the check of a service that has lost the lease of its controllers.
+const KEEPS_LEASE: &str = "the service keeps the lease of its controllers";
 /// Name of the check that fails when the service answers with 5xx.
 pub const SERVER_ERRORS: &str = "the service has no errors of its own";
 /// Name of the check that fails when nobody listens where the service should.
@@ -485,6 +505,34 @@ mod tests {
         if !excused {
             assert!(check.message.contains(" for m-0 at ") && check.message.ends_with(": GET /v2/x"), "{check:#?}");
         }
+    }
+
+    /// The service is down without its lease for two seconds, and a host finds nobody.
+    #[rstest]
+    #[case::in_a_fault(20_000, true)]
+    #[case::shortly_after_it(40_000, true)]
+    #[case::long_after_it(50_000, false)]
+    fn a_lease_is_lost_only_where_a_fault_is_to_blame(#[case] at: i64, #[case] excused: bool) {
+        let faults = "faults: [{name: down, at: 1s, target: service, inject: service-kill, with: {down: 15s}}]";
+        let note = |text: String| What::Note { text };
+        let things = vec![
+            (15_000, outage(FaultPhase::Begin)),
+            (15_001, outage(FaultPhase::Effect)),
+            (30_000, outage(FaultPhase::End)),
+            (at, note(format!("the service ended: {}", lease::LOST))),
+            (at + 1000, bad(Some(HOST), 0)),
+            (at + 2000, note(SERVICE_UP_AGAIN.to_owned())),
+        ];
+        let checks = checks(&format!("{faults}\n{ENDS}"), things);
+        for name in [KEEPS_LEASE, REFUSED] {
+            let check = of(&checks, name);
+            assert_eq!(check.verdict == CheckVerdict::Passed, excused, "{check:#?}");
+        }
+    }
+
+    #[test]
+    fn who_has_lost_no_lease_is_not_asked_for_it() {
+        assert!(checks(ENDS, Vec::new()).iter().all(|check| check.name != KEEPS_LEASE));
     }
 
     /// A host is told to take stock at 11.5 s and moved at this time; its reply is refused at 12 s.
