@@ -154,7 +154,8 @@ impl Judge<'_> {
         };
         let (explained, by_itself): (Vec<_>, Vec<_>) = without_lease.into_iter().partition(in_fault);
         let lease = (!explained.is_empty() || !by_itself.is_empty()).then(|| self.keeps_lease(&by_itself));
-        outages.extend(explained);
+        // Hosts may find out before the harness is told.
+        outages.extend(explained.into_iter().map(|(from, to)| (from - AFTERMATH, to)));
         let refusals: BTreeSet<u16> =
             self.scenario.actions.iter().filter_map(|a| a.refused).chain(self.scenario.infra_env.refused).collect();
         let counted = self.scenario.load.as_ref().is_some_and(|load| load.max_errors.is_some());
@@ -507,7 +508,7 @@ mod tests {
         }
     }
 
-    /// The service is down without its lease for two seconds, and a host finds nobody.
+    /// The service is down without its lease for two seconds, and a host finds nobody, the first time before the harness is told.
     #[rstest]
     #[case::in_a_fault(20_000, true)]
     #[case::shortly_after_it(40_000, true)]
@@ -519,6 +520,7 @@ mod tests {
             (15_000, outage(FaultPhase::Begin)),
             (15_001, outage(FaultPhase::Effect)),
             (30_000, outage(FaultPhase::End)),
+            (at - 20, bad(Some(HOST), 0)),
             (at, note(format!("the service ended: {}", lease::LOST))),
             (at + 1000, bad(Some(HOST), 0)),
             (at + 2000, note(SERVICE_UP_AGAIN.to_owned())),
