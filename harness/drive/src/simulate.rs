@@ -21,7 +21,6 @@ use vlab_history::times::{odd_times_of_cluster, odd_times_of_host, odd_times_of_
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult};
 use vlab_judge::verdict;
 use vlab_model::history::{ActionKind, Interleaved, Observation, RunEnd, RunInfo, Source, What};
-use vlab_model::lease::LOST;
 use vlab_service::kube::{Ask, Command};
 use vlab_service::{Core, CoreConfig, Snapshot, Write};
 
@@ -80,11 +79,6 @@ fn kind_of(command: Command) -> ActionKind {
 
 /// Who starts a service again that has lost its lease: no fault has this name.
 const OF_LEASE: &str = "the lease";
-
-/// What a history says of a service that ended because it had lost the lease of its controllers.
-pub fn lease_was_lost() -> String {
-    format!("the service ended: {LOST}; it is started again, as a pod would be")
-}
 
 /// The service's clock: whole milliseconds, as the real-time shell gives them to the core, since neither the wire nor the
 /// rows keep more.
@@ -532,7 +526,7 @@ impl World {
         }
         if let Some(down) = self.hub.as_ref().and_then(Hub::has_lost_lease) {
             self.end_service();
-            let text = lease_was_lost();
+            let text = verdict::LEASE_LOST.to_owned();
             self.conductor.observe(now, Source::Harness, None, What::Note { text });
             self.push(now + down, Event::Start(OF_LEASE.into()));
         }

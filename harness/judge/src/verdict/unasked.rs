@@ -7,7 +7,6 @@ use vlab_api::http::is_for_hub;
 use vlab_api::types::StepType;
 use vlab_model::history::HistoryPart;
 use vlab_model::host::takes_inventory;
-use vlab_model::lease;
 use vlab_scenario::{Action, ActionKind, ActionTime, FaultTarget, Tolerated, moment_words};
 
 use super::*;
@@ -263,7 +262,7 @@ impl Judge<'_> {
         let (mut times, mut since) = (Vec::new(), None);
         for o in self.history {
             match &o.what {
-                What::Note { text } if text.contains(lease::LOST) => since = Some(o.at()),
+                What::Note { text } if text == LEASE_LOST => since = Some(o.at()),
                 What::Note { text } if text == SERVICE_UP_AGAIN => {
                     times.extend(since.take().map(|since| (since, o.at() + AFTERMATH)));
                 }
@@ -343,6 +342,8 @@ impl Judge<'_> {
 /// What an answer of the service says may have been otherwise for so long when it is read, on a busy computer.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
+/// What a history notes when a service has ended because it had lost the lease of its controllers.
+pub const LEASE_LOST: &str = "the service ended: leader election lost; it is started again, as a pod would be";
 /// What a history notes when a service runs again that had ended by itself.
 pub const SERVICE_UP_AGAIN: &str = "the service is up again";
 
@@ -521,7 +522,7 @@ mod tests {
             (15_001, outage(FaultPhase::Effect)),
             (30_000, outage(FaultPhase::End)),
             (at - 20, bad(Some(HOST), 0)),
-            (at, note(format!("the service ended: {}", lease::LOST))),
+            (at, note(LEASE_LOST.to_owned())),
             (at + 1000, bad(Some(HOST), 0)),
             (at + 2000, note(SERVICE_UP_AGAIN.to_owned())),
         ];

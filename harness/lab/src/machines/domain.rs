@@ -120,8 +120,6 @@ pub enum BootOrder {
     DiskFirst,
     /// The CD, then the disk: the wrong order, with which an installed host boots the discovery image again.
     CdFirst,
-    /// What the firmware remembers. Only UEFI remembers something.
-    Remembered,
 }
 
 /// How a disk is attached.
@@ -272,9 +270,6 @@ pub enum SpecError {
     /// UEFI without firmware.
     #[error("machine `{0}` boots by UEFI, and OVMF is not installed (Debian: apt-get install ovmf)")]
     NoOvmf(String),
-    /// An order that nobody knows.
-    #[error("machine `{0}`: a BIOS remembers no boot order")]
-    Forgetful(String),
     /// No processors or no memory.
     #[error("machine `{name}`: {what}")]
     Size {
@@ -328,9 +323,6 @@ pub fn check(spec: &MachineSpec) -> Result<(), SpecError> {
     if spec.cpus == 0 || spec.memory_mib < 16 {
         let what = format!("{} processors and {} MiB of memory are too little", spec.cpus, spec.memory_mib);
         return Err(SpecError::Size { name: name(), what });
-    }
-    if spec.boot == BootOrder::Remembered && spec.firmware == Firmware::Bios {
-        return Err(SpecError::Forgetful(name()));
     }
     for (place, disk) in spec.disks.iter().enumerate() {
         if !plain(&disk.name) || spec.disks[..place].iter().any(|other| other.name == disk.name) {
@@ -504,14 +496,11 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         xml.empty("qemu:env", &[("name", name), ("value", value)]);
     }
     xml.close("qemu:commandline");
-    // libvirt knows removable disks on USB only, names of disks not on SATA, and no machine without an order: it lets the first
-    // disk be tried first.
+    // libvirt knows removable disks on USB only, and names of disks not on SATA.
     let properties = |disk: &DiskSpec| {
         let removable = disk.removable.then(|| ("removable", "bool", "true".to_owned()));
         let name = (disk.bus == Bus::Sata && disk.wwn != 0).then(|| ("wwn", "unsigned", disk.wwn.to_string()));
-        let unordered = spec.boot == BootOrder::Remembered && disk.bus != Bus::Nvme;
-        let order = unordered.then(|| ("bootindex", "signed", "-1".to_owned()));
-        [removable, name, order].into_iter().flatten().collect::<Vec<_>>()
+        [removable, name].into_iter().flatten().collect::<Vec<_>>()
     };
     if spec.disks.iter().all(|disk| properties(disk).is_empty()) {
         return;
@@ -531,10 +520,9 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 
 /// A controller with one namespace, which libvirt cannot emulate. All errors are the guest's to see: it cannot stop the machine
 /// when this computer's disk is full.
-fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: Option<usize>) -> [(&'static str, String); 4] {
+fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: usize) -> [(&'static str, String); 4] {
     let (alias, file) = (disk_alias(&disk.name), file.display().to_string().replace(',', ",,"));
     let node = format!("{alias}-image");
-    let order = order.map(|order| format!(",bootindex={order}")).unwrap_or_default();
     let name = match disk.wwn {
         0 => String::new(),
         wwn => format!(",eui64={wwn:#x}"),
@@ -543,16 +531,15 @@ fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: Option<usize>) ->
         ("-blockdev", format!("driver=file,node-name={node}-file,filename={file},cache.no-flush=on,discard=unmap")),
         ("-blockdev", format!("driver=qcow2,node-name={node},file={node}-file,cache.no-flush=on,discard=unmap")),
         ("-device", format!("nvme,id={alias}-controller,bus=pcie.0,addr={slot:#x},serial={}", disk.serial)),
-        ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1{order}{name}")),
+        ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1,bootindex={order}{name}")),
     ]
 }
 
 /// When the firmware tries a disk, counted from 1.
-fn order_of_disk(spec: &MachineSpec, place: usize) -> Option<usize> {
+fn order_of_disk(spec: &MachineSpec, place: usize) -> usize {
     match spec.boot {
-        BootOrder::DiskFirst => Some(1 + place),
-        BootOrder::CdFirst => Some(1 + usize::from(spec.cdrom.is_some()) + place),
-        BootOrder::Remembered => None,
+        BootOrder::DiskFirst => 1 + place,
+        BootOrder::CdFirst => 1 + usize::from(spec.cdrom.is_some()) + place,
     }
 }
 
@@ -583,9 +570,7 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         if disk.wwn != 0 && disk.bus == Bus::Scsi {
             xml.text("wwn", &[], &format!("{:016x}", disk.wwn));
         }
-        if let Some(order) = order_of_disk(spec, place) {
-            xml.empty("boot", &[("order", &order.to_string())]);
-        }
+        xml.empty("boot", &[("order", &order_of_disk(spec, place).to_string())]);
         xml.empty("alias", &[("name", &disk_alias(&disk.name))]);
         if disk.bus == Bus::Scsi {
             // Target 0 is the CD drive's.
@@ -599,7 +584,7 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         xml.empty("controller", &[("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")]);
     }
     if let Some(medium) = &spec.cdrom {
-        cdrom(xml, Some(medium), cd_order);
+        cdrom(xml, Some(medium), Some(cd_order));
     }
     // Without it libvirt adds a controller, which firmware and kernel then look behind.
     xml.empty("controller", &[("type", "usb"), ("model", "none")]);
@@ -623,11 +608,10 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 }
 
 /// When the firmware tries the CD drive, counted from 1.
-pub(crate) fn cd_order(spec: &MachineSpec) -> Option<usize> {
+pub(crate) fn cd_order(spec: &MachineSpec) -> usize {
     match spec.boot {
-        BootOrder::DiskFirst => Some(spec.disks.len() + 1),
-        BootOrder::CdFirst => Some(1),
-        BootOrder::Remembered => None,
+        BootOrder::DiskFirst => spec.disks.len() + 1,
+        BootOrder::CdFirst => 1,
     }
 }
 
@@ -810,10 +794,6 @@ mod tests {
             ..full()
         };
         insta::assert_snapshot!(domain_xml(&spec, &placement(Accel::Tcg)).unwrap());
-        let remembers = MachineSpec { boot: BootOrder::Remembered, firmware: Firmware::Uefi, ..spec };
-        let xml = domain_xml(&remembers, &placement(Accel::Tcg)).unwrap();
-        assert!(!xml.contains("<boot") && !xml.contains(",bootindex="), "{xml}");
-        assert_eq!(xml.matches("name=\"bootindex\" type=\"signed\" value=\"-1\"").count(), 3, "{xml}");
     }
 
     #[rstest]
@@ -833,7 +813,6 @@ mod tests {
     #[case::no_memory(MachineSpec { memory_mib: 8, ..full() })]
     #[case::same_disk(MachineSpec { disks: vec![full().disks[0].clone(), full().disks[0].clone()], ..full() })]
     #[case::no_size(MachineSpec { disks: vec![DiskSpec { size_bytes: None, ..full().disks[0].clone() }], ..full() })]
-    #[case::bios_that_remembers(MachineSpec { firmware: Firmware::Bios, boot: BootOrder::Remembered, ..full() })]
     #[case::virtio_with_a_name(MachineSpec { disks: vec![DiskSpec { wwn: 1, ..full().disks[0].clone() }], ..full() })]
     #[case::virtio_stick(MachineSpec { disks: vec![DiskSpec { removable: true, ..full().disks[0].clone() }], ..full() })]
     #[case::nvme_that_turns(MachineSpec { disks: vec![DiskSpec { ssd: true, ..DiskSpec::new("nvme0", Bus::Nvme, 1 << 30, "") }], ..full() })]

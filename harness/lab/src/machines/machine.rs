@@ -308,7 +308,7 @@ impl Machine {
             return self.reset().await;
         }
         let mut events = self.inner.shared.events.subscribe();
-        self.order_of_drive(Some(FIRST)).await?;
+        self.order_of_drive(FIRST).await?;
         let mine = |event: &MachineEvent| event.machine == self.spec.name && event.event == DomainEvent::Rebooted;
         let pressed = async {
             self.reset().await?;
@@ -327,9 +327,8 @@ impl Machine {
     }
 
     /// When the firmware tries the CD drive, from the next reset on.
-    async fn order_of_drive(&self, order: Option<usize>) -> Result<(), MachineError> {
+    async fn order_of_drive(&self, order: usize) -> Result<(), MachineError> {
         let path = format!("/machine/peripheral/{}", domain::CD_ALIAS);
-        let order = order.and_then(|order| i32::try_from(order).ok()).unwrap_or(-1);
         let value = json!({"path": path, "property": "bootindex", "value": order});
         self.monitor("qom-set", value).await.map(drop)
     }

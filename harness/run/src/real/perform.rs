@@ -11,7 +11,7 @@ use vlab_api::Timestamp;
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
-use vlab_drive::simulate::{ending_check, lease_was_lost};
+use vlab_drive::simulate::ending_check;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
@@ -330,7 +330,7 @@ impl UnderWay<'_> {
             }
             Event::News(news) => self.take_news(news),
             Event::Ended(ProgramEnd::Of { which: Program::Service, .. }) if self.service.has_lost_lease() => {
-                let text = lease_was_lost();
+                let text = verdict::LEASE_LOST.to_owned();
                 self.conductor.observe(self.run.clock.now(), Source::Harness, None, What::Note { text });
                 self.outside.start_again(Times::at(self.run.prepared.clock_scale).down);
                 None

@@ -253,9 +253,9 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         firmware,
         tpm: vm.tpm,
         boot: match vm.boot_order {
-            vlab_scenario::BootOrder::DiskFirst => BootOrder::DiskFirst,
+            // What the firmware remembers is not built, and was refused when the scenario was loaded.
+            vlab_scenario::BootOrder::DiskFirst | vlab_scenario::BootOrder::Nvram => BootOrder::DiskFirst,
             vlab_scenario::BootOrder::CdFirst => BootOrder::CdFirst,
-            vlab_scenario::BootOrder::Nvram => BootOrder::Remembered,
         },
         disks,
         nics: interfaces(&prepared.scenario, hardware, index)
