@@ -4,9 +4,12 @@
 //! An alteration is chosen by [`crate::CoreConfig::alteration`] and by nothing else: no request, setting or scenario leads here.
 //! It takes hold in the one place where the service looks at the row in question.
 
+mod argument;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub use argument::WrongArgument;
 use serde_json::Value;
 use vlab_api::spec::{FieldKind, WireObject};
 use vlab_api::types::{
@@ -41,6 +44,8 @@ pub enum Alteration {
     Requirement(Column, Asked, f64),
     /// What a status asks of a host. The flag: of a host of day 2.
     Plan(bool, HostStatus, WrongPlan),
+    /// An argument of a step.
+    Argument(StepType, &'static str, WrongArgument),
     /// An event.
     Event(&'static str, WrongEvent),
     /// A member of a host's row.
@@ -187,6 +192,16 @@ vlab_model::closed_words! {
         HostMonitorSleeps = "host-monitor-sleeps",
         /// The cluster monitor does nothing.
         ClusterMonitorSleeps = "cluster-monitor-sleeps",
+        /// The host monitor leaves out the host of a cluster that came last, where there are several.
+        MonitorSkipsLast = "monitor-skips-last",
+        /// Of several machine networks only the first one counts for hosts.
+        FirstMachineNetworkOnly = "first-machine-network-only",
+        /// Files and kubeconfigs are given out in any status.
+        FilesInAnyStatus = "files-in-any-status",
+        /// Events about hosts do not name them.
+        EventsWithoutHost = "events-without-host",
+        /// Events about hosts do not name their cluster.
+        EventsWithoutCluster = "events-without-cluster",
         /// Cancelling leaves one host as it is.
         CancelSparesAHost = "cancel-spares-a-host",
         /// Cancelling leaves all hosts as they are.
@@ -295,6 +310,7 @@ pub fn alterations() -> Vec<Alteration> {
         }
     }
     all.extend(of_plans());
+    all.extend(argument::all().map(|(step, name, how)| Alteration::Argument(step, name, how)));
     for name in event::written() {
         use WrongEvent::*;
         all.extend([Missing, Twice, Late, OtherSeverity].map(|how| Alteration::Event(name, how)));
@@ -410,6 +426,11 @@ fn other_place<S: Copy + PartialEq>(to: S, near: impl Iterator<Item = S>, far: &
     near.chain(far.iter().copied()).find(|other| *other != to)
 }
 
+/// The sources of a rule, where there is more than one: a rule without its only one is not there.
+fn several<S>(from: &'static [S]) -> impl Iterator<Item = &'static S> {
+    from.iter().filter(|_| from.len() > 1)
+}
+
 fn of_host_rule(table: &'static [HostRule], rule: &'static HostRule) -> Vec<HostWrong> {
     use HostState::At;
     let shares = |other: &&HostRule| other.event == rule.event && other.from.iter().any(|s| rule.from.contains(s));
@@ -420,6 +441,7 @@ fn of_host_rule(table: &'static [HostRule], rule: &'static HostRule) -> Vec<Host
         &[At(HostStatus::Error), At(HostStatus::Insufficient)]
     };
     let mut all = vec![Wrong::Without(rule)];
+    all.extend(several(rule.from).map(|from| Wrong::NotFrom(rule, *from)));
     all.extend(other_place(rule.to, near, far).map(|to| Wrong::LeadsTo(rule, to)));
     all.extend(rule.effects.iter().map(|effect| Wrong::Omits(rule, *effect)));
     all.push(Wrong::Misspeaks(rule));
@@ -430,6 +452,7 @@ fn of_cluster_rule(rule: &'static ClusterRule) -> Vec<ClusterWrong> {
     let shares = |other: &&ClusterRule| other.event == rule.event && other.from.iter().any(|s| rule.from.contains(s));
     let near = cluster::RULES.iter().filter(shares).map(|other| other.to);
     let mut all = vec![Wrong::Without(rule)];
+    all.extend(several(rule.from).map(|from| Wrong::NotFrom(rule, *from)));
     let far = [ClusterStatus::Error, ClusterStatus::Insufficient];
     all.extend(other_place(rule.to, near, &far).map(|to| Wrong::LeadsTo(rule, to)));
     all.extend(rule.effects.iter().map(|effect| Wrong::Omits(rule, *effect)));
@@ -538,6 +561,7 @@ impl Alteration {
                     WrongPlan::OtherEnd => format!("steps/{day}{status}/other-end"),
                 }
             }
+            Alteration::Argument(step, name, how) => format!("argument/{step}/{name}/{}", word_of(how)),
             Alteration::Event(name, how) => format!("event/{name}/{}", word_of(how)),
             Alteration::HostMember(name, how) => format!("host-member/{name}/{}", word_of(how)),
             Alteration::ClusterMember(name, how) => format!("cluster-member/{name}/{}", word_of(how)),
@@ -553,6 +577,7 @@ impl Alteration {
         match self {
             Alteration::Hosts(wrong) => match wrong {
                 Wrong::Without(r) => rule(r.name, "is not there".into()),
+                Wrong::NotFrom(r, from) => rule(r.name, format!("does not hold in {}", from.as_str())),
                 Wrong::LeadsTo(r, to) => rule(r.name, format!("leads to {} and not to {}", to.as_str(), r.to.as_str())),
                 Wrong::Omits(r, effect) => rule(r.name, format!("omits {effect:?}")),
                 Wrong::Misspeaks(r) => rule(r.name, "says something else".into()),
@@ -560,6 +585,7 @@ impl Alteration {
             },
             Alteration::Clusters(wrong) => match wrong {
                 Wrong::Without(r) => rule(r.name, "is not there".into()),
+                Wrong::NotFrom(r, from) => rule(r.name, format!("does not hold in {from}")),
                 Wrong::LeadsTo(r, to) => rule(r.name, format!("leads to {to} and not to {}", r.to)),
                 Wrong::Omits(r, effect) => rule(r.name, format!("omits {effect:?}")),
                 Wrong::Misspeaks(r) => rule(r.name, "says something else".into()),
@@ -577,6 +603,7 @@ impl Alteration {
                 WrongPlan::OtherPace => format!("a host in {status} is to come back sooner or later"),
                 WrongPlan::OtherEnd => format!("the agent of a host in {status} starts over or does not"),
             },
+            Alteration::Argument(step, name, how) => format!("{name} of {step}: {}", word_of(how)),
             Alteration::Event(name, how) => format!("event {name}: {}", word_of(how)),
             Alteration::HostMember(name, how) => format!("a host's {name} is written {}", word_of(how)),
             Alteration::ClusterMember(name, how) => format!("a cluster's {name} is written {}", word_of(how)),
@@ -589,7 +616,8 @@ impl Alteration {
     /// The rule of a host that is altered, with its table's word.
     fn host_rule(wrong: &HostWrong) -> Option<&'static HostRule> {
         match wrong {
-            Wrong::Without(r) | Wrong::LeadsTo(r, _) | Wrong::Omits(r, _) | Wrong::Misspeaks(r) => Some(r),
+            Wrong::Without(r) | Wrong::NotFrom(r, _) | Wrong::LeadsTo(r, _) => Some(r),
+            Wrong::Omits(r, _) | Wrong::Misspeaks(r) => Some(r),
             Wrong::Believes(..) => None,
         }
     }
@@ -616,6 +644,7 @@ fn host_rule_name(wrong: &HostWrong) -> String {
     };
     match wrong {
         Wrong::Without(_) => format!("{at}/without"),
+        Wrong::NotFrom(_, from) => format!("{at}/not-from-{}", from.as_str()),
         Wrong::LeadsTo(..) => format!("{at}/leads-elsewhere"),
         Wrong::Omits(_, effect) => format!("{at}/omits-{}", word_of(effect)),
         Wrong::Misspeaks(_) | Wrong::Believes(..) => format!("{at}/misspeaks"),
@@ -623,13 +652,18 @@ fn host_rule_name(wrong: &HostWrong) -> String {
 }
 
 fn cluster_rule_name(wrong: &ClusterWrong) -> String {
-    let (Wrong::Without(rule) | Wrong::LeadsTo(rule, _) | Wrong::Omits(rule, _) | Wrong::Misspeaks(rule)) = wrong
+    let (Wrong::Without(rule)
+    | Wrong::NotFrom(rule, _)
+    | Wrong::LeadsTo(rule, _)
+    | Wrong::Omits(rule, _)
+    | Wrong::Misspeaks(rule)) = wrong
     else {
         return String::new();
     };
     let at = cluster::RULES.iter().position(|r| r == *rule).unwrap_or_default();
     match wrong {
         Wrong::Without(_) => format!("cluster-rule/{at}/without"),
+        Wrong::NotFrom(_, from) => format!("cluster-rule/{at}/not-from-{from}"),
         Wrong::LeadsTo(..) => format!("cluster-rule/{at}/leads-elsewhere"),
         Wrong::Omits(_, effect) => format!("cluster-rule/{at}/omits-{}", word_of(effect)),
         Wrong::Misspeaks(_) | Wrong::Believes(..) => format!("cluster-rule/{at}/misspeaks"),
@@ -659,6 +693,14 @@ impl Alteration {
                 settings
             }
             _ => settings,
+        }
+    }
+
+    /// The arguments of a step under it.
+    pub(crate) fn arguments(&self, of: StepType, args: Vec<String>) -> Vec<String> {
+        match self {
+            Alteration::Argument(step, name, how) if *step == of => argument::alter(args, name, *how),
+            _ => args,
         }
     }
 

@@ -5,6 +5,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, Event, Host, HostStatus, Severity};
 
 use crate::Core;
+use crate::alteration::Conduct;
 use crate::state::{HostKey, user_event};
 
 impl Core {
@@ -31,8 +32,10 @@ impl Core {
     /// Writes an event about a host.
     pub(crate) fn host_event(&mut self, now: Timestamp, key: HostKey, name: &str, severity: Severity, message: String) {
         let cluster_id = self.state.host(key).and_then(|r| r.host().cluster_id);
+        let cluster_id = cluster_id.filter(|_| !self.does(Conduct::EventsWithoutCluster));
+        let host_id = Some(key.1).filter(|_| !self.does(Conduct::EventsWithoutHost));
         let event = user_event(now, name, severity, message);
-        self.state.append_event(Event { infra_env_id: Some(key.0), host_id: Some(key.1), cluster_id, ..event });
+        self.state.append_event(Event { infra_env_id: Some(key.0), host_id, cluster_id, ..event });
     }
 
     /// An event of a host that does not name its cluster, so that it is not in the cluster's list.

@@ -20,7 +20,7 @@ use vlab_model::host::{HostDecision, HostEffect, HostRule};
 use vlab_model::validation::{
     ClusterValidations, EVALUATED_IN, HostValidations, Validation, ValidationStatus, evaluate_cluster, evaluate_host,
 };
-use vlab_model::view::{HostView, Scope};
+use vlab_model::view::{ClusterView, HostView, Scope};
 use vlab_model::{cluster, host, network, progress, roles};
 
 use crate::Core;
@@ -76,6 +76,9 @@ impl Core {
         let mut prepared: Option<Uuid> = None;
         for key in due {
             let cluster = self.state.host(key).and_then(|r| r.host().cluster_id);
+            if self.does(Conduct::MonitorSkipsLast) && self.came_last(key, cluster) {
+                continue;
+            }
             if let Some(id) = cluster
                 && prepared != Some(id)
             {
@@ -86,6 +89,13 @@ impl Core {
             self.refresh_host(now, key);
         }
         self.state.end_unit();
+    }
+
+    /// Is that the host of a cluster of several that came last?
+    fn came_last(&self, key: HostKey, cluster: Option<Uuid>) -> bool {
+        let hosts = cluster.map(|id| self.state.hosts_of_cluster(id)).unwrap_or_default();
+        let last = hosts.iter().max_by_key(|row| row.private.ordinal);
+        hosts.len() > 1 && last.is_some_and(|row| row.host().id == key.1)
     }
 
     /// One run of the cluster monitor.
@@ -114,8 +124,13 @@ impl Core {
         self.hosts_refreshed += 1;
         let (cluster, hosts) = self.neighbours(&row);
         let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
-        let scope =
-            Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
+        let narrow = cluster.as_ref().filter(|_| self.does(Conduct::FirstMachineNetworkOnly)).map(|c| {
+            let mut cluster = c.cluster().clone();
+            cluster.machine_networks.iter_mut().for_each(|networks| networks.truncate(1));
+            ClusterView::new(cluster)
+        });
+        let seen = narrow.as_ref().or(cluster.as_ref().map(|c| &c.view));
+        let scope = Scope { infra_env: &infra_env.infra_env, cluster: seen, hosts: &views };
         let settings = &self.config.settings;
         let mut validations = evaluate_host(&row.view, &scope, settings, now);
         if let Some(alteration) = &self.config.alteration {

@@ -60,28 +60,37 @@ impl Alteration {
     pub fn changes_nothing(&self) -> bool {
         use vlab_service::alteration::Alteration::{Clusters, Hosts};
         match self {
-            Alteration::Service(Hosts(Wrong::Without(rule))) => {
+            Alteration::Service(Hosts(wrong)) => {
+                let (Some(rule), states) = (row(wrong), missed(wrong)) else { return false };
                 let table = if host::RULES.contains(rule) { host::RULES } else { host::POOL_RULES };
                 let keeps = |r: &host::HostRule| {
                     r.words == host::HostWords::Keep
                         || table.iter().all(|other| other.to != r.to || said_alike(&r.words, &other.words))
                 };
-                let stays = |r: &host::HostRule| {
-                    r.event == host::HostEvent::RefreshHost && keeps(r) && r.effects.is_empty() && r.from == [r.to]
-                };
-                nothing_instead(table, rule, stays, ONE_OF_HOSTS)
+                let stays =
+                    |r: &host::HostRule| r.event == host::HostEvent::RefreshHost && keeps(r) && r.effects.is_empty();
+                nothing_instead(table, (rule, &states), stays, ONE_OF_HOSTS)
             }
-            Alteration::Service(Clusters(Wrong::Without(rule))) => {
+            Alteration::Service(Clusters(wrong)) => {
+                let (Some(rule), states) = (row(wrong), missed(wrong)) else { return false };
                 let stays = |r: &cluster::ClusterRule| {
                     r.event == cluster::ClusterEvent::RefreshStatus
                         && r.words == cluster::ClusterWords::Keep
                         && r.effects.is_empty()
-                        && r.from == [r.to]
                 };
-                nothing_instead(cluster::RULES, rule, stays, &[])
+                nothing_instead(cluster::RULES, (rule, &states), stays, &[])
             }
             _ => false,
         }
+    }
+}
+
+/// In which states a row is missed that is not there.
+fn missed<E, S: Copy, C, W, F>(wrong: &Wrong<E, S, C, W, F>) -> Vec<S> {
+    match wrong {
+        Wrong::Without(rule) => rule.from.to_vec(),
+        Wrong::NotFrom(_, from) => vec![*from],
+        _ => Vec::new(),
     }
 }
 
@@ -108,21 +117,25 @@ const ONE_OF_HOSTS: &[&[host::HostCond]] = {
 
 fn row<E, S, C, W, F>(wrong: &Wrong<E, S, C, W, F>) -> Option<&'static Rule<E, S, C, W, F>> {
     match wrong {
-        Wrong::Without(r) | Wrong::LeadsTo(r, _) | Wrong::Omits(r, _) | Wrong::Misspeaks(r) => Some(r),
+        Wrong::Without(r) | Wrong::NotFrom(r, _) | Wrong::LeadsTo(r, _) => Some(r),
+        Wrong::Omits(r, _) | Wrong::Misspeaks(r) => Some(r),
         Wrong::Believes(..) => None,
     }
 }
 
-/// Does the row leave everything as it is, and so does each that could fire in its place?
-fn nothing_instead<E: PartialEq, S: PartialEq, C: Copy + PartialEq, W, F>(
+/// Does the row leave everything as it is in these states, and so does each that could fire in its place?
+fn nothing_instead<E: PartialEq, S: Copy + PartialEq, C: Copy + PartialEq, W, F>(
     table: &'static [Rule<E, S, C, W, F>],
-    rule: &'static Rule<E, S, C, W, F>,
+    (rule, states): (&'static Rule<E, S, C, W, F>, &[S]),
     stays: impl Fn(&Rule<E, S, C, W, F>) -> bool,
     one_of: &[&[C]],
 ) -> bool {
+    let leaves = |r: &Rule<E, S, C, W, F>| stays(r) && states.iter().all(|s| !r.from.contains(s) || *s == r.to);
     let behind = table.iter().skip_while(|r| *r != rule).skip(1);
-    let instead = |r: &&Rule<E, S, C, W, F>| r.event == rule.event && r.from.iter().any(|s| rule.from.contains(s));
-    stays(rule) && behind.filter(instead).all(|r| stays(r) || never_both(&rule.guard, &r.guard, one_of))
+    let instead = |r: &&Rule<E, S, C, W, F>| r.event == rule.event && r.from.iter().any(|s| states.contains(s));
+    !states.is_empty()
+        && leaves(rule)
+        && behind.filter(instead).all(|r| leaves(r) || never_both(&rule.guard, &r.guard, one_of))
 }
 
 /// Guards of more conditions are not compared: every combination is tried.

@@ -82,6 +82,8 @@ impl<E, S, C, W, F> PartialEq for Rule<E, S, C, W, F> {
 pub enum Wrong<E: 'static, S: 'static, C: 'static, W: 'static, F: 'static> {
     /// The table has not got that row.
     Without(&'static Rule<E, S, C, W, F>),
+    /// That row does not fire in that state, one of several.
+    NotFrom(&'static Rule<E, S, C, W, F>, S),
     /// That row leads elsewhere.
     LeadsTo(&'static Rule<E, S, C, W, F>, S),
     /// That row does not do this.
@@ -135,7 +137,11 @@ pub fn fire<E: Copy + PartialEq, S: Copy + PartialEq, C: Copy + PartialEq, W, F>
     (event, state): (E, S),
     condition: &dyn Fn(C) -> bool,
 ) -> Option<&'static Rule<E, S, C, W, F>> {
-    let is_there = |rule: &Rule<E, S, C, W, F>| !matches!(wrong, Some(Wrong::Without(gone)) if *gone == rule);
+    let is_there = |rule: &Rule<E, S, C, W, F>| match wrong {
+        Some(Wrong::Without(gone)) => *gone != rule,
+        Some(Wrong::NotFrom(gone, from)) => *gone != rule || *from != state,
+        _ => true,
+    };
     let believed = |asked: C| match wrong {
         Some(Wrong::Believes(of, value)) if *of == asked => *value,
         _ => condition(asked),

@@ -105,6 +105,7 @@ const SUITE_FIRST: &[&str] = &[
     "cluster-validation",
     "requirement",
     "steps",
+    "argument",
     "event",
     "host-member",
     "cluster-member",

@@ -9,6 +9,8 @@ use vlab_api::types::HostStatus;
 use vlab_history::rules::RuleId;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
 use vlab_model::history::{Observation, What};
+use vlab_model::host::HostState;
+use vlab_model::machine::Wrong;
 use vlab_model::validation::ValidationStatus;
 use vlab_scenario::{Catalogue, Criterion};
 use vlab_service::alteration::Alteration as Service;
@@ -69,10 +71,16 @@ impl Rehearsed {
         match alteration {
             Alteration::Service(Service::Event(name, _)) => shows(Shown::Event((*name).to_owned())),
             Alteration::Service(Service::Plan(_, status, _)) => shows(Shown::Status(*status)),
+            Alteration::Service(Service::Argument(step, ..)) => shows(Shown::Step(step.as_str().to_owned())),
             Alteration::Service(Service::Answer(operation, _)) => shows(Shown::Operation(operation)),
             Alteration::Service(Service::HostValidation(id, status)) => !always(false, id.as_str(), *status),
             Alteration::Service(Service::ClusterValidation(id, status)) => !always(true, id.as_str(), *status),
             Alteration::Hosts(Hosts::Step(kind, _)) => shows(Shown::Step(STEPS[*kind].step_type.to_owned())),
+            Alteration::Service(Service::Hosts(Wrong::NotFrom(_, HostState::At(status))))
+                if !shows(Shown::Status(*status)) =>
+            {
+                false
+            }
             _ => alteration.rule().is_none_or(|id| self.fired.contains(&id)),
         }
     }

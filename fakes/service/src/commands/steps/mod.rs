@@ -104,6 +104,7 @@ impl Core {
 
     fn step(&mut self, kind: StepType, args: Vec<String>) -> Step {
         let id = format!("{kind}-{:08x}", self.state.new_u32());
+        let args = self.config.alteration.iter().fold(args, |args, alteration| alteration.arguments(kind, args));
         Step { step_type: Some(kind.as_str().into()), step_id: Some(id), args: Some(args) }
     }
 
