@@ -644,7 +644,7 @@ fn host_rule_name(wrong: &HostWrong) -> String {
     };
     match wrong {
         Wrong::Without(_) => format!("{at}/without"),
-        Wrong::NotFrom(_, from) => format!("{at}/not-from-{}", from.as_str()),
+        Wrong::NotFrom(_, from) => format!("{}/not-from-{}", at.replace("rule", "source"), from.as_str()),
         Wrong::LeadsTo(..) => format!("{at}/leads-elsewhere"),
         Wrong::Omits(_, effect) => format!("{at}/omits-{}", word_of(effect)),
         Wrong::Misspeaks(_) | Wrong::Believes(..) => format!("{at}/misspeaks"),
@@ -663,7 +663,7 @@ fn cluster_rule_name(wrong: &ClusterWrong) -> String {
     let at = cluster::RULES.iter().position(|r| r == *rule).unwrap_or_default();
     match wrong {
         Wrong::Without(_) => format!("cluster-rule/{at}/without"),
-        Wrong::NotFrom(_, from) => format!("cluster-rule/{at}/not-from-{from}"),
+        Wrong::NotFrom(_, from) => format!("cluster-source/{at}/not-from-{from}"),
         Wrong::LeadsTo(..) => format!("cluster-rule/{at}/leads-elsewhere"),
         Wrong::Omits(_, effect) => format!("cluster-rule/{at}/omits-{}", word_of(effect)),
         Wrong::Misspeaks(_) | Wrong::Believes(..) => format!("cluster-rule/{at}/misspeaks"),

@@ -76,6 +76,9 @@ impl Core {
         let mut prepared: Option<Uuid> = None;
         for key in due {
             let cluster = self.state.host(key).and_then(|r| r.host().cluster_id);
+            if self.state.host(key).is_some_and(|row| host::NOT_MONITORED.contains(&row.host().status)) {
+                continue;
+            }
             if self.does(Conduct::MonitorSkipsLast) && self.came_last(key, cluster) {
                 continue;
             }

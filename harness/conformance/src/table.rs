@@ -46,6 +46,8 @@ const FILES: &[(&str, &str)] = &[
     ("answers.yaml", include_str!("../checks/answers.yaml")),
     ("members.yaml", include_str!("../checks/members.yaml")),
     ("timers.yaml", include_str!("../checks/timers.yaml")),
+    ("sources.yaml", include_str!("../checks/sources.yaml")),
+    ("arguments.yaml", include_str!("../checks/arguments.yaml")),
 ];
 
 /// What a check needs of the service under test. What is not met is a skip with the reason.

@@ -62,6 +62,11 @@ impl Alteration {
         match self {
             Alteration::Service(Hosts(wrong)) => {
                 let (Some(rule), states) = (row(wrong), missed(wrong)) else { return false };
+                if let [state] = states[..]
+                    && !is_looked_at(rule.event, state)
+                {
+                    return true;
+                }
                 let table = if host::RULES.contains(rule) { host::RULES } else { host::POOL_RULES };
                 let keeps = |r: &host::HostRule| {
                     r.words == host::HostWords::Keep
@@ -83,6 +88,12 @@ impl Alteration {
             _ => false,
         }
     }
+}
+
+/// A row for what the monitor decides is not missed where the monitor does not look.
+fn is_looked_at(event: host::HostEvent, state: host::HostState) -> bool {
+    event != host::HostEvent::RefreshHost
+        || !matches!(state, host::HostState::At(status) if host::NOT_MONITORED.contains(&status))
 }
 
 /// In which states a row is missed that is not there.

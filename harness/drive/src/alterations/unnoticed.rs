@@ -92,6 +92,27 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "a host that is reclaimed has forgotten all that and left its cluster when that began: there is nothing left to do",
     },
     Unnoticed {
+        names: &[
+            "host-source/31/not-from-disconnected",
+            "unbound-host-source/2/not-from-disconnected-unbound",
+            "host-source/54/not-from-discovering",
+        ],
+        reason: "there the row only keeps a host where it is, and no other row takes one that is silent, or without an inventory, elsewhere",
+    },
+    Unnoticed { names: &["host-source/77/not-from-resetting"], reason: "no rule leads to that status" },
+    Unnoticed {
+        names: &["host-source/32/not-from-resetting-pending-user-action"],
+        reason: "a cluster whose hosts are reset is not in error any more: its reset comes first",
+    },
+    Unnoticed {
+        names: &["amount/HOST_MONITOR_INTERVAL/quarter", "amount/CLUSTER_MONITOR_INTERVAL/quarter"],
+        reason: "who looks more often decides the same, only sooner, and nobody is promised that it waits",
+    },
+    Unnoticed {
+        names: &["conduct/reset-keeps-files"],
+        reason: "files are not given out of a cluster that was reset, and the next preparation writes all of them anew",
+    },
+    Unnoticed {
         names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
         reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
     },

@@ -67,6 +67,13 @@ impl Reader<'_> {
         let operators = &self.clusters[cluster].operators;
         let built_in = || operators.iter().filter(|(_, kind, _)| *kind == Some(OperatorType::Builtin));
         if built_in().next().is_none() {
+            // One that was imported was installed elsewhere.
+            let missing = self.is_complete() && self.clusters[cluster].installations > 0;
+            let name = self.cluster_name(cluster);
+            let problem = missing.then(|| format!("cluster {name} is installed and nobody has told of its operators"));
+            if problem.is_some() {
+                self.must(Id::OperatorsFirst, cluster, moment, problem);
+            }
             return;
         }
         let missing: Vec<&str> = built_in()

@@ -102,6 +102,17 @@ impl Limits {
         self.rounds(self.settings.host_monitor_interval, rounds)
     }
 
+    /// What a round of the host monitor decides by itself is decided after this. The round that sees it may be one of the next ones, but
+    /// for virtual time, where none is late.
+    pub(super) fn next_host_round(&self, late: u32) -> Duration {
+        self.host_rounds(if self.virtual_time { 1 } else { late })
+    }
+
+    /// The same of the cluster monitor.
+    pub(super) fn next_cluster_round(&self, late: u32) -> Duration {
+        self.cluster_rounds(if self.virtual_time { 1 } else { late })
+    }
+
     fn rounds(&self, interval: Duration, rounds: u32) -> Duration {
         interval * rounds + self.unless_virtual((interval * BUSY_ROUNDS).min(BUSY))
     }

@@ -47,14 +47,20 @@ impl Reader<'_> {
             (Some(since), false) => {
                 self.clusters[cluster].too_few_since = None;
                 let took = moment.at.since(since.at);
-                let in_time = self.service_was_away || took <= self.limits.cluster_rounds(CLUSTER_FAILS_WITHIN);
+                let in_time = self.service_was_away || took <= self.limits.next_cluster_round(CLUSTER_FAILS_WITHIN);
                 self.check(Id::TooFewHostsFail, since.seq, in_time, |c| {
                     let (name, took) = (c.cluster_name(cluster), took.as_secs_f64());
                     format!("cluster {name} had too few hosts for {took:.0} s before it left the installation")
                 });
                 // The user may end it in another way, and takes it back to where it began with that, or its hosts.
-                let goes_on = matches!(status, Some(ClusterStatus::Finalizing | ClusterStatus::Installed));
-                self.check(Id::TooFewHostsFail, moment.seq, !goes_on, |c| {
+                let ends = match status {
+                    Some(ClusterStatus::Error) => true,
+                    Some(ClusterStatus::Finalizing | ClusterStatus::Installed) => false,
+                    // It left the installation with another host's fate, and not with its status.
+                    Some(ClusterStatus::Installing | ClusterStatus::InstallingPendingUserAction) => true,
+                    _ => self.user_ends,
+                };
+                self.check(Id::TooFewHostsFail, moment.seq, ends, |c| {
                     let status = status.map_or("", ClusterStatus::as_str);
                     format!("cluster {} had too few hosts and went to {status}", c.cluster_name(cluster))
                 });
@@ -71,7 +77,7 @@ impl Reader<'_> {
             return;
         }
         if let (Some(since), Some(last)) = (self.clusters[cluster].too_few_since, self.last_state)
-            && last.at.since(since.at) > self.limits.cluster_rounds(CLUSTER_FAILS_WITHIN)
+            && last.at.since(since.at) > self.limits.next_cluster_round(CLUSTER_FAILS_WITHIN)
         {
             self.check(Id::TooFewHostsFail, since.seq, false, |c| {
                 format!("cluster {} had too few hosts and never went to error", c.cluster_name(cluster))

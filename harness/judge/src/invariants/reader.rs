@@ -116,6 +116,8 @@ pub(super) struct Reader<'h> {
     pub(super) events_until: Option<Timestamp>,
     /// The service was stopped, or its database, at some time.
     pub(super) service_was_away: bool,
+    /// The user ended an installation, or took hosts or clusters away.
+    pub(super) user_ends: bool,
     /// When the history ends.
     end: Timestamp,
     pub(super) hosts: Vec<HostLine>,
@@ -138,6 +140,7 @@ impl<'h> Reader<'h> {
             limits: Limits::new(timeline.run),
             events_until: events::known_until(history),
             service_was_away: history.iter().any(|o| is_outage(&o.what)),
+            user_ends: history.iter().any(ends_by_user),
             end: watched_until(history),
             hosts: Vec::new(),
             host_index: HashMap::new(),
@@ -502,6 +505,20 @@ fn taken_by_user(o: &Observation) -> Option<Uuid> {
         } => subject,
         _ => None,
     }
+}
+
+/// Does the user end an installation there, or take away what is installed?
+fn ends_by_user(o: &Observation) -> bool {
+    use ActionKind::{ApplyResource, Cancel, DeleteHost, DeleteResource, PatchResource, Reset, Unbind};
+    matches!(
+        o.what,
+        What::UserAction {
+            action: UserVerb::Action(
+                Cancel | Reset | DeleteHost | Unbind | DeleteResource | PatchResource | ApplyResource
+            ),
+            ..
+        }
+    )
 }
 
 /// Is the service, or what it cannot do without, stopped by that?

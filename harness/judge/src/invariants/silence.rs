@@ -45,7 +45,7 @@ static WAITED_FOR: LazyLock<Vec<HostStatus>> = LazyLock::new(|| {
     };
     let from = host::RULES.iter().chain(host::POOL_RULES).filter(leads).flat_map(|rule| rule.from);
     from.filter_map(|state| match state {
-        HostState::At(status) if !is_gone(*status) => Some(*status),
+        HostState::At(status) if !is_gone(*status) && !host::NOT_MONITORED.contains(status) => Some(*status),
         _ => None,
     })
     .collect()
@@ -177,7 +177,7 @@ impl Judge<'_> {
 
     /// Who is silent is disconnected in time, where the service waits for it.
     fn in_time(&mut self, host: Uuid, line: &HostLine, stretches: &[Stretch]) {
-        let rounds = self.limits.host_rounds(ROUNDS);
+        let rounds = self.limits.next_host_round(ROUNDS) + ON_ITS_WAY;
         let none = Vec::new();
         let deleted = self.deleted.get(&host).unwrap_or(&none);
         for (n, stretch) in stretches.iter().enumerate().filter(|_| !self.was_away) {

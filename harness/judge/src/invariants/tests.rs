@@ -576,6 +576,9 @@ fn too_few_hosts_fail_knows_one_way_out() {
     let mut s = until_installing();
     s.host(0, HostStatus::Error);
     s.cluster(ClusterStatus::Cancelled);
+    assert_violated(&s, "too-few-hosts-fail", "had too few hosts and went to cancelled");
+    let (action, reason) = (UserVerb::Action(ActionKind::Cancel), String::new());
+    s.say(Source::Harness, What::UserAction { action, subject: Some(C), status: 202, reason, planned: None });
     assert_eq!(verdict(&s, "too-few-hosts-fail"), InvariantVerdict::Held);
 }
 

@@ -86,7 +86,8 @@ impl Judge<'_> {
             .iter()
             .filter_map(|o| match &o.what {
                 What::UserAction { action, subject: s, status, reason, planned }
-                    if *action == verb && *s == subject =>
+                    // What another planned action did is not what this one did.
+                    if *action == verb && *s == subject && planned.is_none_or(|of| of == index) =>
                 {
                     // Histories of before that was written: nobody else does any of these but `install`.
                     let this = *planned == Some(index)

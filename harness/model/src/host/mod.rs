@@ -279,6 +279,9 @@ pub const OUTSIDE_THE_MACHINE: &[(HostStatus, HostStatus, &str)] = &[
     (InstallingPendingUserAction, Error, "stage Failed was reported"),
 ];
 
+/// In these the host monitor does not look at a host, although there are rules for it: the real service's lists do not have them.
+pub const NOT_MONITORED: &[HostStatus] = &[HostStatus::Unbinding];
+
 /// The words of a host that cannot read the medium that it booted from.
 pub const WORDS_OF_LOST_MEDIUM: &str =
     "The host cannot read its boot medium; check that it is still connected and boot again";
