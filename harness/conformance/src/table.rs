@@ -699,6 +699,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_file_of_checks_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/checks");
+        let mut there: Vec<String> =
+            std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut read: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        there.sort();
+        read.sort_unstable();
+        assert_eq!(there, read);
+    }
+
+    #[test]
     fn a_table_becomes_checks() {
         let text = "
 area: x

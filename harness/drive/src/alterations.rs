@@ -55,6 +55,12 @@ impl Alteration {
         }
     }
 
+    /// Does a rule not fire in one of the states from which it does? These count apart from the rules as such.
+    pub fn is_of_a_source(&self) -> bool {
+        use vlab_service::alteration::Alteration::{Clusters, Hosts};
+        matches!(self, Alteration::Service(Hosts(Wrong::NotFrom(..)) | Clusters(Wrong::NotFrom(..))))
+    }
+
     /// Does it change nothing, by the table alone? So it is where a row is not there that leaves everything as it is, and where no
     /// row that stands behind it would do anything instead: a refresh that finds no row leaves everything as it is, too.
     pub fn changes_nothing(&self) -> bool {

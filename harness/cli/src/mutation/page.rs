@@ -47,7 +47,7 @@ impl Score {
                 (true, Some(_)) => score.reason_is_none.push(name.clone()),
                 _ => {}
             }
-            let is_rule = alteration.rule().is_some();
+            let is_rule = alteration.rule().is_some() && !alteration.is_of_a_source();
             score.all += 1;
             score.rules += usize::from(is_rule);
             score.by_catalogue += usize::from(record.check.is_some());
@@ -126,8 +126,8 @@ const HEAD: &str = "# Mutations: the judge is judged
 <!-- Made by `cargo xtask mutation --page docs/mutations.md`; a test compares the names with the tables. -->
 
 What is a green verdict worth? As much as the red that it would have been. So the simulated service and its hosts are made wrong in
-one thing at a time: a rule of a state machine is missing or leads elsewhere, a validation always holds, a timer is four times as
-fast, an event comes twice, a member of a row is never written. Each such *alteration* is tried on the scenarios of the catalogue in
+one thing at a time: a rule of a state machine is missing, leads elsewhere or does not hold in one of its states, a validation always
+holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written. Each such *alteration* is tried on the scenarios of the catalogue in
 virtual time, the most telling ones first, until a check fails that passes without it. The alterations are made from the tables by which service
 and hosts act, so a new row brings its own; no scenario can ask for one.
 
