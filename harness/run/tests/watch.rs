@@ -242,3 +242,29 @@ async fn a_database_that_refuses_is_told_at_once_and_at_the_end() {
     assert!(why.contains("permission denied for table change"), "{why}");
     server.stop().await.unwrap();
 }
+
+/// Somebody switches the triggers off, or drops one: what is not noted is not missed by anybody, so it must be told.
+#[tokio::test]
+async fn triggers_that_do_not_fire_are_told() {
+    let server = server().await;
+    let (conninfo, admin) = database(&server, 3).await;
+    for (off, on) in [
+        ("ALTER TABLE hosts DISABLE TRIGGER ALL", "ALTER TABLE hosts ENABLE TRIGGER ALL"),
+        ("DROP TRIGGER vlab_history_change ON clusters", ""),
+    ] {
+        watch::install(&admin).await.unwrap();
+        let mut watched = Watched::begin(&conninfo);
+        admin.batch_execute(off).await.unwrap();
+        let told = loop {
+            match timeout(LONG, watched.news.recv()).await.unwrap().unwrap() {
+                TableNews::Refused(why) => break why,
+                TableNews::Changes(..) => {}
+            }
+        };
+        assert!(told.contains("triggers on the service's tables"), "{told}");
+        let (_, ended) = watched.end(Duration::from_millis(300)).await;
+        assert!(ended.unwrap_err().contains("gone or switched off"));
+        admin.batch_execute(on).await.unwrap();
+    }
+    server.stop().await.unwrap();
+}

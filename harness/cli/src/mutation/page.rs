@@ -196,9 +196,9 @@ fn by_family(page: &mut String, all: &[Alteration], records: &BTreeMap<String, R
     let mut families: Vec<(String, Vec<Alteration>)> = Vec::new();
     for alteration in all {
         let family = alteration.family();
-        match families.last_mut() {
-            Some((last, members)) if *last == family => members.push(*alteration),
-            _ => families.push((family, vec![*alteration])),
+        match families.iter_mut().find(|(known, _)| *known == family) {
+            Some((_, members)) => members.push(*alteration),
+            None => families.push((family, vec![*alteration])),
         }
     }
     let _ = writeln!(

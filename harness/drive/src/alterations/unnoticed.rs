@@ -105,7 +105,7 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "a cluster whose hosts are reset is not in error any more: its reset comes first",
     },
     Unnoticed {
-        names: &["amount/HOST_MONITOR_INTERVAL/quarter", "amount/CLUSTER_MONITOR_INTERVAL/quarter"],
+        names: &["amount/CLUSTER_MONITOR_INTERVAL/quarter"],
         reason: "who looks more often decides the same, only sooner, and nobody is promised that it waits",
     },
     Unnoticed {

@@ -54,6 +54,11 @@ pub const UNREACHABLE: &[Unreachable] = &[
         reason: "a host in `binding` belongs to a cluster already, so that the machine of bound hosts is asked",
     },
     Unreachable {
+        section: "unbound-host-rules",
+        items: &["6"],
+        reason: "the hosts' monitor does not look at a host that waits to be unbound, neither here nor in the real service",
+    },
+    Unreachable {
         section: "cluster-rules",
         items: &["24"],
         reason: "the service must be tied to a subscription system that waits for the console's address",

@@ -95,7 +95,7 @@ impl Reader<'_> {
             return;
         }
         let Some(h) = self.hosts.get(&id) else { return };
-        let Some(status) = h.status else { return };
+        let Some(status) = h.status.filter(|status| !host::NOT_MONITORED.contains(status)) else { return };
         let interval = self.settings.host_monitor_interval * ROUNDS;
         // What held so long ago, and holds still, was seen.
         let Some(then) = self.long_ago(h.quiet_since, place.at, interval) else { return };

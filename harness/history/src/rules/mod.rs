@@ -645,7 +645,7 @@ impl<'a> Reader<'a> {
 
     fn refreshed_host(&mut self, id: Uuid, place: Place) {
         let Some(h) = self.hosts.get(&id) else { return };
-        let Some(status) = h.status else { return };
+        let Some(status) = h.status.filter(|status| !host::NOT_MONITORED.contains(status)) else { return };
         let (machine, _) = machine_of(h.cluster.is_none(), HostEvent::RefreshHost, HostState::At(status));
         // What a monitor makes of it while time goes by is what it makes of it now.
         let change = HostChange { id, before: h, now: h, place };

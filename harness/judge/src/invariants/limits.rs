@@ -22,6 +22,9 @@ const EVENT_FOLLOWS: Duration = Duration::from_secs(2);
 /// The real service writes what hosts have reported and what that is worth one after the other.
 const SETTLES: Duration = Duration::from_secs(5);
 
+/// Rounds begin at whole milliseconds, and times are whole milliseconds: both are rounded.
+const WHOLE: Duration = Duration::from_millis(2);
+
 /// An answer may be so old when it is seen, on a busy computer, where a history does not say when it was asked for.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The same in virtual time, where it is on its way for a millisecond.
@@ -105,12 +108,12 @@ impl Limits {
     /// What a round of the host monitor decides by itself is decided after this. The round that sees it may be one of the next ones, but
     /// for virtual time, where none is late.
     pub(super) fn next_host_round(&self, late: u32) -> Duration {
-        self.host_rounds(if self.virtual_time { 1 } else { late })
+        self.host_rounds(if self.virtual_time { 1 } else { late }) + WHOLE
     }
 
     /// The same of the cluster monitor.
     pub(super) fn next_cluster_round(&self, late: u32) -> Duration {
-        self.cluster_rounds(if self.virtual_time { 1 } else { late })
+        self.cluster_rounds(if self.virtual_time { 1 } else { late }) + WHOLE
     }
 
     fn rounds(&self, interval: Duration, rounds: u32) -> Duration {

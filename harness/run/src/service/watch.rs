@@ -221,6 +221,18 @@ const WRITERS: &str = "
     WHERE relation = 'vlab_history.change'::regclass AND mode = 'RowExclusiveLock' AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
+/// How many of the triggers are there and fire.
+const TRIGGERS: &str = "
+    SELECT count(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE t.tgname IN ('vlab_history_rows', 'vlab_history_change') AND t.tgenabled <> 'D'
+        AND c.relname = ANY ($1) AND pg_table_is_visible(c.oid)";
+
+/// Two for each table.
+const ALL_TRIGGERS: usize = 2 * WATCHED.len();
+
+/// After so many polls it is looked whether the triggers are still there: about once a second.
+const LOOK_EVERY: u32 = 100;
+
 /// Reads changes, each once.
 #[derive(Debug)]
 pub struct Watcher {
@@ -360,7 +372,7 @@ pub async fn watch(
     tell: mpsc::UnboundedSender<TableNews>,
     mut over: oneshot::Receiver<Instant>,
 ) -> Result<(), String> {
-    let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false };
+    let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false, polls: 0 };
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let deadline = loop {
@@ -369,8 +381,11 @@ pub async fn watch(
             deadline = &mut over => break deadline,
             // Given up in the middle it has read nothing: it is read again.
             read = async { interval.tick().await; line.read().await } => match read {
-                Ok(found) => {
-                    line.refused = false;
+                Ok((found, notes)) => {
+                    if !notes && !std::mem::replace(&mut line.refused, true) {
+                        let _ = tell.send(TableNews::Refused(NOT_NOTED.to_owned()));
+                    }
+                    line.refused &= !notes;
                     if !found.is_empty() && tell.send(TableNews::Changes(Timestamp::now(), found)).is_err() {
                         return Ok(());
                     }
@@ -393,16 +408,23 @@ struct Line {
     open: Option<(Client, Statement)>,
     /// It was told that the database refuses.
     refused: bool,
+    /// So many have succeeded.
+    polls: u32,
 }
 
+/// Without its triggers a history would only be shorter, and blame the service for what is missing.
+const NOT_NOTED: &str = "the triggers on the service's tables by which changes are noted are gone or switched off";
+
 impl Line {
-    async fn read(&mut self) -> Result<Vec<TableChange>, tokio_postgres::Error> {
+    /// What is new, and whether changes are noted at all, as far as that was looked at.
+    async fn read(&mut self) -> Result<(Vec<TableChange>, bool), tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
-        let read = self.watcher.read(&client, &statement).await;
-        if read.is_ok() {
-            self.open = Some((client, statement));
-        }
-        read
+        let looks = self.polls.is_multiple_of(LOOK_EVERY);
+        let notes = if looks { notes_changes(&client).await? } else { !self.refused };
+        let found = self.watcher.read(&client, &statement).await?;
+        self.polls = self.polls.wrapping_add(1);
+        self.open = Some((client, statement));
+        Ok((found, notes))
     }
 
     async fn open(&mut self) -> Result<(Client, Statement), tokio_postgres::Error> {
@@ -420,8 +442,11 @@ impl Line {
             // At least once, however late it is.
             let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
             let problem = match tokio::time::timeout_at(until, self.drain_once(tell)).await {
-                Ok(Ok(0)) => return Ok(()),
-                Ok(Ok(writers)) => format!("{writers} transactions have changed something and do not come to an end"),
+                Ok(Ok((0, true))) => return Ok(()),
+                Ok(Ok((_, false))) => return Err(NOT_NOTED.to_owned()),
+                Ok(Ok((writers, true))) => {
+                    format!("{writers} transactions have changed something and do not come to an end")
+                }
                 Ok(Err(error)) => vlab_lab::postgres::explain(&error),
                 Err(_) => "the database does not answer".to_owned(),
             };
@@ -432,17 +457,29 @@ impl Line {
         }
     }
 
-    /// Reads what is there; how many transactions may still bring more. They are counted before: who was over then is read.
-    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<TableNews>) -> Result<i64, tokio_postgres::Error> {
+    /// Reads what is there; how many transactions may still bring more, and whether changes are noted. They are counted before: who was
+    /// over then is read.
+    async fn drain_once(
+        &mut self,
+        tell: &mpsc::UnboundedSender<TableNews>,
+    ) -> Result<(i64, bool), tokio_postgres::Error> {
         let (client, statement) = self.open().await?;
+        let notes = notes_changes(&client).await?;
         let writers: i64 = client.query_one(WRITERS, &[]).await?.get(0);
         let found = self.watcher.read(&client, &statement).await?;
         self.open = Some((client, statement));
         if !found.is_empty() {
             let _ = tell.send(TableNews::Changes(Timestamp::now(), found));
         }
-        Ok(writers)
+        Ok((writers, notes))
     }
+}
+
+/// Are all triggers there?
+async fn notes_changes(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let tables: Vec<&str> = WATCHED.iter().map(|watched| watched.table).collect();
+    let there: i64 = client.query_one(TRIGGERS, &[&tables]).await?.get(0);
+    Ok(usize::try_from(there).is_ok_and(|there| there >= ALL_TRIGGERS))
 }
 
 /// Is that the database's own word, and none of those that it has while it goes down or comes up, or while others are in the way?

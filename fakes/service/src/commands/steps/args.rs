@@ -109,14 +109,14 @@ impl Core {
             return None;
         }
         let bootstrap = of.row.view.is_bootstrap();
-        let master_ips = if bootstrap { self.master_addresses(cluster.cluster().id) } else { Vec::new() };
+        let master_ips = if bootstrap { self.addresses_of_others(cluster) } else { Vec::new() };
         let request = LogsGatherCmdRequest {
             cluster_id: cluster.cluster().id,
             infra_env_id: of.key.0,
             host_id: of.key.1,
             bootstrap,
             installer_gather: true,
-            master_ips: Some(master_ips),
+            master_ips: (!master_ips.is_empty()).then_some(master_ips),
         };
         serde_json::to_string(&request).ok().map(|t| vec![t])
     }
@@ -175,14 +175,17 @@ impl Core {
         serde_json::to_string(&others).ok().map(|t| vec![t])
     }
 
-    fn master_addresses(&self, cluster: Uuid) -> Vec<String> {
-        let hosts = self.state.hosts_of_cluster(cluster);
-        let masters =
-            hosts.iter().filter(|h| matches!(h.view.effective_role(), HostRole::Master | HostRole::Bootstrap));
-        let first = |h: &HostRow| {
-            h.view.inventory.as_ref().and_then(|i| network::addresses(i).next()).map(|a| a.addr().to_string())
+    /// Where the bootstrap finds the others that are no workers: the address of each in the cluster's network, if it has one there.
+    fn addresses_of_others(&self, cluster: &ClusterRow) -> Vec<String> {
+        let machine = cluster.view.machine_networks().first().copied();
+        let hosts = self.state.hosts_of_cluster(cluster.cluster().id);
+        let others = hosts.iter().filter(|h| !h.view.is_bootstrap() && h.view.effective_role() != HostRole::Worker);
+        let address = |h: &HostRow| {
+            let all: Vec<IpNet> = network::addresses(h.view.inventory.as_ref()?).collect();
+            let inside = all.iter().find(|a| machine.is_some_and(|network| network.contains(&a.addr())));
+            inside.or(all.first()).map(|a| a.addr().to_string())
         };
-        masters.filter_map(|h| first(h)).collect()
+        others.filter_map(|h| address(h)).collect()
     }
 
     /// Arguments for the writing of the image: the user's, and that the network is copied where it was set; else that the host
