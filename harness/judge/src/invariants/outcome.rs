@@ -56,7 +56,7 @@ impl Reader<'_> {
                 let ends = match status {
                     Some(ClusterStatus::Error) => true,
                     Some(ClusterStatus::Finalizing | ClusterStatus::Installed) => false,
-                    // It left the installation with another host's fate, and not with its status.
+                    // It has enough of them again: one that had failed was taken away.
                     Some(ClusterStatus::Installing | ClusterStatus::InstallingPendingUserAction) => true,
                     _ => self.user_ends,
                 };

@@ -641,6 +641,17 @@ fn operators_first_wants_built_in_operators_before_the_end(#[case] status: Optio
     assert_violated(&s, "operators-first", "its operators console are not available");
 }
 
+/// A service that completes a cluster whose operators it has never heard of.
+#[test]
+fn operators_first_wants_operators() {
+    let mut s = good();
+    s.lines.retain(|line| !matches!(line.what, What::Operator { .. }));
+    for (seq, line) in s.lines.iter_mut().enumerate() {
+        line.seq = seq as u64;
+    }
+    assert_violated(&s, "operators-first", "nobody has told of its operators");
+}
+
 #[test]
 fn operators_first_takes_what_was_written_together() {
     let mut s = good();

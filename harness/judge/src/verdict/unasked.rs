@@ -453,6 +453,15 @@ mod tests {
         assert_eq!(checks.iter().filter(|c| c.name.starts_with("user: ")).count(), 1, "{checks:#?}");
     }
 
+    /// Of two actions of one kind the second does not make the first one good.
+    #[test]
+    fn each_planned_action_is_judged_by_what_it_did() {
+        let more = format!("actions: [{{at: 1s, do: cancel}}, {{at: 2s, do: cancel}}]\n{ENDS}");
+        let checks = checks(&more, vec![(20_000, cancel(409, Some(0))), (30_000, cancel(202, Some(1)))]);
+        let of_user = checks.iter().filter(|c| c.name == "user: cancel t").map(|c| c.verdict.clone());
+        assert_eq!(of_user.collect::<Vec<_>>(), [CheckVerdict::Failed, CheckVerdict::Passed]);
+    }
+
     #[test]
     fn what_was_to_be_done_after_the_end_was_not_done() {
         let checks = checks(&format!("actions: [{{at: 30m, do: cancel}}]\n{ENDS}"), Vec::new());
