@@ -64,6 +64,9 @@ fn token_key() -> Result<(String, String), rcgen::Error> {
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
+/// So long the others have to end when one of them is gone.
+const BROKEN_STOP: Duration = Duration::from_secs(2);
+
 impl Assets {
     /// Starts etcd, the API server and a proxy to it. `run` gets the logs and the kubeconfig.
     ///
@@ -109,8 +112,10 @@ impl Assets {
 
     /// Stops them, and removes what they had on disk.
     pub(super) async fn stop(&self) {
+        // An API server that has lost its etcd waits for it, and so long would the report of that be late.
+        let is_whole = self.programs.iter().all(|program| program.ended().is_none());
         for program in &self.programs {
-            program.stop(STOP).await;
+            program.stop(if is_whole { STOP } else { BROKEN_STOP }).await;
         }
         // What cannot be removed stays in the ledger and is told as a leak.
         if fs::remove_dir_all(&self.folder).is_ok()
