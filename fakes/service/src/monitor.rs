@@ -20,7 +20,7 @@ use vlab_model::host::{HostDecision, HostEffect, HostRule};
 use vlab_model::validation::{
     ClusterValidations, EVALUATED_IN, HostValidations, Validation, ValidationStatus, evaluate_cluster, evaluate_host,
 };
-use vlab_model::view::{ClusterView, HostView, Scope};
+use vlab_model::view::{HostView, Scope};
 use vlab_model::{cluster, host, network, progress, roles};
 
 use crate::Core;
@@ -128,9 +128,9 @@ impl Core {
         let (cluster, hosts) = self.neighbours(&row);
         let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
         let narrow = cluster.as_ref().filter(|_| self.does(Conduct::FirstMachineNetworkOnly)).map(|c| {
-            let mut cluster = c.cluster().clone();
-            cluster.machine_networks.iter_mut().for_each(|networks| networks.truncate(1));
-            ClusterView::new(cluster)
+            let mut view = c.view.clone();
+            view.cluster.machine_networks.iter_mut().for_each(|networks| networks.truncate(1));
+            view
         });
         let seen = narrow.as_ref().or(cluster.as_ref().map(|c| &c.view));
         let scope = Scope { infra_env: &infra_env.infra_env, cluster: seen, hosts: &views };

@@ -133,3 +133,26 @@ fn that_a_host_must_be_booted_after_a_reset_is_no_event() {
     assert!(told.contains(&"host_installation_reset".to_owned()));
     assert!(!told.contains(&"user_required_complete_installation_reset".to_owned()));
 }
+
+/// Of three masters of a cancelled cluster one is the bootstrap: it is told where the two others are.
+#[test]
+fn the_bootstrap_collects_from_the_other_masters() {
+    let mut lab = Lab::new(7);
+    let mut fleet = Fleet::create(&mut lab, 3);
+    fleet.until(&mut lab, "ready");
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/install", fleet.cluster), None);
+    fleet.until(&mut lab, "installing");
+    fleet.until_told_to_install(&mut lab);
+    lab.ok(202, Method::Post, &format!("/clusters/{}/actions/cancel", fleet.cluster), None);
+    let mut told = Vec::new();
+    for host in &fleet.hosts {
+        let steps = lab.ok(200, Method::Get, &host.path(&fleet.infra_env, "instructions"), None);
+        let steps = steps["instructions"].as_array().unwrap();
+        let logs = steps.iter().find(|step| step["step_type"] == "logs-gather").unwrap();
+        let args: Value = serde_json::from_str(logs["args"][0].as_str().unwrap()).unwrap();
+        let others = args["master_ips"].as_array().map_or(0, Vec::len);
+        told.push((args["bootstrap"].as_bool().unwrap(), others));
+    }
+    told.sort_unstable();
+    assert_eq!(told, [(false, 0), (false, 0), (true, 2)]);
+}

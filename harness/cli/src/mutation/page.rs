@@ -127,9 +127,10 @@ const HEAD: &str = "# Mutations: the judge is judged
 
 What is a green verdict worth? As much as the red that it would have been. So the simulated service and its hosts are made wrong in
 one thing at a time: a rule of a state machine is missing, leads elsewhere or does not hold in one of its states, a validation always
-holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written. Each such *alteration* is tried on the scenarios of the catalogue in
-virtual time, the most telling ones first, until a check fails that passes without it. The alterations are made from the tables by which service
-and hosts act, so a new row brings its own; no scenario can ask for one.
+holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written. Each such
+*alteration* is tried on the scenarios of the catalogue in virtual time, the most telling ones first, until a check fails that passes
+without it. The alterations are made from the tables by which service and hosts act, so a new row brings its own; no scenario can
+ask for one.
 
 <!-- not run: each alteration runs a part of the catalogue, all of them take hours -->
 ```console

@@ -68,11 +68,10 @@ impl Reader<'_> {
         let built_in = || operators.iter().filter(|(_, kind, _)| *kind == Some(OperatorType::Builtin));
         if built_in().next().is_none() {
             // One that was imported was installed elsewhere.
-            let missing = self.is_complete() && self.clusters[cluster].installations > 0;
-            let name = self.cluster_name(cluster);
-            let problem = missing.then(|| format!("cluster {name} is installed and nobody has told of its operators"));
-            if problem.is_some() {
-                self.must(Id::OperatorsFirst, cluster, moment, problem);
+            if self.is_complete() && self.clusters[cluster].installations > 0 {
+                let name = self.cluster_name(cluster);
+                let problem = format!("cluster {name} is installed and nobody has told of its operators");
+                self.must(Id::OperatorsFirst, cluster, moment, Some(problem));
             }
             return;
         }

@@ -516,6 +516,7 @@ fn ends_by_user(o: &Observation) -> bool {
             action: UserVerb::Action(
                 Cancel | Reset | DeleteHost | Unbind | DeleteResource | PatchResource | ApplyResource
             ),
+            status: 200..300,
             ..
         }
     )

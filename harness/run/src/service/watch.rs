@@ -228,7 +228,7 @@ const TRIGGERS: &str = "
         AND c.relname = ANY ($1) AND pg_table_is_visible(c.oid)";
 
 /// Two for each table.
-const ALL_TRIGGERS: usize = 2 * WATCHED.len();
+const ALL_TRIGGERS: i64 = 2 * WATCHED.len() as i64;
 
 /// After so many polls it is looked whether the triggers are still there: about once a second.
 const LOOK_EVERY: u32 = 100;
@@ -381,18 +381,15 @@ pub async fn watch(
             deadline = &mut over => break deadline,
             // Given up in the middle it has read nothing: it is read again.
             read = async { interval.tick().await; line.read().await } => match read {
-                Ok((found, notes)) => {
-                    if !notes && !std::mem::replace(&mut line.refused, true) {
-                        let _ = tell.send(TableNews::Refused(NOT_NOTED.to_owned()));
-                    }
-                    line.refused &= !notes;
+                Ok(found) => {
+                    line.refused = false;
                     if !found.is_empty() && tell.send(TableNews::Changes(Timestamp::now(), found)).is_err() {
                         return Ok(());
                     }
                 }
                 Err(error) => {
-                    if is_refusal(&error) && !std::mem::replace(&mut line.refused, true) {
-                        let _ = tell.send(TableNews::Refused(vlab_lab::postgres::explain(&error)));
+                    if error.is_refusal() && !std::mem::replace(&mut line.refused, true) {
+                        let _ = tell.send(TableNews::Refused(error.explain()));
                     }
                 }
             },
@@ -412,19 +409,49 @@ struct Line {
     polls: u32,
 }
 
-/// Without its triggers a history would only be shorter, and blame the service for what is missing.
-const NOT_NOTED: &str = "the triggers on the service's tables by which changes are noted are gone or switched off";
+/// Why nothing was read.
+enum Trouble {
+    /// The database's answer.
+    Database(tokio_postgres::Error),
+    /// The triggers are gone: without them a history would only be shorter, and blame the service for what is missing.
+    NothingNoted,
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl Trouble {
+    /// Will waiting not help?
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Database(error) => is_refusal(error),
+            Self::NothingNoted => true,
+        }
+    }
+
+    fn explain(&self) -> String {
+        match self {
+            Self::Database(error) => vlab_lab::postgres::explain(error),
+            Self::NothingNoted => {
+                "the triggers on the service's tables by which changes are noted are gone or switched off".to_owned()
+            }
+        }
+    }
+}
 
 impl Line {
-    /// What is new, and whether changes are noted at all, as far as that was looked at.
-    async fn read(&mut self) -> Result<(Vec<TableChange>, bool), tokio_postgres::Error> {
+    async fn read(&mut self) -> Result<Vec<TableChange>, Trouble> {
         let (client, statement) = self.open().await?;
-        let looks = self.polls.is_multiple_of(LOOK_EVERY);
-        let notes = if looks { notes_changes(&client).await? } else { !self.refused };
+        if self.polls.is_multiple_of(LOOK_EVERY) {
+            look_at_triggers(&client).await?;
+        }
         let found = self.watcher.read(&client, &statement).await?;
         self.polls = self.polls.wrapping_add(1);
         self.open = Some((client, statement));
-        Ok((found, notes))
+        Ok(found)
     }
 
     async fn open(&mut self) -> Result<(Client, Statement), tokio_postgres::Error> {
@@ -442,12 +469,9 @@ impl Line {
             // At least once, however late it is.
             let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
             let problem = match tokio::time::timeout_at(until, self.drain_once(tell)).await {
-                Ok(Ok((0, true))) => return Ok(()),
-                Ok(Ok((_, false))) => return Err(NOT_NOTED.to_owned()),
-                Ok(Ok((writers, true))) => {
-                    format!("{writers} transactions have changed something and do not come to an end")
-                }
-                Ok(Err(error)) => vlab_lab::postgres::explain(&error),
+                Ok(Ok(0)) => return Ok(()),
+                Ok(Ok(writers)) => format!("{writers} transactions have changed something and do not come to an end"),
+                Ok(Err(trouble)) => trouble.explain(),
                 Err(_) => "the database does not answer".to_owned(),
             };
             if Instant::now() + POLL_INTERVAL >= deadline {
@@ -457,29 +481,25 @@ impl Line {
         }
     }
 
-    /// Reads what is there; how many transactions may still bring more, and whether changes are noted. They are counted before: who was
-    /// over then is read.
-    async fn drain_once(
-        &mut self,
-        tell: &mpsc::UnboundedSender<TableNews>,
-    ) -> Result<(i64, bool), tokio_postgres::Error> {
+    /// Reads what is there; how many transactions may still bring more. They are counted before: who was over then is read.
+    async fn drain_once(&mut self, tell: &mpsc::UnboundedSender<TableNews>) -> Result<i64, Trouble> {
         let (client, statement) = self.open().await?;
-        let notes = notes_changes(&client).await?;
+        look_at_triggers(&client).await?;
         let writers: i64 = client.query_one(WRITERS, &[]).await?.get(0);
         let found = self.watcher.read(&client, &statement).await?;
         self.open = Some((client, statement));
         if !found.is_empty() {
             let _ = tell.send(TableNews::Changes(Timestamp::now(), found));
         }
-        Ok((writers, notes))
+        Ok(writers)
     }
 }
 
-/// Are all triggers there?
-async fn notes_changes(client: &Client) -> Result<bool, tokio_postgres::Error> {
+/// All triggers must be there.
+async fn look_at_triggers(client: &Client) -> Result<(), Trouble> {
     let tables: Vec<&str> = WATCHED.iter().map(|watched| watched.table).collect();
     let there: i64 = client.query_one(TRIGGERS, &[&tables]).await?.get(0);
-    Ok(usize::try_from(there).is_ok_and(|there| there >= ALL_TRIGGERS))
+    if there == ALL_TRIGGERS { Ok(()) } else { Err(Trouble::NothingNoted) }
 }
 
 /// Is that the database's own word, and none of those that it has while it goes down or comes up, or while others are in the way?
