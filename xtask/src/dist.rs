@@ -33,7 +33,7 @@ fn make(folder: &Path) -> Result<(), String> {
     for place in [&bin, &share] {
         fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
     }
-    say("building static programs, optimised: usually five minutes on two idle cores");
+    say("building static programs, optimised: on two cores with other work beside it took 17 minutes");
     let vlab = put(&statically("vlab-cli", "vlab", &["--features", "vlab-cli/manual"])?, &bin)?;
     let name = "vlab-container-helper";
     put(&statically(name, name, &[])?, &bin)?;
