@@ -351,6 +351,9 @@ impl<'a> Reader<'a> {
                 let text = format!("{program} waited {waited_ms} of {within_ms} ms for a processor");
                 (RUN, Fact::new(MomentKind::Note, "", text))
             }
+            What::DatabaseAway { for_ms, why } => {
+                (RUN, Fact::new(MomentKind::Note, "", format!("PostgreSQL was away for {for_ms} ms")).info(why))
+            }
             What::Resource { .. } => return self.resource(at, what),
             What::Note { text } => (RUN, Fact::new(MomentKind::Note, "", text)),
             What::Machine { machine, did, detail } => {

@@ -368,6 +368,10 @@ impl<'a> Reader<'a> {
                 let text = format!("{program} waited {waited_ms} of {within_ms} ms for a processor").into();
                 self.row(Row { name: "starved".into(), text, ..row("note").warning(true) });
             }
+            What::DatabaseAway { for_ms, why } => {
+                let text = format!("PostgreSQL was away for {for_ms} ms: {why}").into();
+                self.row(Row { name: "away".into(), text, ..row("note").warning(true) });
+            }
             What::Resource { .. } => self.resource(at, &o.what),
             What::Note { text } => self.row(Row { text: text.into(), ..row("note") }),
             What::Machine { machine, did, detail } => {

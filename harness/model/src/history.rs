@@ -422,6 +422,13 @@ pub enum What {
         /// Within so many milliseconds that end now.
         within_ms: u64,
     },
+    /// The database could not be asked for a while, and can be again.
+    DatabaseAway {
+        /// For how long, in milliseconds, up to now.
+        for_ms: u64,
+        /// What was answered last.
+        why: String,
+    },
     /// A fault began, did something, or ended.
     Fault {
         /// Name in the scenario.

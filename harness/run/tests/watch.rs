@@ -60,13 +60,15 @@ struct Watched {
     news: mpsc::UnboundedReceiver<TableNews>,
     over: oneshot::Sender<Instant>,
     task: JoinHandle<Result<(), String>>,
+    /// Why the database was away, each time that it was.
+    away: Vec<String>,
 }
 
 impl Watched {
     fn begin(conninfo: &str) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let (over, until) = oneshot::channel();
-        Self { news, over, task: tokio::spawn(watch::watch(conninfo.to_owned(), tell, until)) }
+        Self { news, over, task: tokio::spawn(watch::watch(conninfo.to_owned(), tell, until)), away: Vec::new() }
     }
 
     /// Waits until it has told so many changes.
@@ -76,6 +78,7 @@ impl Watched {
             match timeout(LONG, self.news.recv()).await.unwrap_or_else(|_| panic!("{} of {count}", seen.len())).unwrap()
             {
                 TableNews::Changes(_, changes) => seen.extend(changes),
+                TableNews::Away { why, .. } => self.away.push(why),
                 TableNews::Refused(why) => panic!("{why}"),
             }
         }
@@ -195,19 +198,28 @@ async fn a_server_that_goes_away_is_found_again_or_told() {
     server.restart().await.unwrap();
     let client = watch::connect(&conninfo).await.unwrap();
     client.batch_execute(&(update(1, Known) + &update(2, Insufficient))).await.unwrap();
+    assert_eq!(moves(&watched.see(2).await), [(id(1), Insufficient, Known), (id(2), Known, Insufficient)]);
+    assert_eq!(watched.away.len(), 1, "{:?}", watched.away);
+
+    // It stands still for longer than it takes to answer.
+    server.pause(true).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.pause(false).await.unwrap();
+    client.batch_execute(&update(1, Insufficient)).await.unwrap();
+    assert_eq!(moves(&watched.see(1).await), [(id(1), Known, Insufficient)]);
+    assert_eq!(watched.away[1..], ["it did not answer"]);
     let (seen, ended) = watched.end(LONG).await;
-    assert_eq!(moves(&seen), [(id(1), Insufficient, Known), (id(2), Known, Insufficient)]);
-    assert_eq!(ended, Ok(()));
+    assert_eq!((moves(&seen), ended), (vec![], Ok(())));
 
     let mut watched = Watched::begin(&conninfo);
-    watched.see(3).await;
+    watched.see(4).await;
     server.pause(true).await.unwrap();
     let (_, ended) = watched.end(Duration::from_millis(300)).await;
     assert_eq!(ended.unwrap_err(), "the database does not answer");
     server.pause(false).await.unwrap();
 
     let mut watched = Watched::begin(&conninfo);
-    watched.see(3).await;
+    watched.see(4).await;
     server.stop().await.unwrap();
     let (_, ended) = watched.end(Duration::from_millis(300)).await;
     let why = ended.unwrap_err();
@@ -258,7 +270,7 @@ async fn triggers_that_do_not_fire_are_told() {
         let told = loop {
             match timeout(LONG, watched.news.recv()).await.unwrap().unwrap() {
                 TableNews::Refused(why) => break why,
-                TableNews::Changes(..) => {}
+                TableNews::Changes(..) | TableNews::Away { .. } => {}
             }
         };
         assert!(told.contains("triggers on the service's tables"), "{told}");

@@ -217,6 +217,7 @@ fn hostile() -> (RunResult, Vec<Observation>) {
         What::Unreadable { subject: Some(host), of: text(), error: text() },
         What::Incomplete { part: HistoryPart::Other(text()), machine: Some(text()), why: text() },
         What::Starved { program: text(), waited_ms: 1, within_ms: 2 },
+        What::DatabaseAway { for_ms: 1, why: text() },
         What::Machine { machine: text(), did: MachineMoment::Other(text()), detail: text() },
         What::Console { machine: text(), line: text(), finding: Some(text()) },
         What::Operator { cluster, name: text(), status: None, kind: None },

@@ -18,6 +18,11 @@ impl Found {
         }
     }
 
+    /// Something was checked that cannot be wrong by itself.
+    pub(super) fn seen(&mut self) {
+        self.checked += 1;
+    }
+
     /// The result; `reason` says why nothing was checked, if so.
     pub(super) fn result(self, of: Named, reason: impl FnOnce() -> String) -> InvariantResult {
         let Self { checked, problems } = self;

@@ -445,6 +445,29 @@ fn an_event_that_is_told_twice_at_once_is_noticed_in_real_time() {
     assert_eq!(verdict(&s, "events-tell"), InvariantVerdict::Held);
 }
 
+/// Two looks at one moment tell of a validation twice now and then; a service that tells everything twice is another matter.
+#[test]
+fn an_event_about_a_validation_is_told_twice_by_two_looks() {
+    let mut s = Story::default();
+    let in_real_time = RunInfo { virtual_time: false, ..RunInfo::default() };
+    s.say(Source::Harness, What::RunStarted(in_real_time));
+    let event = |text: &str| What::Event {
+        name: "host_validation_failed".to_owned(),
+        severity: Severity::Warning,
+        message: text.to_owned(),
+        cluster: Some(C),
+        host: Some(id(1)),
+    };
+    for text in ["validation 'a' failed", "validation 'b' failed"] {
+        s.say(Source::Events, event(text));
+    }
+    s.say_too(Source::Events, event("validation 'b' failed"));
+    assert_eq!(verdict(&s, "events-tell"), InvariantVerdict::Held);
+    s.say(Source::Events, event("validation 'c' failed"));
+    s.say_too(Source::Events, event("validation 'c' failed"));
+    assert_violated(&s, "events-tell", "is told twice");
+}
+
 #[test]
 fn cancelled_only_stops_lets_a_cancelled_host_send_its_logs() {
     let mut s = until_installing();

@@ -2,12 +2,15 @@
 //! programs had no processor for long, because the computer had other work, what the scenario then expects in vain is no failure of the product. What the user does
 //! is not looked at: how long that took is a matter of the service, too.
 
-use vlab_scenario::ActionTime;
+use vlab_scenario::{ActionTime, FaultTarget};
 
 use super::*;
 
 /// Name of the check that a lab fails which acted too late.
 pub(super) const ACTS_IN_TIME: &str = "the lab acts in time";
+
+/// Name of the check that a lab fails whose database was away.
+pub(super) const DATABASE_IS_THERE: &str = "PostgreSQL is there";
 
 /// So late is too late, by the service's clock: two polls of a host come within it, and most steps take less.
 const LATE: Duration = Duration::from_secs(20);
@@ -64,6 +67,37 @@ pub(super) fn acted_late(
     check.seen = late.seen;
     check.message = format!("{}; run it again, under a slower `--time-profile` or with fewer jobs", check.seen);
     (check.at, check.seq) = (Some(late.at.time), Some(late.at.seq));
+    Some(check)
+}
+
+/// The check that makes a run inconclusive whose database was away by itself, if something failed from then on: a service that
+/// cannot write may answer with an error, lose an event, or end.
+pub(super) fn database_was_away(
+    checks: &[CheckResult],
+    scenario: &Scenario,
+    clock_scale: f64,
+    history: &[Observation],
+) -> Option<CheckResult> {
+    if decide(checks).0 != Verdict::Failed {
+        return None;
+    }
+    let judge = Judge { scenario, clock_scale, history, timeline: Timeline::new(history) };
+    let outages = judge.outages(|target| *target == FaultTarget::Postgres);
+    let mut away = history.iter().filter_map(|o| match &o.what {
+        What::DatabaseAway { for_ms, why } => Some((o.at() - Duration::from_millis(*for_ms), o, *for_ms, why)),
+        _ => None,
+    });
+    let is_asked_for = |since: Timestamp| outages.iter().any(|(begin, end)| *begin <= since && since <= *end);
+    let (since, o, for_ms, why) = away.find(|(since, ..)| !is_asked_for(*since))?;
+    let mut failed = checks.iter().filter(|check| check.verdict == CheckVerdict::Failed);
+    if !failed.all(|check| check.at.is_none_or(|at| since <= at)) {
+        return None;
+    }
+    let mut check = CheckResult::new(CheckKind::Lab, DATABASE_IS_THERE, CheckVerdict::Failed);
+    check.expected = "it is away only where the scenario makes it so".to_owned();
+    check.seen = format!("PostgreSQL was away for {:.1} s: {why}", Duration::from_millis(for_ms).as_secs_f64());
+    check.message = format!("{}; what failed since then may follow from that", check.seen);
+    (check.at, check.seq) = (Some(o.at()), Some(o.seq));
     Some(check)
 }
 
@@ -282,6 +316,47 @@ mod tests {
             assert!(check.seen.starts_with("fault mute came 0.200 s after its moment, which is 48 s by"), "{check:?}");
             let before = CheckResult::new(CheckKind::Expectation, failed, CheckVerdict::Failed);
             assert_eq!(decide(&[before, check]).0, Verdict::Inconclusive);
+        }
+    }
+
+    /// The database is away for two seconds until the tenth, and a check fails.
+    #[rstest]
+    #[case::in_it("", Some(9), true)]
+    #[case::never_seen("", None, true)]
+    #[case::before_it("", Some(7), false)]
+    #[case::the_scenario_did_it(
+        "faults: [{name: down, at: 8s, target: postgres, inject: postgres-unreachable, for: 2s}]\nneeds: [real-time]",
+        Some(9),
+        false
+    )]
+    fn a_database_that_was_away_proves_nothing(
+        #[case] more: &str,
+        #[case] failed_at: Option<i64>,
+        #[case] excused: bool,
+    ) {
+        let text = format!(
+            "version: 1\nname: t\ncluster: {{topology: sno}}\nhosts: [{{name: m}}]\n{more}\nbudgets: {{total: 1h}}\n"
+        );
+        let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
+        let mut recorder = Recorder::new(None);
+        let at = |seconds: i64| Timestamp::from_secs(seconds);
+        if !more.is_empty() {
+            for (phase, when) in [(FaultPhase::Begin, 8), (FaultPhase::End, 10)] {
+                let (name, inject) = ("down".to_owned(), "postgres-unreachable".to_owned());
+                let what = What::Fault { name, phase, inject, host: None, cluster: None, detail: String::new() };
+                recorder.record(Source::Harness, None, at(when), what);
+            }
+        }
+        let away = What::DatabaseAway { for_ms: 2_000, why: "connection refused".to_owned() };
+        recorder.record(Source::Harness, None, at(10), away);
+        let mut check = CheckResult::new(CheckKind::Invariant, "one-event-each: …", CheckVerdict::Failed);
+        check.at = failed_at.map(at);
+        let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+        let away = database_was_away(&[check.clone()], &scenario, 1.0, recorder.observations());
+        assert_eq!(away.is_some(), excused, "{away:?}");
+        if let Some(away) = away {
+            assert_eq!(away.seen, "PostgreSQL was away for 2.0 s: connection refused");
+            assert_eq!(decide(&[check, away]).0, Verdict::Inconclusive);
         }
     }
 }

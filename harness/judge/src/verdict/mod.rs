@@ -54,10 +54,12 @@ pub fn put_together(result: &mut RunResult, scenario: &Scenario, clock_scale: f6
     result.durations = judgement.durations;
     result.pivots = judgement.pivots;
     let mut found = std::mem::take(&mut result.checks);
-    found.retain(|check| check.name != late::ACTS_IN_TIME);
+    found.retain(|check| ![late::ACTS_IN_TIME, late::DATABASE_IS_THERE].contains(&check.name.as_str()));
     result.checks = in_order(judgement.checks, found);
-    if let Some(check) = late::acted_late(&result.checks, scenario, clock_scale, history) {
-        result.checks.insert(0, check);
+    for excuse in [late::database_was_away, late::acted_late] {
+        if let Some(check) = excuse(&result.checks, scenario, clock_scale, history) {
+            result.checks.insert(0, check);
+        }
     }
     result.detection_latency_ms = Quantiles::of(&detection_latencies(history));
     name_cause(result, scenario, history);

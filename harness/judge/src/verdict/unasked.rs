@@ -247,7 +247,7 @@ impl Judge<'_> {
     }
 
     /// When the scenario itself kept the service, its database or the way to it from working.
-    fn outages(&self, of: impl Fn(&FaultTarget) -> bool) -> Vec<(Timestamp, Timestamp)> {
+    pub(super) fn outages(&self, of: impl Fn(&FaultTarget) -> bool) -> Vec<(Timestamp, Timestamp)> {
         let lives = lives::lives(self.history);
         let last = self.history.last().map(|o| o.at()).unwrap_or_default();
         let outage = |fault: &Fault| {

@@ -226,6 +226,11 @@ pub(super) fn observe(conductor: &mut Conductor, news: watch::TableNews) -> Opti
             }
             None
         }
+        watch::TableNews::Away { lasted, why } => {
+            let for_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
+            conductor.observe(Timestamp::now(), Source::Harness, None, What::DatabaseAway { for_ms, why });
+            None
+        }
         watch::TableNews::Refused(why) => {
             Some(LabError::new("history", format!("the changes in the service's tables can no longer be read: {why}")))
         }

@@ -18,7 +18,8 @@ use super::environment::{Around, Database, StandIns, environment};
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::scratch::OC;
 use super::{
-    About, BoxFuture, DATABASE, Down, ProgramEnd, Restart, RunningService, STOP, ServiceOrder, StartError, not_ended,
+    About, BoxFuture, DATABASE, Down, ProgramEnd, Restart, RunningService, STOP, ServiceOrder, StartError,
+    crashed_then, is_crash, not_ended,
 };
 use crate::error::{LabError, lab};
 
@@ -154,7 +155,11 @@ impl RunningService for Containers {
             };
             let running = service.state().await.is_ok_and(|ended| ended.is_none());
             let service = service.remove(STOP).await;
-            let killed = (running && matches!(service, Ok(KILLED))).then(not_ended);
+            let killed = match service {
+                Ok(KILLED) if running => Some(not_ended()),
+                Ok(code) if running && is_crash(code) => Some(crashed_then(&format!("exit code {code}"))),
+                _ => None,
+            };
             let postgres = postgres.remove(STOP).await.map(drop);
             let pod = pod.remove().await;
             let problems = [service.map(drop), postgres, pod].into_iter().filter_map(Result::err).map(broken).collect();

@@ -21,7 +21,7 @@ use super::hub::{Hub, HubOrder};
 use super::scratch::Scratch;
 use super::{
     About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
-    StartError, not_ended,
+    StartError, not_ended_well,
 };
 use crate::error::{LabError, lab};
 
@@ -186,7 +186,7 @@ impl Local {
             (child.kill9().await, None)
         } else {
             let stopped = child.stop(STOP).await;
-            (stopped.status, stopped.killed.then(not_ended))
+            (stopped.status, not_ended_well(stopped))
         };
         drop(child);
         (order.stopped)(format!("the service ended: {status}"), killed);
@@ -325,10 +325,8 @@ impl RunningService for Local {
             let Down { mut problems, mut killed } = Down::default();
             if let Some(child) = self.take_child() {
                 let stopped = child.stop(STOP).await;
-                let status = stopped.status;
-                killed = stopped.killed.then(not_ended);
-                if !status.success() && !self.surprised.load(Ordering::Relaxed) {
-                    tracing::warn!(%status, "the service did not end cleanly");
+                if !self.surprised.load(Ordering::Relaxed) {
+                    killed = not_ended_well(stopped);
                 }
             }
             if let Some(others) = &self.others {

@@ -21,6 +21,7 @@ pub mod watch;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +35,7 @@ use vlab_drive::target::Target;
 use vlab_judge::result::Startup;
 use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError};
-use vlab_lab::process::{Child, ProcessError};
+use vlab_lab::process::{Child, ProcessError, Stopped};
 use vlab_scenario::Fault;
 
 use self::hub::{Hub, HubOrder};
@@ -126,9 +127,31 @@ pub struct Down {
 }
 
 /// What is said of a service that had to be killed.
+/// What is wrong with how a program ended that was asked to.
+fn not_ended_well(Stopped { status, killed }: Stopped) -> Option<String> {
+    let crashed = match (status.signal(), status.code()) {
+        (Some(signal), _) => CRASHES.contains(&signal),
+        (None, code) => code.is_some_and(|code| is_crash(code.into())),
+    };
+    if killed { Some(not_ended()) } else { crashed.then(|| crashed_then(&status.to_string())) }
+}
+
 fn not_ended() -> String {
     format!("it did not end within {} s of SIGTERM and was killed", STOP.as_secs())
 }
+
+fn crashed_then(status: &str) -> String {
+    format!("it crashed when it was asked to end ({status}); its log has its last words")
+}
+
+/// A program may end by SIGTERM or with a status for reasons of its own. But a panic of Go is 2, one of Rust 101, and a shell or a
+/// container tells of a signal with 128 and its number.
+fn is_crash(code: i64) -> bool {
+    [2, 101].contains(&code) || CRASHES.iter().any(|signal| code == 128 + i64::from(*signal))
+}
+
+/// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+const CRASHES: [i32; 7] = [4, 5, 6, 7, 8, 11, 31];
 
 /// A program that exited unexpectedly.
 #[derive(Debug)]
@@ -384,5 +407,30 @@ pub enum StartError {
 impl From<ContainerError> for StartError {
     fn from(error: ContainerError) -> Self {
         Self::Container(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Raw states as `wait` gives them: a signal, or a code in the second byte.
+    #[rstest]
+    #[case::well(0, false, None)]
+    #[case::by_the_signal(15, false, None)]
+    #[case::its_own_reasons(1 << 8, false, None)]
+    #[case::not_at_all(9, true, Some("it did not end within 30 s"))]
+    #[case::a_bad_pointer(11, false, Some("it crashed when it was asked to end (signal: 11"))]
+    #[case::a_panic_of_go(2 << 8, false, Some("it crashed when it was asked to end (exit status: 2)"))]
+    #[case::a_panic_of_rust(101 << 8, false, Some("it crashed"))]
+    #[case::behind_a_shell((128 + 6) << 8, false, Some("it crashed"))]
+    fn a_program_that_crashes_at_its_end_is_told(#[case] raw: i32, #[case] killed: bool, #[case] told: Option<&str>) {
+        let found = not_ended_well(Stopped { status: ExitStatus::from_raw(raw), killed });
+        assert_eq!(found.is_some(), told.is_some(), "{found:?}");
+        assert!(found.unwrap_or_default().starts_with(told.unwrap_or_default()));
     }
 }

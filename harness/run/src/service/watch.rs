@@ -24,6 +24,9 @@ use vlab_model::history::What;
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Who takes longer to answer is away: a few milliseconds are usual.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long one attempt to read what is left at the end may take before it is made over another connection.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
@@ -357,6 +360,13 @@ fn is_deleted(row: &str) -> bool {
 pub enum TableNews {
     /// Changes, and when they were read.
     Changes(Timestamp, Vec<TableChange>),
+    /// The database was away and is back.
+    Away {
+        /// For how long.
+        lasted: Duration,
+        /// What it answered last.
+        why: String,
+    },
     /// The database refuses to be read, and not because it is going down or coming up: waiting will not help.
     Refused(String),
 }
@@ -372,7 +382,7 @@ pub async fn watch(
     tell: mpsc::UnboundedSender<TableNews>,
     mut over: oneshot::Receiver<Instant>,
 ) -> Result<(), String> {
-    let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false, polls: 0 };
+    let mut line = Line { conninfo, watcher: Watcher::default(), open: None, refused: false, away: None, polls: 0 };
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let deadline = loop {
@@ -383,11 +393,13 @@ pub async fn watch(
             read = async { interval.tick().await; line.read().await } => match read {
                 Ok(found) => {
                     line.refused = false;
+                    line.is_there(&tell);
                     if !found.is_empty() && tell.send(TableNews::Changes(Timestamp::now(), found)).is_err() {
                         return Ok(());
                     }
                 }
                 Err(error) => {
+                    line.has_failed(&error);
                     if error.is_refusal() && !std::mem::replace(&mut line.refused, true) {
                         let _ = tell.send(TableNews::Refused(error.explain()));
                     }
@@ -405,6 +417,8 @@ struct Line {
     open: Option<(Client, Statement)>,
     /// It was told that the database refuses.
     refused: bool,
+    /// Since when it is not there, and its last answer.
+    away: Option<(Instant, String)>,
     /// So many have succeeded.
     polls: u32,
 }
@@ -432,6 +446,14 @@ impl Trouble {
         }
     }
 
+    /// Is there no database to ask?
+    fn is_away(&self) -> bool {
+        match self {
+            Self::Database(error) => is_away(error),
+            Self::NothingNoted => false,
+        }
+    }
+
     fn explain(&self) -> String {
         match self {
             Self::Database(error) => vlab_lab::postgres::explain(error),
@@ -443,7 +465,30 @@ impl Trouble {
 }
 
 impl Line {
+    /// What is noted of a database that is away until it is there again.
+    fn has_failed(&mut self, trouble: &Trouble) {
+        if trouble.is_away() {
+            let since = self.away.take().map_or_else(Instant::now, |(since, _)| since);
+            self.away = Some((since, trouble.explain()));
+        }
+    }
+
+    fn is_there(&mut self, tell: &mpsc::UnboundedSender<TableNews>) {
+        if let Some((since, why)) = self.away.take() {
+            let _ = tell.send(TableNews::Away { lasted: since.elapsed(), why });
+        }
+    }
+
     async fn read(&mut self) -> Result<Vec<TableChange>, Trouble> {
+        let began = Instant::now();
+        let found = self.read_now().await;
+        if found.is_ok() && began.elapsed() > ANSWERS_WITHIN {
+            self.away.get_or_insert_with(|| (began, "it did not answer".to_owned()));
+        }
+        found
+    }
+
+    async fn read_now(&mut self) -> Result<Vec<TableChange>, Trouble> {
         let (client, statement) = self.open().await?;
         if self.polls.is_multiple_of(LOOK_EVERY) {
             look_at_triggers(&client).await?;
@@ -469,9 +514,17 @@ impl Line {
             // At least once, however late it is.
             let until = (Instant::now() + ATTEMPT).min(deadline.max(Instant::now() + POLL_INTERVAL * 10));
             let problem = match tokio::time::timeout_at(until, self.drain_once(tell)).await {
-                Ok(Ok(0)) => return Ok(()),
-                Ok(Ok(writers)) => format!("{writers} transactions have changed something and do not come to an end"),
-                Ok(Err(trouble)) => trouble.explain(),
+                Ok(Ok(writers)) => {
+                    self.is_there(tell);
+                    if writers == 0 {
+                        return Ok(());
+                    }
+                    format!("{writers} transactions have changed something and do not come to an end")
+                }
+                Ok(Err(trouble)) => {
+                    self.has_failed(&trouble);
+                    trouble.explain()
+                }
                 Err(_) => "the database does not answer".to_owned(),
             };
             if Instant::now() + POLL_INTERVAL >= deadline {
@@ -506,6 +559,11 @@ async fn look_at_triggers(client: &Client) -> Result<(), Trouble> {
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     const PASSES: [&str; 6] = ["08", "25", "40", "53", "55", "57"];
     error.as_db_error().is_some_and(|error| !PASSES.contains(&error.code().code().get(..2).unwrap_or_default()))
+}
+
+/// Is nobody there, or one that goes down or comes up?
+fn is_away(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_none_or(|error| ["08", "57"].contains(&error.code().code().get(..2).unwrap_or_default()))
 }
 
 #[cfg(test)]
