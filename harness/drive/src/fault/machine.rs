@@ -7,7 +7,10 @@ use vlab_api::types::{HostStage, ImageType};
 use vlab_model::disturbance::{Frames, WrongName};
 use vlab_model::network::host_makes_connections;
 use vlab_model::settings::Settings;
-use vlab_scenario::{Cluster, Fault, FaultHosts, FaultTarget, Host, Injection, Scenario, TargetForm, fault_rows};
+use vlab_scenario::{
+    Cluster, Fault, FaultHosts, FaultTarget, Host, Injection, Moment, Scenario, Seen, Subject, TargetForm, fault_rows,
+    moment_words,
+};
 
 use super::{control_plane, host, network};
 
@@ -223,12 +226,30 @@ pub fn unfit(scenario: &Scenario) -> Option<String> {
             fault.word()
         ));
     }
-    if let Some(why) = no_nmstate(scenario).or_else(|| no_vlan(scenario)) {
+    if let Some(why) = no_nmstate(scenario).or_else(|| no_vlan(scenario)).or_else(|| no_steps(scenario)) {
         return Some(why);
     }
     let arch = scenario.infra_env.cpu_architecture.as_str();
     (scenario.hosts.iter().any(|host| host.is_machine()) && arch != "x86_64")
         .then(|| format!("virtual machines are x86_64, and its infra-env is {arch}"))
+}
+
+/// What a machine's agent is told to do is between it and the service: an expectation of it would hold, or fail, whatever happens.
+fn no_steps(scenario: &Scenario) -> Option<String> {
+    let is_machine = |host: &Host| host.is_machine();
+    let of_machines = |moment: &&Moment| match &moment.subject {
+        Subject::Hosts(names) => {
+            names.iter().any(|name| scenario.hosts.iter().any(|host| host.name == *name && is_machine(host)))
+        }
+        Subject::Role { cluster, .. } | Subject::Cluster(cluster) => has_machines(scenario, cluster),
+        Subject::Run => scenario.hosts.iter().any(is_machine),
+    };
+    let of_steps = scenario.moments().filter(|moment| matches!(moment.seen, Seen::Step(_)));
+    let moment = of_steps.into_iter().find(of_machines)?;
+    Some(format!(
+        "it waits for, or rules out, {}: which steps the service gives to virtual machines is not seen; `--hosts sim` runs it",
+        moment_words(moment)
+    ))
 }
 
 /// The static networks that machines could not make of their image: without RHCOS there is no `nmstatectl` in the initrd.
@@ -459,5 +480,18 @@ mod tests {
     fn what_cannot_be_done_is_refused_with_its_line(#[case] kind: &str, #[case] why: &str) {
         let refused = unfit(&scenario(&format!("{{name: it, at: 1m, target: m-0, inject: {kind}}}"))).unwrap();
         assert!(refused.starts_with("line 8: the fault it (") && refused.contains(why), "{refused}");
+    }
+
+    /// Which steps a machine gets is not seen, so nothing may be said of them.
+    #[test]
+    fn steps_of_machines_are_refused() {
+        let with = |rest: &str| {
+            let text = format!("version: 1\nname: t\n{HOSTS}expect: [{{{rest}}}]\n");
+            unfit(&vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded()).unwrap())
+        };
+        let refused = with("never: {host: m-0, step: logs-gather}").unwrap_or_default();
+        assert!(refused.contains("m-0: step logs-gather") && refused.contains("`--hosts sim`"), "{refused}");
+        assert!(with("eventually: {role: bootstrap, step: install}").is_some());
+        assert_eq!(with("never: {host: m-0, status: error}"), None);
     }
 }

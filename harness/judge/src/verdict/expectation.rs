@@ -304,7 +304,11 @@ impl Judge<'_> {
         let expected = never_words(moment);
         let tracker = self.track(moment);
         let outcome = match tracker.first(self.directory()) {
-            None => Ok("it was not seen".to_owned()),
+            None => match self.nobody(moment) {
+                None => Ok("it was not seen".to_owned()),
+                // What never was cannot do anything wrong.
+                Some(nobody) => Err(Failure::new(format!("that shows nothing: {nobody}"))),
+            },
             Some((who, at)) => {
                 let failure =
                     Failure::new(format!("{} was seen after {}", seen_words(&moment.seen), self.since_start(at.time)))
@@ -317,6 +321,29 @@ impl Judge<'_> {
             }
         };
         (expected, outcome)
+    }
+
+    /// Why a moment could not have been seen, because those of whom it is never were there to have such a state.
+    fn nobody(&self, moment: &Moment) -> Option<String> {
+        let hosts = match moment.seen {
+            Seen::HostStatus(_) | Seen::HostTransition { .. } | Seen::Stage(_) | Seen::Progress { .. } => true,
+            Seen::ClusterStatus(_) | Seen::ClusterTransition { .. } | Seen::FinalizingStage(_) => false,
+            Seen::Validation { .. } => !matches!(moment.subject, Subject::Cluster(_)),
+            _ => return None,
+        };
+        let was_there = |id: &Uuid| self.timeline.hosts.get(id).is_some_and(|line| !line.statuses.is_empty());
+        match (&moment.subject, hosts) {
+            (Subject::Hosts(_) | Subject::Role { .. }, true) => {
+                let of = hosts_of(self.directory(), &moment.subject);
+                (!of.iter().any(was_there)).then(|| format!("{} never registered", subject_words(&moment.subject)))
+            }
+            (Subject::Cluster(name), false) => {
+                let id = self.directory().clusters.get(name);
+                let line = id.and_then(|id| self.timeline.clusters.get(id));
+                line.is_none_or(|line| line.statuses.is_empty()).then(|| format!("{name} never had a status"))
+            }
+            _ => None,
+        }
     }
 
     fn order(

@@ -412,6 +412,25 @@ mod tests {
 
     const ENDS: &str = "expect: [{never: {hosts: all, status: error}}]";
 
+    /// A `never` about somebody who was never there shows nothing.
+    #[rstest]
+    #[case::a_host("{hosts: all, status: error}", false, true)]
+    #[case::its_stage("{hosts: all, stage: Rebooting}", false, true)]
+    #[case::its_validation("{hosts: all, validation: ntp-synced, is: failure}", false, true)]
+    #[case::what_it_does("{hosts: all, did: registered}", false, false)]
+    #[case::a_role("{role: bootstrap, stage: Rebooting}", true, true)]
+    #[case::a_host_that_registered("{hosts: all, status: error}", true, false)]
+    #[case::a_cluster("{cluster: t, status: error}", false, false)]
+    fn a_never_needs_somebody(#[case] moment: &str, #[case] registers: bool, #[case] is_empty: bool) {
+        let (from, to, info) = (None, HostStatus::Known, String::new());
+        let known = What::HostStatus { host: HOST, cluster: Some(CLUSTER), from, to, info };
+        let things = if registers { vec![(1_000, known)] } else { Vec::new() };
+        let checks = checks(&format!("expect: [{{never: {moment}}}]"), things);
+        let check = checks.iter().find(|c| c.kind == CheckKind::Expectation).unwrap();
+        assert_eq!(check.verdict == CheckVerdict::Failed, is_empty, "{check:?}");
+        assert!(!is_empty || check.seen.contains("never registered"), "{check:?}");
+    }
+
     #[rstest]
     #[case(&[], "ready")]
     #[case(&[ClusterStatus::Installing, ClusterStatus::Error], "error")]
