@@ -287,6 +287,15 @@ fn name(timeline: &Timeline<'_>, id: Uuid) -> String {
     }
 }
 
+/// Events of a name.
+#[derive(Default)]
+struct Doubles<'h> {
+    /// How many different ones there were.
+    once: usize,
+    /// Those that were there already, and of whom they are.
+    again: Vec<(&'h Observation, Uuid)>,
+}
+
 /// Two events with the same words about the same thing at the same instant are one too many, whatever the service and its clock.
 fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observation>>, found: &mut Found) {
     // Who is asked twice has something to tell twice. The service's clock is coarser than the run's.
@@ -294,11 +303,10 @@ fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obse
         timeline.observations.iter().filter(|o| was_asked_twice(o)).map(|o| o.harness_time).collect();
     let is_again = |at: Timestamp| asked_twice.iter().any(|then| then.since(at).max(at.since(*then)) <= SAME_REQUEST);
     let virtual_time = timeline.run.is_none_or(|run| run.virtual_time);
-    // Each name of an event: how many different ones there were, and those that were there already.
-    let mut by_name: BTreeMap<&str, (usize, Vec<(&Observation, Uuid)>)> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, Doubles<'_>> = BTreeMap::new();
     for ((event, subject), all) in events {
         let mut told = BTreeSet::new();
-        let (once, again) = by_name.entry(event).or_default();
+        let Doubles { once, again } = by_name.entry(event).or_default();
         for o in all {
             let What::Event { message, .. } = &o.what else { continue };
             if told.insert((o.at(), message.as_str())) {
@@ -308,7 +316,7 @@ fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obse
             }
         }
     }
-    for (event, (once, again)) in by_name {
+    for (event, Doubles { once, again }) in by_name {
         // The real service compares a validation with what is stored, tells, and stores, without a lock: its monitor and a
         // request that look at one moment tell the same. That is rare; who tells everything twice is another matter.
         let two_looks = !virtual_time && is_of_a_validation(event) && 2 * again.len() <= once;
