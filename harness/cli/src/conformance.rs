@@ -10,7 +10,7 @@ use vlab_api::Timestamp;
 use vlab_conformance::suite::{self, Count};
 use vlab_conformance::wire::{HttpWire, Wire};
 use vlab_conformance::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Pace, SETTINGS, Target, report, table};
-use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::prepare::{Choices, HubChoice, Prepared};
 use vlab_drive::target::Target as Service;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, exit};
@@ -20,6 +20,7 @@ use vlab_run::live::Show;
 use vlab_run::prepare::prepare;
 use vlab_run::real::{self, Hosted, RealOptions, RunOutcome as Run};
 use vlab_run::rundir;
+use vlab_run::service::hub;
 use vlab_scenario::SourceFile;
 
 use crate::args::{LabArgs, interrupted};
@@ -42,6 +43,9 @@ Which service:
       one that is already running. The suite makes clusters, infra-envs and hosts whose names begin with `vc-` and removes them;
       it touches nothing else and sets nothing. Name the time profile whose intervals the service was started with; without
       it they are taken to be the service's defaults, and checks that wait for its monitors are skipped, with the reason.
+  vlab conformance --api kube
+      by resources on a Kubernetes API server of the run, on which the service's controllers act; a real service takes
+      `--definitions FOLDER` for the kinds, `--hub-assets FOLDER` a real API server
 Which checks:
   vlab conformance --list
   vlab conformance --filter register --filter '!disconnected'
@@ -53,6 +57,10 @@ pub(crate) struct ConformanceArgs {
     /// Service under test: `simulated`, `process:<program>`, `container:<image>` or `remote:<url>`
     #[arg(long, value_name = "TARGET", default_value = "simulated")]
     service: Service,
+    /// How the checks ask the service: `rest`, or `kube`, by resources on a Kubernetes API server on which its controllers act. Each
+    /// has checks of its own.
+    #[arg(long, value_name = "API", value_parser = ["rest", "kube"], default_value = "rest")]
+    api: String,
     /// Only checks whose id contains this; with `*` it must match the whole id, and `!` in front excludes. May be given
     /// several times.
     #[arg(long, short, value_name = "PATTERN")]
@@ -66,9 +74,9 @@ pub(crate) struct ConformanceArgs {
     /// Use the checks in these files instead of the built-in ones.
     #[arg(long, value_name = "FILE")]
     checks: Vec<PathBuf>,
-    /// How many checks run at the same time.
-    #[arg(long, short, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
+    /// How many checks run at the same time; by default 24, over Kubernetes 8.
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
     /// Time profile: the intervals of a service that is started (by default `fast`), or those that a remote one was started
     /// with (by default `real`).
     #[arg(long)]
@@ -85,9 +93,14 @@ pub(crate) struct ConformanceArgs {
 
 pub(crate) async fn conformance(args: ConformanceArgs) -> ExitResult {
     let all = match args.checks.as_slice() {
+        [] if args.over_kube() => table::over_kubernetes().or_usage()?,
         [] => table::built_in().or_usage()?,
         files => table::from_files(files).or_usage()?,
     };
+    if let Some(check) = all.iter().find(|check| check.over_kube != args.over_kube()) {
+        let asks = if check.over_kube { "asks over Kubernetes: add `--api kube`" } else { "asks over REST" };
+        return Err(CliError::usage(format!("{} {asks}", check.id)));
+    }
     let checks: Vec<ConformanceCheck> =
         all.into_iter().filter(|check| suite::selected(&check.id, &args.filter)).collect();
     if checks.is_empty() {
@@ -99,6 +112,9 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> ExitResult {
         return Ok(exit::PASSED);
     }
     let (prepared, text) = prepared(&args)?;
+    if args.over_kube() {
+        needs_of_the_hub(&args, &prepared)?;
+    }
     if prepared.target.needs_postgres_here() {
         ensure_set_up(Setup::Run, !args.lab.no_setup)?;
     }
@@ -115,14 +131,40 @@ pub(crate) async fn conformance(args: ConformanceArgs) -> ExitResult {
     Ok(conclude(run, asked, &prepared, &options))
 }
 
+impl ConformanceArgs {
+    fn over_kube(&self) -> bool {
+        self.api == "kube"
+    }
+
+    /// How many checks run at the same time. Controllers do one thing after the other, and the real ones ask their API server twenty
+    /// times a second at most.
+    fn jobs(&self) -> usize {
+        usize::from(self.jobs.unwrap_or(if self.over_kube() { 8 } else { 24 }))
+    }
+}
+
+/// Can there be an API server with the kinds that the service's controllers want?
+fn needs_of_the_hub(args: &ConformanceArgs, prepared: &Prepared) -> Result<(), CliError> {
+    if matches!(args.service, Service::Process { .. }) && args.lab.definitions.is_none() {
+        return Err(CliError::usage(
+            "over Kubernetes a real service wants the definitions of its kinds: add `--definitions FOLDER`",
+        ));
+    }
+    match (&prepared.hub, hub::program()) {
+        (HubChoice::Ours, Err(why)) => Err(CliError::usage(why)),
+        _ => Ok(()),
+    }
+}
+
 /// A run needs a scenario; this one only says what the service is.
 fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), CliError> {
     let catalogue = catalogue()?;
     // Of a service that is not ours the slowest is assumed: a wait that cannot succeed would look like its fault.
     let profile = args.time_profile.as_deref().unwrap_or(if args.service.is_owned() { "fast" } else { "real" });
     let mut text = format!(
-        "version: 1\nname: {NAME}\ndescription: The conformance suite; its checks are in {FILE}.\n\
-         service:\n  kind: simulated\n  time_profile: {profile}\n"
+        "version: 1\nname: {NAME}\ndescription: The conformance suite; its checks are in {FILE}.\napi: {}\n\
+         service:\n  kind: simulated\n  time_profile: {profile}\n",
+        args.api
     );
     if args.service.is_owned() {
         text.push_str("  settings:\n");
@@ -187,23 +229,31 @@ async fn ask(
         disconnection: settings.host_max_disconnection_time,
         scaled: prepared.clock_scale > 1.0,
     };
-    let version = args.openshift_version.clone().or_else(|| {
-        let releases = settings.release_images.iter();
-        let chosen = releases.clone().find(|r| r.default == Some(true)).or_else(|| releases.clone().next());
-        prepared.target.is_owned().then(|| chosen.map(|r| r.openshift_version.clone())).flatten()
-    });
-    let mut wire = HttpWire::new(hosted.endpoint.clone(), Vec::new());
+    let releases = settings.release_images.iter();
+    let wanted = |version: &String| releases.clone().find(|r| r.openshift_version == *version);
+    let default = || releases.clone().find(|r| r.default == Some(true)).or_else(|| releases.clone().next());
+    let release = args.openshift_version.as_ref().map_or_else(default, wanted);
+    let version = args
+        .openshift_version
+        .clone()
+        .or_else(|| prepared.target.is_owned().then(|| release.map(|r| r.openshift_version.clone())).flatten());
+    let release_image = release.map(|release| release.url.clone()).unwrap_or_default();
+    let mut wire = HttpWire::new(hosted.endpoint.clone(), Vec::new()).with_hub(hosted.hub.clone());
     let own = prepared.target.is_owned();
     let probed = Target::probe(&mut wire, pace, own, version.as_deref(), &prepared.pull_secret, prepared.seed).await;
     let target = match probed {
-        Ok(target) => target,
+        // What controllers ask of their API server comes one after the other.
+        Ok(target) if args.over_kube() => Target { release_image, patience: target.patience * 2, ..target },
+        Ok(target) => Target { release_image, ..target },
         Err(error) => return Asked { outcomes: Vec::new(), took_ms: 0, problem: Some(error.to_string()) },
     };
     let begun = Instant::now();
     let mut progress = Progress::new(checks.len(), args.quiet);
     let endpoint = hosted.endpoint;
-    let wire = |_: &ConformanceCheck| Box::new(HttpWire::new(endpoint.clone(), Vec::new())) as Box<dyn Wire>;
-    let jobs = usize::from(args.jobs);
+    let wire = |_: &ConformanceCheck| {
+        Box::new(HttpWire::new(endpoint.clone(), Vec::new()).with_hub(hosted.hub.clone())) as Box<dyn Wire>
+    };
+    let jobs = args.jobs();
     let told = |outcome: &CheckOutcome| {
         progress.tell(outcome);
         through.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.clone());
@@ -266,6 +316,13 @@ fn conclude(run: Run, mut asked: Asked, prepared: &Prepared, options: &RealOptio
     leftovers(&asked.outcomes, prepared, &mut result);
     result.how_to_repeat =
         format!("vlab conformance --service {} --time-profile {}", prepared.target, prepared.time_profile);
+    if prepared.kube {
+        result.how_to_repeat += " --api kube";
+        result.how_to_repeat += &prepared.hub.option();
+        if let Some(folder) = options.hub.as_ref().and_then(|hub| hub.definitions.as_ref()) {
+            result.how_to_repeat += &format!(" --definitions {}", folder.display());
+        }
+    }
     result.conclude();
     if options.interrupted.is_cancelled() {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");

@@ -1,13 +1,17 @@
-//! The suite over a core of the simulated service in memory, each check with a core and a clock of its own that jumps.
+//! The suite over a core of the simulated service in memory, each check with a core and a clock of its own that jumps. Checks over
+//! Kubernetes have an API server in memory, too, and the service's controllers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
-use vlab_api::http::{Request, Response, TransportError};
+use vlab_api::http::{Request, Response, TransportError, is_for_hub};
+use vlab_kube::{Memory, Options, WatchId};
 use vlab_model::settings::{SettingError, Settings};
 use vlab_service::alteration::Alteration;
+use vlab_service::kube::{Door, DoorConfig, definitions};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
 use crate::target::ProbeError;
@@ -25,6 +29,70 @@ const BEGINNING: Timestamp = Timestamp::from_secs(1_795_176_000);
 pub struct CoreWire {
     core: Core,
     now: Timestamp,
+    /// What answers for an API server; else why nobody does.
+    hub: Result<Hub, String>,
+}
+
+/// An API server, and the controllers on it.
+#[derive(Debug)]
+struct Hub {
+    memory: Memory,
+    door: Door,
+    /// Watches of the controllers, with the number under which they asked.
+    watches: BTreeMap<WatchId, u64>,
+}
+
+impl Hub {
+    fn new(now: Timestamp) -> Result<Self, String> {
+        let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
+        memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
+        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
+        Ok(Self { memory, door, watches: BTreeMap::new() })
+    }
+
+    fn next_wake(&self) -> Option<Timestamp> {
+        [self.memory.core.next_wake(), self.door.next_wake()].into_iter().flatten().min()
+    }
+
+    /// Does what is due, and carries what controllers and API server say to each other; `false`: there was nothing.
+    fn step(&mut self, core: &mut Core, now: Timestamp) -> bool {
+        let mut did = false;
+        if self.memory.core.next_wake().is_some_and(|at| at <= now) {
+            self.memory.core.wake(now);
+            did = true;
+        }
+        if self.door.next_wake().is_some_and(|at| at <= now) {
+            self.door.wake(core, now);
+            did = true;
+        }
+        for ask in self.door.take_asks() {
+            did = true;
+            if !ask.watch {
+                let answer = self.memory.handle(now, &ask.request);
+                self.door.answered(core, now, ask.tag, Ok(answer));
+                continue;
+            }
+            match self.memory.watch(now, &ask.request.path) {
+                Ok(watch) => {
+                    self.watches.insert(watch, ask.tag);
+                }
+                Err(refused) => self.door.answered(core, now, ask.tag, Ok(refused)),
+            }
+        }
+        for watch in self.memory.core.take_woken() {
+            let Some(tag) = self.watches.get(&watch).copied() else { continue };
+            let (events, over) = self.memory.poll_watch(now, watch);
+            if over {
+                self.watches.remove(&watch);
+            }
+            if over || !events.is_empty() {
+                did = true;
+                let events = events.into_iter().map(|event| (event.kind, event.object)).collect();
+                self.door.told(core, now, tag, events, over);
+            }
+        }
+        did
+    }
 }
 
 impl CoreWire {
@@ -46,35 +114,67 @@ impl CoreWire {
             image_service_url: image_service_url.to_owned(),
             alteration,
         };
-        let mut wire = Self { core: Core::new(config, Snapshot::default()), now: BEGINNING };
+        let mut wire = Self {
+            core: Core::new(config, Snapshot::default()),
+            now: BEGINNING,
+            hub: Err("there is no API server".into()),
+        };
         wire.core.wake(wire.now);
         wire.commit();
         wire
     }
 
+    /// The same with an API server on which the service's controllers work.
+    #[must_use]
+    pub fn with_hub(mut self) -> Self {
+        self.hub = Hub::new(self.now);
+        self.commit();
+        self
+    }
+
+    /// Stores what was written; controllers see it, and go on until they have nothing to do.
     fn commit(&mut self) {
-        let _ = self.core.take_writes();
-        self.core.confirm();
+        loop {
+            let writes = self.core.take_writes();
+            self.core.confirm();
+            let Ok(hub) = &mut self.hub else { return };
+            hub.door.rows_changed(self.now, &writes);
+            if !hub.step(&mut self.core, self.now) && writes.is_empty() {
+                return;
+            }
+            // What they ask is under way a moment.
+            self.now = self.now + Duration::from_micros(100);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Timestamp> {
+        [self.core.next_wake(), self.hub.as_ref().ok().and_then(Hub::next_wake)].into_iter().flatten().min()
     }
 }
 
 impl Wire for CoreWire {
     fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>> {
-        let response = self.core.handle(self.now, request);
+        let response = match &mut self.hub {
+            Ok(hub) if is_for_hub(&request.path) => Ok(hub.memory.handle(self.now, request)),
+            Err(why) if is_for_hub(&request.path) => Err(TransportError::Connect(why.clone())),
+            _ => Ok(self.core.handle(self.now, request)),
+        };
         self.commit();
         // A request takes time; two of them are never at the same moment.
         self.now = self.now + Duration::from_millis(1);
-        Box::pin(async move { Ok(response) })
+        Box::pin(async move { response })
     }
 
     fn sleep(&mut self, time: Duration) -> Later<'_, ()> {
         let end = self.now + time;
-        while let Some(at) = self.core.next_wake().filter(|at| *at <= end) {
+        while let Some(at) = self.next_wake().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.core.wake(self.now);
+            if self.core.next_wake().is_some_and(|at| at <= self.now) {
+                self.core.wake(self.now);
+            }
             self.commit();
         }
-        self.now = end;
+        self.now = self.now.max(end);
         Box::pin(async {})
     }
 
@@ -110,7 +210,9 @@ async fn probe(settings: &Settings, wire: &mut CoreWire) -> Result<Target, Probe
     let pace = Pace { host_monitor: second, cluster_monitor: second, disconnection, scaled: false };
     let secret = r#"{"auths":{"quay.io":{"auth":"dXNlcjpwYXNz"}}}"#;
     let target = Target::probe(wire, pace, true, Some("4.20"), secret, 7).await?;
-    Ok(Target { patience_for_events: PATIENCE_FOR_EVENTS, ..target })
+    let release = settings.release_images.iter().find(|release| release.openshift_version == "4.20");
+    let release_image = release.map(|release| release.url.clone()).unwrap_or_default();
+    Ok(Target { patience_for_events: PATIENCE_FOR_EVENTS, release_image, ..target })
 }
 
 /// Services in memory for all checks: with an image service for those that need one.
@@ -133,13 +235,14 @@ impl Services {
 
     /// Performs a check on a new service, perhaps one that is wrong on purpose; `None`: it was stopped.
     pub async fn perform(&self, check: &ConformanceCheck, alteration: Option<Alteration>) -> Option<CheckOutcome> {
-        let images = check.needs.contains(&Need::ImageService);
+        // InfraEnvs have their image from it.
+        let images = check.over_kube || check.needs.contains(&Need::ImageService);
         let target = if images { &self.with_images } else { &self.plain };
         let wire = |_: &ConformanceCheck| {
             let settings = self.settings.clone();
             let wire =
                 if images { CoreWire::with_images(settings, alteration) } else { CoreWire::new(settings, alteration) };
-            Box::new(wire) as Box<dyn Wire>
+            Box::new(if check.over_kube { wire.with_hub() } else { wire }) as Box<dyn Wire>
         };
         let one = vec![check.clone()];
         suite::run(one, Arc::clone(target), 1, wire, CancellationToken::new(), |_| ()).await.pop()

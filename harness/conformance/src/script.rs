@@ -2,6 +2,7 @@
 
 mod hosts;
 mod known;
+mod resources;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -92,6 +93,8 @@ struct Script<'c> {
     vars: BTreeMap<String, Value>,
     hosts: Vec<Host>,
     made: Vec<Made>,
+    /// Paths of the resources that were applied.
+    applied: Vec<String>,
     at: Milestone,
     /// Hosts keep back what a preparation waits for.
     holding: bool,
@@ -109,6 +112,7 @@ impl<'c> Script<'c> {
         set("missing_too", json!(target.id(&check.id, 0xbeef)));
         set("name", json!(target.name(&check.id)));
         set("version", json!(target.version));
+        set("release", json!(target.release_image));
         set("agent", json!(target.agent_version));
         set("pull_secret", json!(target.pull_secret));
         for host in &hosts {
@@ -127,6 +131,7 @@ impl<'c> Script<'c> {
             vars,
             hosts,
             made: Vec::new(),
+            applied: Vec::new(),
             at: Milestone::Made,
             holding: false,
             requests: 0,
@@ -162,6 +167,7 @@ impl<'c> Script<'c> {
             CheckStep::Reach(milestone) => self.reach(*milestone).await,
             CheckStep::Change(change) => self.change(change),
             CheckStep::Took(took) => self.took(took).await,
+            CheckStep::Resource(step) => self.resource(step).await,
         }
     }
 
@@ -557,6 +563,7 @@ fn title(step: &CheckStep) -> String {
         CheckStep::Reach(milestone) => format!("go on to {milestone:?}"),
         CheckStep::Change(change) => format!("host {} changes", change.host),
         CheckStep::Took(took) => format!("time from {} to {}", took.from, took.to),
+        CheckStep::Resource(step) => step.title(),
     }
 }
 

@@ -239,6 +239,7 @@ fn implied(check: &ConformanceCheck) -> &'static [Need] {
                     | CheckStep::Validation(_)
                     | CheckStep::Reach(_)
                     | CheckStep::NoEvent(_)
+                    | CheckStep::Resource(_)
             )
         });
     if waits { &[Need::QuickMonitors] } else { &[] }

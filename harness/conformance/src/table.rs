@@ -19,14 +19,25 @@
 //! `<name>` stands for a value: of the row, or one that is known when the check runs (`<cluster>`, `<infra_env>`, hosts `<a>`,
 //! `<b>`, …, `<missing>`, what a call has saved). A text that is nothing else takes the value as it is, with its type.
 
+pub mod resources;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+pub use self::resources::ResourceStep;
 use crate::matcher;
 
-/// The checks that come with the program.
+/// The checks over Kubernetes that come with the program.
+const OVER_KUBERNETES: &[(&str, &str)] = &[
+    ("resources.yaml", include_str!("../kube/resources.yaml")),
+    ("infra-envs.yaml", include_str!("../kube/infra-envs.yaml")),
+    ("agents.yaml", include_str!("../kube/agents.yaml")),
+    ("installation.yaml", include_str!("../kube/installation.yaml")),
+];
+
+/// The checks over REST that come with the program.
 const FILES: &[(&str, &str)] = &[
     ("service.yaml", include_str!("../checks/service.yaml")),
     ("errors.yaml", include_str!("../checks/errors.yaml")),
@@ -113,6 +124,9 @@ pub struct ConformanceCheck {
     /// The file's area.
     #[serde(skip)]
     pub area: String,
+    /// The user asks over Kubernetes: the world is made of resources, and steps are about resources, too.
+    #[serde(skip)]
+    pub over_kube: bool,
 }
 
 /// What sort of cluster a check begins with.
@@ -445,6 +459,8 @@ pub enum CheckStep {
     Change(Change),
     /// Two times that the service shows lie so far from each other.
     Took(Took),
+    /// Something over Kubernetes.
+    Resource(Box<ResourceStep>),
 }
 
 impl<'de> Deserialize<'de> for CheckStep {
@@ -460,6 +476,9 @@ impl<'de> Deserialize<'de> for CheckStep {
         }
         if map.contains_key("event") {
             return Ok(CheckStep::Event(read(whole())?));
+        }
+        if let Some(step) = ResourceStep::read(&map) {
+            return step.map(Box::new).map(CheckStep::Resource).map_err(D::Error::custom);
         }
         let (Some((verb, value)), 1) = (map.iter().next(), map.len()) else {
             return Err(D::Error::custom(format!("a step is one verb: {}", matcher::shown(Some(&whole())))));
@@ -497,24 +516,48 @@ pub struct TableError {
 
 /// What every check knows by itself; single letters are hosts.
 const RESERVED: &[&str] =
-    &["cluster", "infra_env", "name", "version", "agent", "pull_secret", "missing", "missing_too"];
+    &["cluster", "infra_env", "name", "version", "release", "agent", "pull_secret", "missing", "missing_too"];
+
+/// How the user of a check asks the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FrontDoor {
+    #[default]
+    Rest,
+    Kube,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AreaFile {
     area: String,
+    /// `kube`: the checks are over Kubernetes.
+    #[serde(default)]
+    api: FrontDoor,
     #[serde(default)]
     source: String,
     checks: Vec<Map<String, Value>>,
 }
 
-/// The checks that come with the program.
+/// The checks over REST that come with the program.
 ///
 /// # Errors
 /// Mistakes in them; the tests of this crate find those.
 pub fn built_in() -> Result<Vec<ConformanceCheck>, TableError> {
+    read_all(FILES)
+}
+
+/// The checks over Kubernetes that come with the program.
+///
+/// # Errors
+/// Mistakes in them; the tests of this crate find those.
+pub fn over_kubernetes() -> Result<Vec<ConformanceCheck>, TableError> {
+    read_all(OVER_KUBERNETES)
+}
+
+fn read_all(files: &[(&str, &str)]) -> Result<Vec<ConformanceCheck>, TableError> {
     let mut all = Vec::new();
-    for (file, text) in FILES {
+    for (file, text) in files {
         all.extend(read(file, text)?);
     }
     unique(&all)?;
@@ -578,6 +621,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<ConformanceCheck>, TableError>
                 serde_json::from_value(filled).map_err(|e| wrong(format!("check {named}: {e}")))?;
             check.id = format!("{}/{}", area.area, check.id);
             check.area.clone_from(&area.area);
+            check.over_kube = area.api == FrontDoor::Kube;
             if check.source.is_empty() {
                 check.source.clone_from(&area.source);
             }
@@ -619,6 +663,13 @@ fn problems(check: &ConformanceCheck) -> Vec<String> {
             }
             CheckStep::Register(register) => {
                 register.expect.iter().for_each(|v| matcher::unknown_questions(v, &mut out))
+            }
+            CheckStep::Resource(step) => {
+                step.problems(&mut out);
+                step.expectations().into_iter().for_each(|value| matcher::unknown_questions(value, &mut out));
+                if !check.over_kube {
+                    out.push(format!("{}: its file does not say `api: kube`", step.title()));
+                }
             }
             CheckStep::Poll(poll) => poll.args.values().for_each(|v| matcher::unknown_questions(v, &mut out)),
             _ => {}
@@ -698,12 +749,14 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn each_file_of_checks_is_read() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/checks");
+    #[rstest]
+    #[case("checks", FILES)]
+    #[case("kube", OVER_KUBERNETES)]
+    fn each_file_of_checks_is_read(#[case] folder: &str, #[case] files: &[(&str, &str)]) {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let mut there: Vec<String> =
             std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        let mut read: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        let mut read: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
         there.sort();
         read.sort_unstable();
         assert_eq!(there, read);
@@ -736,6 +789,7 @@ checks:
     #[case("area: x\nchecks: [{id: a, purpose: p, steps: [{reach: ready}]}]", "names no source")]
     #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: [{jump: high}]}]", "is not a verb")]
     #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, stepz: []}]", "unknown field `stepz`")]
+    #[case("area: x\nsource: s\nchecks: [{id: a, purpose: p, steps: [{gone: Agent}]}]", "does not say `api: kube`")]
     #[case(
         "area: x\nsource: s\nchecks: [{id: <b>, purpose: p, table: [{what: 1}], steps: [{reach: ready}]}]",
         "its row is missing"
@@ -768,6 +822,8 @@ checks:
     #[test]
     fn the_built_in_checks_can_be_read() {
         let checks = built_in().unwrap_or_else(|e| panic!("{e}"));
-        assert!(!checks.is_empty());
+        assert!(!checks.is_empty() && checks.iter().all(|check| !check.over_kube));
+        let checks = over_kubernetes().unwrap_or_else(|e| panic!("{e}"));
+        assert!(!checks.is_empty() && checks.iter().all(|check| check.over_kube));
     }
 }

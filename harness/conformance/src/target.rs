@@ -36,6 +36,8 @@ pub struct Pace {
 pub struct Target {
     /// OpenShift version of the clusters that checks make.
     pub version: String,
+    /// Release image of that version, which a ClusterImageSet names; empty where nobody has said it.
+    pub release_image: String,
     /// Image of the discovery agent that the service wants.
     pub agent_version: String,
     /// A pull secret that it takes.
@@ -107,6 +109,7 @@ impl Target {
         let patience = (monitor * 20).max(PATIENCE) + pace.disconnection.min(SHORT_SILENCE);
         let mut target = Self {
             version,
+            release_image: String::new(),
             agent_version,
             pull_secret: pull_secret.to_owned(),
             tick: pace.host_monitor.clamp(Duration::from_millis(100), Duration::from_secs(2)),

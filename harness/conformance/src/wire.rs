@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use vlab_api::Timestamp;
-use vlab_api::http::{Request, Response, TransportError};
+use vlab_api::http::{Request, Response, TransportError, is_for_hub};
 use vlab_client::{Endpoint, HttpConnection};
 
 /// What comes later.
@@ -26,16 +26,24 @@ pub trait Wire: Send {
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// One connection to a service.
+/// One connection to a service, and perhaps one to the API server of its controllers.
 pub struct HttpWire {
     connection: HttpConnection,
+    hub: Option<HttpConnection>,
     headers: Vec<(String, String)>,
 }
 
 impl HttpWire {
     /// A connection that sends these headers with every request.
     pub fn new(endpoint: Endpoint, headers: Vec<(String, String)>) -> Self {
-        Self { connection: HttpConnection::new(endpoint), headers }
+        Self { connection: HttpConnection::new(endpoint), hub: None, headers }
+    }
+
+    /// The same, with the API server on which the service's controllers work.
+    #[must_use]
+    pub fn with_hub(mut self, hub: Option<Endpoint>) -> Self {
+        self.hub = hub.map(HttpConnection::new);
+        self
     }
 }
 
@@ -48,6 +56,9 @@ impl fmt::Debug for HttpWire {
 impl Wire for HttpWire {
     fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>> {
         Box::pin(async move {
+            if let Some(hub) = self.hub.as_mut().filter(|_| is_for_hub(&request.path)) {
+                return hub.send(request, ANSWER).await;
+            }
             if self.headers.is_empty() {
                 return self.connection.send(request, ANSWER).await;
             }

@@ -87,7 +87,7 @@ impl HubChoice {
     }
 
     /// As it is chosen on the command line.
-    fn option(&self) -> String {
+    pub fn option(&self) -> String {
         match self {
             Self::Ours => String::new(),
             Self::Assets(folder) => format!(" --hub-assets {}", folder.display()),

@@ -123,6 +123,8 @@ fn annotations(agent: &Value, row: &HostRow) -> Result<(), Stop> {
     let h = row.host();
     let wanted = [
         ("state", h.status.to_string()),
+        ("inventory", h.inventory.as_deref().unwrap_or_default().to_owned()),
+        ("validations-info", h.validations_info.as_deref().unwrap_or_default().to_owned()),
         ("role", h.role.map(|r| r.to_string()).unwrap_or_default()),
         ("current-stage", row.view.stage().map(|s| s.to_string()).unwrap_or_default()),
     ];
@@ -193,7 +195,7 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
     if wanted.is_empty() {
         return if is.is_some() { unbind(pass, agent, &row, host) } else { Ok(()) };
     }
-    let missing = || Problem::Input(format!("failed to find the cluster of ClusterDeployment {wanted}"));
+    let missing = || Problem::Backend(format!("failed to find the cluster of ClusterDeployment {wanted}"));
     let cluster = pass.cluster(&wanted).ok_or_else(missing)?;
     match is {
         Some(bound) if bound == cluster => Ok(()),
@@ -356,6 +358,7 @@ fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Res
     status["progress"] = json!({
         "currentStage": progress.current_stage, "progressInfo": progress.progress_info,
         "installationPercentage": progress.installation_percentage,
+        "stageStartTime": progress.stage_started_at, "stageUpdateTime": progress.stage_updated_at,
         "progressStages": shown.progress_stages,
     });
     let base = format!("{}/api/assisted-install/v2", pass.core.base_url());

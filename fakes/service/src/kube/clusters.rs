@@ -203,13 +203,14 @@ pub(super) fn pull_secret(pass: &Pass<'_>, namespace: &str, at: &Value) -> Resul
         return Err(Problem::Input("missing reference to pull secret".into()).into());
     }
     let name = text(&at["name"]);
-    let missing = || Problem::Input(format!("failed to find secret {name}: Secret {name:?} not found"));
+    // The real service takes both for troubles of its own: the secret may come yet.
+    let missing = || Problem::Backend(format!("failed to find secret {name}: Secret {name:?} not found"));
     let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
     pass.mark_as_used(&secret)?;
     let data = text(&secret["data"][".dockerconfigjson"]);
     let bytes = STANDARD.decode(data).unwrap_or_default();
     if bytes.is_empty() {
-        return Err(Problem::Input(format!("secret {name} did not contain key .dockerconfigjson")).into());
+        return Err(Problem::Backend(format!("secret {name} did not contain key .dockerconfigjson")).into());
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -15,13 +15,13 @@ const LATE: usize = 3;
 
 /// Checks that did not hold, among hundreds at a time, are asked once more by themselves: what is wrong with the service is wrong then,
 /// too, and on a busy computer a check may be later than the service's own clockwork.
-fn asked_again(bench: &CliFixture, suite: &Value) {
+fn asked_again(bench: &CliFixture, suite: &Value, api: &str) {
     let failed = suite["checks"].as_array().unwrap().iter().filter(|check| check["verdict"] == "failed");
     let failed: Vec<&str> = failed.map(|check| check["id"].as_str().unwrap()).collect();
     assert!(failed.len() <= LATE, "{failed:?}");
     for id in failed {
         eprintln!("{id} did not hold beside all others, and is asked once more");
-        bench.vlab(&["conformance", "--filter", id]).ends_with(0).says(&["0 failed"]);
+        bench.vlab(&["conformance", "--api", api, "--filter", id]).ends_with(0).says(&["0 failed"]);
     }
 }
 
@@ -56,7 +56,42 @@ fn the_simulated_service_passes_the_whole_suite() {
     assert_eq!(bench.result().verdict, if late > 0 { Verdict::Failed } else { Verdict::Passed });
     bench.nothing_is_left();
     bench.vlab(&["check", "latest"]).ends_with(2).says(&["a run of the conformance suite"]);
-    asked_again(&bench, &suite);
+    asked_again(&bench, &suite, "rest");
+    bench.nothing_is_left();
+}
+
+/// The same for the other door: its checks are its own.
+#[test]
+fn the_simulated_controllers_pass_the_whole_suite() {
+    if !crate::e2e_hub::api_server() {
+        return;
+    }
+    let bench = CliFixture::new();
+    let said = bench.vlab(&["conformance", "--api", "kube"]);
+    let suite: Value = serde_json::from_slice(&fs::read(bench.latest().join("conformance.json")).unwrap()).unwrap();
+    let checks = suite["checks"].as_array().unwrap();
+    let late = suite["count"]["failed"].as_u64().unwrap();
+    assert_eq!(suite["count"]["passed"].as_u64().unwrap() + late, checks.len() as u64, "{}", said.err);
+    let counts = format!("{0} of {0} checks passed", checks.len());
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md")).unwrap();
+    assert!(manual.contains(&counts), "docs/conformance.md does not say {counts:?}");
+    let repeat = bench.result().how_to_repeat;
+    assert!(repeat.ends_with("--api kube"), "{repeat}");
+    asked_again(&bench, &suite, "kube");
+    bench.nothing_is_left();
+}
+
+/// Checks of the other door, and a real service without the definitions of its kinds, are refused before anything starts.
+#[rstest]
+#[case(&["--api", "kube", "--checks", "FILE"], "t/a asks over REST")]
+#[case(&["--api", "kube", "--service", "process:/bin/true"], "add `--definitions FOLDER`")]
+fn what_cannot_be_asked_over_kubernetes_is_refused(#[case] args: &[&str], #[case] says: &str) {
+    let bench = CliFixture::new();
+    let text = "area: t\nsource: s\nchecks: [{id: a, purpose: p, steps: [{call: 'GET /clusters', status: 200}]}]\n";
+    let file = bench.file("checks.yaml", text);
+    let args: Vec<&str> =
+        ["conformance"].into_iter().chain(args.iter().map(|arg| if *arg == "FILE" { &*file } else { *arg })).collect();
+    bench.vlab(&args).ends_with(2).says(&[says]);
     bench.nothing_is_left();
 }
 

@@ -34,7 +34,7 @@ exec "$VLAB_TEST_PROGRAM" service --listen "127.0.0.1:$HTTP_LISTEN_PORT" "${cont
 "#;
 
 /// The API server lies beside `vlab` where all programs are built.
-fn api_server() -> bool {
+pub(crate) fn api_server() -> bool {
     let there = Path::new(VLAB).with_file_name("vlab-kube").is_file();
     if !there {
         vlab_skip::skip!("vlab-kube is not built: cargo build -p vlab-kube-server");

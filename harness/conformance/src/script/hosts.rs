@@ -66,6 +66,9 @@ impl Script<'_> {
             self.hosts.iter().filter(|h| h.registered && !h.silent).map(|h| h.name.clone()).collect();
         for name in asking {
             let response = self.instructions(&name).await?;
+            if self.is_gone(&name, &response)? {
+                continue;
+            }
             if response.status != 200 {
                 return differs(format!("host {name} asks for instructions: {}", answer_of(&response)));
             }
@@ -90,12 +93,22 @@ impl Script<'_> {
                 host.sent.insert(kind.clone(), output.clone());
                 let id = step["step_id"].as_str().unwrap_or_default().to_owned();
                 let response = self.post_reply(&name, &kind, &id, 0, &output).await?;
+                if self.is_gone(&name, &response)? {
+                    break;
+                }
                 if response.status != 204 {
                     return differs(format!("the answer of host {name} to {kind}: {}", answer_of(&response)));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Over Kubernetes a host goes with its resource at a moment that nobody knows: it is asked nothing more.
+    fn is_gone(&mut self, name: &str, response: &Response) -> Done<bool> {
+        let is_gone = self.check.over_kube && response.status == 404;
+        self.host(name)?.silent |= is_gone;
+        Ok(is_gone)
     }
 
     /// The hosts work, and time passes.

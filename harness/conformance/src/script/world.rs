@@ -5,6 +5,10 @@ use super::*;
 impl Script<'_> {
     pub(super) async fn make_world(&mut self) -> Done {
         let world = &self.check.world;
+        if self.check.over_kube {
+            self.apply_world().await?;
+            return self.reach(world.at).await;
+        }
         let body = match world.cluster {
             ClusterKind::Nothing | ClusterKind::None => None,
             ClusterKind::Sno => Some(self.base_body("cluster")?),
@@ -67,7 +71,12 @@ impl Script<'_> {
     }
 
     async fn cluster_is(&mut self, status: &str) -> Done {
-        self.wait(&BTreeMap::from([("cluster".to_owned(), Many::One(status.to_owned()))])).await
+        self.cluster_is_any(&[status]).await
+    }
+
+    async fn cluster_is_any(&mut self, statuses: &[&str]) -> Done {
+        let any = Many::Several(statuses.iter().map(|status| (*status).to_owned()).collect());
+        self.wait(&BTreeMap::from([("cluster".to_owned(), any)])).await
     }
 
     async fn go_to(&mut self, next: Milestone) -> Done {
@@ -79,6 +88,9 @@ impl Script<'_> {
                 for host in &names {
                     let register = Register { host: host.clone(), status: None, error: None, expect: None };
                     self.register(&register).await?;
+                }
+                if self.check.over_kube {
+                    return self.agents_are_there().await;
                 }
                 for (host, role) in &self.check.world.roles {
                     let path = self.host_path(host)?;
@@ -94,13 +106,12 @@ impl Script<'_> {
             Milestone::Ready => self.cluster_is("ready").await,
             Milestone::Preparing if day2 => Ok(()),
             Milestone::Preparing => {
+                if self.check.over_kube {
+                    return self.approve_all().await;
+                }
                 let path = format!("/clusters/{}/actions/install", self.var("cluster")?);
                 self.must(202, Method::Post, &path, None).await?;
-                if self.holding {
-                    self.cluster_is("preparing-for-installation").await?;
-                    self.all_hosts("preparing-for-installation").await?;
-                }
-                Ok(())
+                self.prepares().await
             }
             Milestone::Installing => self.begin_to_install(&names, day2).await,
             Milestone::InProgress => {
@@ -125,6 +136,10 @@ impl Script<'_> {
                 let report = json!({"name": "console", "status": "available", "status_info": "ok"});
                 let path = format!("/clusters/{cluster}/monitored-operators");
                 self.must(200, Method::Put, &path, Some(&report)).await?;
+                if self.check.over_kube {
+                    // Its controllers open it for more hosts at once.
+                    return self.cluster_is_any(&["installed", "adding-hosts"]).await;
+                }
                 self.cluster_is("installed").await
             }
             Milestone::Error => {
@@ -137,6 +152,9 @@ impl Script<'_> {
                 self.report(&failed).await?;
                 self.cluster_is("error").await
             }
+            Milestone::Cancelled if self.check.over_kube => {
+                differs("the check itself is wrong: over Kubernetes nothing is cancelled that stays")
+            }
             Milestone::Cancelled => {
                 let path = format!("/clusters/{}/actions/cancel", self.var("cluster")?);
                 self.must(202, Method::Post, &path, None).await?;
@@ -145,8 +163,19 @@ impl Script<'_> {
         }
     }
 
+    /// Where hosts keep back what it waits for, it stays at that.
+    pub(super) async fn prepares(&mut self) -> Done {
+        if self.holding {
+            self.cluster_is("preparing-for-installation").await?;
+            self.all_hosts("preparing-for-installation").await?;
+        }
+        Ok(())
+    }
+
     async fn begin_to_install(&mut self, names: &[String], day2: bool) -> Done {
-        if day2 {
+        if day2 && self.check.over_kube {
+            self.approve_all().await?;
+        } else if day2 {
             for host in names {
                 let path = format!("{}/actions/install", self.host_path(host)?);
                 self.must(202, Method::Post, &path, None).await?;
@@ -189,6 +218,7 @@ impl Script<'_> {
 
     /// Removes what the check has made; gives what could not be removed.
     pub(super) async fn clean_up(&mut self) -> Vec<String> {
+        let mut left = self.take_back().await;
         let mut made = std::mem::take(&mut self.made);
         // Clusters first: their hosts go with them, and an infra-env with bound hosts stays.
         made.sort_by_key(|one| one.what);
@@ -199,7 +229,6 @@ impl Script<'_> {
             }
         }
         // Once more: a cluster stays while a host is on its way to it, and infra-envs take their hosts with them.
-        let mut left = Vec::new();
         for one in &stay {
             if let Err(problem) = self.remove(one).await {
                 left.push(format!("{one}: {problem}"));

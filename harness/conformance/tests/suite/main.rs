@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
-use vlab_api::http::{Request, Response, TransportError};
+use vlab_api::http::{Request, Response, TransportError, is_for_hub};
 use vlab_conformance::memory::{self, CoreWire, OF_THE_SHELL};
 use vlab_conformance::wire::{Later, Wire};
 use vlab_conformance::{CheckOutcome, ConformanceCheck, suite, table};
@@ -46,6 +46,41 @@ impl Wire for ChangedWire {
 
 pub(crate) fn settings(host_monitor: &str) -> Settings {
     memory::settings(host_monitor).unwrap()
+}
+
+/// A core of the simulated service with controllers and an API server that says one text where it should say another.
+struct ChangedHub(CoreWire, Option<(String, String)>);
+
+impl Wire for ChangedHub {
+    fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>> {
+        Box::pin(async move {
+            let mut response = self.0.send(request).await?;
+            if let Some((right, wrong)) = self.1.as_ref().filter(|_| is_for_hub(&request.path)) {
+                response.body = String::from_utf8_lossy(&response.body).replace(right, wrong).into();
+            }
+            Ok(response)
+        })
+    }
+
+    fn sleep(&mut self, time: Duration) -> Later<'_, ()> {
+        self.0.sleep(time)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Performs a check over Kubernetes.
+pub(crate) async fn over_kube(check: &ConformanceCheck, change: Option<(String, String)>) -> CheckOutcome {
+    let settings = settings("1s");
+    let target = memory::target(&settings).await.unwrap();
+    let wire = |_: &ConformanceCheck| {
+        let wire = CoreWire::new(settings.clone(), None).with_hub();
+        Box::new(ChangedHub(wire, change.clone())) as Box<dyn Wire>
+    };
+    let one = vec![check.clone()];
+    suite::run(one, Arc::new(target), 1, wire, CancellationToken::new(), |_| ()).await.pop().unwrap()
 }
 
 /// Runs the checks that the patterns select.

@@ -1,10 +1,11 @@
 //! The simulated service passes every check.
 
+use rstest::rstest;
 use vlab_conformance::memory::Services;
 use vlab_conformance::suite::Count;
 use vlab_conformance::{ConformanceVerdict, Need, table};
 
-use crate::{OF_THE_SHELL, run, settings};
+use crate::{OF_THE_SHELL, over_kube, run, settings};
 
 /// Checks that the simulated service skips, with the reason: it has no image service here.
 const SKIPPED: &[&str] = &["service/image-url", "service/image-url/changed", "events/sent/image_info_updated"];
@@ -42,4 +43,35 @@ async fn what_needs_an_image_service_passes_with_one() {
         performed += 1;
     }
     assert_eq!(performed, SKIPPED.len());
+}
+
+/// Over Kubernetes: an API server and the controllers are in memory, too.
+#[tokio::test]
+async fn the_simulated_controllers_pass_all_checks() {
+    let services = Services::new(settings("1s")).await.unwrap();
+    let mut bad = Vec::new();
+    let checks = table::over_kubernetes().unwrap();
+    // The suite must not shrink unseen.
+    assert!(checks.len() >= 70, "{}", checks.len());
+    for check in checks {
+        let outcome = services.perform(&check, None).await.unwrap();
+        if outcome.verdict != ConformanceVerdict::Passed || !outcome.left.is_empty() {
+            bad.push(format!("{}: {:?} {:?}", outcome.id, outcome.verdict, outcome.left));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// Controllers that say something else than they should are noticed.
+#[rstest]
+#[case::another_reason("resources/cluster/registered", "SyncOK", "SyncedOK")]
+#[case::another_state("installation/held", "InstallationOnHold", "InstallationNotStarted")]
+#[case::an_open_door("resources/cluster/schema", "\"code\":422", "\"code\":409")]
+#[case::no_finalizer("agents/owned", "agent.agent-install.openshift.io/ai-deprovision", "agent/none")]
+#[tokio::test]
+async fn wrong_controllers_are_noticed(#[case] id: &str, #[case] right: &str, #[case] wrong: &str) {
+    let check = table::over_kubernetes().unwrap().into_iter().find(|check| check.id == id).unwrap();
+    assert_eq!(over_kube(&check, None).await.verdict, ConformanceVerdict::Passed);
+    let outcome = over_kube(&check, Some((right.to_owned(), wrong.to_owned()))).await;
+    assert!(matches!(outcome.verdict, ConformanceVerdict::Failed { .. }), "{:?}", outcome.verdict);
 }

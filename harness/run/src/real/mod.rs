@@ -245,6 +245,8 @@ pub struct Hosted {
     pub endpoint: Endpoint,
     /// What it says that it is.
     pub version: String,
+    /// The API server on which its controllers work, where the run has one.
+    pub hub: Option<Endpoint>,
 }
 
 /// Starts the service of a run (or finds the one that runs already), lets `work` use it, and takes everything down again. The
@@ -265,7 +267,8 @@ where
         Err(error) => lab_check(&mut result, error),
         Ok(lab) => {
             let about = lab.service.about();
-            let hosted = Hosted { endpoint: about.endpoint.clone(), version: about.version.clone() };
+            let hub = about.hub.as_ref().map(|(endpoint, _)| endpoint.clone());
+            let hosted = Hosted { endpoint: about.endpoint.clone(), version: about.version.clone(), hub };
             let ended = tokio::select! {
                 biased;
                 ended = lab.service.ended() => Some(ended),

@@ -1,0 +1,389 @@
+//! Steps over Kubernetes, and the world of a check there.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use vlab_service::kube::Kind;
+
+use super::*;
+use crate::table::ResourceStep;
+use crate::table::resources::{Apply, IsSo, Patch, condition};
+
+/// The least time after which controllers have done what they do.
+const CONTROLLERS: Duration = Duration::from_secs(3);
+/// Who applies, for the API server.
+const APPLIES: &str = "fieldManager=vlab&force=true";
+
+impl Script<'_> {
+    pub(super) async fn resource(&mut self, step: &ResourceStep) -> Done {
+        match step {
+            ResourceStep::Apply(apply) => self.apply_step(apply).await,
+            ResourceStep::Patch(patch) => self.patch_step(patch).await,
+            ResourceStep::Delete(delete) => {
+                let path = self.path_of(&delete.delete)?;
+                let response = self.send(&Request::new(Method::Delete, path)).await?;
+                accepted(&response, None)
+            }
+            ResourceStep::See(subject, so) => self.comes_to_be(subject, so).await,
+            ResourceStep::Holds(subject, so) => self.stays_so(subject, so).await,
+            ResourceStep::Gone(subject) => self.goes(subject).await,
+        }
+    }
+
+    /// The namespace of the check's world, and the name of what is in it.
+    fn own(&self) -> Done<String> {
+        self.var("name")
+    }
+
+    /// Where a resource is that a step names.
+    fn path_of(&self, subject: &str) -> Done<String> {
+        let subject = self.filled_text(subject)?;
+        let own = self.own()?;
+        let parts: Vec<&str> = subject.split('/').collect();
+        let Some(kind) = Kind::of(parts[0]) else {
+            return differs(format!("the check itself is wrong: there is no kind {}", parts[0]));
+        };
+        let (namespace, name) = match parts.as_slice() {
+            [_] => (own.as_str(), own.as_str()),
+            [_, name] => (own.as_str(), *name),
+            [_, namespace, name] => (*namespace, *name),
+            _ => return differs(format!("the check itself is wrong: {subject:?} is not Kind/namespace/name")),
+        };
+        Ok(if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(name) })
+    }
+
+    /// What a resource of the world is, before a check changes it.
+    fn world_resource(&self, name: &str) -> Done<Value> {
+        let own = self.own()?;
+        let kind = self.check.world.cluster;
+        let head = |kind: Kind, name: &str| {
+            let mut head =
+                json!({ "apiVersion": kind.api_version(), "kind": kind.name(), "metadata": { "name": name } });
+            if kind.is_namespaced() {
+                head["metadata"]["namespace"] = json!(own);
+            }
+            head
+        };
+        let with = |kind: Kind, name: &str, rest: Value| merged(&head(kind, name), &rest);
+        Ok(match name {
+            "pull-secret" => {
+                let data = json!({ ".dockerconfigjson": STANDARD.encode(&self.target.pull_secret) });
+                with(Kind::Secret, "pull-secret", json!({ "type": "kubernetes.io/dockerconfigjson", "data": data }))
+            }
+            "image-set" => {
+                with(Kind::ClusterImageSet, &own, json!({ "spec": { "releaseImage": self.target.release_image } }))
+            }
+            "cluster-deployment" => {
+                let install = json!({ "group": "extensions.hive.openshift.io", "version": "v1beta1",
+                                      "kind": "AgentClusterInstall", "name": own });
+                let mut spec = json!({
+                    "baseDomain": "example.com", "clusterName": own, "pullSecretRef": { "name": "pull-secret" },
+                    "platform": { "agentBareMetal": { "agentSelector": {} } }, "clusterInstallRef": install,
+                });
+                if kind == ClusterKind::Day2 {
+                    spec["installed"] = json!(true);
+                    spec["clusterMetadata"] = json!({
+                        "clusterID": self.target.id(&self.check.id, 0xd2), "infraID": "imported",
+                        "adminKubeconfigSecretRef": { "name": "admin-kubeconfig" },
+                    });
+                }
+                with(Kind::ClusterDeployment, &own, json!({ "spec": spec }))
+            }
+            "agent-cluster-install" => {
+                with(Kind::AgentClusterInstall, &own, json!({ "spec": self.cluster_install(kind, &own) }))
+            }
+            "infra-env" => {
+                let mut spec = json!({ "pullSecretRef": { "name": "pull-secret" }, "cpuArchitecture": "x86_64" });
+                if !matches!(kind, ClusterKind::None) {
+                    spec["clusterRef"] = json!({ "name": own, "namespace": own });
+                }
+                with(Kind::InfraEnv, &own, json!({ "spec": spec }))
+            }
+            "bare-metal-host" => {
+                let labels = json!({ "infraenvs.agent-install.openshift.io": own });
+                let spec = json!({ "bootMACAddress": "52:54:00:00:00:00", "online": false });
+                with(Kind::BareMetalHost, &own, json!({ "metadata": { "labels": labels }, "spec": spec }))
+            }
+            "nmstate-config" => {
+                let address = json!([{ "ip": "192.168.126.10", "prefix-length": 24 }]);
+                let ipv4 = json!({ "enabled": true, "dhcp": false, "address": address });
+                let config = json!({ "interfaces": [{ "name": "eth0", "type": "ethernet", "state": "up",
+                                                      "ipv4": ipv4 }] });
+                let interfaces = json!([{ "name": "eth0", "macAddress": "52:54:00:00:00:00" }]);
+                let rest = json!({ "metadata": { "labels": { "networks": own } },
+                                   "spec": { "config": config, "interfaces": interfaces } });
+                with(Kind::NMStateConfig, &own, rest)
+            }
+            other => return differs(format!("the check itself is wrong: there is no resource {other:?}")),
+        })
+    }
+
+    fn cluster_install(&self, kind: ClusterKind, own: &str) -> Value {
+        let masters = if matches!(kind, ClusterKind::Ha | ClusterKind::Umn) { 3 } else { 1 };
+        let mut spec = json!({
+            "clusterDeploymentRef": { "name": own }, "imageSetRef": { "name": own },
+            "provisionRequirements": { "controlPlaneAgents": masters },
+            "networking": {
+                "clusterNetwork": [{ "cidr": "10.128.0.0/14", "hostPrefix": 23 }], "serviceNetwork": ["172.30.0.0/16"],
+            },
+        });
+        match kind {
+            ClusterKind::Ha => {
+                spec["apiVIPs"] = json!(["192.168.126.200"]);
+                spec["ingressVIPs"] = json!(["192.168.126.201"]);
+            }
+            ClusterKind::Umn => spec["networking"]["userManagedNetworking"] = json!(true),
+            _ => spec["networking"]["machineNetwork"] = json!([{ "cidr": "192.168.126.0/24" }]),
+        }
+        spec
+    }
+
+    /// Applies the world's resources, and waits until the service has a cluster and an infra-env for them.
+    pub(super) async fn apply_world(&mut self) -> Done {
+        let world = &self.check.world;
+        let own = self.own()?;
+        // Steps that make everything themselves need it, too.
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": own } });
+        let made = self.send(&Request::new(Method::Post, "/api/v1/namespaces").json(&namespace)).await?;
+        accepted(&made, None)?;
+        let cluster = !matches!(world.cluster, ClusterKind::Nothing | ClusterKind::None);
+        if world.cluster == ClusterKind::Nothing {
+            return Ok(());
+        }
+        self.apply(&self.world_resource("pull-secret")?, None).await?;
+        if cluster {
+            for name in ["image-set", "cluster-deployment"] {
+                self.apply(&self.world_resource(name)?, None).await?;
+            }
+            let install = self.filled(&merged(&self.world_resource("agent-cluster-install")?, &world.patch))?;
+            self.apply(&install, None).await?;
+            let id = self.id_behind("AgentClusterInstall", "eventsURL").await?;
+            self.vars.insert("cluster".to_owned(), id);
+        }
+        let infra_env = self.filled(&merged(&self.world_resource("infra-env")?, &world.infra_env))?;
+        self.apply(&infra_env, None).await?;
+        let id = self.id_behind("InfraEnv", "eventsURL").await?;
+        self.vars.insert("infra_env".to_owned(), id);
+        Ok(())
+    }
+
+    /// The id of what the service has for a resource: it stands in the address of its events.
+    async fn id_behind(&mut self, subject: &str, member: &str) -> Done<Value> {
+        let path = self.path_of(subject)?;
+        let begun = self.wire.now();
+        loop {
+            let object = self.look(&path).await?.unwrap_or_default();
+            let url = object["status"]["debugInfo"][member].as_str().unwrap_or_default();
+            if let Some((_, id)) = url.split_once("_id=") {
+                return Ok(json!(id));
+            }
+            let waited = self.wire.now().since(begun);
+            if waited >= self.target.patience {
+                let status = shown(object.get("status"));
+                return differs(format!(
+                    "after {} s {subject} is nothing of the service's: {status}",
+                    waited.as_secs()
+                ));
+            }
+            self.work().await?;
+        }
+    }
+
+    /// A resource as it is; `None`: there is none.
+    async fn look(&mut self, path: &str) -> Done<Option<Value>> {
+        let response = self.send(&Request::new(Method::Get, path)).await?;
+        match (response.status, response.decode()) {
+            (200, Ok(object)) => Ok(Some(object)),
+            (404, _) => Ok(None),
+            _ => differs(format!("GET {path}: {}", answer_of(&response))),
+        }
+    }
+
+    async fn apply_step(&mut self, step: &Apply) -> Done {
+        let object = match &step.apply {
+            Value::String(name) => self.world_resource(name)?,
+            object => {
+                let kind = object["kind"].as_str().and_then(Kind::of);
+                let mut object = object.clone();
+                if let Some(kind) = kind {
+                    object["apiVersion"] = json!(kind.api_version());
+                    if kind.is_namespaced() && object["metadata"]["namespace"].is_null() {
+                        object["metadata"]["namespace"] = json!("<name>");
+                    }
+                }
+                object
+            }
+        };
+        let object = self.filled(&merged(&object, &step.change))?;
+        let refused = step.refused.as_ref().map(|refused| self.refusal(refused)).transpose()?;
+        self.apply(&object, refused.as_ref()).await
+    }
+
+    async fn apply(&mut self, object: &Value, refused: Option<&Refusal>) -> Done {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let Some(kind) = object["kind"].as_str().and_then(Kind::of) else {
+            return differs("the check itself is wrong: it applies an object of no kind");
+        };
+        let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        let path =
+            if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(&name) };
+        let mut request = Request::new(Method::Patch, format!("{path}?{APPLIES}"));
+        request.body = object.to_string().into();
+        let response = self.send(&request.header("content-type", "application/apply-patch+yaml")).await?;
+        accepted(&response, refused)?;
+        if refused.is_none() && !self.applied.contains(&path) {
+            self.applied.push(path);
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, refused: &Refusal) -> Done<Refusal> {
+        Ok(Refusal { status: self.filled(&refused.status)?, says: self.filled(&refused.says)? })
+    }
+
+    async fn patch_step(&mut self, step: &Patch) -> Done {
+        let refused = step.refused.as_ref().map(|refused| self.refusal(refused)).transpose()?;
+        let with = self.filled(&step.with)?;
+        self.merge(&step.patch, &with, refused.as_ref()).await
+    }
+
+    async fn merge(&mut self, subject: &str, patch: &Value, refused: Option<&Refusal>) -> Done {
+        let mut request = Request::new(Method::Patch, self.path_of(subject)?);
+        request.body = patch.to_string().into();
+        let response = self.send(&request.header("content-type", "application/merge-patch+json")).await?;
+        accepted(&response, refused)
+    }
+
+    /// What a resource is not as it should be.
+    async fn resource_differs(&mut self, path: &str, so: &IsSo) -> Done<(Option<String>, Value)> {
+        let Some(object) = self.look(path).await? else { return Ok((Some("it is not there".to_owned()), Value::Null)) };
+        let mut wrong = Vec::new();
+        let conditions = &object["status"]["conditions"];
+        for (kind, wanted) in &so.conditions {
+            let found = conditions.as_array().into_iter().flatten().find(|c| c["type"] == kind.as_str());
+            let lines = differences(&condition(&self.filled(wanted)?), found);
+            wrong.extend(lines.into_iter().map(|line| format!("{kind}: {}", line.replace("the answer: ", ""))));
+            if let (Some(found), false) = (found, wrong.is_empty()) {
+                wrong.push(format!("{kind} is {}", shown(Some(found))));
+            }
+        }
+        if !so.is.is_null() {
+            wrong.extend(differences(&self.filled(&so.is)?, Some(&object)));
+        }
+        Ok(((!wrong.is_empty()).then(|| wrong.join("; ")), object))
+    }
+
+    async fn comes_to_be(&mut self, subject: &str, so: &IsSo) -> Done {
+        let path = self.path_of(subject)?;
+        let begun = self.wire.now();
+        loop {
+            let (wrong, object) = self.resource_differs(&path, so).await?;
+            let Some(wrong) = wrong else { return self.keep(so, &object) };
+            let waited = self.wire.now().since(begun);
+            if waited >= self.target.patience {
+                return differs(format!("after {} s {wrong}", waited.as_secs()));
+            }
+            self.work().await?;
+        }
+    }
+
+    fn keep(&mut self, so: &IsSo, object: &Value) -> Done {
+        for (name, path) in &so.save {
+            let Some(value) = matcher::at(object, path) else {
+                return differs(format!("it has no {path:?}"));
+            };
+            self.vars.insert(name.clone(), value.clone());
+        }
+        Ok(())
+    }
+
+    async fn stays_so(&mut self, subject: &str, so: &IsSo) -> Done {
+        let path = self.path_of(subject)?;
+        let begun = self.wire.now();
+        loop {
+            let (wrong, object) = self.resource_differs(&path, so).await?;
+            if let Some(wrong) = wrong {
+                return differs(wrong);
+            }
+            if self.wire.now().since(begun) >= (self.target.monitor * SETTLED).max(CONTROLLERS) {
+                return self.keep(so, &object);
+            }
+            self.work().await?;
+        }
+    }
+
+    async fn goes(&mut self, subject: &str) -> Done {
+        let path = self.path_of(subject)?;
+        let begun = self.wire.now();
+        loop {
+            let Some(object) = self.look(&path).await? else { return Ok(()) };
+            let waited = self.wire.now().since(begun);
+            if waited >= self.target.patience {
+                let meta = shown(object.get("metadata"));
+                return differs(format!("after {} s it is still there: {meta}", waited.as_secs()));
+            }
+            self.work().await?;
+        }
+    }
+
+    /// Every host that has registered has its Agent; roles are those that the user wants.
+    pub(super) async fn agents_are_there(&mut self) -> Done {
+        let there = IsSo { is: json!({ "spec": { "approved": { "$any": [true, false] } } }), ..IsSo::default() };
+        for id in self.host_ids() {
+            self.comes_to_be(&format!("Agent/{id}"), &there).await?;
+        }
+        for (host, role) in self.check.world.roles.clone() {
+            let id = self.host(&host)?.id.clone();
+            self.merge(&format!("Agent/{id}"), &json!({ "spec": { "role": role } }), None).await?;
+        }
+        Ok(())
+    }
+
+    /// The user approves every Agent; what is ready and approved is installed.
+    pub(super) async fn approve_all(&mut self) -> Done {
+        for id in self.host_ids() {
+            self.merge(&format!("Agent/{id}"), &json!({ "spec": { "approved": true } }), None).await?;
+        }
+        self.prepares().await
+    }
+
+    fn host_ids(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| host.id.clone()).collect()
+    }
+
+    /// Deletes what the check has applied; gives what was refused. Finalizers may hold it a while, and nobody waits for that.
+    pub(super) async fn take_back(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for path in std::mem::take(&mut self.applied).into_iter().rev() {
+            match self.send(&Request::new(Method::Delete, path.clone())).await {
+                Ok(response) if response.is_success() || response.status == 404 => {}
+                Ok(response) => left.push(format!("{path}: {}", answer_of(&response))),
+                Err(Trouble::Differs(why) | Trouble::Lab(why)) => left.push(why),
+            }
+        }
+        left
+    }
+}
+
+/// Was a write accepted, or refused as it must be?
+fn accepted(response: &Response, refused: Option<&Refusal>) -> Done {
+    let Some(refusal) = refused else {
+        return if response.is_success() {
+            Ok(())
+        } else {
+            differs(format!("expected status 2xx, found {}", answer_of(response)))
+        };
+    };
+    let status = Value::from(response.status);
+    let says = match &refusal.says {
+        Value::String(text) => json!({ "$has": text }),
+        Value::Null => json!({ "$present": true }),
+        question => question.clone(),
+    };
+    let expected = json!({ "kind": "Status", "status": "Failure", "code": refusal.status, "message": says });
+    let found: Value = response.decode().unwrap_or_default();
+    if status != refusal.status {
+        return differs(format!("expected a refusal with status {}, found {}", refusal.status, answer_of(response)));
+    }
+    let wrong = differences(&expected, Some(&found));
+    if wrong.is_empty() { Ok(()) } else { differs(wrong.join("; ")) }
+}

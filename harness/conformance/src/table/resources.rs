@@ -1,0 +1,232 @@
+//! Steps over Kubernetes: what a user does with resources, and what they come to say.
+//!
+//! A resource is named as `Kind`, `Kind/name` or `Kind/namespace/name`; without a name it is the one that the check's world has of that
+//! kind, and all of that world are in the namespace `<name>`.
+//!
+//! ```yaml
+//! - apply: agent-cluster-install                     # a resource of the world, changed
+//!   change: {spec: {holdInstallation: true}}
+//! - patch: AgentClusterInstall                       # a merge patch
+//!   with: {spec: {holdInstallation: false}}
+//! - see: AgentClusterInstall                         # it comes to be so
+//!   conditions: {SpecSynced: True SyncOK, Validated: {status: 'False', message: {$has: vips}}}
+//!   is: {status: {debugInfo: {state: insufficient}}}
+//! - delete: ClusterDeployment
+//! - gone: AgentClusterInstall
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use vlab_service::kube::Kind;
+
+use super::Refusal;
+
+/// Resources of a world that can be applied by their name: a body that a check changes.
+pub const RESOURCES: &[&str] = &[
+    "pull-secret",
+    "image-set",
+    "cluster-deployment",
+    "agent-cluster-install",
+    "infra-env",
+    "bare-metal-host",
+    "nmstate-config",
+];
+
+/// A resource is applied, by the server's own apply.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// The name of a resource of the world, or a whole object.
+    pub apply: Value,
+    /// Changes to it. A member with the value `$remove` is taken out.
+    #[serde(default)]
+    pub change: Value,
+    /// The API server refuses it.
+    #[serde(default)]
+    pub refused: Option<Refusal>,
+}
+
+/// A resource is changed by a merge patch.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Patch {
+    /// Which one.
+    pub patch: String,
+    /// The patch.
+    pub with: Value,
+    /// The API server refuses it.
+    #[serde(default)]
+    pub refused: Option<Refusal>,
+}
+
+/// A resource is deleted, and may stay for its finalizers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delete {
+    /// Which one.
+    pub delete: String,
+}
+
+/// What a resource is, or comes to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IsSo {
+    /// What its conditions match, by type: `True Reason`, or an object with `status`, `reason` and `message`.
+    #[serde(default)]
+    pub conditions: BTreeMap<String, Value>,
+    /// What all of it matches.
+    #[serde(default)]
+    pub is: Value,
+    /// Variables, and the path in it of each.
+    #[serde(default)]
+    pub save: BTreeMap<String, String>,
+}
+
+/// A step over Kubernetes.
+#[derive(Clone, Debug)]
+pub enum ResourceStep {
+    /// A resource is applied.
+    Apply(Apply),
+    /// A resource is patched.
+    Patch(Patch),
+    /// A resource is deleted.
+    Delete(Delete),
+    /// A resource comes to be so.
+    See(String, IsSo),
+    /// A resource is so, and stays so while the controllers could have changed it.
+    Holds(String, IsSo),
+    /// A resource comes to be gone.
+    Gone(String),
+}
+
+impl ResourceStep {
+    /// A step that begins with one of these verbs; nothing where it is no step over Kubernetes.
+    pub(super) fn read(step: &Map<String, Value>) -> Option<Result<Self, serde_json::Error>> {
+        fn whole<T: serde::de::DeserializeOwned>(step: &Map<String, Value>) -> Result<T, serde_json::Error> {
+            serde_json::from_value(Value::Object(step.clone()))
+        }
+        let verb = ["apply", "patch", "delete", "see", "holds", "gone"].into_iter().find(|v| step.contains_key(*v))?;
+        Some(match verb {
+            "apply" => whole(step).map(Self::Apply),
+            "patch" => whole(step).map(Self::Patch),
+            "delete" => whole(step).map(Self::Delete),
+            "gone" => serde_json::from_value(step[verb].clone()).map(Self::Gone),
+            _ => {
+                let mut rest = step.clone();
+                let subject = rest.remove(verb).unwrap_or_default();
+                let read = || Ok((serde_json::from_value(subject)?, whole(&rest)?));
+                let make = if verb == "see" { Self::See } else { Self::Holds };
+                read().map(|(subject, so)| make(subject, so))
+            }
+        })
+    }
+
+    /// What it expects.
+    pub(super) fn expectations(&self) -> Vec<&Value> {
+        match self {
+            Self::See(_, so) | Self::Holds(_, so) => so.conditions.values().chain([&so.is]).collect(),
+            Self::Apply(Apply { refused: Some(refused), .. }) | Self::Patch(Patch { refused: Some(refused), .. }) => {
+                vec![&refused.says]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is wrong with it before anything is asked.
+    pub(super) fn problems(&self, out: &mut Vec<String>) {
+        let subject = match self {
+            Self::Apply(apply) => {
+                match &apply.apply {
+                    Value::String(name) if !RESOURCES.contains(&name.as_str()) => {
+                        out.push(format!("{name} is no resource of a world: {}", RESOURCES.join(", ")));
+                    }
+                    Value::Object(object) if Kind::of(object["kind"].as_str().unwrap_or_default()).is_none() => {
+                        out.push(format!("the kind of an object is none that is known: {}", kinds()));
+                    }
+                    _ => {}
+                }
+                return;
+            }
+            Self::Patch(Patch { patch: subject, .. }) | Self::Delete(Delete { delete: subject }) => subject,
+            Self::See(subject, so) | Self::Holds(subject, so) => {
+                if so.conditions.is_empty() && so.is.is_null() {
+                    out.push(format!("{subject}: nothing is expected of it"));
+                }
+                subject
+            }
+            Self::Gone(subject) => subject,
+        };
+        let kind = subject.split('/').next().unwrap_or_default();
+        if Kind::of(kind).is_none() {
+            out.push(format!("{kind} is none of the kinds {}", kinds()));
+        }
+    }
+
+    /// A step in few words.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Apply(apply) => match &apply.apply {
+                Value::String(name) => format!("apply {name}"),
+                object => format!("apply {}", object["kind"].as_str().unwrap_or("an object")),
+            },
+            Self::Patch(patch) => format!("patch {}", patch.patch),
+            Self::Delete(delete) => format!("delete {}", delete.delete),
+            Self::See(subject, _) => format!("see {subject}"),
+            Self::Holds(subject, _) => format!("{subject} stays"),
+            Self::Gone(subject) => format!("{subject} goes"),
+        }
+    }
+}
+
+fn kinds() -> String {
+    Kind::all().map(Kind::name).collect::<Vec<_>>().join(", ")
+}
+
+/// What a condition must match: `True Reason` is a short form.
+pub(crate) fn condition(wanted: &Value) -> Value {
+    match wanted {
+        Value::String(text) => match text.split_once(' ') {
+            Some((status, reason)) => json!({ "status": status, "reason": reason }),
+            None => json!({ "status": text }),
+        },
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("True SyncOK", json!({"status": "True", "reason": "SyncOK"}))]
+    #[case("Unknown", json!({"status": "Unknown"}))]
+    #[case("True The last preparation failed", json!({"status": "True", "reason": "The last preparation failed"}))]
+    fn a_condition_has_a_short_form(#[case] text: &str, #[case] expected: Value) {
+        assert_eq!(condition(&json!(text)), expected);
+        assert_eq!(condition(&expected), expected);
+    }
+
+    #[rstest]
+    #[case("{see: Agents, is: {a: 1}}", "Agents is none of the kinds Secret, ")]
+    #[case("{see: Agent}", "nothing is expected of it")]
+    #[case("{apply: cluster}", "cluster is no resource of a world: pull-secret, ")]
+    #[case("{apply: {kind: Pod}}", "the kind of an object is none that is known: ")]
+    fn mistakes_are_found(#[case] step: &str, #[case] says: &str) {
+        let step: Map<String, Value> = serde_yaml::from_str(step).unwrap();
+        let mut out = Vec::new();
+        ResourceStep::read(&step).unwrap().unwrap().problems(&mut out);
+        assert!(out.iter().any(|line| line.contains(says)), "{out:?}");
+    }
+
+    #[test]
+    fn what_is_no_step_over_kubernetes_is_left_to_others() {
+        let step: Map<String, Value> = serde_yaml::from_str("{reach: ready}").unwrap();
+        assert!(ResourceStep::read(&step).is_none());
+        let step: Map<String, Value> = serde_yaml::from_str("{delete: Agent, now: true}").unwrap();
+        assert!(ResourceStep::read(&step).unwrap().is_err());
+    }
+}
