@@ -326,6 +326,8 @@ impl Judge<'_> {
     /// Why a moment could not have been seen, because those of whom it is never were there to have such a state.
     fn nobody(&self, moment: &Moment) -> Option<String> {
         let hosts = match moment.seen {
+            // That a host never registers is said so.
+            Seen::HostStatus(HostStatus::Discovering | HostStatus::DiscoveringUnbound) => return None,
             Seen::HostStatus(_) | Seen::HostTransition { .. } | Seen::Stage(_) | Seen::Progress { .. } => true,
             Seen::ClusterStatus(_) | Seen::ClusterTransition { .. } | Seen::FinalizingStage(_) => false,
             Seen::Validation { .. } => !matches!(moment.subject, Subject::Cluster(_)),

@@ -418,6 +418,7 @@ mod tests {
     #[case::its_stage("{hosts: all, stage: Rebooting}", false, true)]
     #[case::its_validation("{hosts: all, validation: ntp-synced, is: failure}", false, true)]
     #[case::what_it_does("{hosts: all, did: registered}", false, false)]
+    #[case::that_it_registers("{hosts: all, status: discovering}", false, false)]
     #[case::a_role("{role: bootstrap, stage: Rebooting}", true, true)]
     #[case::a_host_that_registered("{hosts: all, status: error}", true, false)]
     #[case::a_cluster("{cluster: t, status: error}", false, false)]
