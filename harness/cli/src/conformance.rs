@@ -9,7 +9,9 @@ use std::time::Instant;
 use vlab_api::Timestamp;
 use vlab_conformance::suite::{self, Count};
 use vlab_conformance::wire::{HttpWire, Wire};
-use vlab_conformance::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Pace, SETTINGS, Target, report, table};
+use vlab_conformance::{
+    CheckOutcome, ConformanceCheck, ConformanceVerdict, Need, Pace, SETTINGS, Target, report, table,
+};
 use vlab_drive::prepare::{Choices, HubChoice, Prepared};
 use vlab_drive::target::Target as Service;
 use vlab_history::Recorder;
@@ -241,12 +243,16 @@ async fn ask(
     let mut wire = HttpWire::new(hosted.endpoint.clone(), Vec::new()).with_hub(hosted.hub.clone());
     let own = prepared.target.is_owned();
     let probed = Target::probe(&mut wire, pace, own, version.as_deref(), &prepared.pull_secret, prepared.seed).await;
-    let target = match probed {
+    let mut target = match probed {
         // What controllers ask of their API server comes one after the other.
         Ok(target) if args.over_kube() => Target { release_image, patience: target.patience * 2, ..target },
         Ok(target) => Target { release_image, ..target },
         Err(error) => return Asked { outcomes: Vec::new(), took_ms: 0, problem: Some(error.to_string()) },
     };
+    if matches!(prepared.hub, HubChoice::Assets(_)) {
+        let why = "beside the API server of --hub-assets there is no controller manager".to_owned();
+        target.unmet.insert(Need::GarbageCollection, why);
+    }
     let begun = Instant::now();
     let mut progress = Progress::new(checks.len(), args.quiet);
     let endpoint = hosted.endpoint;

@@ -79,6 +79,8 @@ pub enum Need {
     NoImageService,
     /// Nobody else uses the service.
     Alone,
+    /// What goes with its owner on a cluster: a controller collects it.
+    GarbageCollection,
 }
 
 impl Need {
@@ -94,6 +96,7 @@ impl Need {
             Need::ImageService => "an image service behind the service (ENABLE_IMAGE_SERVICE=true)",
             Need::NoImageService => "a service without an image service (ENABLE_IMAGE_SERVICE=false)",
             Need::Alone => "a service that nobody else uses",
+            Need::GarbageCollection => "somebody who deletes what belongs to a resource that is gone",
         }
     }
 }

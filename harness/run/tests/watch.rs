@@ -203,7 +203,7 @@ async fn a_server_that_goes_away_is_found_again_or_told() {
 
     // It stands still for longer than it takes to answer.
     server.pause(true).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     server.pause(false).await.unwrap();
     client.batch_execute(&update(1, Insufficient)).await.unwrap();
     assert_eq!(moves(&watched.see(1).await), [(id(1), Known, Insufficient)]);

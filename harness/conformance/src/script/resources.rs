@@ -145,6 +145,8 @@ impl Script<'_> {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": own } });
         let made = self.send(&Request::new(Method::Post, "/api/v1/namespaces").json(&namespace)).await?;
         accepted(&made, None)?;
+        // It is the last that is deleted.
+        self.applied.push(format!("/api/v1/namespaces/{own}"));
         let cluster = !matches!(world.cluster, ClusterKind::Nothing | ClusterKind::None);
         if world.cluster == ClusterKind::Nothing {
             return Ok(());

@@ -24,8 +24,8 @@ use vlab_model::history::What;
 /// How often the table of changes is read. Well below the 50 ms within which a change must be known.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Who takes longer to answer is away: a few milliseconds are usual.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Who takes longer to answer is away: a few milliseconds are usual, some hundred where the computer is very busy.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long one attempt to read what is left at the end may take before it is made over another connection.
 const ATTEMPT: Duration = Duration::from_secs(3);
