@@ -43,7 +43,7 @@ pub use auth::{Authorization, Caller};
 pub use core::{Core, Options, Reply, Ticket};
 pub use failure::{Cause, Failure};
 pub use fault::{Fault, Faults, Order};
-pub use memory::{Event, Memory, Webhooks, event};
+pub use memory::{Event, Memory, News, Watches, Webhooks, event};
 pub use resource::{Resource, ResourceId};
 pub use store::{Change, Did, Store, Stored, Write};
 pub use watch::{Told, WatchId};

@@ -38,6 +38,44 @@ pub struct Event {
     pub object: Value,
 }
 
+/// What a watch told whoever asked for it under that number: kinds of events with their objects, and whether it is over.
+pub type News = (u64, Vec<(String, Value)>, bool);
+
+/// Watches that somebody asks for under numbers: a controller, which is told later.
+#[derive(Debug, Default)]
+pub struct Watches(BTreeMap<WatchId, u64>);
+
+impl Watches {
+    /// Begins one; the answer, when it is refused.
+    pub fn begin(&mut self, memory: &mut Memory, now: Timestamp, path: &str, tag: u64) -> Option<Response> {
+        match memory.watch(now, path) {
+            Ok(watch) => {
+                self.0.insert(watch, tag);
+                None
+            }
+            Err(refused) => Some(refused),
+        }
+    }
+
+    /// What one of them has to tell now. Nothing, too, when it is none of these.
+    pub fn news(&mut self, memory: &mut Memory, now: Timestamp, watch: WatchId) -> Option<News> {
+        let tag = self.0.get(&watch).copied()?;
+        let (events, over) = memory.poll_watch(now, watch);
+        if over {
+            self.0.remove(&watch);
+        }
+        let events: Vec<_> = events.into_iter().map(|event| (event.kind, event.object)).collect();
+        (over || !events.is_empty()).then_some((tag, events, over))
+    }
+
+    /// Ends all of them.
+    pub fn end(&mut self, memory: &mut Memory) {
+        for watch in std::mem::take(&mut self.0).into_keys() {
+            memory.core.close_watch(watch);
+        }
+    }
+}
+
 /// An event from its line.
 ///
 /// # Errors

@@ -1,14 +1,13 @@
 //! The suite over a core of the simulated service in memory, each check with a core and a clock of its own that jumps. Checks over
 //! Kubernetes have an API server in memory, too, and the service's controllers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response, TransportError, is_for_hub};
-use vlab_kube::{Memory, Options, WatchId};
+use vlab_kube::{Memory, Options, Watches};
 use vlab_model::settings::{SettingError, Settings};
 use vlab_service::alteration::Alteration;
 use vlab_service::kube::{Door, DoorConfig, definitions};
@@ -38,8 +37,8 @@ pub struct CoreWire {
 struct Hub {
     memory: Memory,
     door: Door,
-    /// Watches of the controllers, with the number under which they asked.
-    watches: BTreeMap<WatchId, u64>,
+    /// Those of the controllers.
+    watches: Watches,
 }
 
 impl Hub {
@@ -47,7 +46,7 @@ impl Hub {
         let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
-        Ok(Self { memory, door, watches: BTreeMap::new() })
+        Ok(Self { memory, door, watches: Watches::default() })
     }
 
     fn next_wake(&self) -> Option<Timestamp> {
@@ -67,27 +66,17 @@ impl Hub {
         }
         for ask in self.door.take_asks() {
             did = true;
-            if !ask.watch {
-                let answer = self.memory.handle(now, &ask.request);
+            let answer = match ask.watch {
+                true => self.watches.begin(&mut self.memory, now, &ask.request.path, ask.tag),
+                false => Some(self.memory.handle(now, &ask.request)),
+            };
+            if let Some(answer) = answer {
                 self.door.answered(core, now, ask.tag, Ok(answer));
-                continue;
-            }
-            match self.memory.watch(now, &ask.request.path) {
-                Ok(watch) => {
-                    self.watches.insert(watch, ask.tag);
-                }
-                Err(refused) => self.door.answered(core, now, ask.tag, Ok(refused)),
             }
         }
         for watch in self.memory.core.take_woken() {
-            let Some(tag) = self.watches.get(&watch).copied() else { continue };
-            let (events, over) = self.memory.poll_watch(now, watch);
-            if over {
-                self.watches.remove(&watch);
-            }
-            if over || !events.is_empty() {
+            if let Some((tag, events, over)) = self.watches.news(&mut self.memory, now, watch) {
                 did = true;
-                let events = events.into_iter().map(|event| (event.kind, event.object)).collect();
                 self.door.told(core, now, tag, events, over);
             }
         }

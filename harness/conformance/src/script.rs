@@ -112,7 +112,6 @@ impl<'c> Script<'c> {
         set("missing_too", json!(target.id(&check.id, 0xbeef)));
         set("name", json!(target.name(&check.id)));
         set("version", json!(target.version));
-        set("release", json!(target.release_image));
         set("agent", json!(target.agent_version));
         set("pull_secret", json!(target.pull_secret));
         for host in &hosts {

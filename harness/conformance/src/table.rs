@@ -519,7 +519,7 @@ pub struct TableError {
 
 /// What every check knows by itself; single letters are hosts.
 const RESERVED: &[&str] =
-    &["cluster", "infra_env", "name", "version", "release", "agent", "pull_secret", "missing", "missing_too"];
+    &["cluster", "infra_env", "name", "version", "agent", "pull_secret", "missing", "missing_too"];
 
 /// How the user of a check asks the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -13,15 +13,12 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
 use vlab_api::types::{ClusterStatus, HostStatus};
 pub use vlab_kube::Order;
-use vlab_kube::{Memory, Options, WatchId};
+use vlab_kube::{Memory, News, Options, WatchId, Watches};
 use vlab_model::history::{ActionKind, ConditionStatus, ResourceCondition, ResourceState, UserVerb, What};
 use vlab_model::lease;
 pub use vlab_service::kube::Kind;
 use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions};
 use vlab_service::{Core, Write};
-
-/// What a watch told: kinds of events with their objects, and whether it is over.
-pub(crate) type News = (u64, Vec<(String, Value)>, bool);
 
 /// The API server, its controllers, and who watches.
 pub(crate) struct Hub {
@@ -32,8 +29,8 @@ pub(crate) struct Hub {
     elector: Elector,
     /// How often the service was started.
     starts: u64,
-    /// Watches of the controllers, with the number under which they asked.
-    watches: BTreeMap<WatchId, u64>,
+    /// Those of the controllers.
+    watches: Watches,
     /// The harness's own watches: what it writes into the history.
     own: BTreeMap<WatchId, Kind>,
     scribe: Scribe,
@@ -168,7 +165,7 @@ impl Hub {
             .create_all(now, &[namespace])
             .map_err(|status| format!("the service's namespace is refused: {status}"))?;
         let (elector, starts) = (elector(0, pace), 0);
-        let (watches, scribe, orders) = (BTreeMap::new(), Scribe::default(), Vec::new());
+        let (watches, scribe, orders) = (Watches::default(), Scribe::default(), Vec::new());
         Ok(Self { memory, door, config, elector, starts, watches, own, scribe, orders })
     }
 
@@ -201,13 +198,8 @@ impl Hub {
         if !ask.watch {
             return Some(self.ask(now, &ask.request));
         }
-        match self.memory.watch(now, &ask.request.path) {
-            Ok(watch) => {
-                self.watches.insert(watch, ask.tag);
-                None
-            }
-            Err(refused) => Some((refused, Duration::ZERO)),
-        }
+        let refused = self.watches.begin(&mut self.memory, now, &ask.request.path, ask.tag)?;
+        Some((refused, Duration::ZERO))
     }
 
     /// What watches have to tell: to the controllers, and to the history.
@@ -225,14 +217,8 @@ impl Hub {
                         self.own.insert(again, kind);
                     }
                 }
-            } else if let Some(tag) = self.watches.get(&watch).copied() {
-                let (events, over) = self.memory.poll_watch(now, watch);
-                if over {
-                    self.watches.remove(&watch);
-                }
-                if over || !events.is_empty() {
-                    news.push((tag, events.into_iter().map(|event| (event.kind, event.object)).collect(), over));
-                }
+            } else {
+                news.extend(self.watches.news(&mut self.memory, now, watch));
             }
         }
         (news, lines)
@@ -270,9 +256,7 @@ impl Hub {
 
     /// The service ended, and its controllers with it.
     pub(crate) fn door_ended(&mut self) {
-        for watch in std::mem::take(&mut self.watches).into_keys() {
-            self.memory.core.close_watch(watch);
-        }
+        self.watches.end(&mut self.memory);
         self.door = Door::new(self.config.clone());
         self.starts += 1;
         self.elector = elector(self.starts, self.config.pace);

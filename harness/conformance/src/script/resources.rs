@@ -98,11 +98,6 @@ impl Script<'_> {
                 }
                 with(Kind::InfraEnv, &own, json!({ "spec": spec }))
             }
-            "bare-metal-host" => {
-                let labels = json!({ "infraenvs.agent-install.openshift.io": own });
-                let spec = json!({ "bootMACAddress": "52:54:00:00:00:00", "online": false });
-                with(Kind::BareMetalHost, &own, json!({ "metadata": { "labels": labels }, "spec": spec }))
-            }
             "nmstate-config" => {
                 let address = json!([{ "ip": "192.168.126.10", "prefix-length": 24 }]);
                 let ipv4 = json!({ "enabled": true, "dhcp": false, "address": address });
@@ -256,30 +251,28 @@ impl Script<'_> {
     }
 
     /// What a resource is not as it should be.
-    async fn resource_differs(&mut self, path: &str, so: &IsSo) -> Done<(Option<String>, Value)> {
-        let Some(object) = self.look(path).await? else { return Ok((Some("it is not there".to_owned()), Value::Null)) };
+    async fn resource_differs(&mut self, path: &str, so: &IsSo) -> Done<Option<String>> {
+        let Some(object) = self.look(path).await? else { return Ok(Some("it is not there".to_owned())) };
         let mut wrong = Vec::new();
         let conditions = &object["status"]["conditions"];
         for (kind, wanted) in &so.conditions {
             let found = conditions.as_array().into_iter().flatten().find(|c| c["type"] == kind.as_str());
             let lines = differences(&condition(&self.filled(wanted)?), found);
+            let is = found.filter(|_| !lines.is_empty()).map(|found| format!("{kind} is {}", shown(Some(found))));
             wrong.extend(lines.into_iter().map(|line| format!("{kind}: {}", line.replace("the answer: ", ""))));
-            if let (Some(found), false) = (found, wrong.is_empty()) {
-                wrong.push(format!("{kind} is {}", shown(Some(found))));
-            }
+            wrong.extend(is);
         }
         if !so.is.is_null() {
             wrong.extend(differences(&self.filled(&so.is)?, Some(&object)));
         }
-        Ok(((!wrong.is_empty()).then(|| wrong.join("; ")), object))
+        Ok((!wrong.is_empty()).then(|| wrong.join("; ")))
     }
 
     async fn comes_to_be(&mut self, subject: &str, so: &IsSo) -> Done {
         let path = self.path_of(subject)?;
         let begun = self.wire.now();
         loop {
-            let (wrong, object) = self.resource_differs(&path, so).await?;
-            let Some(wrong) = wrong else { return self.keep(so, &object) };
+            let Some(wrong) = self.resource_differs(&path, so).await? else { return Ok(()) };
             let waited = self.wire.now().since(begun);
             if waited >= self.target.patience {
                 return differs(format!("after {} s {wrong}", waited.as_secs()));
@@ -288,26 +281,15 @@ impl Script<'_> {
         }
     }
 
-    fn keep(&mut self, so: &IsSo, object: &Value) -> Done {
-        for (name, path) in &so.save {
-            let Some(value) = matcher::at(object, path) else {
-                return differs(format!("it has no {path:?}"));
-            };
-            self.vars.insert(name.clone(), value.clone());
-        }
-        Ok(())
-    }
-
     async fn stays_so(&mut self, subject: &str, so: &IsSo) -> Done {
         let path = self.path_of(subject)?;
         let begun = self.wire.now();
         loop {
-            let (wrong, object) = self.resource_differs(&path, so).await?;
-            if let Some(wrong) = wrong {
+            if let Some(wrong) = self.resource_differs(&path, so).await? {
                 return differs(wrong);
             }
             if self.wire.now().since(begun) >= (self.target.monitor * SETTLED).max(CONTROLLERS) {
-                return self.keep(so, &object);
+                return Ok(());
             }
             self.work().await?;
         }

@@ -24,17 +24,10 @@ use vlab_service::kube::Kind;
 use super::Refusal;
 
 /// Resources of a world that can be applied by their name: a body that a check changes.
-pub const RESOURCES: &[&str] = &[
-    "pull-secret",
-    "image-set",
-    "cluster-deployment",
-    "agent-cluster-install",
-    "infra-env",
-    "bare-metal-host",
-    "nmstate-config",
-];
+pub const RESOURCES: &[&str] =
+    &["pull-secret", "image-set", "cluster-deployment", "agent-cluster-install", "infra-env", "nmstate-config"];
 
-/// A resource is applied, by the server's own apply.
+/// A resource is applied, by server-side apply.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Apply {
@@ -79,9 +72,6 @@ pub struct IsSo {
     /// What all of it matches.
     #[serde(default)]
     pub is: Value,
-    /// Variables, and the path in it of each.
-    #[serde(default)]
-    pub save: BTreeMap<String, String>,
 }
 
 /// A step over Kubernetes.

@@ -247,7 +247,7 @@ fn no_steps(scenario: &Scenario) -> Option<String> {
     let of_steps = scenario.moments().filter(|moment| matches!(moment.seen, Seen::Step(_)));
     let moment = of_steps.into_iter().find(of_machines)?;
     Some(format!(
-        "it waits for, or rules out, {}: which steps the service gives to virtual machines is not seen; `--hosts sim` runs it",
+        "it looks for \"{}\", and nobody sees which steps the service gives to virtual machines; `--hosts sim` runs it",
         moment_words(moment)
     ))
 }

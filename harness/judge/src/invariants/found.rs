@@ -18,9 +18,9 @@ impl Found {
         }
     }
 
-    /// Something was checked that cannot be wrong by itself.
-    pub(super) fn seen(&mut self) {
-        self.checked += 1;
+    /// So many were checked and are right.
+    pub(super) fn right(&mut self, count: usize) {
+        self.checked += count;
     }
 
     /// The result; `reason` says why nothing was checked, if so.

@@ -320,7 +320,7 @@ fn told_twice(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obse
         // The real service compares a validation with what is stored, tells, and stores, without a lock: its monitor and a
         // request that look at one moment tell the same. That is rare; who tells everything twice is another matter.
         let two_looks = !virtual_time && is_of_a_validation(event) && 2 * again.len() <= once;
-        (0..once).for_each(|_| found.seen());
+        found.right(once);
         for (o, subject) in again {
             found.check(o.seq, two_looks, || format!("{}: an event {event} is told twice", name(timeline, subject)));
         }
