@@ -5,6 +5,21 @@ use vlab_api::types::{HostRole, Inventory, PlatformType};
 
 use crate::{ArtifactError, ArtifactInput, ClusterFacts};
 
+/// What is reached without the proxy: what the user says, the cluster's own names, and its networks.
+fn no_proxy(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> String {
+    let cluster = input.cluster;
+    let said = cluster.no_proxy.as_deref().unwrap_or_default();
+    if said == "*" {
+        return said.to_owned();
+    }
+    let own = format!(".{}.{}", facts.name, facts.base_domain);
+    let pods = cluster.cluster_networks.iter().flatten().filter_map(|n| n.cidr.clone());
+    let services = cluster.service_networks.iter().flatten().filter_map(|n| n.cidr.clone());
+    let machines = cluster.machine_networks.iter().flatten().filter_map(|n| n.cidr.clone());
+    let said = said.split(',').filter(|part| !part.is_empty()).map(str::to_owned);
+    said.chain([own]).chain(pods).chain(services).chain(machines).collect::<Vec<_>>().join(",")
+}
+
 /// Renders the install config, the user's overrides merged in.
 pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Result<Value, ArtifactError> {
     let cluster = input.cluster;
@@ -63,14 +78,13 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
         object.insert("sshKey".into(), json!(key));
     }
     let mut proxy = Map::new();
-    for (name, value) in
-        [("httpProxy", &cluster.http_proxy), ("httpsProxy", &cluster.https_proxy), ("noProxy", &cluster.no_proxy)]
-    {
+    for (name, value) in [("httpProxy", &cluster.http_proxy), ("httpsProxy", &cluster.https_proxy)] {
         if let Some(value) = non_empty(value.as_deref()) {
             proxy.insert(name.into(), json!(value));
         }
     }
     if !proxy.is_empty() {
+        proxy.insert("noProxy".into(), json!(no_proxy(input, facts)));
         object.insert("proxy".into(), Value::Object(proxy));
     }
 

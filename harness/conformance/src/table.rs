@@ -35,6 +35,12 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("infra-envs.yaml", include_str!("../kube/infra-envs.yaml")),
     ("agents.yaml", include_str!("../kube/agents.yaml")),
     ("installation.yaml", include_str!("../kube/installation.yaml")),
+    ("binding.yaml", include_str!("../kube/binding.yaml")),
+    ("changes.yaml", include_str!("../kube/changes.yaml")),
+    ("manifests.yaml", include_str!("../kube/manifests.yaml")),
+    ("bare-metal.yaml", include_str!("../kube/bare-metal.yaml")),
+    ("classifications.yaml", include_str!("../kube/classifications.yaml")),
+    ("deletion.yaml", include_str!("../kube/deletion.yaml")),
 ];
 
 /// The checks over REST that come with the program.
@@ -208,6 +214,9 @@ pub struct World {
     /// Roles that the user sets after the hosts have registered.
     #[serde(default)]
     pub roles: BTreeMap<String, String>,
+    /// Over Kubernetes: the infra-env is of no cluster, and its hosts are bound to the cluster when they are known.
+    #[serde(default)]
+    pub pool: bool,
 }
 
 /// One or several.
@@ -645,6 +654,9 @@ fn problems(check: &ConformanceCheck) -> Vec<String> {
     }
     if check.source.is_empty() {
         out.push("it names no source of what it expects".to_owned());
+    }
+    if check.world.pool && !check.over_kube {
+        out.push("only over Kubernetes its hosts can come from a pool".to_owned());
     }
     if check.id.contains(['<', '>', ' ']) || check.purpose.contains('<') {
         out.push("something of its row is missing".to_owned());

@@ -33,15 +33,11 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
         return Err(Refusal::invalid(format!("Failed to find cluster {cluster_id}")));
     };
     let arch = cluster.cluster().cpu_architecture.as_deref().unwrap_or("");
-    let own = row.view.inventory.as_ref().and_then(|i| i.cpu.as_ref()).and_then(|c| c.architecture.as_deref());
-    if let Some(own) = own
-        && !arch.is_empty()
-        && arch != "multi"
-        && own != arch
-    {
+    let infra_env = infra_envs::find(core, key.0)?;
+    let own = infra_env.infra_env.cpu_architecture.as_deref().unwrap_or("");
+    if !arch.is_empty() && arch != "multi" && own != arch {
         return Err(Refusal::invalid(format!(
-            "Host {} has CPU architecture {own}, cluster {cluster_id} has {arch}",
-            key.1
+            "InfraEnv's CPU architecture ({own}) doesn't match the cluster ({arch})"
         )));
     }
     if row.host().role == Some(HostRole::Arbiter) && cluster.view.control_plane_count() != 2 {
@@ -56,7 +52,6 @@ fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> 
             cluster.cluster().status
         )));
     }
-    let infra_env = infra_envs::find(core, key.0)?;
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: None, hosts: &[] };
     let args = EventArgs { wrong: core.hosts_wrong(), ..EventArgs::default() };
     let decision = host::on_event(HostEvent::BindHost, &row.view, &scope, &core.config.settings, now, &args)

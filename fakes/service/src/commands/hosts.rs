@@ -9,6 +9,7 @@ use vlab_api::types::{DiskRole, HostRole, HostStatus, HostUpdateParams, HostVali
 use vlab_model::disks;
 use vlab_model::validation::{FORBIDDEN_HOSTNAMES, HOSTNAME_PATTERN};
 
+use super::clusters;
 use super::register::{find, set_installation_disk};
 use crate::alteration::Conduct;
 use crate::monitor::in_installation;
@@ -47,6 +48,9 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, key: HostKey, patch: &Host
         )));
     }
     core.state.edit_host(key, now, |row| apply(row, patch, role, disk));
+    if let (Some(_), Some(id)) = (&patch.host_name, row.host().cluster_id) {
+        core.state.edit_cluster(id, now, |row| clusters::note_requested_hostname(&mut row.view));
+    }
     match row.host().cluster_id {
         Some(id) => core.refresh_interactively(now, id),
         None => core.refresh_host(now, key),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{CreateManifestParams, Manifest, UpdateManifestParams};
 
+use super::clusters::feature_usage;
 use crate::Core;
 use crate::refusal::Refusal;
 
@@ -71,7 +72,21 @@ fn check_content(name: &str, encoded: &str) -> Result<Vec<u8>, Refusal> {
 
 fn note_custom_manifests(core: &mut Core, now: Timestamp, id: Uuid) {
     let any = core.state.files_under(&format!("{id}/manifests/user/")).next().is_some();
-    core.state.edit_cluster(id, now, |row| row.view.has_custom_manifests = any);
+    core.state.edit_cluster(id, now, |row| {
+        row.view.has_custom_manifests = any;
+        row.view.cluster.feature_usage = Some(feature_usage(&row.view));
+    });
+}
+
+/// A name is in one of the two folders only.
+fn check_distinct(core: &Core, id: Uuid, folder: &str, name: &str) -> Result<(), Refusal> {
+    let other = if folder == DEFAULT_FOLDER { "openshift" } else { DEFAULT_FOLDER };
+    match core.state.file(&key(id, other, name)) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::invalid(format!(
+            "manifest file {name} for cluster ID {id} in folder {folder} cannot be uploaded as it is not distinct between {{manifest, openshift}} folders"
+        ))),
+    }
 }
 
 fn manifest(folder: &str, name: &str) -> Manifest {
@@ -92,6 +107,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, id: Uuid, p: &CreateManife
     check_name(id, &p.file_name)?;
     let bytes = check_content(&p.file_name, &p.content)?;
     let folder = p.folder.as_deref().unwrap_or(DEFAULT_FOLDER);
+    check_distinct(core, id, folder, &p.file_name)?;
     core.state.put_file(key(id, folder, &p.file_name), bytes);
     note_custom_manifests(core, now, id);
     Ok(manifest(folder, &p.file_name))
@@ -111,8 +127,9 @@ pub(crate) fn update(core: &mut Core, id: Uuid, p: &UpdateManifestParams) -> Res
     let name = p.updated_file_name.clone().unwrap_or_else(|| p.file_name.clone());
     check_name(id, &name)?;
     let new = key(id, &folder, &name);
-    if new != old && core.state.file(&new).is_some() {
-        return Err(Refusal::conflict(format!("Manifest {name} exists already in folder {folder} of cluster {id}")));
+    // What has the name in the same folder is written over, as the real service does it.
+    if name != p.file_name {
+        check_distinct(core, id, &folder, &name)?;
     }
     let bytes = match &p.updated_content {
         Some(content) => check_content(&name, content)?,

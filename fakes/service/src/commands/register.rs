@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{Event, Host, HostCreateParams, HostRole, ImageType, Severity};
+use vlab_api::types::{Event, Host, HostCreateParams, HostRole, HostStatus, ImageType, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{disks, host};
@@ -151,6 +151,32 @@ fn blank(core: &mut Core, now: Timestamp, key: HostKey, cluster: Option<&Cluster
         view: HostView::new(host),
         private: HostPrivate { ordinal: core.state.new_ordinal(), ..HostPrivate::default() },
     }
+}
+
+/// Makes a host again that was lost, from what its resource has kept of it.
+pub(crate) fn restore(
+    core: &mut Core,
+    now: Timestamp,
+    key: HostKey,
+    cluster: Option<Uuid>,
+    said: impl Fn(&str) -> String,
+) {
+    let cluster = cluster.and_then(|id| core.state.cluster(id)).cloned();
+    let mut row = blank(core, now, key, cluster.as_deref());
+    let filled = |name: &str| Some(said(name)).filter(|text| !text.is_empty());
+    let mut host = row.view.host.clone();
+    let role = filled("role").and_then(|role| role.parse().ok());
+    host.role = role.or(host.role);
+    host.suggested_role = host.role;
+    host.bootstrap = None;
+    let unknown = if cluster.is_some() { HostStatus::Known } else { HostStatus::KnownUnbound };
+    host.status = filled("state").and_then(|state| state.parse().ok()).unwrap_or(unknown);
+    host.inventory = filled("inventory").map(Into::into);
+    host.validations_info = filled("validations-info").map(Into::into);
+    host.registered_at = Some(now);
+    host.checked_in_at = Some(now);
+    row.view = HostView::new(host);
+    core.state.insert_host(row);
 }
 
 /// A host, or the refusal in the words of the real service.

@@ -13,12 +13,13 @@ use vlab_model::host::HostEvent;
 use super::client::Kind;
 use super::conditions;
 use super::object::{
-    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, filled, is_deleted, is_owned_by, label, owner, reference, text,
+    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, owner, reference,
+    text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::spec;
 use super::{Command, Who};
-use crate::commands::{binding, hosts};
+use crate::commands::{binding, hosts, register};
 use crate::rows::HostRow;
 use crate::state::HostKey;
 
@@ -71,7 +72,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         }
         return pass.drop_finalizer(&agent, FINALIZER);
     }
-    let Some(host) = host else { return gone(pass, &agent) };
+    let Some(host) = host else { return lost(pass, key, &agent) };
     pass.finalizer(&agent, FINALIZER)?;
     membership(pass, &agent, host)?;
     let outcome = told(sync(pass, &agent, host))?;
@@ -85,7 +86,24 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     }
 }
 
-/// The service does not know the host any more.
+/// The service does not know the host (any more): where its infra-env is there it is made again.
+fn lost(pass: &mut Pass<'_>, key: &str, agent: &Value) -> Result<(), Stop> {
+    let of = format!("{}/{}", super::object::namespace(agent), label(agent, INFRA_ENV_LABEL));
+    let id = text(&agent["metadata"]["name"]).parse::<Uuid>();
+    let (Some(infra_env), Ok(id)) = (pass.infra_env(&of), id) else { return gone(pass, agent) };
+    let named = reference(&agent["spec"]["clusterDeploymentName"], super::object::namespace(agent));
+    let cluster = pass.cluster(&named);
+    if !named.is_empty() && cluster.is_none() {
+        return Err(Stop::Later(BACKEND_AGAIN));
+    }
+    let said = |name: &str| annotation(agent, &format!("agent.agent-install.openshift.io/{name}")).to_owned();
+    register::restore(pass.core, pass.now, (infra_env, id), cluster, said);
+    pass.index.hosts.insert(key.to_owned(), (infra_env, id));
+    pass.wanted.push((Who::Agent, key.to_owned()));
+    Ok(())
+}
+
+/// Nobody knows where the host belongs.
 fn gone(pass: &Pass<'_>, agent: &Value) -> Result<(), Stop> {
     let mut wanted = vec![conditions::synced(&Err(Problem::Input("the host was not found".into())), "")];
     wanted.extend(conditions::not_available(conditions::OF_HOSTS, "The agent's host is not available"));

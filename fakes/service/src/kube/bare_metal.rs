@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
 
 use super::client::Kind;
-use super::object::{BMH_LABEL, INFRA_ENV_LABEL, annotation, is_deleted, label, name, namespace, text};
+use super::object::{BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, annotation, is_deleted, label, name, namespace, text};
 use super::pass::{Pass, Stop, merge, put};
 
 const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
@@ -28,21 +28,29 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     }
     pass.finalizer(&bmh, FINALIZER)?;
     let Some(infra_env) = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh))) else { return Ok(()) };
+    if label(&bmh, BACKUP_LABEL) != "true" {
+        return Err(merge(&bmh, "", &json!({ "metadata": { "labels": { BACKUP_LABEL: "true" } } })));
+    }
     let agent = agent_of(pass, &bmh);
     if let Some(agent) = &agent {
-        tell_agent(&bmh, agent)?;
         detach(&bmh, agent)?;
     }
-    attach(pass, &bmh, &infra_env)
+    // The Agent of a host that has booted from something else is none of its business.
+    if attach(pass, &bmh, &infra_env)?
+        && let Some(agent) = &agent
+    {
+        tell_agent(&bmh, agent, &infra_env)?;
+        tell_metal3(&bmh, agent)?;
+    }
+    Ok(())
 }
 
-/// Gives the host the image, once that has settled.
-fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<(), Stop> {
+/// Gives the host the image, once that has settled; does it have it?
+fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop> {
     let url = text(&infra_env["status"]["isoDownloadURL"]);
     let created: Option<Timestamp> = text(&infra_env["status"]["createdTime"]).parse().ok();
-    let Some(created) = created.filter(|_| !url.is_empty()) else { return Ok(()) };
     if !annotation(bmh, DETACHED).is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let state = text(&bmh["status"]["provisioning"]["state"]);
     let mut changed = bmh.clone();
@@ -51,19 +59,18 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<(), Stop> {
     if changed != *bmh {
         return Err(put(&changed));
     }
+    let Some(created) = created.filter(|_| !url.is_empty()) else { return Ok(false) };
+    if text(&bmh["spec"]["image"]["url"]) == url {
+        return Ok(true);
+    }
     let cool = created + COOLS_DOWN.div_f64(pass.config.pace.max(0.001));
     if cool > pass.now {
         let left = cool.since(pass.now);
         return Err(Stop::Later(left.mul_f64(pass.config.pace)));
     }
-    if !matches!(state, "ready" | "available" | "provisioned" | "provisioning")
-        || text(&bmh["spec"]["image"]["url"]) == url
-    {
-        return Ok(());
-    }
-    if matches!(state, "provisioned" | "provisioning") {
-        // It has booted from the other one; nothing is done to it under its feet.
-        return Ok(());
+    // One that has booted from another one: nothing is done to it under its feet.
+    if !matches!(state, "ready" | "available") {
+        return Ok(false);
     }
     changed["spec"]["image"] = json!({ "url": url, "format": "live-iso" });
     changed["spec"]["online"] = json!(true);
@@ -95,7 +102,7 @@ const COPIED: &[(&str, &str)] = &[
 ];
 
 /// Approves the Agent and tells it what the BareMetalHost says, in one write.
-fn tell_agent(bmh: &Value, agent: &Value) -> Result<(), Stop> {
+fn tell_agent(bmh: &Value, agent: &Value, infra_env: &Value) -> Result<(), Stop> {
     let mut spec = Map::new();
     let mut labels = Map::new();
     if agent["spec"]["approved"] != true {
@@ -107,7 +114,9 @@ fn tell_agent(bmh: &Value, agent: &Value) -> Result<(), Stop> {
             spec.insert((*to).to_owned(), json!(said));
         }
     }
-    if let Some(said) = bmh["metadata"]["annotations"]["bmac.agent-install.openshift.io/cluster-reference"].as_str() {
+    let said = bmh["metadata"]["annotations"]["bmac.agent-install.openshift.io/cluster-reference"].as_str();
+    // Agents of an InfraEnv that is a cluster's are that cluster's.
+    if let Some(said) = said.filter(|_| infra_env["spec"]["clusterRef"].is_null()) {
         let wanted = match said.split_once('/') {
             Some((namespace, name)) => json!({ "namespace": namespace, "name": name }),
             None => Value::Null,
@@ -121,18 +130,28 @@ fn tell_agent(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     }
     const AGENT_LABELS: &str = "bmac.agent-install.openshift.io.agent-label.";
     const NODE_LABELS: &str = "bmac.agent-install.openshift.io.node-label.";
-    let mut node_labels = Map::new();
+    // In a patch, null takes a label away.
+    let mut node_labels: Map<String, Value> = agent["spec"]["nodeLabels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| (name.clone(), Value::Null))
+        .collect();
     for (key, value) in bmh["metadata"]["annotations"].as_object().into_iter().flatten() {
         if let Some(name) = key.strip_prefix(AGENT_LABELS)
             && agent["metadata"]["labels"][name] != *value
         {
             labels.insert(name.to_owned(), value.clone());
         }
-        if let Some(name) = key.strip_prefix(NODE_LABELS)
-            && agent["spec"]["nodeLabels"][name] != *value
-        {
+        if let Some(name) = key.strip_prefix(NODE_LABELS) {
             node_labels.insert(name.to_owned(), value.clone());
         }
+    }
+    node_labels.retain(|name, value| agent["spec"]["nodeLabels"][name.as_str()] != *value);
+    if let Some(disk) = chosen_disk(bmh, agent)
+        && text(&agent["spec"]["installation_disk_id"]) != disk
+    {
+        spec.insert("installation_disk_id".into(), json!(disk));
     }
     if !node_labels.is_empty() {
         spec.insert("nodeLabels".into(), Value::Object(node_labels));
@@ -143,6 +162,72 @@ fn tell_agent(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     let version = &agent["metadata"]["resourceVersion"];
     let patch = json!({ "metadata": { "labels": labels, "resourceVersion": version }, "spec": spec });
     Err(merge(agent, "", &patch))
+}
+
+/// The disk that the hints for the root device choose, of those that can be installed to. Where none meets them it is one that no host
+/// has: any other would be a disk that the user did not mean.
+fn chosen_disk(bmh: &Value, agent: &Value) -> Option<String> {
+    const NO_DISK: &str = "/dev/not-found-by-hints";
+    let hints = bmh["spec"]["rootDeviceHints"].as_object()?;
+    let disks = agent["status"]["inventory"]["disks"].as_array()?;
+    let meets = |disk: &Value| {
+        disk["installationEligibility"]["eligible"] == true
+            && hints.iter().all(|(hint, wanted)| match hint.as_str() {
+                "deviceName" => disk["path"] == *wanted || disk["byPath"] == *wanted,
+                "hctl" | "wwn" => disk[hint.as_str()] == *wanted,
+                "serialNumber" => disk["serial"] == *wanted,
+                "model" | "vendor" => text(&disk[hint.as_str()]).contains(text(wanted)),
+                "minSizeGigabytes" => disk["sizeBytes"].as_i64() >= wanted.as_i64().map(|size| size * 1_000_000_000),
+                "rotational" => (text(&disk["driveType"]) == "HDD") == (*wanted == true),
+                // The real service does not look at the others either.
+                _ => true,
+            })
+    };
+    Some(disks.iter().find(|disk| meets(disk)).map_or(NO_DISK, |disk| text(&disk["id"])).to_owned())
+}
+
+/// What the host has, in the words of metal3, once.
+fn tell_metal3(bmh: &Value, agent: &Value) -> Result<(), Stop> {
+    const HARDWARE: &str = "inspect.metal3.io/hardwaredetails";
+    let inventory = &agent["status"]["inventory"];
+    let interfaces = inventory["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if interfaces.is_empty() || !annotation(bmh, HARDWARE).is_empty() {
+        return Ok(());
+    }
+    let nic = |interface: &Value, address: &Value| {
+        let (ip, _) = text(address).split_once('/').unwrap_or((text(address), ""));
+        json!({ "name": interface["name"], "mac": interface["macAddress"], "model": interface["vendor"], "ip": ip,
+                "speedGbps": interface["speedMbps"].as_i64().unwrap_or(0) / 1024 })
+    };
+    let nics: Vec<Value> = interfaces
+        .iter()
+        .flat_map(|interface| {
+            let of = |family: &str| interface[family].as_array().cloned().unwrap_or_default();
+            let addresses = of("ipV6Addresses").into_iter().chain(of("ipV4Addresses"));
+            addresses.map(|address| nic(interface, &address)).collect::<Vec<_>>()
+        })
+        .collect();
+    let disk = |disk: &Value| {
+        let by_path = text(&disk["byPath"]);
+        json!({ "name": if by_path.is_empty() { text(&disk["path"]) } else { by_path }, "sizeBytes": disk["sizeBytes"],
+                "rotational": text(&disk["driveType"]) == "HDD", "serialNumber": disk["serial"], "vendor": disk["vendor"],
+                "model": disk["model"], "wwn": disk["wwn"], "hctl": disk["hctl"] })
+    };
+    let cpu = &inventory["cpu"];
+    let vendor = &inventory["systemVendor"];
+    let asked = text(&agent["spec"]["hostname"]);
+    let hardware = json!({
+        "hostname": if asked.is_empty() { text(&inventory["hostname"]) } else { asked },
+        "ramMebibytes": inventory["memory"]["physicalBytes"].as_i64().unwrap_or(0) >> 20,
+        "cpu": { "arch": cpu["architecture"], "count": cpu["count"], "model": cpu["modelName"], "flags": cpu["flags"],
+                 "clockMegahertz": cpu["clockMegahertz"] },
+        "nics": nics,
+        "storage": inventory["disks"].as_array().into_iter().flatten().map(disk).collect::<Vec<_>>(),
+        "systemVendor": { "manufacturer": vendor["manufacturer"], "productName": vendor["productName"],
+                          "serialNumber": vendor["serialNumber"] },
+    });
+    let said = json!({ "metadata": { "annotations": { HARDWARE: hardware.to_string() } } });
+    Err(merge(bmh, "", &said))
 }
 
 /// A host that is being installed, or is, is nothing that metal3 should switch off.
@@ -158,7 +243,8 @@ fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     }
     if waits && is {
         // It is to boot from its image again.
-        let patch = json!({ "metadata": { "annotations": { DETACHED: null } }, "spec": { "image": null } });
+        let patch = json!({ "metadata": { "annotations": { DETACHED: null, "inspect.metal3.io/hardwaredetails": null } },
+                            "spec": { "image": null } });
         return Err(merge(bmh, "", &patch));
     }
     Ok(())

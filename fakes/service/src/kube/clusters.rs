@@ -121,7 +121,7 @@ fn end(pass: &mut Pass<'_>, cd: &Value, aci: &Value) -> Result<(), Stop> {
             let outcome = install::cancel(pass.core, pass.now, id);
             pass.gave(Command::Cancel, id, &outcome);
         }
-        release_agents(pass, &key, id)?;
+        release_agents(pass, cd, id)?;
         clusters::delete(pass.core, pass.now, id).map_err(|_| Stop::Failed)?;
         pass.index.clusters.remove(&key);
         pass.index.cluster_keys.remove(&id);
@@ -129,17 +129,23 @@ fn end(pass: &mut Pass<'_>, cd: &Value, aci: &Value) -> Result<(), Stop> {
     pass.drop_finalizer(aci, ACI_FINALIZER)
 }
 
-/// Agents that came with the cluster are deleted with it; those of the pool are unbound.
-fn release_agents(pass: &mut Pass<'_>, key: &str, id: Uuid) -> Result<(), Stop> {
+/// Agents that came with the cluster are deleted with it; those of the pool are unbound. If the cluster itself is to be preserved, those
+/// are deleted, too: in the pool their hosts would be installed anew.
+fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop> {
+    let key = super::object::key_of(cd);
+    let preserved = cd["spec"]["preserveOnDelete"] == true;
     let mut waits = false;
     for host in pass.core.state.hosts_of_cluster(id) {
         let Some(of) = pass.index.infra_env_keys.get(&host.infra_env_id()) else { continue };
         let (ns, _) = of.split_once('/').unwrap_or(("", of));
         let Some(agent) = pass.get(Kind::Agent, &format!("{ns}/{}", host.host().id)) else { continue };
         let infra_env = pass.get(Kind::InfraEnv, of);
-        let came_with = infra_env.is_some_and(|ie| reference(&ie["spec"]["clusterRef"], ns) == key);
+        let goes = infra_env.is_some_and(|ie| {
+            let of = reference(&ie["spec"]["clusterRef"], ns);
+            of == key || (of.is_empty() && preserved)
+        });
         waits = true;
-        if came_with {
+        if goes {
             if !is_deleted(&agent) {
                 return Err(delete(&agent));
             }
@@ -279,25 +285,27 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
     }
     let there = manifests::list(pass.core, id)?;
     let there: Vec<String> = there.iter().filter_map(|m| m.file_name.clone()).collect();
+    let folder = Some("openshift");
     let wanted = match told(wanted_manifests(pass, aci)) {
         Ok(Ok(wanted)) => wanted,
         Ok(Err(problem)) => {
             for file in &there {
-                manifests::delete(pass.core, pass.now, id, (None, file))?;
+                manifests::delete(pass.core, pass.now, id, (folder, file))?;
             }
             return Err(problem.into());
         }
         Err(stop) => return Err(stop.into()),
     };
     for gone in there.iter().filter(|file| !wanted.contains_key(*file)) {
-        manifests::delete(pass.core, pass.now, id, (None, gone))?;
+        manifests::delete(pass.core, pass.now, id, (folder, gone))?;
     }
     for (file, content) in wanted {
-        let same = manifests::content(pass.core, id, None, &file).is_ok_and(|bytes| *bytes == *content.as_bytes());
+        let same = manifests::content(pass.core, id, folder, &file).is_ok_and(|bytes| *bytes == *content.as_bytes());
         if !same {
             let params = CreateManifestParams {
                 file_name: file,
                 content: STANDARD.encode(content),
+                folder: folder.map(str::to_owned),
                 ..CreateManifestParams::default()
             };
             manifests::create(pass.core, pass.now, id, &params)?;
@@ -473,7 +481,9 @@ fn write_status(pass: &mut Pass<'_>, aci: &Value, id: Option<Uuid>, outcome: &Re
 fn row_status(pass: &Pass<'_>, row: &ClusterRow, status: &mut Value) {
     let c = row.cluster();
     let base = format!("{}/api/assisted-install/v2", pass.core.base_url());
-    let logs = c.controller_logs_collected_at.is_some_and(|at| at != vlab_api::Timestamp::UNSET);
+    let is_set = |at: Option<vlab_api::Timestamp>| at.is_some_and(|at| at != vlab_api::Timestamp::UNSET);
+    let logs = is_set(c.controller_logs_collected_at)
+        || pass.core.state.hosts_of_cluster(c.id).iter().any(|host| is_set(host.host().logs_collected_at));
     status["debugInfo"] = json!({
         "state": c.status, "stateInfo": c.status_info, "eventsURL": format!("{base}/events?cluster_id={}", c.id),
         "logsURL": logs.then(|| format!("{base}/clusters/{}/logs", c.id)),

@@ -46,22 +46,22 @@ fn vips(spec: &Value, many: &str, one: &str) -> Vec<String> {
     if all.is_empty() { filled(&spec[one]).into_iter().collect() } else { all }
 }
 
-/// Which pools run with hyperthreading, in the word of the API.
+/// Which pools run with hyperthreading, in the word of the API: where one is named at all, only those that are named.
 fn hyperthreading(spec: &Value) -> Option<String> {
-    let on = |pool: &Value| text(&pool["hyperthreading"]) != "Disabled";
-    let pools = |list: &Value| list.as_array().cloned().unwrap_or_default();
-    let masters = spec["controlPlane"].is_null() || on(&spec["controlPlane"]);
-    let workers = pools(&spec["compute"]).iter().all(on);
-    if spec["controlPlane"].is_null() && spec["compute"].is_null() {
+    let named = |pool: &Value| !pool.is_null();
+    let on = |pool: &Value| named(pool) && text(&pool["hyperthreading"]) != "Disabled";
+    let workers: Vec<&Value> =
+        spec["compute"].as_array().into_iter().flatten().filter(|pool| text(&pool["name"]) == "worker").collect();
+    if !named(&spec["controlPlane"]) && !named(&spec["arbiter"]) && workers.is_empty() {
         return None;
     }
-    let word = match (masters, workers) {
-        (true, true) => "all",
-        (true, false) => "masters",
-        (false, true) => "workers",
-        (false, false) => "none",
-    };
-    Some(word.to_owned())
+    let pools = [
+        (on(&spec["controlPlane"]), "masters"),
+        (on(&spec["arbiter"]), "arbiters"),
+        (workers.into_iter().any(on), "workers"),
+    ];
+    let words: Vec<&str> = pools.iter().filter(|(is_on, _)| *is_on).map(|(_, word)| *word).collect();
+    Some(if words.is_empty() { "none".to_owned() } else { words.join(",") })
 }
 
 /// What a cluster is to be.

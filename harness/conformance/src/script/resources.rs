@@ -23,7 +23,14 @@ impl Script<'_> {
                 let response = self.send(&Request::new(Method::Delete, path)).await?;
                 accepted(&response, None)
             }
-            ResourceStep::See(subject, so) => self.comes_to_be(subject, so).await,
+            ResourceStep::See(subject, so) => {
+                self.comes_to_be(subject, so).await?;
+                if let Some(name) = &so.id {
+                    let id = self.id_behind(subject, "eventsURL").await?;
+                    self.vars.insert(name.clone(), id);
+                }
+                Ok(())
+            }
             ResourceStep::Holds(subject, so) => self.stays_so(subject, so).await,
             ResourceStep::Gone(subject) => self.goes(subject).await,
         }
@@ -93,7 +100,7 @@ impl Script<'_> {
             }
             "infra-env" => {
                 let mut spec = json!({ "pullSecretRef": { "name": "pull-secret" }, "cpuArchitecture": "x86_64" });
-                if !matches!(kind, ClusterKind::None) {
+                if !matches!(kind, ClusterKind::None) && !self.check.world.pool {
                     spec["clusterRef"] = json!({ "name": own, "namespace": own });
                 }
                 with(Kind::InfraEnv, &own, json!({ "spec": spec }))
@@ -107,6 +114,20 @@ impl Script<'_> {
                 let rest = json!({ "metadata": { "labels": { "networks": own } },
                                    "spec": { "config": config, "interfaces": interfaces } });
                 with(Kind::NMStateConfig, &own, rest)
+            }
+            "manifests" => {
+                let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\n";
+                with(Kind::ConfigMap, "manifests", json!({ "data": { "extra.yaml": file } }))
+            }
+            "bare-metal-host" => {
+                let labels = json!({ "infraenvs.agent-install.openshift.io": own });
+                let spec = json!({ "online": false, "bootMACAddress": "52:54:00:00:00:00",
+                                   "bmc": { "address": "redfish://192.0.2.1/1", "credentialsName": "bmc" } });
+                with(Kind::BareMetalHost, &own, json!({ "metadata": { "labels": labels }, "spec": spec }))
+            }
+            "classification" => {
+                let spec = json!({ "labelKey": "size", "labelValue": "large", "query": ".cpu.count >= 8" });
+                with(Kind::AgentClassification, &own, json!({ "spec": spec }))
             }
             other => return differs(format!("the check itself is wrong: there is no resource {other:?}")),
         })
@@ -253,6 +274,17 @@ impl Script<'_> {
     /// What a resource is not as it should be.
     async fn resource_differs(&mut self, path: &str, so: &IsSo) -> Done<Option<String>> {
         let Some(object) = self.look(path).await? else { return Ok(Some("it is not there".to_owned())) };
+        let wrong = self.object_differs(&object, so)?;
+        if wrong.is_none() {
+            for (name, path) in &so.save {
+                let Some(value) = matcher::at(&object, path) else { return Ok(Some(format!("it has no {path}"))) };
+                self.vars.insert(name.clone(), value.clone());
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn object_differs(&mut self, object: &Value, so: &IsSo) -> Done<Option<String>> {
         let mut wrong = Vec::new();
         let conditions = &object["status"]["conditions"];
         for (kind, wanted) in &so.conditions {
@@ -263,7 +295,7 @@ impl Script<'_> {
             wrong.extend(is);
         }
         if !so.is.is_null() {
-            wrong.extend(differences(&self.filled(&so.is)?, Some(&object)));
+            wrong.extend(differences(&self.filled(&so.is)?, Some(object)));
         }
         Ok((!wrong.is_empty()).then(|| wrong.join("; ")))
     }
@@ -318,6 +350,22 @@ impl Script<'_> {
         for (host, role) in self.check.world.roles.clone() {
             let id = self.host(&host)?.id.clone();
             self.merge(&format!("Agent/{id}"), &json!({ "spec": { "role": role } }), None).await?;
+        }
+        Ok(())
+    }
+
+    /// The user binds every Agent to the cluster, and their hosts start again.
+    pub(super) async fn bind_all(&mut self) -> Done {
+        let own = self.own()?;
+        let name = json!({ "name": own, "namespace": own });
+        for id in self.host_ids() {
+            self.merge(&format!("Agent/{id}"), &json!({ "spec": { "clusterDeploymentName": name } }), None).await?;
+        }
+        let hosts: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+        let binding = Many::One("binding".to_owned());
+        self.wait(&hosts.iter().map(|host| (host.clone(), binding.clone())).collect()).await?;
+        for host in hosts {
+            self.register(&Register { host, status: None, error: None, expect: None }).await?;
         }
         Ok(())
     }

@@ -99,7 +99,14 @@ impl Script<'_> {
                 Ok(())
             }
             Milestone::Known => {
-                let unbound = self.check.world.cluster == ClusterKind::None;
+                let world = &self.check.world;
+                if world.pool || world.cluster == ClusterKind::None {
+                    self.all_hosts("known-unbound").await?;
+                }
+                if world.pool {
+                    self.bind_all().await?;
+                }
+                let unbound = world.cluster == ClusterKind::None;
                 self.all_hosts(if unbound { "known-unbound" } else { "known" }).await
             }
             Milestone::Ready if day2 => Ok(()),

@@ -11,6 +11,8 @@
 //! - see: AgentClusterInstall                         # it comes to be so
 //!   conditions: {SpecSynced: True SyncOK, Validated: {status: 'False', message: {$has: vips}}}
 //!   is: {status: {debugInfo: {state: insufficient}}}
+//!   save: {before: status.stateInfo}                 # `<before>` is what was there
+//!   id: second                                       # `<second>` is the id of the service's cluster
 //! - delete: ClusterDeployment
 //! - gone: AgentClusterInstall
 //! ```
@@ -24,8 +26,17 @@ use vlab_service::kube::Kind;
 use super::Refusal;
 
 /// Resources of a world that can be applied by their name: a body that a check changes.
-pub const RESOURCES: &[&str] =
-    &["pull-secret", "image-set", "cluster-deployment", "agent-cluster-install", "infra-env", "nmstate-config"];
+pub const RESOURCES: &[&str] = &[
+    "pull-secret",
+    "image-set",
+    "cluster-deployment",
+    "agent-cluster-install",
+    "infra-env",
+    "nmstate-config",
+    "manifests",
+    "bare-metal-host",
+    "classification",
+];
 
 /// A resource is applied, by server-side apply.
 #[derive(Clone, Debug, Deserialize)]
@@ -72,6 +83,12 @@ pub struct IsSo {
     /// What all of it matches.
     #[serde(default)]
     pub is: Value,
+    /// Variables, and the path of each in what was found.
+    #[serde(default)]
+    pub save: BTreeMap<String, String>,
+    /// Variable for the id of what the service has for it, which its status tells.
+    #[serde(default)]
+    pub id: Option<String>,
 }
 
 /// A step over Kubernetes.
@@ -141,7 +158,7 @@ impl ResourceStep {
             }
             Self::Patch(Patch { patch: subject, .. }) | Self::Delete(Delete { delete: subject }) => subject,
             Self::See(subject, so) | Self::Holds(subject, so) => {
-                if so.conditions.is_empty() && so.is.is_null() {
+                if so.conditions.is_empty() && so.is.is_null() && so.id.is_none() {
                     out.push(format!("{subject}: nothing is expected of it"));
                 }
                 subject

@@ -82,30 +82,40 @@ fn blank(core: &mut Core, now: Timestamp, id: Uuid, kind: &str) -> ClusterRow {
     }
 }
 
-/// What of the API's features the cluster uses, as JSON text.
-pub(super) fn feature_usage(view: &ClusterView) -> String {
-    let mut features = serde_json::Map::new();
-    let mut add = |name: &str, id: &str| {
-        features.insert(name.into(), json!({"id": id, "name": name}));
-    };
-    if view.cluster.network_type.as_deref() == Some("OVNKubernetes") {
-        add("OVN network type", "OVN_NETWORK_TYPE");
+/// What of the API's features the cluster uses, as JSON text. What others have noted stays.
+pub(crate) fn feature_usage(view: &ClusterView) -> String {
+    let c = &view.cluster;
+    let noted = c.feature_usage.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let mut features: serde_json::Map<String, serde_json::Value> = noted.unwrap_or_default();
+    for (name, id, used) in [
+        ("OVN network type", "OVN_NETWORK_TYPE", c.network_type.as_deref() == Some("OVNKubernetes")),
+        ("SNO", "SNO", view.is_sno()),
+        ("Proxy", "PROXY", c.http_proxy.is_some() || c.https_proxy.is_some()),
+        ("Additional NTP Source", "ADDITIONAL_NTP_SOURCE", c.additional_ntp_source.is_some()),
+        ("Schedulable masters", "SCHEDULABLE_MASTERS", c.schedulable_masters == Some(true)),
+        ("Custom manifest", "CUSTOM_MANIFEST", view.has_custom_manifests),
+    ] {
+        if used {
+            features.insert(name.into(), json!({"id": id, "name": name}));
+        } else {
+            features.remove(name);
+        }
     }
-    if view.is_sno() {
-        add("SNO", "SNO");
-    }
-    if view.cluster.http_proxy.is_some() || view.cluster.https_proxy.is_some() {
-        add("Proxy", "PROXY");
-    }
-    if view.cluster.additional_ntp_source.is_some() {
-        add("Additional NTP Source", "ADDITIONAL_NTP_SOURCE");
-    }
-    let hyperthreading = view.cluster.hyperthreading.as_deref().unwrap_or("all");
+    let hyperthreading = c.hyperthreading.as_deref().unwrap_or("all");
     features.insert(
         "Hyperthreading".into(),
         json!({"data": {"hyperthreading_enabled": hyperthreading}, "id": "HYPERTHREADING", "name": "Hyperthreading"}),
     );
     serde_json::Value::Object(features).to_string()
+}
+
+/// The user has given a host of the cluster a name.
+pub(crate) fn note_requested_hostname(view: &mut ClusterView) {
+    const NAME: &str = "Requested hostname";
+    let noted = view.cluster.feature_usage.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let mut features: serde_json::Map<String, serde_json::Value> = noted.unwrap_or_default();
+    features.insert(NAME.into(), json!({"data": {"host_count": 1}, "id": "REQUESTED_HOSTNAME", "name": NAME}));
+    view.cluster.feature_usage = Some(serde_json::Value::Object(features).to_string());
 }
 
 pub(super) fn some_text(text: Option<String>) -> Option<String> {

@@ -181,7 +181,8 @@ fn check_changed_vips(
     let Networking { umn, user_balancer, dhcp, .. } = mode;
     check_vips(api, ingress, user_balancer)?;
     check_vip_owner(umn, dhcp, user_balancer, api, ingress)?;
-    if umn || dhcp || user_balancer || patch.machine_networks.is_some() {
+    // Resources may come in any order: what they say is not held against hosts that are not there yet.
+    if umn || dhcp || user_balancer || patch.machine_networks.is_some() || row.private.kube_key.is_some() {
         return Ok(());
     }
     let hosts = core.state.hosts_of_cluster(row.cluster().id);
