@@ -33,6 +33,8 @@ impl Style {
 const LAB_LINES: usize = 60;
 /// Failures told in full; the others are counted.
 const TOLD: usize = 5;
+/// Likewise pivots.
+const SHOWN_PIVOTS: usize = 5;
 /// Kinds in the order of the closing lines.
 const KINDS: [(CheckKind, &str); 6] = [
     (CheckKind::Expectation, "expectations"),
@@ -95,9 +97,12 @@ fn verdict(result: &RunResult, style: Style, every: bool) -> String {
         let service = human_ms(startup.service_ready_ms);
         out.line(2, "2", &format!("service ready after {service}{}", postgres.unwrap_or_default()));
     }
-    for pivot in &result.pivots {
+    for pivot in result.pivots.iter().take(SHOWN_PIVOTS) {
         let color = if pivot.moments.iter().any(|m| m.is_bad()) { "33" } else { "2" };
         out.line(2, color, &crate::pivot::line(pivot));
+    }
+    if let Some(more) = result.pivots.len().checked_sub(SHOWN_PIVOTS).filter(|more| *more > 0) {
+        out.line(2, "2", &format!("and the pivots of {more} more clusters, which are in the report"));
     }
     out.verdict(result);
     out.text

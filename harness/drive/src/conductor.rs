@@ -21,7 +21,7 @@ use vlab_model::console;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::lease::Times;
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, InstallMode, LinkDirection, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
 
 use crate::addresses::{address_at, addresses, declared_hardware, host_id};
 use crate::asked::Asked;
@@ -172,8 +172,10 @@ pub struct Conductor {
     written: BTreeMap<Uuid, u32>,
     /// The stage in which a host is.
     stages: BTreeMap<Uuid, HostStage>,
-    /// Infra-envs of clusters, for the hosts that come on day 2.
+    /// Infra-envs, for the hosts that come later.
     infra_envs: Vec<Ready>,
+    /// Clusters that were opened for more hosts.
+    were_opened: BTreeSet<Uuid>,
     /// Clusters that were opened for more hosts and whose hosts have not been switched on.
     opened: Vec<Uuid>,
     hosts_started: u32,
@@ -199,7 +201,7 @@ impl Conductor {
                 ntp_source: config.ntp_source.clone(),
                 ssh_key: config.ssh_key.clone(),
                 events_tell_states: config.state_source == Source::Poll,
-                kube: config.kube.clone(),
+                kube: config.kube.clone().map(|kube| KubeUser { macs: macs(&config), ..kube }),
             },
             &host_ids,
         );
@@ -234,6 +236,7 @@ impl Conductor {
             written: BTreeMap::new(),
             stages: BTreeMap::new(),
             infra_envs: Vec::new(),
+            were_opened: BTreeSet::new(),
             opened: Vec::new(),
             hosts_started: 0,
             closing: false,
@@ -271,6 +274,11 @@ impl Conductor {
     /// The hosts.
     pub fn fleet(&mut self) -> &mut Fleet {
         &mut self.fleet
+    }
+
+    /// Is that host one that is played, and no machine?
+    pub fn plays(&self, host: Uuid) -> bool {
+        self.fleet.host_position(host).is_some()
     }
 
     /// Time has come to `now`.
@@ -569,6 +577,7 @@ impl Conductor {
             let (faults, orders) = self.faults.take();
             let seen = self.user.take_seen();
             let ready = self.user.take_ready();
+            let powered = self.user.take_powered();
             for host in self.user.take_boots() {
                 match self.fleet.host_position(host) {
                     Some(position) => {
@@ -579,7 +588,7 @@ impl Conductor {
             }
             let did = self.fleet.take_observations();
             let nothing = seen.is_empty() && ready.is_empty() && did.is_empty() && faults.is_empty();
-            if nothing && orders.is_empty() && self.opened.is_empty() {
+            if nothing && powered.is_empty() && orders.is_empty() && self.opened.is_empty() {
                 return;
             }
             for what in faults {
@@ -598,14 +607,22 @@ impl Conductor {
             }
             for r in ready {
                 self.make_cluster(&r);
-                self.power_on(now, &r, false);
+                self.power_on(now, &r, |host| !host.day2 && !host.bare_metal_host);
                 self.infra_envs.push(r);
+            }
+            for index in powered {
+                let host = &self.config.scenario.hosts[index];
+                let cluster = host.cluster.as_deref().and_then(|name| self.members.cluster(name));
+                if let Some(ready) = self.infra_envs.iter().find(|r| r.cluster == cluster).cloned() {
+                    self.power_on(now, &ready, |host| host.index == index);
+                }
             }
             for cluster in std::mem::take(&mut self.opened) {
                 // Seen by several sources, and once is enough.
-                if let Some(place) = self.infra_envs.iter().position(|r| r.cluster_id == Some(cluster)) {
-                    let ready = self.infra_envs.remove(place);
-                    self.power_on(now, &ready, true);
+                if self.were_opened.insert(cluster)
+                    && let Some(ready) = self.infra_envs.iter().find(|r| r.cluster_id == Some(cluster)).cloned()
+                {
+                    self.power_on(now, &ready, |host| host.day2 && !host.bare_metal_host);
                 }
             }
         }
@@ -644,12 +661,13 @@ impl Conductor {
         }
     }
 
-    /// The infra-env exists: its hosts can boot. Those of day 2 do when the cluster is open for them.
-    fn power_on(&mut self, now: Timestamp, ready: &Ready, day2: bool) {
+    /// The infra-env exists: those of its hosts can boot. Those of day 2 do when the cluster is open for them, and who has a
+    /// BareMetalHost when that is provisioned.
+    fn power_on(&mut self, now: Timestamp, ready: &Ready, which: impl Fn(&Host) -> bool) {
         let scenario = self.config.scenario.clone();
         let name = ready.cluster.map(|index| scenario.clusters[index].name.as_str());
         let hosts = self.members.of(name).iter().map(|index| &scenario.hosts[*index]);
-        let (machines, members): (Vec<_>, Vec<_>) = hosts.filter(|h| h.day2 == day2).partition(|h| h.is_machine());
+        let (machines, members): (Vec<_>, Vec<_>) = hosts.filter(|h| which(h)).partition(|h| h.is_machine());
         if !machines.is_empty() {
             self.present.hosts.extend(machines.iter().map(|host| host.name.clone()));
             self.machine_orders.push(MachineOrder::Boot {
@@ -775,6 +793,15 @@ impl Conductor {
     fn profile(&self, index: usize) -> Option<Arc<HardwareProfile>> {
         declared_hardware(&self.config.profiles, &self.config.scenario.hosts[index])
     }
+}
+
+/// The MAC from which each host boots: that of its first NIC.
+fn macs(config: &ConductorConfig) -> Vec<String> {
+    let mac = |host: &Host| {
+        let index = u32::try_from(host.index).unwrap_or(u32::MAX);
+        declared_hardware(&config.profiles, host).map_or_else(String::new, |profile| profile.mac(index, 0).to_string())
+    };
+    config.scenario.hosts.iter().map(mac).collect()
 }
 
 /// Answers what faults ask about the scenario's hosts and clusters.

@@ -561,6 +561,9 @@ fn not_over_rest(scenario: &Scenario) -> Option<String> {
     if let Some(action) = scenario.actions.iter().find(|action| action.kind.needs_hub()) {
         return Some(format!("line {}: the action {}: {leave_out}", action.line, action.kind));
     }
+    if let Some(host) = scenario.hosts.iter().find(|host| host.bare_metal_host) {
+        return Some(format!("the group {} with `bare_metal_host`: {leave_out}", host.group));
+    }
     let of_resources = |moment: &&Moment| matches!(moment.seen, Seen::Condition { .. } | Seen::Resource { .. });
     scenario.moments().find(of_resources).map(|moment| format!("{}: {leave_out}", moment_words(moment)))
 }
@@ -571,6 +574,9 @@ fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoice) -> Optio
     let why = match (target, hub) {
         (_, HubChoice::Existing(_)) if machines => Some(
             "virtual machines on a hub that is there are not built: their images name addresses of the hub's own: use `--hosts sim`",
+        ),
+        (_, HubChoice::Existing(_)) if scenario.hosts.iter().any(|host| host.bare_metal_host) => Some(
+            "nobody on a hub that is there switches the lab's hosts on: leave `bare_metal_host` out, or use a hub of the run",
         ),
         (Target::Remote { .. }, HubChoice::Existing(_))
         | (Target::Simulated | Target::Process { .. }, HubChoice::Ours | HubChoice::Assets(_)) => None,
@@ -725,6 +731,7 @@ impl Prepared {
             },
             kube: self.kube.then(|| KubeUser {
                 label: None,
+                macs: Vec::new(),
                 releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
             }),
         }

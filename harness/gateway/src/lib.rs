@@ -8,4 +8,4 @@
 
 pub mod serve;
 
-pub use serve::{Count, FaultEffect, Gateway};
+pub use serve::{BadAnswer, Count, FaultEffect, Gateway, News};

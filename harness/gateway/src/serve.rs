@@ -40,6 +40,28 @@ pub struct FaultEffect {
     pub what: String,
 }
 
+/// What a gateway has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A fault hit its first request.
+    Effect(FaultEffect),
+    /// The service gave a host an answer that nobody should get, or took no connection.
+    BadAnswer(BadAnswer),
+}
+
+/// An answer of 500 or more that is the service's own, or none because it took no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadAnswer {
+    /// The host whose request it was, as far as the path tells.
+    pub host: Option<Uuid>,
+    /// Method and path, without the query.
+    pub request: String,
+    /// 0: no connection.
+    pub status: u16,
+    /// Time until the head of the answer.
+    pub took: Duration,
+}
+
 /// What went through, for one operation and one status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -58,7 +80,7 @@ struct Shared {
     upstream: SocketAddr,
     rules: Mutex<Rules>,
     counts: Mutex<Counts>,
-    effects: mpsc::UnboundedSender<FaultEffect>,
+    news: mpsc::UnboundedSender<News>,
 }
 
 impl Shared {
@@ -71,7 +93,8 @@ impl Shared {
         if applied.first {
             let what = words(&applied.wrong, facts.method, facts.path);
             // Nobody listens any more when the run is over.
-            let _ = self.effects.send(FaultEffect { fault: applied.fault.clone(), host: facts.host(), what });
+            let effect = FaultEffect { fault: applied.fault.clone(), host: facts.host(), what };
+            let _ = self.news.send(News::Effect(effect));
         }
         Some(applied)
     }
@@ -93,11 +116,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway to the service at that address. Which fault hit something is told at the receiver, once for each.
-    pub fn new(upstream: SocketAddr, seed: u64) -> (Self, mpsc::UnboundedReceiver<FaultEffect>) {
-        let (effects, receiver) = mpsc::unbounded_channel();
+    /// A gateway to the service at that address. Which fault hit something is told at the receiver, once for each, and each bad answer
+    /// to a host.
+    pub fn new(upstream: SocketAddr, seed: u64) -> (Self, mpsc::UnboundedReceiver<News>) {
+        let (news, receiver) = mpsc::unbounded_channel();
         let (rules, counts) = (Mutex::new(Rules::new(seed)), Mutex::default());
-        (Self { shared: Arc::new(Shared { upstream, rules, counts, effects }), listeners: JoinSet::new() }, receiver)
+        (Self { shared: Arc::new(Shared { upstream, rules, counts, news }), listeners: JoinSet::new() }, receiver)
     }
 
     /// Takes connections of that side; returns the listener's address. The listener may be in another network namespace than
@@ -153,13 +177,15 @@ enum NoAnswer {
     Fault,
     /// The service gave none.
     Service(String),
+    /// The service took no connection.
+    Unreachable(String),
 }
 
 impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NoAnswer::Fault => f.write_str("a fault of the scenario"),
-            NoAnswer::Service(why) => f.write_str(why),
+            NoAnswer::Service(why) | NoAnswer::Unreachable(why) => f.write_str(why),
         }
     }
 }
@@ -217,12 +243,31 @@ impl Line {
             first_on_connection: !self.requests.swap(true, Ordering::Relaxed),
         };
         let result = match self.shared.apply(&facts) {
-            None => self.forward(request).await,
+            None => {
+                let result = self.forward(request).await;
+                self.tell(&facts, &result, begun.elapsed());
+                result
+            }
             Some(applied) => self.go_wrong(applied.wrong, request).await,
         };
         let status = result.as_ref().map_or(0, |response| response.status().as_u16());
         self.shared.count(&facts, status, begun.elapsed());
         result
+    }
+
+    /// Tells of an answer that a host should not get. The user hears by itself what it is answered.
+    fn tell(&self, facts: &RequestFacts<'_>, result: &Result<hyper::Response<Body>, NoAnswer>, took: Duration) {
+        let status = match result {
+            Ok(response) if response.status().is_server_error() => response.status().as_u16(),
+            Err(NoAnswer::Unreachable(_)) => 0,
+            Ok(_) | Err(_) => return,
+        };
+        if self.side == Side::Hosts {
+            let request = format!("{} {}", facts.method, facts.path.split('?').next().unwrap_or_default());
+            let bad = BadAnswer { host: facts.host(), request, status, took };
+            // Nobody listens any more when the run is over.
+            let _ = self.shared.news.send(News::BadAnswer(bad));
+        }
     }
 
     async fn go_wrong(
@@ -289,7 +334,7 @@ impl Line {
     }
 
     async fn open(&self) -> Result<SendRequest<Incoming>, NoAnswer> {
-        let unreachable = |error: String| NoAnswer::Service(format!("the service is not reached: {error}"));
+        let unreachable = |error: String| NoAnswer::Unreachable(format!("the service is not reached: {error}"));
         let stream = TcpStream::connect(self.shared.upstream).await.map_err(|e| unreachable(e.to_string()))?;
         let _ = stream.set_nodelay(true);
         let (sender, connection) = hyper::client::conn::http1::Builder::new()

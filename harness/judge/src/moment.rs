@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 use vlab_history::Directory;
 use vlab_model::history::{Observation, UserVerb, What};
-use vlab_scenario::{Moment, Quantity, RoleName, Seen, Subject};
+use vlab_scenario::{Moment, Quantity, ResourceKind, RoleName, Seen, Subject};
 
 /// The hosts that a subject means, as far as is known now.
 pub fn hosts_of(directory: &Directory, subject: &Subject) -> BTreeSet<Uuid> {
@@ -208,12 +208,13 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
             if kind == resource.as_str() =>
         {
             let is = conditions.get(condition)?.as_ref()?;
-            (is.status == *status && reason.as_ref().is_none_or(|reason| *reason == is.reason)).then(|| whose(name))
+            (is.status == *status && reason.as_ref().is_none_or(|reason| *reason == is.reason))
+                .then(|| whose(directory, kind, name))
         }
         (Seen::Resource { resource, state }, What::Resource { kind, name, is, .. })
             if kind == resource.as_str() && is == state =>
         {
-            Some(whose(name))
+            Some(whose(directory, kind, name))
         }
         (Seen::Did(wanted), What::HostDid { host, what }) if what.word() == *wanted => Some(Some(*host)),
         (Seen::Did(wanted), What::InCluster { host, cluster, what }) if what.word() == *wanted => {
@@ -223,8 +224,13 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
     }
 }
 
-/// Whose resource it is: one of a host is called as the host's id, one of a cluster as the cluster.
-fn whose(name: &str) -> Who {
+/// Whose resource it is: a BareMetalHost is called as its host, another one of a host as the host's id, one of a cluster as the cluster.
+fn whose(directory: &Directory, kind: &str, name: &str) -> Who {
+    if kind == ResourceKind::BareMetalHost.as_str()
+        && let Some(host) = directory.hosts.get(name)
+    {
+        return Some(*host);
+    }
     Some(name.parse().unwrap_or_else(|_| named(name)))
 }
 

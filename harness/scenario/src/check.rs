@@ -1,7 +1,7 @@
 //! From the form of a file to a [`Scenario`]: every name is looked up, every number compared, every contradiction named.
 //! Nothing stops at the first mistake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -212,6 +212,7 @@ impl Checker<'_> {
         let mut infra_env = self.infra_env(file.infra_env.as_ref());
         let cluster_files = self.cluster_files(file);
         let names = self.cluster_names(&cluster_files, &name);
+        self.different_names(&names);
         let (hosts, clusters) = self.hosts_and_clusters(file, &cluster_files, &names);
         (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
 
@@ -353,64 +354,103 @@ impl Checker<'_> {
         }
     }
 
-    /// The name of each cluster; without one it has the scenario's.
-    fn cluster_names(&mut self, files: &[&At<ClusterFile>], scenario: &str) -> Vec<String> {
-        let names: Vec<String> = files
-            .iter()
-            .map(|c| match &c.name {
-                Some(n) => self.label_name(n, "the cluster's name", 54),
+    /// The names of each file's clusters; without one it has the scenario's.
+    fn cluster_names(&mut self, files: &[&At<ClusterFile>], scenario: &str) -> Vec<Named> {
+        let mut all = Vec::new();
+        for file in files {
+            let name = match &file.name {
+                Some(name) => self.label_name(name, "the cluster's name", 54),
                 None => scenario.to_owned(),
-            })
-            .collect();
-        for (i, name) in names.iter().enumerate() {
-            let place = name_place(files[i]);
-            if let Some(first) = names[..i].iter().position(|n| n == name) {
-                self.refuse(
-                    &place,
-                    format!("two clusters are named `{name}`"),
-                    "the second one",
-                    "give each cluster a `name` of its own",
-                );
-                self.also(&name_place(files[first]), "the first one");
-            }
+            };
+            let count = file.count.as_ref().and_then(|count| {
+                let count = self.number(count, "the number of clusters", 1, hosts::MAX_HOSTS as i64)?;
+                usize::try_from(count).ok()
+            });
+            let place = name_place(file);
             if name == "none" {
                 self.refuse(&place, "a cluster cannot be named `none`", "`none` means the pool", "choose another name");
             }
+            all.push(Named { name, count, place });
         }
-        names
+        all
+    }
+
+    fn different_names(&mut self, names: &[Named]) {
+        let mut seen: BTreeMap<String, &Place> = BTreeMap::new();
+        for named in names {
+            // That of all of them is a name, too.
+            let own: BTreeSet<String> = named.all().chain([named.name.clone()]).collect();
+            if let Some((name, first)) = own.iter().find_map(|name| seen.get_key_value(name)) {
+                let what = format!("two clusters are named `{name}`");
+                let help = "give each cluster a `name` of its own";
+                let first = (*first).clone();
+                self.refuse(&named.place, what, "the second one", help);
+                self.also(&first, "the first one");
+            }
+            seen.extend(own.into_iter().map(|name| (name, &named.place)));
+        }
     }
 
     fn hosts_and_clusters(
         &mut self,
         file: &ScenarioFile,
         cluster_files: &[&At<ClusterFile>],
-        names: &[String],
+        names: &[Named],
     ) -> (Vec<Host>, Vec<Cluster>) {
         let (mut hosts, group_places) = self.groups(file, names);
-        let bound = bindings(file, names, &hosts);
+        let all: Vec<String> = names.iter().flat_map(Named::all).collect();
+        let bound = bindings(file, &all, &hosts);
         for host in &mut hosts {
             host.bound_to = bound.get(&host.name).cloned().unwrap_or_default();
         }
         self.one_kind_in_a_cluster(&hosts, &group_places);
         let mut clusters = vec![];
         let mut places = vec![];
-        for (cluster_file, name) in cluster_files.iter().zip(names) {
+        for (cluster_file, named) in cluster_files.iter().zip(names) {
+            let Some(first) = named.all().next() else { continue };
             let members: Vec<&Host> = hosts
                 .iter()
-                .filter(|h| h.cluster.as_ref() == Some(name) || h.bound_to.contains(name))
+                .filter(|h| h.cluster.as_ref() == Some(&first) || h.bound_to.contains(&first))
                 .filter(|h| !h.day2)
                 .collect();
             // VIPs that the user sets later need not be there at the beginning.
             let vips_later = file.actions.iter().any(|a| {
-                a.act.text == ActionKind::SetVips.as_str() && a.cluster.as_ref().is_none_or(|c| c.text == *name)
+                a.act.text == ActionKind::SetVips.as_str() && a.cluster.as_ref().is_none_or(|c| c.text == first)
             });
-            let (cluster, place) = self.cluster(cluster_file, name, &members, &group_places, vips_later);
-            clusters.push(cluster);
-            places.push(place);
+            let (cluster, place) = self.cluster(cluster_file, &first, &members, &group_places, vips_later);
+            if let Some(count) =
+                cluster_file.count.as_ref().filter(|count| ***count > 1 && !cluster.user_managed_networking)
+            {
+                let why = "clusters with VIPs cannot be alike: their addresses would be the same";
+                let help = "write each cluster with its addresses, or make them single nodes";
+                self.refuse(&count.span, why, "more than one", help);
+            }
+            for name in named.all() {
+                clusters.push(Cluster { name, ..cluster.clone() });
+                places.push(place.clone());
+            }
         }
         self.addresses(file, &clusters, &places, &mut hosts);
         self.machines_in_networks(&hosts, &clusters, &places, &group_places);
         (hosts, clusters)
+    }
+}
+
+/// How a file's cluster is named, or its clusters.
+struct Named {
+    name: String,
+    /// So many that are alike, with a number behind their name.
+    count: Option<usize>,
+    place: Place,
+}
+
+impl Named {
+    /// The name of each.
+    fn all(&self) -> impl Iterator<Item = String> {
+        (0..self.count.unwrap_or(1)).map(|number| match self.count {
+            Some(_) => format!("{}-{number}", self.name),
+            None => self.name.clone(),
+        })
     }
 }
 

@@ -187,6 +187,10 @@ pub(crate) struct MacMappingFile {
 pub(crate) struct ClusterFile {
     /// Its name, 1 to 54 lower-case letters, digits and dashes. By default the scenario's name.
     pub(crate) name: Option<Text<Plain>>,
+    /// So many clusters that are alike: `<name>-0`, `<name>-1`, ... A group whose `cluster` is `<name>` has as many hosts in each of
+    /// them as its `count` says. Not for clusters with VIPs.
+    #[schemars(range(min = 1, max = 20000))]
+    pub(crate) count: Option<At<i64>>,
     /// A single node (`sno`), masters only (`compact`), or masters and workers (`ha`). By default the groups decide.
     pub(crate) topology: Option<Text<Topology>>,
     /// Number of masters. By default the groups decide.
@@ -283,6 +287,10 @@ pub(crate) struct GroupFile {
     /// copy it to their disks. Simulated hosts only.
     #[schemars(extend("default" = false))]
     pub(crate) registry_on_medium: Option<bool>,
+    /// With `api: kube`: the user describes each of them by a BareMetalHost and does nothing else. The service's controllers give it the
+    /// discovery image and approve its Agent; it starts when it is provisioned with that image.
+    #[schemars(extend("default" = false))]
+    pub(crate) bare_metal_host: Option<At<bool>>,
     /// How long they wait to start once hosts may start.
     pub(crate) register_after: Option<Text<Span>>,
     /// Name of their cluster, or `none` for the pool. Not needed if there is only one cluster.

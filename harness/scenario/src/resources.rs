@@ -5,7 +5,7 @@ use crate::words::ResourceKind;
 /// Whose resource it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceOf {
-    /// Of a host: it is called as the host's id.
+    /// Of a host: it is called as the host's id, a BareMetalHost as the host.
     Host,
     /// Of a cluster: it is called as the cluster.
     Cluster,
@@ -43,6 +43,7 @@ const CONDITIONS: &[(ResourceKind, ResourceOf, &[&str])] = &[
         ],
     ),
     (ResourceKind::InfraEnv, ResourceOf::Cluster, &["ImageCreated"]),
+    (ResourceKind::BareMetalHost, ResourceOf::Host, &[]),
 ];
 
 impl ResourceKind {

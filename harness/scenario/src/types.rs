@@ -328,6 +328,8 @@ pub struct Host {
     pub address: Option<IpNet>,
     /// Does DHCP give it an address?
     pub dhcp: bool,
+    /// Over Kubernetes: the user describes it by a BareMetalHost, and the service's controllers have it switched on and approve it.
+    pub bare_metal_host: bool,
     /// Its discovery medium carries a container registry, as an appliance's does; masters copy it to their disks.
     pub registry_on_medium: bool,
     /// Its address of the other family, where its cluster is dual-stack.

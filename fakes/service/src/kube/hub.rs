@@ -80,6 +80,8 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let state = if image.is_empty() { "available" } else { "provisioned" };
     status["provisioning"] = json!({ "state": state, "ID": bmh["metadata"]["uid"], "image": bmh["spec"]["image"] });
     status["operationalStatus"] = json!("OK");
+    // The kind wants it, though nobody reads it any more.
+    status["hardwareProfile"] = json!("unknown");
     status["poweredOn"] = json!(online && !image.is_empty());
     status["errorMessage"] = json!("");
     status["errorCount"] = json!(0);

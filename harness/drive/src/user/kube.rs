@@ -13,6 +13,11 @@ use super::*;
 pub const POOL: &str = "pool";
 /// Label of the NMStateConfigs of an infra-env.
 const NETWORKS_LABEL: &str = "vlab-infra-env";
+/// Label of a BareMetalHost: the InfraEnv from whose image it boots.
+const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
+/// Annotations of a BareMetalHost that become its Agent's.
+const HOSTNAME: &str = "bmac.agent-install.openshift.io/hostname";
+const ROLE: &str = "bmac.agent-install.openshift.io/role";
 /// Wall time between two looks at a resource that is waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A resource that says at so many looks in a row that it is wrong must be changed. Before that the controllers may not have seen what it
@@ -24,6 +29,8 @@ const LOOKS_THAT_ARE_WRONG: u32 = 30;
 pub struct KubeUser {
     /// Versions of the releases that the service knows, and their images.
     pub releases: Vec<(String, String)>,
+    /// The MAC from which each host boots, in the scenario's order.
+    pub macs: Vec<String>,
     /// A label that what is applied beside namespaces, and namespaces themselves, get: its name and value. By it they are found again on a
     /// hub that is somebody's.
     pub label: Option<(String, String)>,
@@ -137,7 +144,51 @@ impl User {
             all.push(apply);
         }
         all.push(self.resource(Kind::InfraEnv, whose, &name, self.infra_env(whose, !networks.is_empty())));
+        all.extend(self.members_of(whose).filter(|host| !host.day2).filter_map(|host| self.bare_metal_host(host)));
         all
+    }
+
+    pub(super) fn members_of(&self, whose: Whose) -> impl Iterator<Item = &vlab_scenario::Host> {
+        let name = match whose {
+            Whose::Pool => None,
+            Whose::Cluster(index) => Some(self.scenario.clusters[index].name.as_str()),
+        };
+        self.members.of(name).iter().map(|index| &self.scenario.hosts[*index])
+    }
+
+    /// How the user describes a host; nothing when the scenario does not want that.
+    fn bare_metal_host(&self, host: &vlab_scenario::Host) -> Option<Apply> {
+        let mac = self.config.kube.as_ref()?.macs.get(host.index).filter(|_| host.bare_metal_host)?;
+        let whose = match &host.cluster {
+            Some(name) => Whose::Cluster(self.members.cluster(name)?),
+            None => Whose::Pool,
+        };
+        let spec = json!({ "bootMACAddress": mac, "online": true, "automatedCleaningMode": "disabled" });
+        let mut apply = self.resource(Kind::BareMetalHost, whose, &host.name, json!({ "spec": spec }));
+        let metadata = &mut apply.object["metadata"];
+        metadata["labels"] = json!({ INFRA_ENV_LABEL: self.namespace(whose) });
+        metadata["annotations"] = json!({ HOSTNAME: host.name });
+        if host.role != HostRole::AutoAssign {
+            metadata["annotations"][ROLE] = json!(host.role);
+        }
+        Some(apply)
+    }
+
+    /// The BareMetalHosts of a cluster's hosts that come on day 2.
+    pub(super) fn describe_more(&mut self, index: usize) {
+        let more: Vec<Apply> = self
+            .members_of(Whose::Cluster(index))
+            .filter(|host| host.day2)
+            .filter_map(|host| self.bare_metal_host(host))
+            .collect();
+        self.todo.extend(more.into_iter().map(|apply| UserTask::Apply(Box::new(apply))));
+    }
+
+    /// A BareMetalHost was changed: is its host to be switched on?
+    pub(super) fn bare_metal_host_changed(&mut self, name: &str) {
+        let index = self.members.host(name).filter(|index| self.scenario.hosts[*index].bare_metal_host);
+        let task = index.map(|host| UserTask::LookAtBareMetalHost { host });
+        self.todo.extend(task.filter(|task| !self.todo.contains(task)));
     }
 
     /// The newest release of that version.
@@ -257,6 +308,12 @@ impl User {
         Kind::Agent.path_of(&format!("{namespace}/{}", self.hosts[host].id))
     }
 
+    fn bare_metal_host_path(&self, host: usize) -> String {
+        let host = &self.scenario.hosts[host];
+        let namespace = host.cluster.as_deref().unwrap_or(POOL);
+        Kind::BareMetalHost.path_of(&format!("{namespace}/{}", host.name))
+    }
+
     /// The request of a task; nothing for tasks that are the same over both doors.
     pub(super) fn kube_request(&self, task: &UserTask) -> Option<Request> {
         let at = |kind: Kind, whose: Whose| {
@@ -274,6 +331,7 @@ impl User {
             }
             UserTask::AwaitCluster(whose) => at(Kind::AgentClusterInstall, *whose),
             UserTask::AwaitInfraEnv(whose) => at(Kind::InfraEnv, *whose),
+            UserTask::LookAtBareMetalHost { host } => Request::new(Method::Get, self.bare_metal_host_path(*host)),
             UserTask::Approve { host } => {
                 let mut spec = json!({ "approved": true });
                 let planned = &self.scenario.hosts[*host];
@@ -292,6 +350,7 @@ impl User {
         let cluster = action.cluster.as_deref().unwrap_or_default();
         let install = Kind::AgentClusterInstall.path_of(&format!("{cluster}/{cluster}"));
         let agent = host.map(|host| self.agent_path(host));
+        let described = host.map(|host| self.bare_metal_host_path(host));
         let ips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
         let spec = |spec: Value| json!({ "spec": spec });
         Some(match action.kind {
@@ -336,17 +395,29 @@ impl User {
                 request.body = object.to_string().into();
                 request.header("content-type", "application/apply-patch+yaml")
             }
-            ActionKind::PatchResource => merge(self.resource_path(action, cluster, agent)?, action.object.as_ref()?),
-            ActionKind::DeleteResource => Request::new(Method::Delete, self.resource_path(action, cluster, agent)?),
+            ActionKind::PatchResource => {
+                merge(self.resource_path(action, cluster, [agent, described])?, action.object.as_ref()?)
+            }
+            ActionKind::DeleteResource => {
+                Request::new(Method::Delete, self.resource_path(action, cluster, [agent, described])?)
+            }
             // Refused when the run was prepared.
             ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery => return None,
         })
     }
 
     /// Where the resource of a host or a cluster is that an action is about.
-    fn resource_path(&self, action: &vlab_scenario::Action, cluster: &str, agent: Option<String>) -> Option<String> {
-        let kind = Kind::of(action.resource?.as_str())?;
-        if kind == Kind::Agent { agent } else { Some(kind.path_of(&format!("{cluster}/{cluster}"))) }
+    fn resource_path(
+        &self,
+        action: &vlab_scenario::Action,
+        cluster: &str,
+        [agent, described]: [Option<String>; 2],
+    ) -> Option<String> {
+        match Kind::of(action.resource?.as_str())? {
+            Kind::Agent => agent,
+            Kind::BareMetalHost => described,
+            kind => Some(kind.path_of(&format!("{cluster}/{cluster}"))),
+        }
     }
 
     /// A host is there: it is approved, with the role that the scenario gives it; once.
@@ -354,7 +425,9 @@ impl User {
         // Where hosts of day 2 are installed one by one, each is approved when it is its turn.
         let one_by_one = self.scenario.actions.iter().any(|action| action.kind == ActionKind::InstallHost);
         let host = &self.hosts[index];
-        if host.role_set || !host.registered || (one_by_one && self.scenario.hosts[index].day2) {
+        // The controllers approve what a BareMetalHost describes.
+        let described = self.scenario.hosts[index].bare_metal_host;
+        if host.role_set || !host.registered || described || (one_by_one && self.scenario.hosts[index].day2) {
             return;
         }
         self.hosts[index].role_set = true;
@@ -378,6 +451,15 @@ impl User {
                 match self.found(*whose, cluster, &object) {
                     Some(()) => {}
                     None => self.later.push((now + LOOK_AGAIN, task)),
+                }
+            }
+            UserTask::LookAtBareMetalHost { host } => {
+                let object: Value = reply.result.ok().and_then(|response| response.decode().ok()).unwrap_or_default();
+                let status = &object["status"];
+                let has_image = object["spec"]["image"]["url"].as_str().is_some_and(|url| !url.is_empty());
+                let on = has_image && status["provisioning"]["state"] == "provisioned" && status["poweredOn"] == true;
+                if on && !std::mem::replace(&mut self.hosts[*host].powered, true) {
+                    self.powered.push(*host);
                 }
             }
             UserTask::Approve { host } => {

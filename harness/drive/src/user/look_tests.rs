@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 use vlab_api::http::{Response, TransportError};
+use vlab_api::types::Host;
 use vlab_scenario::{Catalogue, SourceFile};
 
 use super::*;
@@ -62,6 +63,12 @@ fn events(path: &str, written: usize) -> Result<Response, TransportError> {
     Ok(Response::json(200, &(offset.parse().unwrap()..written).map(of).collect::<Vec<_>>()))
 }
 
+/// After the events the list of clusters is asked for.
+fn list_of_clusters(user: &mut User, list: Result<Response, TransportError>) -> Vec<What> {
+    assert!(asked(user).ends_with("/clusters"));
+    answer(user, list)
+}
+
 #[test]
 fn the_last_look_reads_events_to_their_end() {
     let mut user = user();
@@ -77,6 +84,7 @@ fn the_last_look_reads_events_to_their_end() {
     }
     let path = asked(&mut user);
     assert_eq!(answer(&mut user, events(&path, read)), []);
+    list_of_clusters(&mut user, json("[]"));
     assert!(user.has_looked());
 }
 
@@ -90,7 +98,11 @@ fn a_service_that_always_has_one_more_is_given_up_and_that_is_told() {
     while !user.has_looked() {
         written += 1;
         let path = asked(&mut user);
-        told = answer(&mut user, events(&path, written));
+        if path.ends_with("/clusters") {
+            answer(&mut user, json("[]"));
+        } else {
+            told = answer(&mut user, events(&path, written));
+        }
     }
     assert!(told.iter().any(|what| matches!(what, What::Incomplete { part: HistoryPart::Events, .. })), "{told:?}");
 }
@@ -110,7 +122,7 @@ fn a_last_look_that_fails_is_told_and_others_are_not(
     assert_eq!(answer(&mut user, result.clone()), [], "there will be another one");
     let mut user = self::user();
     user.look_once_more(now());
-    for part in [HistoryPart::LastLook, HistoryPart::Events] {
+    for part in [HistoryPart::LastLook, HistoryPart::Events, HistoryPart::LastLook] {
         asked(&mut user);
         let told = answer(&mut user, result.clone());
         let [What::Incomplete { part: of, machine: None, why: told }] = &told[..] else { panic!("{told:?}") };
@@ -130,9 +142,99 @@ fn an_answer_that_cannot_be_understood_is_told_once(#[case] body: &str) {
     told.extend(answer(&mut user, json(body)));
     let path = asked(&mut user);
     told.extend(answer(&mut user, events(&path, 0)));
+    told.extend(list_of_clusters(&mut user, json("[]")));
     user.look_once_more(now());
     asked(&mut user);
     told.extend(answer(&mut user, json(body)));
     let [What::Unreadable { subject: Some(CLUSTER), of, .. }] = &told[..] else { panic!("{told:?}") };
     assert_eq!(of, "v2GetCluster");
+}
+
+const INFRA_ENV: Uuid = Uuid::from_u128(200);
+
+/// A user whose cluster and host are shown as they were: the last look comes to the lists.
+fn at_the_lists() -> User {
+    let mut user = user();
+    user.clusters[0].infra_env = Some(INFRA_ENV);
+    user.look_once_more(now());
+    shows_cluster(&mut user);
+    let path = asked(&mut user);
+    answer(&mut user, events(&path, 0));
+    user
+}
+
+fn host(status: HostStatus) -> Host {
+    Host { id: Uuid::nil(), status, cluster_id: Some(CLUSTER), infra_env_id: Some(INFRA_ENV), ..Host::default() }
+}
+
+fn cluster(status: ClusterStatus, hosts: Option<Vec<Host>>) -> Cluster {
+    Cluster { id: CLUSTER, status, hosts, ..Cluster::default() }
+}
+
+fn text<T: serde::Serialize>(body: &T) -> String {
+    serde_json::to_string(body).unwrap()
+}
+
+fn shows_cluster(user: &mut User) {
+    assert!(asked(user).ends_with(&CLUSTER.to_string()));
+    answer(user, json(&text(&cluster(ClusterStatus::Installed, Some(vec![host(HostStatus::Installed)])))));
+}
+
+#[test]
+fn lists_that_show_the_same_are_no_news() {
+    let mut user = at_the_lists();
+    let list = text(&[cluster(ClusterStatus::Installed, None)]);
+    assert_eq!(list_of_clusters(&mut user, json(&list)), []);
+    assert!(asked(&mut user).ends_with("/hosts"));
+    assert_eq!(answer(&mut user, json(&text(&[host(HostStatus::Installed)]))), []);
+    assert!(asked(&mut user).ends_with(&format!("/hosts/{}", Uuid::nil())));
+    assert_eq!(answer(&mut user, json(&text(&host(HostStatus::Installed)))), []);
+    assert!(user.has_looked());
+}
+
+/// What a list shows goes into the history as what any look shows, where it is compared with the rows.
+#[test]
+fn what_a_list_shows_otherwise_is_told() {
+    let mut user = at_the_lists();
+    let list = text(&[cluster(ClusterStatus::Finalizing, None)]);
+    let told = list_of_clusters(&mut user, json(&list));
+    assert!(matches!(told[..], [What::ClusterStatus { to: ClusterStatus::Finalizing, .. }]), "{told:?}");
+    asked(&mut user);
+    let told = answer(&mut user, json(&text(&[host(HostStatus::InstallingInProgress)])));
+    assert!(matches!(told[..], [What::HostStatus { to: HostStatus::InstallingInProgress, .. }]), "{told:?}");
+    asked(&mut user);
+    let told = answer(&mut user, json(&text(&host(HostStatus::Known))));
+    assert!(matches!(told[..], [What::HostStatus { to: HostStatus::Known, .. }]), "{told:?}");
+}
+
+/// Who is left out may just have been taken away: only when the cluster still shows it is that a mistake.
+#[rstest]
+#[case::of_clusters("/clusters", true)]
+#[case::of_hosts("/hosts", true)]
+#[case::one_host("/hosts/00000000-0000-0000-0000-000000000000", true)]
+#[case::it_came_a_moment_later("/hosts", false)]
+fn who_is_left_out_is_told(#[case] of: &str, #[case] for_good: bool) {
+    let mut user = at_the_lists();
+    let (mut told, mut left_out) = (Vec::new(), 0);
+    while !user.has_looked() {
+        let path = asked(&mut user);
+        let lacks = path.ends_with(of) && (for_good || left_out == 0);
+        left_out += usize::from(lacks);
+        let body = match path.rsplit('/').next().unwrap() {
+            "clusters" if lacks => "[]".to_owned(),
+            "hosts" if lacks => "[]".to_owned(),
+            "clusters" => text(&[cluster(ClusterStatus::Installed, None)]),
+            "hosts" => text(&[host(HostStatus::Installed)]),
+            id if id == CLUSTER.to_string() => {
+                text(&cluster(ClusterStatus::Installed, Some(vec![host(HostStatus::Installed)])))
+            }
+            _ => text(&host(HostStatus::Installed)),
+        };
+        let answered = if lacks && body.starts_with('{') { Ok(Response::empty(404)) } else { json(&body) };
+        told.extend(answer(&mut user, answered));
+    }
+    let lacked =
+        told.iter().filter(|what| matches!(what, What::Unreadable { error, .. } if error.contains("it lacks this")));
+    assert_eq!(lacked.count(), usize::from(for_good), "{told:?}");
+    assert_eq!(told.len(), usize::from(for_good), "{told:?}");
 }

@@ -1,24 +1,88 @@
 //! What the user finds out by looking: clusters, their hosts, and events.
 
+use vlab_api::types::Host;
+
 use super::*;
 
 /// More pages of events than any run has are read in the last look: a service that always has one more never ends.
 const LAST_PAGES: u32 = 200;
 
+/// What is looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Look {
+    Cluster(usize),
+    Events(Whose),
+    /// In the last look: the list of clusters.
+    Clusters,
+    /// In the last look: the list of an infra-env's hosts.
+    Hosts(Whose),
+    /// In the last look: a host by itself.
+    Host(usize),
+}
+
 impl User {
-    pub(super) fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
-        for host in cluster.hosts.as_deref().unwrap_or_default() {
-            if let Some(&h) = self.host_index.get(&host.id) {
-                let facts = HostFacts::from(host);
-                let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
-                self.hosts[h].facts = Some(facts);
-                for what in changes {
-                    if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
-                        self.seen.push(Seen { source: Source::Poll, service_time: None, what });
-                    }
-                }
+    pub(super) fn queue_looks(&mut self) {
+        for (index, cluster) in self.clusters.iter().enumerate() {
+            if cluster.id.is_some() {
+                self.look_queue.push_back(Look::Cluster(index));
+                self.look_queue.push_back(Look::Events(Whose::Cluster(index)));
             }
         }
+        if self.pool.infra_env.is_some() {
+            self.look_queue.push_back(Look::Events(Whose::Pool));
+        }
+        if self.final_look {
+            self.queue_lists();
+        }
+    }
+
+    pub(super) fn look(&mut self, look: Look) {
+        let request = match &look {
+            Look::Cluster(index) => self.clusters[*index].id.map(|id| ops::get_cluster(id).request),
+            Look::Events(whose) => {
+                let state = self.state(*whose);
+                let query = EventsQuery {
+                    cluster: state.id,
+                    infra_env: if state.id.is_some() { None } else { state.infra_env },
+                    offset: Some(state.events.offset()),
+                    ..EventsQuery::default()
+                };
+                Some(ops::list_events(&query).request)
+            }
+            Look::Clusters => Some(ops::list_clusters().request),
+            Look::Hosts(whose) => self.state(*whose).infra_env.map(|id| ops::list_hosts(id).request),
+            Look::Host(index) => self.host_address(*index).map(|(infra_env, id)| ops::get_host(infra_env, id).request),
+        };
+        if let Some(request) = request {
+            self.looking = Some(look);
+            self.sends.push(Send { connection: LOOK, tag: 0, request });
+        }
+    }
+
+    pub(super) fn saw_cluster(&mut self, index: usize, cluster: &Cluster) {
+        for host in cluster.hosts.as_deref().unwrap_or_default() {
+            self.saw_host(host);
+        }
+        self.saw_cluster_itself(index, cluster);
+    }
+
+    /// A host as an answer shows it, and who it is.
+    pub(super) fn saw_host(&mut self, host: &Host) -> Option<usize> {
+        if let Some(&h) = self.host_index.get(&host.id) {
+            let facts = HostFacts::from(host);
+            let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
+            self.hosts[h].facts = Some(facts);
+            for what in changes {
+                if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
+                    self.seen.push(Seen { source: Source::Poll, service_time: None, what });
+                }
+            }
+            return Some(h);
+        }
+        None
+    }
+
+    pub(super) fn saw_cluster_itself(&mut self, index: usize, cluster: &Cluster) {
         // After its hosts: a cluster follows them, and who reads a look as a sequence must not find one that is installing
         // before it has a bootstrap.
         let facts = ClusterFacts::from(cluster);
@@ -144,10 +208,26 @@ impl User {
                     Err(failure) => return self.look_failed(HistoryPart::LastLook, self.clusters[index].id, failure),
                 };
                 self.saw_cluster(index, &cluster);
+                if self.final_look {
+                    self.lists.saw(cluster.hosts.as_deref().unwrap_or_default().iter().map(|host| host.id));
+                }
                 for operator in cluster.monitored_operators.unwrap_or_default() {
                     self.saw_operator(cluster.id, operator);
                 }
             }
+            Look::Clusters => match read(ops::list_clusters(), reply) {
+                Ok(clusters) => self.saw_clusters(&clusters),
+                Err(failure) => self.look_failed(HistoryPart::LastLook, None, failure),
+            },
+            Look::Hosts(whose) => match read(ops::list_hosts(Uuid::nil()), reply) {
+                Ok(hosts) => self.saw_hosts(whose, &hosts),
+                Err(failure) => self.look_failed(HistoryPart::LastLook, self.state(whose).id, failure),
+            },
+            Look::Host(index) => match read(ops::get_host(Uuid::nil(), Uuid::nil()), reply) {
+                Ok(host) => _ = self.saw_host(&host),
+                Err(failure) if failure.status() == Some(404) => self.lacks("v2GetHost", Look::Host(index), &[index]),
+                Err(failure) => self.look_failed(HistoryPart::LastLook, Some(self.hosts[index].id), failure),
+            },
             Look::Events(whose) => {
                 match read(ops::list_events(&EventsQuery::default()), reply) {
                     Ok(events) => self.saw_events(whose, events),
@@ -189,7 +269,7 @@ impl User {
     }
 
     /// A look showed nothing. One of the last is not made up for by another.
-    fn look_failed(&mut self, part: HistoryPart, subject: Option<Uuid>, failure: Failure) {
+    pub(super) fn look_failed(&mut self, part: HistoryPart, subject: Option<Uuid>, failure: Failure) {
         if let Failure::Unreadable { operation, error, .. } = &failure {
             if self.unreadable.insert(format!("{operation}: {error}")) {
                 let what = What::Unreadable { subject, of: (*operation).to_owned(), error: error.clone() };

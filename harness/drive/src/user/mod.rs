@@ -31,12 +31,15 @@ use crate::members::Members;
 
 mod events;
 mod kube;
+mod lists;
 mod looks;
 mod requests;
 
 use self::events::EventList;
 use self::kube::Apply;
 pub use self::kube::{KubeUser, POOL};
+use self::lists::LastLists;
+use self::looks::Look;
 
 /// Connection on which the user acts.
 const ACT: Connection = 0;
@@ -118,16 +121,14 @@ enum UserTask {
     AwaitCluster(Whose),
     /// Over Kubernetes: look whether there is an image.
     AwaitInfraEnv(Whose),
+    /// Over Kubernetes: look whether a host has been provisioned with its image.
+    LookAtBareMetalHost {
+        host: usize,
+    },
     /// Over Kubernetes: approve a host, with its role.
     Approve {
         host: usize,
     },
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Look {
-    Cluster(usize),
-    Events(Whose),
 }
 
 #[derive(Debug, Default)]
@@ -179,6 +180,8 @@ struct HostState {
     id: Uuid,
     registered: bool,
     known: bool,
+    /// It has a BareMetalHost, which has been switched on.
+    powered: bool,
     role_set: bool,
     /// The cluster that it belongs to now.
     cluster: Option<Uuid>,
@@ -217,10 +220,13 @@ pub struct User {
     seen: Vec<Seen>,
     ready: Vec<Ready>,
     boots: Vec<Uuid>,
+    powered: Vec<usize>,
     fatal: Option<String>,
     final_look: bool,
     /// Pages of events that were read in the last look.
     last_pages: u32,
+    /// What the last look at lists is compared with.
+    lists: LastLists,
     /// Answers to looks that could not be understood; each is told once.
     unreadable: BTreeSet<String>,
     operators: BTreeMap<(Uuid, String), Option<OperatorStatus>>,
@@ -275,9 +281,11 @@ impl User {
             seen: Vec::new(),
             ready: Vec::new(),
             boots: Vec::new(),
+            powered: Vec::new(),
             fatal: None,
             final_look: false,
             last_pages: 0,
+            lists: LastLists::default(),
             unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
         };
@@ -305,6 +313,11 @@ impl User {
     /// Infra-envs that hosts can boot, since the last call.
     pub fn take_ready(&mut self) -> Vec<Ready> {
         std::mem::take(&mut self.ready)
+    }
+
+    /// Hosts that were provisioned with their image, by position in the scenario, since the last call.
+    pub fn take_powered(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.powered)
     }
 
     /// Hosts that the user boots from the discovery image, since the last call.
@@ -363,7 +376,10 @@ impl User {
             }
             What::ClusterStatus { cluster, to, .. } => {
                 if let Some(&index) = self.cluster_index.get(cluster) {
-                    self.clusters[index].status = *to;
+                    let before = std::mem::replace(&mut self.clusters[index].status, *to);
+                    if self.is_kube() && *to == ClusterStatus::AddingHosts && before != *to {
+                        self.describe_more(index);
+                    }
                     self.want_install(index);
                 }
             }
@@ -373,6 +389,11 @@ impl User {
                 if let Some(index) = self.scenario.clusters.iter().position(|cluster| cluster.name == *name) {
                     self.clusters[index].gone = true;
                 }
+            }
+            What::Resource { kind, name, is: ResourceState::Changed, .. }
+                if kind == vlab_service::kube::Kind::BareMetalHost.name() =>
+            {
+                self.bare_metal_host_changed(name);
             }
             _ => {}
         }
@@ -481,38 +502,6 @@ impl User {
         }
     }
 
-    fn queue_looks(&mut self) {
-        for (index, cluster) in self.clusters.iter().enumerate() {
-            if cluster.id.is_some() {
-                self.look_queue.push_back(Look::Cluster(index));
-                self.look_queue.push_back(Look::Events(Whose::Cluster(index)));
-            }
-        }
-        if self.pool.infra_env.is_some() {
-            self.look_queue.push_back(Look::Events(Whose::Pool));
-        }
-    }
-
-    fn look(&mut self, look: Look) {
-        let request = match &look {
-            Look::Cluster(index) => self.clusters[*index].id.map(|id| ops::get_cluster(id).request),
-            Look::Events(whose) => {
-                let state = self.state(*whose);
-                let query = EventsQuery {
-                    cluster: state.id,
-                    infra_env: if state.id.is_some() { None } else { state.infra_env },
-                    offset: Some(state.events.offset()),
-                    ..EventsQuery::default()
-                };
-                Some(ops::list_events(&query).request)
-            }
-        };
-        if let Some(request) = request {
-            self.looking = Some(look);
-            self.sends.push(Send { connection: LOOK, tag: 0, request });
-        }
-    }
-
     fn perform(&mut self, task: UserTask) {
         let scenario = self.scenario.clone();
         if let UserTask::Action(index, Some(host)) = &task
@@ -549,6 +538,7 @@ impl User {
             | UserTask::Apply(_)
             | UserTask::AwaitCluster(_)
             | UserTask::AwaitInfraEnv(_)
+            | UserTask::LookAtBareMetalHost { .. }
             | UserTask::Approve { .. } => None,
         };
         match request {
@@ -585,7 +575,9 @@ impl User {
             UserTask::Install(index) => (UserVerb::Action(ActionKind::Install), self.clusters[*index].id, None),
             UserTask::AwaitCluster(whose) => (UserVerb::CreateCluster, self.state(*whose).id, None),
             UserTask::AwaitInfraEnv(whose) => (UserVerb::CreateInfraEnv, self.state(*whose).id, None),
-            UserTask::Approve { host } => (UserVerb::SetRole, Some(self.hosts[*host].id), None),
+            UserTask::LookAtBareMetalHost { host } | UserTask::Approve { host } => {
+                (UserVerb::SetRole, Some(self.hosts[*host].id), None)
+            }
             UserTask::Namespace(_) | UserTask::Apply(_) => (UserVerb::CreateCluster, None, None),
             UserTask::Action(index, host) => {
                 let action = &self.scenario.actions[*index];

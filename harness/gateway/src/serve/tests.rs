@@ -12,7 +12,7 @@ use super::*;
 const BUDGET: Duration = Duration::from_secs(10);
 const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
-/// Answers each request with its body, and counts them.
+/// Answers each request with its body, those for `/broken…` with 503, and counts them.
 async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
     let listener = tokio::net::TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -24,7 +24,14 @@ async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
             let counter = counter.clone();
             let echo = service_fn(move |request: hyper::Request<Incoming>| {
                 counter.fetch_add(1, Ordering::SeqCst);
-                async move { Ok::<_, hyper::Error>(hyper::Response::new(request.into_body())) }
+                async move {
+                    let broken = request.uri().path().starts_with("/broken");
+                    let mut response = hyper::Response::new(request.into_body());
+                    if broken {
+                        *response.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+                    }
+                    Ok::<_, hyper::Error>(response)
+                }
             });
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), echo));
         }
@@ -34,7 +41,7 @@ async fn service() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
 
 struct GatewayFixture {
     gateway: Gateway,
-    effects: mpsc::UnboundedReceiver<FaultEffect>,
+    news: mpsc::UnboundedReceiver<News>,
     client: HttpConnection,
     seen: Arc<std::sync::atomic::AtomicU64>,
 }
@@ -42,9 +49,9 @@ struct GatewayFixture {
 impl GatewayFixture {
     async fn new() -> Self {
         let (upstream, seen) = service().await;
-        let (mut gateway, effects) = Gateway::new(upstream, 1);
+        let (mut gateway, news) = Gateway::new(upstream, 1);
         let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::Hosts).unwrap();
-        Self { gateway, effects, client: HttpConnection::new(Endpoint::new(address)), seen }
+        Self { gateway, news, client: HttpConnection::new(Endpoint::new(address)), seen }
     }
 
     fn wrong(&self, wrong: RequestFault, at_most: Option<u64>) {
@@ -74,7 +81,7 @@ async fn without_rules_everything_gets_through_and_is_counted() {
     let counts = bench.gateway.counts();
     assert_eq!(counts[&("v2TriggerEvent", 200)].requests, 3);
     assert_eq!(counts[&("PUT", 200)].requests, 1);
-    assert!(bench.effects.try_recv().is_err());
+    assert!(bench.news.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -85,7 +92,7 @@ async fn an_answer_in_the_services_place() {
     assert_eq!((answer.status, answer.get_header("retry-after")), (429, Some("7")));
     assert_eq!(bench.post().await.unwrap().status, 200);
     assert_eq!(bench.seen(), 1, "the service saw only the second");
-    let effects = bench.effects.try_recv().unwrap();
+    let News::Effect(effects) = bench.news.try_recv().unwrap() else { panic!("it is a fault") };
     assert_eq!((&*effects.fault, effects.what.as_str()), ("f", "v2TriggerEvent was answered 429"));
     assert_eq!(bench.gateway.clear("f"), Some(1));
     assert_eq!(bench.gateway.counts()[&("v2TriggerEvent", 429)].requests, 1);
@@ -148,4 +155,39 @@ async fn a_service_that_is_not_there_is_a_lost_connection() {
     let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), Side::User).unwrap();
     assert_eq!(how_it_ends(address).await, Ok(0));
     assert_eq!(gateway.counts()[&("POST", 0)].requests, 1);
+}
+
+/// What the service itself gets wrong for hosts is told each time, and what a fault answers is not.
+#[tokio::test]
+async fn bad_answers_of_the_service_to_hosts_are_told() {
+    let mut bench = GatewayFixture::new().await;
+    let host = Uuid::from_u128(7);
+    let path = format!("/broken/infra-envs/{}/hosts/{host}/instructions?x=1", Uuid::nil());
+    bench.post().await.unwrap();
+    assert_eq!(bench.client.send(&Request::new(Method::Get, &path), BUDGET).await.unwrap().status, 503);
+    let News::BadAnswer(bad) = bench.news.try_recv().unwrap() else { panic!("no fault was there") };
+    let request = format!("GET {}", path.trim_end_matches("?x=1"));
+    assert_eq!((bad.host, bad.request, bad.status), (Some(host), request, 503));
+    bench.wrong(RequestFault::Status { status: 500, retry_after: None }, Some(1));
+    assert_eq!(bench.post().await.unwrap().status, 500);
+    assert!(matches!(bench.news.try_recv(), Ok(News::Effect(_))));
+    assert!(bench.news.try_recv().is_err());
+}
+
+#[rstest]
+#[case(Side::Hosts, Some(0))]
+#[case(Side::User, None)]
+#[tokio::test]
+async fn a_service_that_takes_no_connection_is_told_where_hosts_ask(#[case] side: Side, #[case] told: Option<u16>) {
+    let gone = std::net::TcpListener::bind(ANY).unwrap();
+    let upstream = gone.local_addr().unwrap();
+    drop(gone);
+    let (mut gateway, mut news) = Gateway::new(upstream, 1);
+    let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), side).unwrap();
+    assert_eq!(how_it_ends(address).await, Ok(0));
+    let status = news.try_recv().ok().map(|news| match news {
+        News::BadAnswer(bad) => bad.status,
+        News::Effect(effect) => panic!("{effect:?}"),
+    });
+    assert_eq!(status, told);
 }

@@ -17,8 +17,12 @@ pub(super) struct Ends {
 struct End {
     /// So often the cluster came to it, long enough ago for its event to be there.
     came: usize,
+    /// So often it came to it at all.
+    ever: usize,
     events: usize,
     seq: u64,
+    /// That of the last event.
+    told: u64,
 }
 
 impl Ends {
@@ -32,13 +36,15 @@ impl Ends {
     }
 
     /// An event of that name was told.
-    pub(super) fn told(&mut self, name: &str) {
-        match name {
-            "cluster_installation_completed" => self.installed.events += 1,
-            "cluster_installation_failed" => self.failed.events += 1,
-            "cluster_installation_canceled" => self.cancelled.events += 1,
-            _ => {}
-        }
+    pub(super) fn told(&mut self, name: &str, seq: u64) {
+        let end = match name {
+            "cluster_installation_completed" => &mut self.installed,
+            "cluster_installation_failed" => &mut self.failed,
+            "cluster_installation_canceled" => &mut self.cancelled,
+            _ => return,
+        };
+        end.events += 1;
+        end.told = seq;
     }
 }
 
@@ -119,9 +125,12 @@ impl Reader<'_> {
     /// A cluster came to a status that may be an end.
     pub(super) fn ended(&mut self, cluster: usize, status: ClusterStatus, moment: Moment) {
         let owed = self.is_complete() && self.has_event(moment);
-        if let Some(end) = self.clusters[cluster].ends.of_status(status).filter(|_| owed) {
-            end.came += 1;
-            end.seq = moment.seq;
+        if let Some(end) = self.clusters[cluster].ends.of_status(status) {
+            end.ever += 1;
+            if owed {
+                end.came += 1;
+                end.seq = moment.seq;
+            }
         }
     }
 
@@ -133,7 +142,7 @@ impl Reader<'_> {
         let asked_for = line.logs.is_some();
         let limit = self.limits.settings.host_log_pending_timeout + self.limits.host_rounds(3);
         let took = moment.at.since(since.at);
-        if !self.limits.built_in || self.service_was_away || (!asked_for && took <= limit) {
+        if !self.limits.built_in || self.was_away_between(since.at, moment.at) || (!asked_for && took <= limit) {
             return;
         }
         self.check(Id::EndComplete, since.seq, asked_for, |c| {
@@ -173,6 +182,12 @@ impl Reader<'_> {
                 self.check(Id::EndComplete, end.seq, end.events >= end.came, |c| {
                     let (name, End { came, events, .. }) = (c.cluster_name(cluster), end);
                     format!("cluster {name} came to {status} {came} times and has {events} events {event}")
+                });
+            }
+            if end.events > 0 {
+                self.check(Id::EndComplete, end.told, end.events <= end.ever, |c| {
+                    let (name, End { ever, events, .. }) = (c.cluster_name(cluster), end);
+                    format!("cluster {name} came to {status} {ever} times only and has {events} events {event}")
                 });
             }
         }

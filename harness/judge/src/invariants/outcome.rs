@@ -47,7 +47,8 @@ impl Reader<'_> {
             (Some(since), false) => {
                 self.clusters[cluster].too_few_since = None;
                 let took = moment.at.since(since.at);
-                let in_time = self.service_was_away || took <= self.limits.next_cluster_round(CLUSTER_FAILS_WITHIN);
+                let in_time = self.was_away_between(since.at, moment.at)
+                    || took <= self.limits.next_cluster_round(CLUSTER_FAILS_WITHIN);
                 self.check(Id::TooFewHostsFail, since.seq, in_time, |c| {
                     let (name, took) = (c.cluster_name(cluster), took.as_secs_f64());
                     format!("cluster {name} had too few hosts for {took:.0} s before it left the installation")
@@ -72,11 +73,9 @@ impl Reader<'_> {
     /// Too few hosts to the end: a violation once the history shows that the service had its time. A service that was dead from
     /// then on would have changed nothing else either.
     pub(super) fn too_few_to_the_end(&mut self, cluster: usize) {
-        // A service that was away has had less time than there was.
-        if self.service_was_away {
-            return;
-        }
+        // A service that was away in that time has had less of it.
         if let (Some(since), Some(last)) = (self.clusters[cluster].too_few_since, self.last_state)
+            && !self.was_away_between(since.at, last.at)
             && last.at.since(since.at) > self.limits.next_cluster_round(CLUSTER_FAILS_WITHIN)
         {
             self.check(Id::TooFewHostsFail, since.seq, false, |c| {

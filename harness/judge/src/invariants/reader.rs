@@ -11,6 +11,7 @@ use vlab_model::history::{ActionKind, Observation, Source, UserVerb, What};
 use super::completion::Ends;
 use super::events::{self, Ledger};
 use super::limits::Limits;
+use super::told::{one_between, times_of};
 use super::{INVARIANTS, Id, InvariantResult, InvariantVerdict};
 
 /// A violation's text is kept for so many of them; the rest is counted.
@@ -114,8 +115,8 @@ pub(super) struct Reader<'h> {
     pub(super) limits: Limits,
     /// Until when events are known; `None` when there is none in the whole history.
     pub(super) events_until: Option<Timestamp>,
-    /// The service was stopped, or its database, at some time.
-    pub(super) service_was_away: bool,
+    /// When the service was stopped, or its database.
+    outages: Vec<(Timestamp, Timestamp)>,
     /// The user ended an installation, or took hosts or clusters away.
     pub(super) user_ends: bool,
     /// When the history ends.
@@ -130,6 +131,11 @@ pub(super) struct Reader<'h> {
 }
 
 impl<'h> Reader<'h> {
+    /// Was the service stopped, or its database, at some moment between these?
+    pub(super) fn was_away_between(&self, from: Timestamp, to: Timestamp) -> bool {
+        one_between(&self.outages, from, to)
+    }
+
     /// One that knows who is who, and what held at any time. Who is in which cluster must be known before the first stage is
     /// judged: a single node has stages of its own. What clusters there are must be known before a host is in one.
     pub(super) fn new(timeline: &'h Timeline<'h>) -> Self {
@@ -139,7 +145,7 @@ impl<'h> Reader<'h> {
             tallies: std::array::from_fn(|_| Tally::default()),
             limits: Limits::new(timeline.run),
             events_until: events::known_until(history),
-            service_was_away: history.iter().any(|o| is_outage(&o.what)),
+            outages: times_of(history, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of))),
             user_ends: history.iter().any(ends_by_user),
             end: watched_until(history),
             hosts: Vec::new(),
@@ -291,7 +297,7 @@ impl<'h> Reader<'h> {
             }
             What::Event { name, cluster: Some(cluster), host: None, .. } => {
                 let cluster = self.cluster(*cluster);
-                self.clusters[cluster].ends.told(name);
+                self.clusters[cluster].ends.told(name, moment.seq);
             }
             _ => {}
         }
@@ -522,8 +528,5 @@ fn ends_by_user(o: &Observation) -> bool {
     )
 }
 
-/// Is the service, or what it cannot do without, stopped by that?
-pub(super) fn is_outage(what: &What) -> bool {
-    const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
-    matches!(what, What::Fault { inject, .. } if OF_SERVICE.iter().any(|of| inject.starts_with(of)))
-}
+/// Beginnings of the names of faults that stop the service, or what it cannot do without.
+pub(super) const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];

@@ -19,8 +19,8 @@ use vlab_model::validation::ValidationStatus;
 
 use super::found::Found;
 use super::limits::Limits;
-use super::reader::is_outage;
-use super::told::hindered;
+use super::reader::OF_SERVICE;
+use super::told::{hindered, one_between, times_of};
 use super::{Id, InvariantResult};
 
 /// A host that must be disconnected is within so many rounds of the monitor: the one that sees it may be late.
@@ -59,7 +59,7 @@ struct Judge<'h> {
     timeline: &'h Timeline<'h>,
     limits: Limits,
     /// The service or its database was away: it may not have seen in time who is silent.
-    was_away: bool,
+    outages: Vec<(Timestamp, Timestamp)>,
     /// When: what was asked then may be noted later, or never.
     away: Vec<(Timestamp, Timestamp)>,
     end: Timestamp,
@@ -99,7 +99,7 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
     let mut judge = Judge {
         timeline,
         limits: Limits::new(timeline.run),
-        was_away: timeline.observations.iter().any(|o| is_outage(&o.what)),
+        outages: times_of(timeline.observations, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of))),
         away: hindered(timeline.observations),
         end: watched_until(timeline.observations),
         deleted,
@@ -180,7 +180,7 @@ impl Judge<'_> {
         let rounds = self.limits.next_host_round(ROUNDS) + ON_ITS_WAY;
         let none = Vec::new();
         let deleted = self.deleted.get(&host).unwrap_or(&none);
-        for (n, stretch) in stretches.iter().enumerate().filter(|_| !self.was_away) {
+        for (n, stretch) in stretches.iter().enumerate() {
             let back = stretches.get(n + 1).map_or(self.end, |next| next.from);
             let is_bootstrap = self.is_bootstrap(line, stretch.tried, back);
             let most = self.limits.settings.max_disconnection(is_bootstrap.unwrap_or(true));
@@ -190,7 +190,8 @@ impl Judge<'_> {
                 let removed = deleted.iter().copied().find(|at| *at >= state.at);
                 let left = [next.map(|s| s.at), removed, Some(back)].into_iter().flatten().min().unwrap_or(back);
                 let since = state.at.max(gone);
-                if left <= since {
+                // A service that was away in between has had less time.
+                if left <= since || one_between(&self.outages, stretch.tried, left) {
                     continue;
                 }
                 let late = left > since + rounds;

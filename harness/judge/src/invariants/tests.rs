@@ -5,7 +5,8 @@ use vlab_api::types::{
     ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType, Severity, StepType,
 };
 use vlab_model::history::{
-    ActionKind, ClusterMoment, HISTORY_VERSION, HostMoment, Interleaved, Observation, RunInfo, Source, UserVerb, What,
+    ActionKind, ClusterMoment, FaultPhase, HISTORY_VERSION, HostMoment, Interleaved, Observation, RunInfo, Source,
+    UserVerb, What,
 };
 use vlab_model::stages::{self, StageRole};
 
@@ -589,6 +590,33 @@ fn too_few_hosts_fail_follows_the_clock_of_the_run() {
     assert_violated(&s, "too-few-hosts-fail", "had too few hosts for");
 }
 
+/// A service that was stopped has had less time, and one that was stopped before has not.
+#[rstest]
+#[case::before(false)]
+#[case::meanwhile(true)]
+fn too_few_hosts_fail_forgives_a_service_that_was_away_then(#[case] meanwhile: bool) {
+    let mut s = until_installing();
+    let outage = |s: &mut Story| {
+        s.fault("service-stop", FaultPhase::Begin);
+        s.wait(5);
+        s.fault("service-stop", FaultPhase::End);
+        s.wait(10);
+    };
+    if !meanwhile {
+        outage(&mut s);
+    }
+    s.host(0, HostStatus::Error);
+    if meanwhile {
+        outage(&mut s);
+    }
+    s.wait(90);
+    s.cluster(ClusterStatus::Error);
+    match meanwhile {
+        true => assert_eq!(verdict(&s, "too-few-hosts-fail"), InvariantVerdict::Held),
+        false => assert_violated(&s, "too-few-hosts-fail", "before it left the installation"),
+    }
+}
+
 #[test]
 fn too_few_hosts_fail_knows_one_way_out() {
     let mut s = until_installing();
@@ -750,8 +778,15 @@ fn end_complete_wants_the_event_of_each_end() {
     s.wait(5);
     s.event("after", None, None);
     assert_only(&s, "end-complete", "came to installed 1 times and has 0 events cluster_installation_completed");
-    s.lines.push(Observation { seq: s.lines.len() as u64, ..event });
+    s.lines.push(Observation { seq: s.lines.len() as u64, ..event.clone() });
     assert_eq!(verdict(&s, "end-complete"), InvariantVerdict::Held);
+    // And it is told once.
+    s.lines.push(Observation { seq: s.lines.len() as u64, ..event });
+    assert_violated(
+        &s,
+        "end-complete",
+        "came to installed 1 times only and has 2 events cluster_installation_completed",
+    );
 }
 
 /// A busy computer needs a while to end a run, in which nothing happens any more.

@@ -16,7 +16,6 @@ use super::calm::Calm;
 use super::events::known_until;
 use super::found::Found;
 use super::limits::Limits;
-use super::reader::is_outage;
 use super::{Invariant, InvariantResult};
 
 /// The invariant.
@@ -250,8 +249,8 @@ fn stages_told(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obs
     let limits = Limits::new(timeline.run);
     let virtual_time = timeline.run.is_none_or(|run| run.virtual_time);
     // A service that dies between the two has written the stage and not the event.
-    let away = history.iter().any(|o| is_outage(&o.what)) || !hindered(history).is_empty();
-    let Some(until) = known_until(history).filter(|_| !virtual_time && !away) else { return };
+    let away = hindered(history);
+    let Some(until) = known_until(history).filter(|_| !virtual_time) else { return };
     if timeline.truth != Source::Database || timeline.hosts.len() > UP_TO_HOSTS {
         return;
     }
@@ -262,8 +261,9 @@ fn stages_told(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Obs
         // Who tells of something later has told of this.
         let is_over =
             o.at() + limits.event_follows() <= until || told.clone().any(|event| event.at() > o.at() + NEAR_STAGES);
+        let was_away = one_between(&away, o.at(), o.at() + limits.event_follows());
         // A host of day 2 reports its reboot and is done.
-        if *stage == HostStage::Done || !is_over {
+        if *stage == HostStage::Done || !is_over || was_away {
             continue;
         }
         let is_it = |event: &Observation| {
@@ -393,14 +393,24 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
 
 /// The times of faults of the service, its database and the way to them: then things are told late, or never.
 pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
+    // Neither hosts nor whoever reads events ask a hub's API server.
+    times_of(history, |inject| !inject.starts_with("kube-"))
+}
+
+/// Is one of these times between the two?
+pub(super) fn one_between(times: &[(Timestamp, Timestamp)], from: Timestamp, to: Timestamp) -> bool {
+    times.iter().any(|(begin, end)| *begin <= to && from <= *end)
+}
+
+/// The times of faults of some kind that hit neither hosts nor clusters, until what they held up may have been made good.
+pub(super) fn times_of(history: &[Observation], kind: impl Fn(&str) -> bool) -> Vec<(Timestamp, Timestamp)> {
     let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
     let mut times = Vec::new();
     let end = history.last().map(Observation::at).unwrap_or_default();
     for o in history {
         let What::Fault { name, phase, inject, host, cluster, .. } = &o.what else { continue };
         match phase {
-            // Neither hosts nor whoever reads events ask a hub's API server.
-            FaultPhase::Begin if inject.starts_with("kube-") => {}
+            FaultPhase::Begin if !kind(inject) => {}
             FaultPhase::Begin if host.is_none() && cluster.is_none() => _ = begun.insert(name, o.at()),
             FaultPhase::End => times.extend(begun.remove(name.as_str()).map(|begin| (begin, o.at() + NEAR))),
             _ => {}

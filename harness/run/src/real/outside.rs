@@ -18,8 +18,8 @@ use vlab_drive::conductor::Task;
 use vlab_drive::fault::effect::{Program, ServiceFault};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::requests::Side;
-use vlab_gateway::{FaultEffect, Gateway};
-use vlab_scenario::FaultTarget;
+use vlab_gateway::{BadAnswer, FaultEffect, Gateway, News};
+use vlab_scenario::{FaultTarget, Host};
 
 use super::hub::HubFaults;
 use crate::error::{LabError, lab};
@@ -40,6 +40,8 @@ pub(super) enum Report {
     Up,
     /// A program did not end when it was asked to.
     Killed(Program, String),
+    /// A machine was answered what nobody should be.
+    BadAnswer(BadAnswer),
     /// For the history.
     Note(String),
     /// The lab cannot do what it should.
@@ -51,8 +53,10 @@ type Work = Pin<Box<dyn Future<Output = Report> + Send>>;
 /// What faults do outside of the conductor.
 pub(super) struct Outside {
     service: Arc<dyn RunningService>,
-    /// Only where a fault is about the way to the service.
-    gateway: Option<(Gateway, mpsc::UnboundedReceiver<FaultEffect>)>,
+    /// Where a fault is about the way to the service, or machines are on that way, whose answers nobody else hears.
+    gateway: Option<(Gateway, mpsc::UnboundedReceiver<News>)>,
+    /// The gateway tells what hosts are answered, because the conductor does not hear it.
+    listens: bool,
     /// Only where the run has an API server.
     hub: Option<HubFaults>,
     /// Where hosts find the service.
@@ -74,7 +78,7 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Nothing is done yet. A gateway is made only when a fault of the scenario needs it.
+    /// Nothing is done yet. A gateway is made only when a fault of the scenario needs it, or for machines.
     pub(super) fn new(prepared: &Prepared, service: &Arc<dyn RunningService>) -> Result<Self, LabError> {
         let faults = &prepared.scenario.faults;
         if let Some((fault, why)) = faults.iter().find_map(|fault| Some((fault, service.can(fault).err()?))) {
@@ -83,9 +87,14 @@ impl Outside {
         let endpoint = &service.about().endpoint;
         let (mut hosts, mut user) = (endpoint.clone(), endpoint.clone());
         let mut gateway = None;
-        if faults.iter().any(|f| f.target == FaultTarget::Gateway) {
+        let listens = prepared.scenario.hosts.iter().any(Host::is_machine);
+        let goes_wrong = faults.iter().any(|f| f.target == FaultTarget::Gateway);
+        if goes_wrong || listens {
             let (mut ours, effects) = Gateway::new(endpoint.address(), prepared.seed);
             for (side, endpoint) in [(Side::Hosts, &mut hosts), (Side::User, &mut user)] {
+                if side == Side::User && !goes_wrong {
+                    continue;
+                }
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(lab("gateway"))?;
                 *endpoint = Endpoint::new(ours.listen(listener, side).map_err(lab("gateway"))?);
             }
@@ -96,6 +105,7 @@ impl Outside {
         Ok(Self {
             service: Arc::clone(service),
             gateway,
+            listens,
             hub,
             hosts,
             user,
@@ -236,15 +246,17 @@ impl Outside {
 
     /// What happens next; may be given up and asked again.
     pub(super) async fn next(&mut self) -> Report {
-        let Self { gateway, work, told, service_down, .. } = self;
+        let Self { gateway, listens, work, told, service_down, .. } = self;
         let requests = async {
-            match gateway {
-                Some((_, effects)) => match effects.recv().await {
-                    Some(FaultEffect { fault, host, what }) => Report::Effect { fault, host, what },
-                    None => std::future::pending().await,
-                },
-                None => std::future::pending().await,
+            let Some((_, news)) = gateway else { return std::future::pending().await };
+            while let Some(news) = news.recv().await {
+                match news {
+                    News::Effect(FaultEffect { fault, host, what }) => return Report::Effect { fault, host, what },
+                    News::BadAnswer(bad) if *listens => return Report::BadAnswer(bad),
+                    News::BadAnswer(_) => {}
+                }
             }
+            std::future::pending().await
         };
         let works = poll_fn(|cx| {
             for at in 0..work.len() {

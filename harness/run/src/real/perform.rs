@@ -12,6 +12,7 @@ use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
 use vlab_drive::simulate::ending_check;
+use vlab_gateway::BadAnswer;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
@@ -424,6 +425,15 @@ impl UnderWay<'_> {
             Report::Killed(program, detail) => {
                 let what = What::Killed { program: program.words().to_owned(), detail };
                 self.conductor.observe(now, Source::Harness, None, what);
+            }
+            Report::BadAnswer(BadAnswer { host, request, status, took }) => {
+                let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                // The conductor hears it itself of hosts that it plays.
+                if host.is_none_or(|host| !self.conductor.plays(host)) {
+                    let request = if host.is_none() { format!("{request} (a machine)") } else { request };
+                    let what = What::BadAnswer { host, request, status, took_ms };
+                    self.conductor.observe(now, Source::Hosts, None, what);
+                }
             }
             Report::Note(text) => self.conductor.observe(now, Source::Harness, None, What::Note { text }),
             Report::Broken(error) => return Some(error),

@@ -316,11 +316,11 @@ impl Checker<'_> {
         hosts: &mut [Host],
         taken: &mut Taken,
     ) {
-        let mut next: BTreeMap<usize, u128> = BTreeMap::new();
+        let mut next: BTreeMap<IpNet, u128> = BTreeMap::new();
         for host in hosts {
             let Some(i) = cluster_of(host, clusters) else { continue };
             let network = clusters[i].machine_networks[0];
-            let from = next.entry(i).or_insert(10);
+            let from = next.entry(network).or_insert(10);
             let mut found = None;
             while let Some(address) = offset_address(network.network(), *from).filter(|a| usable(&network, *a)) {
                 *from += 1;

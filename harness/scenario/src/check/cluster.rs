@@ -14,6 +14,7 @@ use crate::types::{Cluster, ClusterNetwork, Host};
 use crate::words::{InstallMode, Topology};
 
 /// A cluster while it is checked: where the file says what.
+#[derive(Clone)]
 pub(super) struct ClusterPlaces {
     pub(super) place: Place,
     pub(super) machine: Vec<Place>,

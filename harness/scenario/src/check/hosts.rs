@@ -8,13 +8,13 @@ use vlab_model::console;
 
 use super::addresses::quoted_networks;
 use super::cluster::ClusterPlaces;
-use super::{Checker, Place};
+use super::{Checker, Named, Place};
 use crate::diagnostic::quoted;
 use crate::file::{ActionFile, GroupFile, OverridesFile, ScenarioFile, VmFile};
 use crate::spanned::{At, Plain, Text};
 use crate::time::Span;
 use crate::types::{Cluster, Host, Overrides, Vm};
-use crate::words::{ActionKind, HostKind};
+use crate::words::{ActionKind, FrontDoor, HostKind};
 
 /// Words that mean something of their own where a name of a host or a group can stand.
 pub(super) const RESERVED: &[&str] =
@@ -25,7 +25,7 @@ pub(super) const MAX_HOSTS: usize = 20_000;
 
 impl Checker<'_> {
     /// Groups become hosts. Addresses come later, when the networks are known. Also the place of each group's name.
-    pub(super) fn groups(&mut self, file: &ScenarioFile, clusters: &[String]) -> (Vec<Host>, BTreeMap<String, Place>) {
+    pub(super) fn groups(&mut self, file: &ScenarioFile, clusters: &[Named]) -> (Vec<Host>, BTreeMap<String, Place>) {
         let mut hosts: Vec<Host> = vec![];
         let mut places: BTreeMap<String, Place> = BTreeMap::new();
         let mut host_names: BTreeSet<String> = BTreeSet::new();
@@ -37,7 +37,12 @@ impl Checker<'_> {
             let Some(name) = self.group_name(group, &places) else { continue };
             places.insert(name.clone(), group.name.span.clone());
             let count = self.count(group, &name);
-            total += count;
+            let first = self.first_host(group, &name, file, clusters);
+            // The clusters of which each has so many.
+            let named = clusters.iter().find(|named| Some(&named.name) == first.cluster.as_ref());
+            let homes: Vec<Option<String>> =
+                named.map_or_else(|| vec![first.cluster.clone()], |n| n.all().map(Some).collect());
+            total = total.saturating_add(count.saturating_mul(homes.len()));
             if total > MAX_HOSTS {
                 let place = group.count.as_ref().map_or(group.name.span.clone(), |c| c.span.clone());
                 self.refuse(
@@ -48,8 +53,7 @@ impl Checker<'_> {
                 );
                 break;
             }
-            let first = self.first_host(group, &name, file, clusters);
-            for number in 0..count {
+            for number in 0..count * homes.len() {
                 let host_name = format!("{name}-{number}");
                 if !host_names.insert(host_name.clone()) {
                     self.refuse(
@@ -60,7 +64,8 @@ impl Checker<'_> {
                     );
                     break;
                 }
-                hosts.push(Host { name: host_name, index: hosts.len(), ..first.clone() });
+                let cluster = homes[number / count].clone();
+                hosts.push(Host { name: host_name, index: hosts.len(), cluster, ..first.clone() });
             }
         }
         (hosts, places)
@@ -99,7 +104,7 @@ impl Checker<'_> {
     }
 
     /// The first host of a group. The others differ in their names and numbers.
-    fn first_host(&mut self, group: &At<GroupFile>, name: &str, file: &ScenarioFile, clusters: &[String]) -> Host {
+    fn first_host(&mut self, group: &At<GroupFile>, name: &str, file: &ScenarioFile, clusters: &[Named]) -> Host {
         let role = self.read_option(&group.role).map_or(HostRole::AutoAssign, |r| r.0);
         let kind = self.read_option(&group.kind).unwrap_or(HostKind::Simulated);
         let vm = self.vm(group.vm.as_ref());
@@ -122,10 +127,22 @@ impl Checker<'_> {
             day2,
             address: None,
             dhcp: group.dhcp.unwrap_or(true),
+            bare_metal_host: self.bare_metal_host(group, file),
             registry_on_medium: group.registry_on_medium.unwrap_or(false),
             second_address: None,
             register_after,
         }
+    }
+
+    /// Are they described by BareMetalHosts?
+    fn bare_metal_host(&mut self, group: &GroupFile, file: &ScenarioFile) -> bool {
+        let Some(said) = group.bare_metal_host.as_ref().filter(|said| ***said) else { return false };
+        let over_kube = file.api.as_ref().is_some_and(|api| api.text == FrontDoor::Kube.as_str());
+        if !over_kube {
+            let why = "only over Kubernetes is a host described by a BareMetalHost";
+            self.refuse(&said.span, why, "not used here", "add `api: kube` to the scenario, or remove it");
+        }
+        true
     }
 
     fn profile(&mut self, group: &GroupFile) -> String {
@@ -150,18 +167,18 @@ impl Checker<'_> {
     }
 
     /// The cluster of a group's hosts; `None`: the pool.
-    fn cluster_of_group(&mut self, group: &GroupFile, name: &str, clusters: &[String]) -> Option<String> {
-        let names = || clusters.iter().map(String::as_str);
+    fn cluster_of_group(&mut self, group: &GroupFile, name: &str, clusters: &[Named]) -> Option<String> {
+        let names = || clusters.iter().map(|named| named.name.as_str());
         match (&group.cluster, clusters) {
             (Some(text), _) if text.text == "none" => None,
             (Some(text), _) => {
-                if !clusters.contains(&text.text) {
+                if !names().any(|name| name == text.text) {
                     self.unknown(&text.span, "cluster", &text.text, names().chain(["none"]));
                 }
                 Some(text.text.clone())
             }
             (None, []) => None,
-            (None, [only]) => Some(only.clone()),
+            (None, [only]) => Some(only.name.clone()),
             (None, _) => {
                 let help = format!("add `cluster:` with {} or `none`", quoted(&names().collect::<Vec<_>>(), "or"));
                 self.refuse(
@@ -317,14 +334,18 @@ impl Checker<'_> {
         cluster: Option<&str>,
         role: HostRole,
         file: &ScenarioFile,
-        clusters: &[String],
+        clusters: &[Named],
     ) -> bool {
         let Some(said) = group.day2.as_ref().filter(|d| ***d) else { return false };
         let opens = |a: &At<ActionFile>| {
-            let of = a.cluster.as_ref().map_or(clusters.first().map(String::as_str), |c| Some(c.text.as_str()));
+            let first = clusters.first().map(|named| named.name.as_str());
+            let of = a.cluster.as_ref().map_or(first, |c| Some(c.text.as_str()));
             a.act.text == ActionKind::AllowAddHosts.as_str() && of == cluster
         };
-        if cluster.is_none() {
+        if clusters.iter().any(|named| Some(named.name.as_str()) == cluster && named.count.is_some()) {
+            let help = "write the cluster without `count`, or remove `day2`";
+            self.refuse(&said.span, "clusters with a `count` take no day-2 hosts", "not used here", help);
+        } else if cluster.is_none() {
             self.refuse(
                 &said.span,
                 "hosts in the pool cannot be day-2 hosts",

@@ -37,7 +37,7 @@ impl Story {
         );
     }
 
-    fn fault(&mut self, inject: &str, phase: FaultPhase) {
+    pub(super) fn fault(&mut self, inject: &str, phase: FaultPhase) {
         let (name, detail) = ("it".to_owned(), String::new());
         let what = What::Fault { name, phase, inject: inject.to_owned(), host: None, cluster: None, detail };
         self.say(Source::Harness, what);
