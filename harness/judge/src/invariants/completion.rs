@@ -184,7 +184,8 @@ impl Reader<'_> {
                     format!("cluster {name} came to {status} {came} times and has {events} events {event}")
                 });
             }
-            if end.events > 0 {
+            // A user who cancels before anything is installed is told so, and the cluster is as it was before.
+            if end.events > 0 && status != ClusterStatus::Cancelled {
                 self.check(Id::EndComplete, end.told, end.events <= end.ever, |c| {
                     let (name, End { ever, events, .. }) = (c.cluster_name(cluster), end);
                     format!("cluster {name} came to {status} {ever} times only and has {events} events {event}")
