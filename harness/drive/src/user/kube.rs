@@ -454,6 +454,11 @@ impl User {
                 }
             }
             UserTask::LookAtBareMetalHost { host } => {
+                let (code, _) = said(&reply);
+                if code == 0 || code >= 500 {
+                    self.later.push((now + LOOK_AGAIN, task));
+                    return None;
+                }
                 let object: Value = reply.result.ok().and_then(|response| response.decode().ok()).unwrap_or_default();
                 let status = &object["status"];
                 let has_image = object["spec"]["image"]["url"].as_str().is_some_and(|url| !url.is_empty());
