@@ -306,7 +306,6 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
                 file_name: file,
                 content: STANDARD.encode(content),
                 folder: folder.map(str::to_owned),
-                ..CreateManifestParams::default()
             };
             manifests::create(pass.core, pass.now, id, &params)?;
         }
