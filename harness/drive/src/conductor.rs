@@ -201,7 +201,8 @@ impl Conductor {
                 ntp_source: config.ntp_source.clone(),
                 ssh_key: config.ssh_key.clone(),
                 events_tell_states: config.state_source == Source::Poll,
-                kube: config.kube.clone().map(|kube| KubeUser { macs: macs(&config), ..kube }),
+                macs: macs(&config),
+                kube: config.kube.clone(),
             },
             &host_ids,
         );
@@ -276,9 +277,26 @@ impl Conductor {
         &mut self.fleet
     }
 
-    /// Is that host one that is played, and no machine?
-    pub fn plays(&self, host: Uuid) -> bool {
-        self.fleet.host_position(host).is_some()
+    /// A machine was answered what nobody should be, as in [`What::BadAnswer`]. `host`: as far as the path tells. What hosts are answered
+    /// that are played is heard where they ask.
+    pub fn machine_was_answered(
+        &mut self,
+        now: Timestamp,
+        host: Option<Uuid>,
+        request: String,
+        status: u16,
+        took: Duration,
+    ) {
+        if host.is_some_and(|host| self.fleet.host_position(host).is_some()) {
+            return;
+        }
+        let ids = || request.split('/').filter_map(|part| part.parse::<Uuid>().ok());
+        let cluster = || ids().find(|id| self.directory.cluster_names.contains_key(id));
+        let of_infra_env = || ids().find_map(|id| self.infra_envs.iter().find(|r| r.infra_env_id == id)?.cluster_id);
+        let host = host.or_else(cluster).or_else(of_infra_env);
+        let request = if host.is_none() { format!("{request}, asked by a machine") } else { request };
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.observe(now, Source::Hosts, None, What::BadAnswer { host, request, status, took_ms });
     }
 
     /// Time has come to `now`.

@@ -731,7 +731,6 @@ impl Prepared {
             },
             kube: self.kube.then(|| KubeUser {
                 label: None,
-                macs: Vec::new(),
                 releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
             }),
         }

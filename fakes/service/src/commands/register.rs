@@ -169,8 +169,8 @@ pub(crate) fn restore(
     host.role = role.or(host.role);
     host.suggested_role = host.role;
     host.bootstrap = None;
-    let unknown = if cluster.is_some() { HostStatus::Known } else { HostStatus::KnownUnbound };
-    host.status = filled("state").and_then(|state| state.parse().ok()).unwrap_or(unknown);
+    let otherwise = if cluster.is_some() { HostStatus::Known } else { HostStatus::KnownUnbound };
+    host.status = filled("state").and_then(|state| state.parse().ok()).unwrap_or(otherwise);
     host.inventory = filled("inventory").map(Into::into);
     host.validations_info = filled("validations-info").map(Into::into);
     host.registered_at = Some(now);

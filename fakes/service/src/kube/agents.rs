@@ -13,8 +13,8 @@ use vlab_model::host::HostEvent;
 use super::client::Kind;
 use super::conditions;
 use super::object::{
-    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, owner, reference,
-    text,
+    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, namespace, owner,
+    reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::spec;
@@ -88,10 +88,10 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
 
 /// The service does not know the host (any more): where its infra-env is there it is made again.
 fn lost(pass: &mut Pass<'_>, key: &str, agent: &Value) -> Result<(), Stop> {
-    let of = format!("{}/{}", super::object::namespace(agent), label(agent, INFRA_ENV_LABEL));
+    let of = format!("{}/{}", namespace(agent), label(agent, INFRA_ENV_LABEL));
     let id = text(&agent["metadata"]["name"]).parse::<Uuid>();
     let (Some(infra_env), Ok(id)) = (pass.infra_env(&of), id) else { return gone(pass, agent) };
-    let named = reference(&agent["spec"]["clusterDeploymentName"], super::object::namespace(agent));
+    let named = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
     let cluster = pass.cluster(&named);
     if !named.is_empty() && cluster.is_none() {
         return Err(Stop::Later(BACKEND_AGAIN));
@@ -208,7 +208,7 @@ fn sync(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
 /// Binds the host to the cluster that the Agent names, or takes it out of the one that it does not name any more.
 fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> {
     let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
-    let wanted = reference(&agent["spec"]["clusterDeploymentName"], super::object::namespace(agent));
+    let wanted = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
     let is = row.host().cluster_id;
     if wanted.is_empty() {
         return if is.is_some() { unbind(pass, agent, &row, host) } else { Ok(()) };

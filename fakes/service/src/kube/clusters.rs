@@ -15,7 +15,7 @@ use vlab_api::types::{
 
 use super::client::Kind;
 use super::conditions::{self, Condition, OfCluster};
-use super::object::{annotation, filled, is_deleted, is_owned_by, name, namespace, owner, reference, text};
+use super::object::{annotation, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, reference, text};
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
 use super::spec;
 use super::{Command, Who};
@@ -111,7 +111,7 @@ fn orphans(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
 
 /// The AgentClusterInstall is deleted: the cluster goes, and what it still has.
 fn end(pass: &mut Pass<'_>, cd: &Value, aci: &Value) -> Result<(), Stop> {
-    let key = super::object::key_of(cd);
+    let key = key_of(cd);
     if let Some(id) = pass.cluster(&key) {
         use ClusterStatus::{Error, Finalizing, Installing, InstallingPendingUserAction, PreparingForInstallation};
         let status = pass.core.state.cluster(id).map(|row| row.cluster().status).unwrap_or_default();
@@ -132,7 +132,7 @@ fn end(pass: &mut Pass<'_>, cd: &Value, aci: &Value) -> Result<(), Stop> {
 /// Agents that came with the cluster are deleted with it; those of the pool are unbound. If the cluster itself is to be preserved, those
 /// are deleted, too: in the pool their hosts would be installed anew.
 fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop> {
-    let key = super::object::key_of(cd);
+    let key = key_of(cd);
     let preserved = cd["spec"]["preserveOnDelete"] == true;
     let mut waits = false;
     for host in pass.core.state.hosts_of_cluster(id) {
@@ -152,7 +152,7 @@ fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop>
         } else if !agent["spec"]["clusterDeploymentName"].is_null() {
             return Err(merge(&agent, "", &json!({ "spec": { "clusterDeploymentName": null } })));
         }
-        pass.wanted.push((Who::Agent, super::object::key_of(&agent)));
+        pass.wanted.push((Who::Agent, key_of(&agent)));
     }
     if waits { Err(Stop::Later(Duration::from_secs(1))) } else { Ok(()) }
 }

@@ -39,9 +39,10 @@ use vlab_api::http::Response;
 pub use self::client::{Ask, Kind};
 pub use self::definitions::definitions;
 pub use self::lease::Elector;
+pub use self::object::INFRA_ENV_LABEL;
 
 use self::client::{Change, Client};
-use self::object::{BMH_LABEL, INFRA_ENV_LABEL, label, reference};
+use self::object::{BMH_LABEL, label, reference};
 use self::pass::{Pass, Stop};
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
 
 /// On Agents and BareMetalHosts: the InfraEnv that they belong to.
-pub(super) const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
+pub const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
 /// On Agents: their BareMetalHost.
 pub(super) const BMH_LABEL: &str = "agent-install.openshift.io/bmh";
 /// On Agents: the namespace of their ClusterDeployment.

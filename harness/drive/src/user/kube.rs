@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use vlab_api::http::{Method, Request};
 use vlab_api::types::PlatformType;
-use vlab_service::kube::Kind;
+use vlab_service::kube::{INFRA_ENV_LABEL, Kind};
 
 use super::*;
 
@@ -13,8 +13,6 @@ use super::*;
 pub const POOL: &str = "pool";
 /// Label of the NMStateConfigs of an infra-env.
 const NETWORKS_LABEL: &str = "vlab-infra-env";
-/// Label of a BareMetalHost: the InfraEnv from whose image it boots.
-const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
 /// Annotations of a BareMetalHost that become its Agent's.
 const HOSTNAME: &str = "bmac.agent-install.openshift.io/hostname";
 const ROLE: &str = "bmac.agent-install.openshift.io/role";
@@ -29,8 +27,6 @@ const LOOKS_THAT_ARE_WRONG: u32 = 30;
 pub struct KubeUser {
     /// Versions of the releases that the service knows, and their images.
     pub releases: Vec<(String, String)>,
-    /// The MAC from which each host boots, in the scenario's order.
-    pub macs: Vec<String>,
     /// A label that what is applied beside namespaces, and namespaces themselves, get: its name and value. By it they are found again on a
     /// hub that is somebody's.
     pub label: Option<(String, String)>,
@@ -158,7 +154,7 @@ impl User {
 
     /// How the user describes a host; nothing when the scenario does not want that.
     fn bare_metal_host(&self, host: &vlab_scenario::Host) -> Option<Apply> {
-        let mac = self.config.kube.as_ref()?.macs.get(host.index).filter(|_| host.bare_metal_host)?;
+        let mac = self.config.macs.get(host.index).filter(|_| host.bare_metal_host)?;
         let whose = match &host.cluster {
             Some(name) => Whose::Cluster(self.members.cluster(name)?),
             None => Whose::Pool,

@@ -19,6 +19,7 @@ fn user() -> User {
         ntp_source: None,
         ssh_key: None,
         events_tell_states: false,
+        macs: Vec::new(),
         kube: None,
     };
     let mut user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);

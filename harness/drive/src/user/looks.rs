@@ -68,23 +68,21 @@ impl User {
 
     /// A host as an answer shows it, and who it is.
     pub(super) fn saw_host(&mut self, host: &Host) -> Option<usize> {
-        if let Some(&h) = self.host_index.get(&host.id) {
-            let facts = HostFacts::from(host);
-            let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
-            self.hosts[h].facts = Some(facts);
-            for what in changes {
-                if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
-                    self.seen.push(Seen { source: Source::Poll, service_time: None, what });
-                }
+        let &h = self.host_index.get(&host.id)?;
+        let facts = HostFacts::from(host);
+        let changes = diff_host(host.id, self.hosts[h].facts.as_ref(), &facts);
+        self.hosts[h].facts = Some(facts);
+        for what in changes {
+            if !self.config.events_tell_states || !self.hosts[h].states.take(&what) {
+                self.seen.push(Seen { source: Source::Poll, service_time: None, what });
             }
-            return Some(h);
         }
-        None
+        Some(h)
     }
 
+    /// A cluster as an answer shows it, without its hosts. It comes after these: it follows them, and who reads a look as a sequence must
+    /// not find one that is installing before it has a bootstrap.
     pub(super) fn saw_cluster_itself(&mut self, index: usize, cluster: &Cluster) {
-        // After its hosts: a cluster follows them, and who reads a look as a sequence must not find one that is installing
-        // before it has a bootstrap.
         let facts = ClusterFacts::from(cluster);
         let state = &mut self.clusters[index];
         for what in diff_cluster(cluster.id, state.facts.as_ref(), &facts) {

@@ -73,6 +73,8 @@ pub struct UserConfig {
     pub ssh_key: Option<String>,
     /// States are known from looks and events alone: what events tell of the time between two looks becomes states, too.
     pub events_tell_states: bool,
+    /// The MAC from which each host boots, in the scenario's order: BareMetalHosts say it.
+    pub macs: Vec<String>,
     /// The service is asked over Kubernetes.
     pub kube: Option<KubeUser>,
 }
@@ -869,6 +871,7 @@ mod tests {
             ntp_source: None,
             ssh_key: of_run.map(str::to_owned),
             events_tell_states: false,
+            macs: Vec::new(),
             kube: None,
         };
         let user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);

@@ -11,7 +11,7 @@ use vlab_model::history::{ActionKind, Observation, Source, UserVerb, What};
 use super::completion::Ends;
 use super::events::{self, Ledger};
 use super::limits::Limits;
-use super::told::{one_between, times_of};
+use super::told::{one_between, outages};
 use super::{INVARIANTS, Id, InvariantResult, InvariantVerdict};
 
 /// A violation's text is kept for so many of them; the rest is counted.
@@ -145,7 +145,7 @@ impl<'h> Reader<'h> {
             tallies: std::array::from_fn(|_| Tally::default()),
             limits: Limits::new(timeline.run),
             events_until: events::known_until(history),
-            outages: times_of(history, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of))),
+            outages: outages(history),
             user_ends: history.iter().any(ends_by_user),
             end: watched_until(history),
             hosts: Vec::new(),
@@ -527,6 +527,3 @@ fn ends_by_user(o: &Observation) -> bool {
         }
     )
 }
-
-/// Beginnings of the names of faults that stop the service, or what it cannot do without.
-pub(super) const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];

@@ -19,8 +19,7 @@ use vlab_model::validation::ValidationStatus;
 
 use super::found::Found;
 use super::limits::Limits;
-use super::reader::OF_SERVICE;
-use super::told::{hindered, one_between, times_of};
+use super::told::{hindered, one_between, outages};
 use super::{Id, InvariantResult};
 
 /// A host that must be disconnected is within so many rounds of the monitor: the one that sees it may be late.
@@ -99,7 +98,7 @@ pub(super) fn silence_disconnects(timeline: &Timeline<'_>) -> InvariantResult {
     let mut judge = Judge {
         timeline,
         limits: Limits::new(timeline.run),
-        outages: times_of(timeline.observations, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of))),
+        outages: outages(timeline.observations),
         away: hindered(timeline.observations),
         end: watched_until(timeline.observations),
         deleted,

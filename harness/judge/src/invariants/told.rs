@@ -397,13 +397,19 @@ pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     times_of(history, |inject| !inject.starts_with("kube-"))
 }
 
+/// When the service was stopped, or what it cannot do without.
+pub(super) fn outages(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
+    const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
+    times_of(history, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of)))
+}
+
 /// Is one of these times between the two?
 pub(super) fn one_between(times: &[(Timestamp, Timestamp)], from: Timestamp, to: Timestamp) -> bool {
     times.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
 
 /// The times of faults of some kind that hit neither hosts nor clusters, until what they held up may have been made good.
-pub(super) fn times_of(history: &[Observation], kind: impl Fn(&str) -> bool) -> Vec<(Timestamp, Timestamp)> {
+fn times_of(history: &[Observation], kind: impl Fn(&str) -> bool) -> Vec<(Timestamp, Timestamp)> {
     let mut begun: BTreeMap<&str, Timestamp> = BTreeMap::new();
     let mut times = Vec::new();
     let end = history.last().map(Observation::at).unwrap_or_default();

@@ -427,13 +427,7 @@ impl UnderWay<'_> {
                 self.conductor.observe(now, Source::Harness, None, what);
             }
             Report::BadAnswer(BadAnswer { host, request, status, took }) => {
-                let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                // The conductor hears it itself of hosts that it plays.
-                if host.is_none_or(|host| !self.conductor.plays(host)) {
-                    let request = if host.is_none() { format!("{request} (a machine)") } else { request };
-                    let what = What::BadAnswer { host, request, status, took_ms };
-                    self.conductor.observe(now, Source::Hosts, None, what);
-                }
+                self.conductor.machine_was_answered(now, host, request, status, took);
             }
             Report::Note(text) => self.conductor.observe(now, Source::Harness, None, What::Note { text }),
             Report::Broken(error) => return Some(error),
