@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
-use vlab_kube::{Answer, Caller, Core, Failure, Options, Reply, Ticket, WatchId};
+use vlab_kube::{Answer, Caller, Core, Failure, Line, Options, Reply, Ticket, WatchId};
 
 use crate::control;
 use crate::keys::Keys;
@@ -302,8 +302,8 @@ impl Watching {
         match told.lines.as_slice() {
             [] if told.over => Poll::Ready(None),
             [] => Poll::Pending,
-            [one] => Poll::Ready(Some(one.clone())),
-            many => Poll::Ready(Some(many.concat().into())),
+            [one] => Poll::Ready(Some(one.bytes())),
+            many => Poll::Ready(Some(many.iter().map(Line::bytes).collect::<Vec<_>>().concat().into())),
         }
     }
 }

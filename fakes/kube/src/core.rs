@@ -389,7 +389,7 @@ impl Core {
     }
 
     fn definition(&mut self, stored: &Stored, did: Did) {
-        let object = stored.value();
+        let object = stored.object();
         if did == Did::Deleted {
             let spec = &object["spec"];
             let name = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -417,9 +417,9 @@ impl Core {
         let schema = Arc::clone(&resource.stored().schema);
         for (key, stored) in all {
             let mut object = stored.value();
-            crate::schema::prune(&schema, &mut object, "", &mut Vec::new());
+            crate::schema::prune(&schema, &mut object, crate::schema::At::Root(""), &mut Vec::new());
             crate::schema::fill_defaults(&schema, &mut object);
-            self.store.restate(resource.id, &key, &object);
+            self.store.restate(resource.id, &key, object);
         }
     }
 

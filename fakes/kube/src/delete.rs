@@ -114,13 +114,9 @@ impl Core {
         match self.delete_object(ask.now, &resource, &ask.key(), policy) {
             Some(Deleted::Marked(stored)) => {
                 let status = if options["orphanDependents"] == false { 202 } else { 200 };
-                let bytes = view::bytes(&ask.resource, &ask.version, &stored);
-                Ok(view::object(ask, status, &bytes))
+                Ok(view::stored(ask, status, &stored))
             }
-            Some(Deleted::Gone(stored)) if shows_itself(&resource) => {
-                let bytes = view::bytes(&ask.resource, &ask.version, &stored);
-                Ok(view::object(ask, 200, &bytes))
-            }
+            Some(Deleted::Gone(stored)) if shows_itself(&resource) => Ok(view::stored(ask, 200, &stored)),
             Some(Deleted::Gone(stored)) => Ok(success(&resource, &stored.meta)),
             None => Err(ask.resource.not_found(ask.name()).into()),
         }

@@ -46,4 +46,4 @@ pub use fault::{Fault, Faults, Order};
 pub use memory::{Event, Memory, News, Watches, Webhooks, event};
 pub use resource::{Resource, ResourceId};
 pub use store::{Change, Did, Store, Stored, Write};
-pub use watch::{Told, WatchId};
+pub use watch::{Line, Told, WatchId};

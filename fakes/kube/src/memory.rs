@@ -1,6 +1,7 @@
 //! The server in memory: a controller in virtual time, or a test, asks it like a function.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
@@ -10,7 +11,7 @@ use crate::admission::{Answer, Call};
 use crate::auth::Caller;
 use crate::core::{Core, Options, Reply};
 use crate::failure::Failure;
-use crate::watch::{Told, WatchId};
+use crate::watch::{Line, Told, WatchId};
 
 /// What answers webhooks in memory.
 pub type Webhooks = Box<dyn FnMut(&Call) -> Answer + Send>;
@@ -35,11 +36,11 @@ pub struct Event {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
     pub kind: String,
     /// The object, or the status of an error.
-    pub object: Value,
+    pub object: Arc<Value>,
 }
 
 /// What a watch told whoever asked for it under that number: kinds of events with their objects, and whether it is over.
-pub type News = (u64, Vec<(String, Value)>, bool);
+pub type News = (u64, Vec<(String, Arc<Value>)>, bool);
 
 /// Watches that somebody asks for under numbers: a controller, which is told later.
 #[derive(Debug, Default)]
@@ -82,13 +83,18 @@ impl Watches {
 /// When the line is none.
 pub fn event(line: &[u8]) -> Result<Event, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(line)?;
-    Ok(Event { kind: value["type"].as_str().unwrap_or_default().to_owned(), object: value["object"].take() })
+    Ok(Event { kind: value["type"].as_str().unwrap_or_default().to_owned(), object: value["object"].take().into() })
 }
 
 impl Memory {
     /// A new server, asked by an administrator.
     pub fn new(options: Options, now: Timestamp) -> Self {
         Self { core: Core::new(options, now), caller: Caller::admin(), webhooks: None }
+    }
+
+    /// Objects are kept as they are from now on: who asks in memory needs no bytes.
+    pub fn keep_parsed(&mut self) {
+        self.core.store.keep_parsed();
     }
 
     /// Who asks from now on.
@@ -149,8 +155,12 @@ impl Memory {
     /// What a watch has to say now.
     pub fn poll_watch(&mut self, now: Timestamp, id: WatchId) -> (Vec<Event>, bool) {
         let Told { lines, over } = self.core.poll_watch(now, id);
-        // Written by ourselves.
-        (lines.iter().filter_map(|line| event(line).ok()).collect(), over)
+        let event = |line: &Line| match line {
+            Line::Object(did, stored) => Some(Event { kind: did.as_str().to_owned(), object: stored.object() }),
+            // Written by ourselves.
+            Line::Text(bytes) => event(bytes).ok(),
+        };
+        (lines.iter().filter_map(event).collect(), over)
     }
 
     /// Reads an object or a list.

@@ -63,17 +63,17 @@ impl Selection {
         if self.fields.is_empty() {
             return true;
         }
-        let mut parsed: Option<Value> = None;
+        let mut parsed: Option<Arc<Value>> = None;
         let needs = self.fields.0.iter().any(|(name, ..)| !name.starts_with("metadata."));
         if needs {
-            parsed = Some(stored.value());
+            parsed = Some(stored.object());
         }
         self.fields.matches(|name| match name {
             "metadata.name" => Cow::Owned(stored.meta.name.clone()),
             "metadata.namespace" => Cow::Owned(stored.meta.namespace.clone()),
             _ => {
                 let path = version.fields.iter().find(|(field, _)| field == name).map_or("", |(_, path)| path);
-                let object = parsed.as_ref().unwrap_or(&Value::Null);
+                let object = parsed.as_deref().unwrap_or(&Value::Null);
                 Cow::Owned(jsonpath::first(path, object).map(jsonpath::plain).unwrap_or_default())
             }
         })
@@ -135,8 +135,7 @@ impl Core {
     pub(crate) fn get(&mut self, ask: &mut Ask) -> Result<Response, Stop> {
         let stored = self.store.get(ask.resource.id, &ask.key());
         let Some(stored) = stored else { return Err(ask.resource.not_found(ask.name()).into()) };
-        let bytes = view::bytes(&ask.resource, &ask.version, stored);
-        Ok(view::object(ask, 200, &bytes))
+        Ok(view::stored(ask, 200, stored))
     }
 
     pub(crate) fn list(&mut self, ask: &mut Ask) -> Result<Response, Stop> {

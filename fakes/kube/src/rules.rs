@@ -1,10 +1,15 @@
 //! `x-kubernetes-validations`: rules in CEL.
 
+use std::sync::LazyLock;
+
 use cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
 use crate::failure::Cause;
-use crate::schema::{ListType, Rule, Schema, join};
+use crate::schema::{At, ListType, Rule, Schema};
+
+/// What takes anything.
+static ANY: LazyLock<Schema> = LazyLock::new(Schema::default);
 
 /// Words of CEL that cannot be names of members.
 const RESERVED: &[&str] = &[
@@ -45,14 +50,14 @@ fn value(schema: &Schema, json: &Value) -> Cel {
         Value::Object(map) => {
             let members = map.iter().map(|(name, member)| {
                 let declared = schema.properties.get(name);
-                let inner = schema.member(name).cloned().unwrap_or_default();
-                (if declared.is_some() { escaped(name) } else { name.clone() }, value(&inner, member))
+                let inner = schema.member(name).unwrap_or(&ANY);
+                (if declared.is_some() { escaped(name) } else { name.clone() }, value(inner, member))
             });
             members.collect::<std::collections::HashMap<String, Cel>>().into()
         }
         Value::Array(items) => {
-            let inner = schema.items.as_deref().cloned().unwrap_or_default();
-            items.iter().map(|item| value(&inner, item)).collect::<Vec<Cel>>().into()
+            let inner = schema.items.as_deref().unwrap_or(&ANY);
+            items.iter().map(|item| value(inner, item)).collect::<Vec<Cel>>().into()
         }
         Value::Number(n) => match n.as_i64() {
             Some(whole) => Cel::Int(whole),
@@ -64,22 +69,17 @@ fn value(schema: &Schema, json: &Value) -> Cel {
     }
 }
 
-/// Are there rules in a schema?
-pub(crate) fn any(schema: &Schema) -> bool {
-    schema.checks.as_ref().is_some_and(|checks| !checks.rules.is_empty())
-        || schema.properties.values().any(|inner| any(inner))
-        || schema.items.as_deref().is_some_and(any)
-        || schema.additional.as_deref().is_some_and(any)
-}
-
 /// Looks whether every rule holds; `old` is the value before an update.
-pub(crate) fn check(schema: &Schema, new: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
+pub(crate) fn check(schema: &Schema, new: &Value, old: Option<&Value>, at: At<'_>, causes: &mut Vec<Cause>) {
+    if !schema.ruled {
+        return;
+    }
     for rule in schema.checks.iter().flat_map(|c| &c.rules) {
         let transition = rule.rule.contains("oldSelf");
         if transition && old.is_none() {
             continue;
         }
-        if let Some(cause) = broken(schema, rule, new, old, path) {
+        if let Some(cause) = broken(schema, rule, new, old, at) {
             causes.push(cause);
         }
     }
@@ -87,14 +87,14 @@ pub(crate) fn check(schema: &Schema, new: &Value, old: Option<&Value>, path: &st
         Value::Object(map) => {
             for (name, member) in map {
                 if let Some(inner) = schema.member(name) {
-                    check(inner, member, old.and_then(|o| o.get(name)), &join(path, name), causes);
+                    check(inner, member, old.and_then(|o| o.get(name)), At::Member(&at, name), causes);
                 }
             }
         }
         Value::Array(items) => {
             let Some(inner) = &schema.items else { return };
-            for (at, item) in items.iter().enumerate() {
-                check(inner, item, before(schema, item, old), &format!("{path}[{at}]"), causes);
+            for (n, item) in items.iter().enumerate() {
+                check(inner, item, before(schema, item, old), At::Item(&at, n), causes);
             }
         }
         _ => {}
@@ -107,7 +107,7 @@ fn before<'o>(schema: &Schema, item: &Value, old: Option<&'o Value>) -> Option<&
     old?.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
 }
 
-fn broken(schema: &Schema, rule: &Rule, new: &Value, old: Option<&Value>, path: &str) -> Option<Cause> {
+fn broken(schema: &Schema, rule: &Rule, new: &Value, old: Option<&Value>, at: At<'_>) -> Option<Cause> {
     let (reason, word) = match rule.reason.as_str() {
         "FieldValueForbidden" => ("FieldValueForbidden", "Forbidden"),
         "FieldValueRequired" => ("FieldValueRequired", "Required value"),
@@ -120,10 +120,11 @@ fn broken(schema: &Schema, rule: &Rule, new: &Value, old: Option<&Value>, path: 
             value if reason == "FieldValueInvalid" || reason == "FieldValueDuplicate" => format!(": {value}"),
             _ => String::new(),
         };
-        let field = format!("{path}{}", rule.field);
+        let field = format!("{at}{}", rule.field);
         Some(Cause { reason, field, message: format!("{word}{shown}: {detail}") })
     };
-    let program = match Program::compile(&rule.rule) {
+    let compiled = rule.program.get_or_init(|| Program::compile(&rule.rule).map_err(|e| e.to_string()));
+    let program = match compiled {
         Ok(program) => program,
         Err(e) => return cause(&format!("rule cannot be compiled: {}: {e}", rule.rule)),
     };
@@ -170,7 +171,7 @@ mod tests {
     #[case(json!({ "range": { "min": 3 } }), None, "")]
     fn rules(#[case] new: Value, #[case] old: Option<Value>, #[case] wanted: &str) {
         let mut causes = Vec::new();
-        check(&schema(), &new, old.as_ref(), "", &mut causes);
+        check(&schema(), &new, old.as_ref(), At::Root(""), &mut causes);
         let texts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         assert_eq!(texts.join("; "), wanted);
     }

@@ -1,17 +1,19 @@
 //! Where objects are: one counter of resource versions for all kinds, and for each kind what changed last, for those who watch.
 //!
 //! Objects are kept as the bytes that clients get. Reading, listing and watching copy them; only a write parses one. The same buffer is
-//! the line of a watch: `{"type":"MODIFIED","object":…}`.
+//! the line of a watch: `{"type":"MODIFIED","object":…}`. Where clients are in the same process ([`Store::keep_parsed`]) objects are kept
+//! as they are instead, which needs more memory and saves most of a write; bytes are made for who wants them.
 //!
 //! The store is in memory. Where objects shall survive, [`Store::take_writes`] says what changed, and [`Store::load`] takes it back: a
 //! shell puts the former into its database before it sends an answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
+use vlab_api::http::Body;
 
 use crate::resource::ResourceId;
 
@@ -107,47 +109,89 @@ pub struct Stored {
     pub rv: u64,
     /// What the server reads of it.
     pub meta: Arc<Meta>,
-    line: Bytes,
-    start: usize,
+    held: Arc<Held>,
+}
+
+/// An object: as the line of a watch, or as it is, or as both. One of them is always there.
+#[derive(Debug)]
+struct Held {
+    did: Did,
+    object: Option<Arc<Value>>,
+    line: OnceLock<Bytes>,
+}
+
+/// What stands before the object in the line of a watch.
+fn head(did: Did) -> String {
+    format!("{{\"type\":\"{}\",\"object\":", did.as_str())
+}
+
+fn line_of(did: Did, object: &Value) -> Bytes {
+    let mut line = head(did).into_bytes();
+    // Values with text keys can always be written.
+    serde_json::to_writer(&mut line, object).unwrap_or_default();
+    line.extend_from_slice(b"}\n");
+    line.into()
 }
 
 impl Stored {
-    fn new(did: Did, rv: u64, object: &Value) -> Self {
-        let mut line = format!("{{\"type\":\"{}\",\"object\":", did.as_str()).into_bytes();
-        let start = line.len();
-        // Values with text keys can always be written.
-        serde_json::to_writer(&mut line, object).unwrap_or_default();
-        line.extend_from_slice(b"}\n");
-        Self { rv, meta: Arc::new(Meta::of(object)), line: line.into(), start }
+    fn new(did: Did, rv: u64, object: Value, parsed: bool) -> Self {
+        let meta = Arc::new(Meta::of(&object));
+        let held = if parsed {
+            Held { did, object: Some(Arc::new(object)), line: OnceLock::new() }
+        } else {
+            Held { did, object: None, line: OnceLock::from(line_of(did, &object)) }
+        };
+        Self { rv, meta, held: Arc::new(held) }
     }
 
     /// The line of a watch that said so.
     pub fn line(&self) -> Bytes {
-        self.line.clone()
+        let made = || self.held.object.as_ref().map(|object| line_of(self.held.did, object)).unwrap_or_default();
+        self.held.line.get_or_init(made).clone()
     }
 
     /// The line of a watch that says so of this object: the one that there is, where it says the same.
-    pub(crate) fn line_of(&self, did: &str) -> Bytes {
-        let head = format!("{{\"type\":\"{did}\",\"object\":");
-        if self.line.starts_with(head.as_bytes()) {
+    pub(crate) fn line_of(&self, did: Did) -> Bytes {
+        if self.held.did == did {
             return self.line();
         }
-        let mut line = Vec::with_capacity(head.len() + self.line.len() - self.start);
-        line.extend_from_slice(head.as_bytes());
-        line.extend_from_slice(&self.line[self.start..]);
+        let object = self.bytes();
+        let mut line = head(did).into_bytes();
+        line.extend_from_slice(&object);
+        line.extend_from_slice(b"}\n");
         line.into()
     }
 
     /// The object as JSON.
     pub fn bytes(&self) -> Bytes {
-        self.line.slice(self.start..self.line.len() - 2)
+        let line = self.line();
+        line.slice(head(self.held.did).len()..line.len() - 2)
+    }
+
+    /// The object, to be changed.
+    pub fn value(&self) -> Value {
+        Arc::unwrap_or_clone(self.object())
     }
 
     /// The object.
-    pub fn value(&self) -> Value {
+    pub fn object(&self) -> Arc<Value> {
         // Written by ourselves.
-        serde_json::from_slice(&self.bytes()).unwrap_or_default()
+        let parsed = || Arc::new(serde_json::from_slice(&self.bytes()).unwrap_or_default());
+        self.held.object.clone().unwrap_or_else(parsed)
     }
+
+    /// The object as the body of an answer.
+    pub(crate) fn body(&self) -> Body {
+        match &self.held.object {
+            Some(object) => shared(Arc::clone(object)),
+            None => self.bytes().to_vec().into(),
+        }
+    }
+}
+
+/// An object that several have, as a body.
+pub(crate) fn shared(object: Arc<Value>) -> Body {
+    Body::object_as(object, |object: &Arc<Value>| serde_json::to_vec(&**object).unwrap_or_default())
 }
 
 /// A change of one object.
@@ -198,6 +242,7 @@ pub struct Store {
     keep: usize,
     journal: Option<Vec<Write>>,
     now: Timestamp,
+    parsed: bool,
 }
 
 impl Store {
@@ -211,7 +256,13 @@ impl Store {
             keep: keep.max(1),
             journal: None,
             now: Timestamp::default(),
+            parsed: false,
         }
+    }
+
+    /// From now on objects are kept as they are, and not as bytes.
+    pub fn keep_parsed(&mut self) {
+        self.parsed = true;
     }
 
     /// The resource version of the last change.
@@ -235,8 +286,8 @@ impl Store {
     }
 
     /// Takes an object back that was stored elsewhere. What changed before that is not known: watches from an older version get 410.
-    pub fn load(&mut self, resource: ResourceId, rv: u64, object: &Value) {
-        let stored = Stored::new(Did::Added, rv, object);
+    pub fn load(&mut self, resource: ResourceId, rv: u64, object: Value) {
+        let stored = Stored::new(Did::Added, rv, object, self.parsed);
         let key: Arc<str> = key(&stored.meta.namespace, &stored.meta.name).into();
         self.index(resource, &key, None, Some(&stored.meta));
         self.rv = self.rv.max(rv);
@@ -299,12 +350,12 @@ impl Store {
     pub fn put(&mut self, resource: ResourceId, mut object: Value) -> Stored {
         self.rv += 1;
         object["metadata"]["resourceVersion"] = json!(self.rv.to_string());
-        let meta = Meta::of(&object);
-        let key: Arc<str> = key(&meta.namespace, &meta.name).into();
+        let text = |member: &str| object["metadata"][member].as_str().unwrap_or_default();
+        let key: Arc<str> = key(text("namespace"), text("name")).into();
         let before = self.get(resource, &key).cloned();
         let did = if before.is_some() { Did::Modified } else { Did::Added };
-        let after = Stored::new(did, self.rv, &object);
-        self.index(resource, &key, before.as_ref().map(|b| &*b.meta), Some(&meta));
+        let after = Stored::new(did, self.rv, object, self.parsed);
+        self.index(resource, &key, before.as_ref().map(|b| &*b.meta), Some(&after.meta));
         self.shelves.entry(resource).or_default().objects.insert(Arc::clone(&key), after.clone());
         self.remember(resource, Change { rv: self.rv, at: self.now, did, key, before, after: after.clone() });
         after
@@ -316,7 +367,7 @@ impl Store {
         self.rv += 1;
         let mut object = before.value();
         object["metadata"]["resourceVersion"] = json!(self.rv.to_string());
-        let after = Stored::new(Did::Deleted, self.rv, &object);
+        let after = Stored::new(Did::Deleted, self.rv, object, self.parsed);
         self.index(resource, &key, Some(&before.meta), None);
         self.remember(
             resource,
@@ -326,9 +377,10 @@ impl Store {
     }
 
     /// Writes an object anew without a change, because its schema is another one.
-    pub fn restate(&mut self, resource: ResourceId, key: &str, object: &Value) {
+    pub fn restate(&mut self, resource: ResourceId, key: &str, object: Value) {
+        let parsed = self.parsed;
         if let Some(stored) = self.shelves.get_mut(&resource).and_then(|s| s.objects.get_mut(key)) {
-            *stored = Stored::new(Did::Modified, stored.rv, object);
+            *stored = Stored::new(Did::Modified, stored.rv, object, parsed);
         }
     }
 

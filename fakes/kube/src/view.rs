@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use vlab_api::http::{Request, Response};
+use vlab_api::http::{Body, Request, Response};
 
 use crate::core::Ask;
 use crate::failure::Failure;
 use crate::resource::{Resource, Version};
-use crate::store::Stored;
+use crate::store::{Stored, shared};
 use crate::table;
 
 /// The form that a client wants.
@@ -52,12 +52,20 @@ pub(crate) fn bytes(resource: &Resource, version: &Version, stored: &Stored) -> 
     serde_json::to_vec(&value(resource, version, stored)).unwrap_or_default().into()
 }
 
+/// The answer with an object that is stored.
+pub(crate) fn stored(ask: &Ask, status: u16, stored: &Stored) -> Response {
+    if ask.version.name == ask.resource.storage {
+        return object(ask, status, stored.body());
+    }
+    object(ask, status, shared(value(&ask.resource, &ask.version, stored).into()))
+}
+
 /// The object in that version.
 pub(crate) fn value(resource: &Resource, version: &Version, stored: &Stored) -> Value {
     let mut object = stored.value();
     if version.name != resource.storage {
         object["apiVersion"] = json!(resource.api_version(&version.name));
-        crate::schema::prune(&version.schema, &mut object, "", &mut Vec::new());
+        crate::schema::prune(&version.schema, &mut object, crate::schema::At::Root(""), &mut Vec::new());
         crate::schema::fill_defaults(&version.schema, &mut object);
     }
     object
@@ -69,12 +77,12 @@ pub(crate) fn metadata(object: &Value) -> Value {
 }
 
 /// The answer with one object.
-pub(crate) fn object(ask: &Ask, status: u16, bytes: &[u8]) -> Response {
+pub(crate) fn object(ask: &Ask, status: u16, body: Body) -> Response {
     let body = match form(&ask.request) {
         Err(failure) => return failure.response(),
-        Ok(Form::Whole) => bytes.to_vec(),
+        Ok(Form::Whole) => body,
         Ok(form) => {
-            let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+            let object: Value = serde_json::from_slice(&body).unwrap_or_default();
             let shown = match form {
                 Form::Table => {
                     let rows = [table::row(&ask.version, &object, ask.clock, include(ask))];
@@ -83,10 +91,10 @@ pub(crate) fn object(ask: &Ask, status: u16, bytes: &[u8]) -> Response {
                 }
                 _ => metadata(&object),
             };
-            serde_json::to_vec(&shown).unwrap_or_default()
+            Body::object(shown)
         }
     };
-    Response { status, headers: vec![("content-type".into(), "application/json".into())], body: body.into() }
+    Response { status, headers: vec![("content-type".into(), "application/json".into())], body }
 }
 
 /// What a row of a table carries of its object.

@@ -22,12 +22,31 @@ use crate::view::{self, Form};
 pub struct WatchId(pub u64);
 
 /// What a watch has to say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Lines of JSON, each with its newline.
-    pub lines: Vec<Bytes>,
+    /// One after the other.
+    pub lines: Vec<Line>,
     /// Is it over?
     pub over: bool,
+}
+
+/// Something that a watch tells.
+#[derive(Clone, Debug)]
+pub enum Line {
+    /// That was done to that object.
+    Object(Did, Stored),
+    /// A line of JSON, with its newline.
+    Text(Bytes),
+}
+
+impl Line {
+    /// JSON, with a newline.
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Line::Object(did, stored) => stored.line_of(*did),
+            Line::Text(bytes) => bytes.clone(),
+        }
+    }
 }
 
 const BOOKMARKS: Duration = Duration::from_secs(60);
@@ -42,7 +61,7 @@ struct Watch {
     include: Include,
     heading: bool,
     after: u64,
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Line>,
     bookmark: Option<Timestamp>,
     end: Timestamp,
     /// When it is to be woken for a bookmark or its end. `None`: it was, and has not looked yet, because its client reads slowly.
@@ -119,12 +138,12 @@ impl Watches {
     }
 }
 
-fn line(kind: &str, object: &Value) -> Bytes {
-    format!("{}\n", json!({ "type": kind, "object": object })).into()
+fn line(kind: &str, object: &Value) -> Line {
+    Line::Text(format!("{}\n", json!({ "type": kind, "object": object })).into())
 }
 
 impl Watch {
-    fn bookmark(&self, first: bool) -> Bytes {
+    fn bookmark(&self, first: bool) -> Line {
         let mut meta = json!({ "resourceVersion": self.after.to_string() });
         if first {
             meta["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
@@ -139,10 +158,11 @@ impl Watch {
         self.form == Form::Whole && self.version.name == self.resource.storage
     }
 
-    fn shown(&mut self, kind: &str, stored: &Stored, rv: u64, now: Timestamp) -> Bytes {
+    fn shown(&mut self, did: Did, stored: &Stored, rv: u64, now: Timestamp) -> Line {
         if self.plain() && stored.rv == rv {
-            return stored.line_of(kind);
+            return Line::Object(did, stored.clone());
         }
+        let kind = did.as_str();
         let mut object = view::value(&self.resource, &self.version, stored);
         object["metadata"]["resourceVersion"] = json!(rv.to_string());
         match self.form {
@@ -157,24 +177,26 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, change: &Change, now: Timestamp) -> Option<Bytes> {
+    fn tell(&mut self, change: &Change, now: Timestamp) -> Option<Line> {
         if !self.namespace.is_empty() && change.after.meta.namespace != self.namespace {
             return None;
         }
         let everything = self.selection.is_everything();
         if everything && self.plain() {
-            return Some(change.after.line());
+            return Some(Line::Object(change.did, change.after.clone()));
         }
         let before = change.before.as_ref().is_some_and(|b| self.selection.takes(&self.version, b));
         let after = change.did != Did::Deleted && self.selection.takes(&self.version, &change.after);
         match (before, after) {
-            (true, true) => Some(self.shown("MODIFIED", &change.after, change.rv, now)),
-            (false, true) => Some(self.shown("ADDED", &change.after, change.rv, now)),
+            (true, true) => Some(self.shown(Did::Modified, &change.after, change.rv, now)),
+            (false, true) => Some(self.shown(Did::Added, &change.after, change.rv, now)),
             // One that is gone is as it last was, with the resource version of its end, already.
-            (true, false) if change.did == Did::Deleted => Some(self.shown("DELETED", &change.after, change.rv, now)),
+            (true, false) if change.did == Did::Deleted => {
+                Some(self.shown(Did::Deleted, &change.after, change.rv, now))
+            }
             (true, false) => {
                 let last = change.before.as_ref().unwrap_or(&change.after);
-                Some(self.shown("DELETED", last, change.rv, now))
+                Some(self.shown(Did::Deleted, last, change.rv, now))
             }
             (false, false) => None,
         }
@@ -254,7 +276,7 @@ impl Core {
                 if !watch.selection.takes(&watch.version, stored) {
                     continue;
                 }
-                let line = watch.shown("ADDED", stored, stored.rv, ask.now);
+                let line = watch.shown(Did::Added, stored, stored.rv, ask.now);
                 watch.ready.push_back(line);
             }
             if initial && bookmarks {

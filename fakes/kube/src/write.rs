@@ -11,8 +11,8 @@ use crate::failure::{Cause, Failure};
 use crate::meta;
 use crate::object;
 use crate::patch;
-use crate::schema;
-use crate::store::{Stored, key};
+use crate::schema::{self, At};
+use crate::store::{Stored, key, shared};
 use crate::view;
 
 /// What is said of rules where the schema alone has found something.
@@ -355,9 +355,9 @@ impl Core {
     fn understood_as_sent(&self, ask: &mut Ask, object: &mut Value) -> Result<(), Failure> {
         let mut unknown = Vec::new();
         if let Some(metadata) = ask.version.schema.part("metadata") {
-            schema::prune(metadata, &mut object["metadata"], "metadata", &mut unknown);
+            schema::prune(metadata, &mut object["metadata"], At::Root("metadata"), &mut unknown);
         }
-        schema::prune(&ask.version.schema, object, "", &mut unknown);
+        schema::prune(&ask.version.schema, object, At::Root(""), &mut unknown);
         let twice = body::twice(&ask.request).into_iter().map(|field| format!("duplicate field {field:?}"));
         let said: Vec<String> = twice.chain(unknown.iter().map(|field| format!("unknown field {field:?}"))).collect();
         match ask.query.get("fieldValidation").unwrap_or("Warn") {
@@ -381,7 +381,7 @@ impl Core {
 
     /// Once more after a webhook may have changed it.
     fn normalise(&self, ask: &Ask, object: &mut Value) {
-        schema::prune(&ask.version.schema, object, "", &mut Vec::new());
+        schema::prune(&ask.version.schema, object, At::Root(""), &mut Vec::new());
         schema::fill_defaults(&ask.version.schema, object);
         object.sort_all_objects();
         if !ask.resource.custom
@@ -406,7 +406,7 @@ impl Core {
             }
         }
         let mut found = Vec::new();
-        schema::check(&ask.version.schema, new, "", &mut found);
+        schema::check(&ask.version.schema, new, At::Root(""), &mut found);
         if resource.custom {
             if ask.subresource() == "status" {
                 found.retain(|c| c.field.starts_with("status"));
@@ -419,8 +419,8 @@ impl Core {
             }
             // Items that are there twice are found later than rules are.
             if found.iter().all(|cause| cause.reason == "FieldValueDuplicate") {
-                crate::rules::check(&ask.version.schema, new, old, "", &mut found);
-            } else if crate::rules::any(&ask.version.schema) {
+                crate::rules::check(&ask.version.schema, new, old, At::Root(""), &mut found);
+            } else if ask.version.schema.ruled {
                 found.push(Cause {
                     reason: "FieldValueInvalid",
                     field: "<nil>".to_owned(),
@@ -476,15 +476,14 @@ impl Core {
     }
 
     fn answer(&self, ask: &Ask, status: u16, outcome: &Outcome) -> Response {
-        let bytes = match outcome {
-            Outcome::Stored(stored) => view::bytes(&ask.resource, &ask.version, stored),
+        match outcome {
+            Outcome::Stored(stored) => view::stored(ask, status, stored),
             Outcome::Dry(object) => {
                 let mut object = object.clone();
                 object["apiVersion"] = json!(ask.api_version());
-                serde_json::to_vec(&object).unwrap_or_default().into()
+                view::object(ask, status, shared(object.into()))
             }
-        };
-        view::object(ask, status, &bytes)
+        }
     }
 }
 
@@ -635,17 +634,10 @@ fn count_generation(ask: &Ask, old: &Value, new: &mut Value) {
     if matches!(ask.subresource(), "status" | "approval") {
         return;
     }
-    let rest = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(map) = object.as_object_mut() {
-            map.shift_remove("metadata");
-            if ask.version.status {
-                map.shift_remove("status");
-            }
-        }
-        object
-    };
-    if rest(old) != rest(new) {
+    let counts = |name: &str| name != "metadata" && !(name == "status" && ask.version.status);
+    let rest = |object: &Value| object.as_object().map_or(0, |map| map.keys().filter(|name| counts(name)).count());
+    let mut members = old.as_object().into_iter().flatten().filter(|(name, _)| counts(name));
+    if rest(old) != rest(new) || members.any(|(name, value)| new.get(name) != Some(value)) {
         new["metadata"]["generation"] = json!(generation + 1);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) enum Said {
     /// The answer to a request; none, and why.
     Answer(u64, Result<Response, String>),
     /// What a watch told: kinds of events and their objects.
-    News { tag: u64, events: Vec<(String, Value)>, over: bool },
+    News { tag: u64, events: Vec<(String, Arc<Value>)>, over: bool },
 }
 
 /// Where the API server of a kubeconfig is that speaks plain HTTP.
@@ -156,9 +156,9 @@ async fn watch<T: Future<Output = bool>>(endpoint: &Endpoint, ask: Ask, tell: im
     tell(Said::Answer(tag, refused)).await;
 }
 
-fn event(line: &[u8]) -> Option<(String, Value)> {
+fn event(line: &[u8]) -> Option<(String, Arc<Value>)> {
     let mut value: Value = serde_json::from_slice(line).ok()?;
-    Some((value["type"].as_str()?.to_owned(), value["object"].take()))
+    Some((value["type"].as_str()?.to_owned(), value["object"].take().into()))
 }
 
 /// Does what Hive and metal3 do on a hub, for a service whose controllers are its own. Goes on until it is given up.

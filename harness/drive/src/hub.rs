@@ -151,6 +151,7 @@ impl Hub {
     pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };
         let mut memory = Memory::new(options, now);
+        memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let mut own = BTreeMap::new();
         for kind in Scribe::kinds() {

@@ -51,7 +51,7 @@ enum Event {
 enum ForHub {
     Ask(Ask),
     Answer(u64, Response),
-    News(u64, Vec<(String, serde_json::Value)>, bool),
+    News(u64, Vec<(String, Arc<serde_json::Value>)>, bool),
 }
 
 /// The service as it runs.

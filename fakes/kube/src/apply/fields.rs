@@ -1,11 +1,14 @@
 //! Sets of fields, as `metadata.managedFields` writes them (`FieldsV1`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
 use crate::schema::{ListType, Schema};
+
+/// Members of an object that are the server's, or that are looked at by themselves.
+pub(super) const SERVERS: &[&str] = &["apiVersion", "kind", "metadata"];
 
 /// One step of the path of a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +114,24 @@ impl FieldSet {
             (!left.is_empty()).then(|| (step.clone(), left))
         });
         FieldSet { own: own(self.own, other.own), below: below.collect() }
+    }
+
+    /// Is all of it in that set, given as `fieldsV1`?
+    pub(crate) fn is_within(&self, written: &Value) -> bool {
+        let Some(map) = written.as_object() else { return false };
+        (!self.own || map.is_empty() || map.contains_key("."))
+            && self
+                .below
+                .iter()
+                .filter(|(_, set)| !set.is_empty())
+                .all(|(step, set)| map.get(&step.written()).is_some_and(|inner| set.is_within(inner)))
+    }
+
+    /// Is anything of it in that set, given as `fieldsV1`?
+    pub(crate) fn meets(&self, written: &Value) -> bool {
+        let Some(map) = written.as_object() else { return false };
+        (self.own && (map.is_empty() || map.contains_key(".")))
+            || self.below.iter().any(|(step, set)| map.get(&step.written()).is_some_and(|inner| set.meets(inner)))
     }
 
     /// The same with every member on the way to something in it.
@@ -252,6 +273,29 @@ impl Difference {
     pub(crate) fn between(schema: Option<&Schema>, old: &Value, new: &Value) -> Difference {
         let mut difference = Difference::default();
         compare(schema, old, new, &mut Vec::new(), &mut difference);
+        difference
+    }
+
+    /// Between two states of an object, as far as fields are owned; of `metadata` that is what the function gives.
+    pub(crate) fn of_objects(
+        schema: &Schema,
+        old: Option<&Value>,
+        new: &Value,
+        metadata: fn(&Value) -> Option<Value>,
+    ) -> Difference {
+        let mut difference = Difference::default();
+        let (a, b) = (old.and_then(Value::as_object), new.as_object());
+        let names =
+            |map: Option<&'_ Map<String, Value>>| map.into_iter().flat_map(Map::keys).cloned().collect::<Vec<_>>();
+        let mut all: BTreeSet<String> = names(a).into_iter().chain(names(b)).collect();
+        all.retain(|name| !SERVERS.contains(&name.as_str()));
+        for name in all {
+            let sides_of = (a.and_then(|map| map.get(&name)), b.and_then(|map| map.get(&name)));
+            sides(schema.part(&name), sides_of, &mut vec![Step::Member(name)], &mut difference);
+        }
+        let (before, after) = (old.and_then(metadata), metadata(new));
+        let mut path = vec![Step::Member("metadata".to_owned())];
+        sides(schema.part("metadata"), (before.as_ref(), after.as_ref()), &mut path, &mut difference);
         difference
     }
 

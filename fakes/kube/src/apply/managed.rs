@@ -1,8 +1,8 @@
 //! `metadata.managedFields` before and after a write.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::fields::{Difference, FieldSet, Step};
+use super::fields::{Difference, FieldSet, SERVERS, Step};
 use super::merge::{merge, remove};
 use crate::failure::Failure;
 use crate::schema::Schema;
@@ -36,10 +36,9 @@ struct Entry {
     fields: FieldSet,
 }
 
-fn read(object: &Value) -> Vec<Entry> {
+fn read(list: &[Value]) -> Vec<Entry> {
     let text = |e: &Value, name: &str| e[name].as_str().unwrap_or_default().to_owned();
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    entries
+    list.iter()
         .map(|e| Entry {
             manager: text(e, "manager"),
             applied: e["operation"] == "Apply",
@@ -79,34 +78,40 @@ fn write(object: &mut Value, entries: &[Entry]) {
     }
 }
 
+/// Members of `metadata` that the server sets itself: nobody owns them.
+const NOBODYS: &[&str] = &[
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+];
+
+/// `metadata` as far as fields are owned; nothing when there is nothing of that kind in it.
+fn owned_metadata(object: &Value) -> Option<Value> {
+    match object.get("metadata")? {
+        Value::Object(meta) => {
+            let kept = meta.iter().filter(|(name, _)| !NOBODYS.contains(&name.as_str()));
+            let kept: Map<String, Value> = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        other => Some(other.clone()),
+    }
+}
+
 /// The object as far as fields are owned: without what the server sets itself.
 fn owned(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(map) = object.as_object_mut() {
-        map.shift_remove("apiVersion");
-        map.shift_remove("kind");
-        if let Some(meta) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-            for name in [
-                "name",
-                "namespace",
-                "creationTimestamp",
-                "selfLink",
-                "uid",
-                "generation",
-                "managedFields",
-                "resourceVersion",
-                "deletionTimestamp",
-                "deletionGracePeriodSeconds",
-                "generateName",
-            ] {
-                meta.shift_remove(name);
-            }
-            if meta.is_empty() {
-                map.shift_remove("metadata");
-            }
-        }
-    }
-    object
+    let Some(map) = object.as_object() else { return object.clone() };
+    let rest = map.iter().filter(|(name, _)| !SERVERS.contains(&name.as_str()));
+    let mut owned: Map<String, Value> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+    owned.extend(owned_metadata(object).map(|meta| ("metadata".to_owned(), meta)));
+    Value::Object(owned)
 }
 
 /// Sets the owners of an object's fields after somebody wrote it. An object that is the same keeps the old ones.
@@ -116,22 +121,19 @@ pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value
     let cleared = given.as_array().is_some_and(|l| l.is_empty() || l.len() == 1 && l[0] == json!({}));
     // Who sends the list himself (`kubectl` does when it changes the way it applies) means it.
     let sent = given.as_array().is_some_and(|l| !l.is_empty());
-    let mut entries = if cleared {
-        Vec::new()
-    } else if sent {
-        read(new)
-    } else {
-        old.map(read).unwrap_or_default()
+    let mut list = match (cleared, sent, old) {
+        (true, ..) | (_, false, None) => Vec::new(),
+        (_, true, _) => given.as_array().cloned().unwrap_or_default(),
+        (_, false, Some(old)) => old["metadata"]["managedFields"].as_array().cloned().unwrap_or_default(),
     };
     // An object whose owners are not known gets none until somebody applies it. Source: NewProbabilisticSkipNonAppliedManager.
-    if old.is_some() && entries.is_empty() {
+    if old.is_some() && list.is_empty() {
         write(new, &[]);
         return;
     }
-    let before = old.map_or_else(|| json!({}), owned);
-    let difference = Difference::between(Some(schema), &before, &owned(new));
+    let difference = Difference::of_objects(schema, old, new, owned_metadata);
     if difference.is_empty() || cleared {
-        write(new, &entries);
+        write(new, &read(&list));
         return;
     }
     let mut changed = difference.modified.union(&difference.added);
@@ -142,9 +144,19 @@ pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value
             set.own = false;
         }
     }
+    if difference.removed.is_empty() && stamp(&mut list, &changed, manager) {
+        crate::meta::of(new).insert("managedFields".into(), Value::Array(list));
+        return;
+    }
+    write(new, &shared_out(&list, &changed, &difference.removed, manager));
+}
+
+/// Who owns what, after a writer changed and removed these fields: what he changed is his.
+fn shared_out(list: &[Value], changed: &FieldSet, removed: &FieldSet, manager: Manager<'_>) -> Vec<Entry> {
+    let mut entries = read(list);
     let own = |e: &Entry| !e.applied && e.manager == manager.name && e.subresource == manager.subresource;
     for entry in entries.iter_mut().filter(|e| !own(e)) {
-        entry.fields = entry.fields.minus(&changed).minus(&difference.removed);
+        entry.fields = entry.fields.minus(changed).minus(removed);
     }
     let at = entries.iter().position(own).unwrap_or_else(|| {
         entries.push(Entry {
@@ -158,10 +170,32 @@ pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value
         entries.len() - 1
     });
     let entry = &mut entries[at];
-    entry.fields = entry.fields.minus(&difference.removed).union(&changed);
+    entry.fields = entry.fields.minus(removed).union(changed);
     manager.time.clone_into(&mut entry.time);
     manager.api_version.clone_into(&mut entry.api_version);
-    write(new, &entries);
+    entries
+}
+
+/// Writes the time of a write into the list when that is all it changes there: who wrote owns what he changed already, and nobody else
+/// does. Controllers write the same fields again and again, and to read and write all sets of fields would be most of such a write.
+fn stamp(list: &mut [Value], changed: &FieldSet, manager: Manager<'_>) -> bool {
+    let own = |e: &Value| {
+        e["operation"] != "Apply"
+            && e["manager"] == manager.name
+            && e["subresource"].as_str().unwrap_or_default() == manager.subresource
+    };
+    let Some(at) = list.iter().position(own) else { return false };
+    let others = list.iter().enumerate().filter(|(n, _)| *n != at);
+    if !changed.is_within(&list[at]["fieldsV1"]) || others.into_iter().any(|(_, e)| changed.meets(&e["fieldsV1"])) {
+        return false;
+    }
+    list[at]["time"] = json!(manager.time);
+    list[at]["apiVersion"] = json!(manager.api_version);
+    let text = |e: &Value, name: &str| e[name].as_str().unwrap_or_default().to_owned();
+    list.sort_by_cached_key(|e| {
+        (e["operation"] != "Apply", text(e, "time"), text(e, "manager"), text(e, "subresource"))
+    });
+    true
 }
 
 /// What an apply makes of an object.
@@ -184,7 +218,8 @@ pub(crate) fn after_apply(
     manager: Manager<'_>,
     force: bool,
 ) -> Result<Applied, Failure> {
-    let mut entries = live.map(read).unwrap_or_default();
+    let list = live.and_then(|live| live["metadata"]["managedFields"].as_array());
+    let mut entries = list.map(|list| read(list)).unwrap_or_default();
     if let (Some(live), true) = (live, entries.is_empty()) {
         entries.push(Entry {
             manager: BEFORE_FIRST_APPLY.to_owned(),
@@ -289,6 +324,8 @@ fn conflict(conflicts: &[(String, String)]) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const A: Manager<'static> =
@@ -318,6 +355,40 @@ mod tests {
         let owners = third["metadata"]["managedFields"].as_array().unwrap();
         assert_eq!(owners.len(), 2);
         assert_eq!(owners[0]["fieldsV1"], json!({ "f:data": { "f:a": {} } }));
+    }
+
+    proptest! {
+        /// Where only a time is written into the list, it is the list that comes of reading and sharing out all fields.
+        #[test]
+        fn a_stamp_is_what_sharing_out_gives(writes in proptest::collection::vec((0..3_u8, 0..3_u8, 0..2_u8), 1..12)) {
+            let mut stamped = 0;
+            let mut now = json!({ "metadata": {}, "data": { "a": "0" } });
+            after_update(&schema(), None, &mut now, A);
+            let first = std::iter::once((0, 0, 1));
+            for (n, (who, field, value)) in first.chain(writes).enumerate() {
+                let (name, time) = (["a", "b", "c"][usize::from(who)], format!("2026-01-01T00:{n:02}:00Z"));
+                let manager = Manager { name, time: &time, ..A };
+                let mut new = now.clone();
+                match field {
+                    0 => new["data"]["a"] = json!(value.to_string()),
+                    1 => new["list"] = json!([value.to_string()]),
+                    _ => new["ports"] = json!([{ "p": 1, "n": value.to_string() }]),
+                }
+                let list = now["metadata"]["managedFields"].as_array().unwrap().clone();
+                let difference = Difference::of_objects(&schema(), Some(&now), &new, owned_metadata);
+                let changed = difference.modified.union(&difference.added);
+                let mut quick = list.clone();
+                if !changed.is_empty() && stamp(&mut quick, &changed, manager) {
+                    stamped += 1;
+                    let mut slow = new.clone();
+                    write(&mut slow, &shared_out(&list, &changed, &difference.removed, manager));
+                    prop_assert_eq!(&slow["metadata"]["managedFields"], &json!(quick));
+                }
+                after_update(&schema(), Some(&now), &mut new, manager);
+                now = new;
+            }
+            prop_assert!(stamped > 0);
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Does a value fulfil its schema? The texts are Kubernetes' own, because people and clients know them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::prune::fits;
-use super::{ListType, Schema, format, join, read};
+use super::{At, ListType, Schema, format, read};
 use crate::failure::Cause;
 
 /// What a value must fulfil beside its type.
@@ -32,7 +32,7 @@ pub struct Checks {
 }
 
 /// A rule in CEL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Rule {
     /// The expression over `self` and `oldSelf`.
     pub rule: String,
@@ -44,6 +44,8 @@ pub struct Rule {
     pub reason: String,
     /// The field that is blamed, relative to this one.
     pub field: String,
+    /// The expression, compiled by who needs it first; why it cannot be.
+    pub program: Arc<OnceLock<Result<cel::Program, String>>>,
 }
 
 const NAMES: [&str; 22] = [
@@ -108,6 +110,7 @@ impl Checks {
                 message_expression: word(rule, "messageExpression"),
                 reason: word(rule, "reason"),
                 field: word(rule, "fieldPath"),
+                program: Arc::default(),
             })
             .collect();
         Ok(Some(Self {
@@ -144,13 +147,13 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 /// Looks through a value; `causes` gets what is wrong.
-pub(crate) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(crate) fn check(schema: &Schema, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) {
     if value.is_null() && (schema.nullable || schema.kind.is_none()) {
         return;
     }
-    if !types(schema, value, path, causes) {
+    if !types(schema, value, at, causes) {
         if let Some(checks) = &schema.checks {
-            options(checks, value, path, causes);
+            options(checks, value, at, causes);
         }
         return;
     }
@@ -158,33 +161,33 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Vec
         Value::Object(map) => {
             for name in &schema.required {
                 if !map.contains_key(name) {
-                    causes.push(Cause::required(join(path, name), ""));
+                    causes.push(Cause::required(At::Member(&at, name), ""));
                 }
             }
             for (name, member) in map {
                 if let Some(inner) = schema.member(name) {
-                    check(inner, member, &join(path, name), causes);
+                    check(inner, member, At::Member(&at, name), causes);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(inner) = &schema.items {
-                for (at, item) in items.iter().enumerate() {
-                    check(inner, item, &format!("{path}[{at}]"), causes);
+                for (n, item) in items.iter().enumerate() {
+                    check(inner, item, At::Item(&at, n), causes);
                 }
             }
-            unique(schema, items, path, causes);
+            unique(schema, items, at, causes);
         }
         _ => {}
     }
     if let Some(checks) = &schema.checks {
-        limits(checks, value, path, causes);
-        combined(checks, value, path, causes);
+        limits(checks, value, at, causes);
+        combined(checks, value, at, causes);
     }
 }
 
 /// Is the type right?
-fn types(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) -> bool {
+fn types(schema: &Schema, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) -> bool {
     let wanted = if schema.int_or_string {
         if value.is_i64() || value.is_u64() || value.is_string() {
             return true;
@@ -197,18 +200,18 @@ fn types(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) ->
         }
     };
     let found = Value::from(kind_of(value));
-    causes.push(Cause::mistyped(path, &found, &format!("{path} in body must be of type {wanted}: {found}")));
+    causes.push(Cause::mistyped(at, &found, &format!("{at} in body must be of type {wanted}: {found}")));
     false
 }
 
 /// Items of sets and maps must differ.
-fn unique(schema: &Schema, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
+fn unique(schema: &Schema, items: &[Value], at: At<'_>, causes: &mut Vec<Cause>) {
     match &schema.list {
         ListType::Atomic => {}
         ListType::Set => {
-            for (at, item) in items.iter().enumerate() {
-                if items[..at].contains(item) {
-                    causes.push(Cause::duplicate(format!("{path}[{at}]"), item));
+            for (n, item) in items.iter().enumerate() {
+                if items[..n].contains(item) {
+                    causes.push(Cause::duplicate(At::Item(&at, n), item));
                 }
             }
         }
@@ -217,9 +220,9 @@ fn unique(schema: &Schema, items: &[Value], path: &str, causes: &mut Vec<Cause>)
                 keys.iter().filter_map(|k| item.get(k).map(|v| (k.clone(), v.clone()))).collect()
             };
             let names: Vec<_> = items.iter().map(named).collect();
-            for (at, name) in names.iter().enumerate() {
-                if names[..at].contains(name) {
-                    causes.push(Cause::duplicate(format!("{path}[{at}]"), &Value::Object(name.clone())));
+            for (n, name) in names.iter().enumerate() {
+                if names[..n].contains(name) {
+                    causes.push(Cause::duplicate(At::Item(&at, n), &Value::Object(name.clone())));
                 }
             }
         }
@@ -230,8 +233,8 @@ fn number(n: f64) -> String {
     if n.fract() == 0.0 { format!("{n:.0}") } else { n.to_string() }
 }
 
-fn limits(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let mut invalid = |detail: String| causes.push(Cause::invalid(path, value, &format!("{path} in body {detail}")));
+fn limits(checks: &Checks, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) {
+    let mut invalid = |detail: String| causes.push(Cause::invalid(at, value, &format!("{at} in body {detail}")));
     if let Some(n) = value.as_f64() {
         match checks.maximum {
             Some((most, false)) if n > most => invalid(format!("should be less than or equal to {}", number(most))),
@@ -267,26 +270,26 @@ fn limits(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let Some(wanted) = &checks.format
             && !format::fits(wanted, text)
         {
-            let detail = format!("{path} in body must be of type {wanted}: {value}");
-            causes.push(Cause::mistyped(path, value, &detail));
+            let detail = format!("{at} in body must be of type {wanted}: {value}");
+            causes.push(Cause::mistyped(at, value, &detail));
         }
         if let Some(most) = long {
-            causes.push(Cause::too_long(path, most));
+            causes.push(Cause::too_long(at, most));
         }
     }
-    sizes(checks, value, path, causes);
-    options(checks, value, path, causes);
+    sizes(checks, value, at, causes);
+    options(checks, value, at, causes);
 }
 
-fn options(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn options(checks: &Checks, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) {
     if !checks.options.is_empty() && !checks.options.contains(value) {
         let allowed: Vec<String> =
             checks.options.iter().map(|o| o.as_str().map_or_else(|| o.to_string(), str::to_owned)).collect();
-        causes.push(Cause::unsupported(path, value, &allowed));
+        causes.push(Cause::unsupported(at, value, &allowed));
     }
 }
 
-fn sizes(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn sizes(checks: &Checks, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) {
     let (count, (least, most), what) = match value {
         Value::Array(items) => (items.len(), checks.items, "items"),
         Value::Object(map) => (map.len(), checks.members, "properties"),
@@ -294,31 +297,31 @@ fn sizes(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     };
     if let Some(least) = least.filter(|least| (count as u64) < *least) {
         causes.push(Cause::invalid(
-            path,
+            at,
             &Value::from(count),
-            &format!("{path} in body should have at least {least} {what}"),
+            &format!("{at} in body should have at least {least} {what}"),
         ));
     }
     if let Some(most) = most.filter(|most| count as u64 > *most) {
-        causes.push(Cause::too_many(path, count, most));
+        causes.push(Cause::too_many(at, count, most));
     }
     if let (true, Value::Array(items)) = (checks.unique, value)
-        && items.iter().enumerate().any(|(at, item)| items[..at].contains(item))
+        && items.iter().enumerate().any(|(n, item)| items[..n].contains(item))
     {
-        causes.push(Cause::invalid(path, value, &format!("{path} in body shouldn't contain duplicates")));
+        causes.push(Cause::invalid(at, value, &format!("{at} in body shouldn't contain duplicates")));
     }
 }
 
-fn combined(checks: &Checks, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn combined(checks: &Checks, value: &Value, at: At<'_>, causes: &mut Vec<Cause>) {
     let fulfils = |schema: &Schema| {
         let mut inner = Vec::new();
-        check(schema, value, path, &mut inner);
+        check(schema, value, at, &mut inner);
         inner
     };
     for schema in &checks.all_of {
         causes.extend(fulfils(schema));
     }
-    let shown = |text: &str| Cause::invalid(path, &Value::from(""), &format!("{path:?} {text}"));
+    let shown = |text: &str| Cause::invalid(at, &Value::from(""), &format!("{:?} {text}", at.to_string()));
     if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| fulfils(s).is_empty()) {
         causes.push(shown("must validate at least one schema (anyOf)"));
         causes.extend(checks.any_of.iter().map(|s| fulfils(s)).min_by_key(Vec::len).unwrap_or_default());
@@ -375,7 +378,7 @@ mod tests {
     #[case(json!({ "name": "abc", "since": "x" }), "spec.since: Invalid value: \"x\": spec.since in body must be of type date-time: \"x\"")]
     fn what_is_wrong(#[case] spec: Value, #[case] text: &str) {
         let mut causes = Vec::new();
-        check(&schema(), &json!({ "spec": spec }), "", &mut causes);
+        check(&schema(), &json!({ "spec": spec }), At::Root(""), &mut causes);
         let texts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         assert_eq!(texts, [text]);
     }
@@ -384,7 +387,7 @@ mod tests {
     fn pruning_and_defaults() {
         let mut value = json!({ "spec": { "name": null, "more": 1, "since": null, "free": { "x": 1 }, "words": { "a": "b" }, "ports": [{ "port": 1, "q": 2 }] } });
         let mut unknown = Vec::new();
-        prune(&schema(), &mut value, "", &mut unknown);
+        prune(&schema(), &mut value, At::Root(""), &mut unknown);
         fill_defaults(&schema(), &mut value);
         assert_eq!(unknown, ["spec.more", "spec.ports[0].q"]);
         assert_eq!(

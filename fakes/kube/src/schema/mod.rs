@@ -1,10 +1,12 @@
 //! Structural schemas: what the fields of a kind are. Those of custom resources are read from their definition, those of built-in kinds
 //! from the table of their messages; pruning, defaults, checks and merging are the same for both.
 
+mod at;
 mod check;
 mod format;
 mod prune;
 
+pub(crate) use at::At;
 pub(crate) use check::{Checks, Rule, check};
 pub(crate) use prune::{fill_defaults, prune};
 
@@ -104,6 +106,8 @@ pub struct Schema {
     pub merge: Option<Merge>,
     /// Everything else that it must fulfil.
     pub checks: Option<Box<Checks>>,
+    /// Are there rules in CEL, here or below?
+    pub ruled: bool,
 }
 
 fn strings(value: Option<&Value>) -> Vec<String> {
@@ -170,12 +174,16 @@ fn read(value: &Value, path: &str, depth: usize) -> Result<Schema, String> {
         Some("set") => ListType::Set,
         _ => ListType::Atomic,
     };
+    let (additional, items) = (inner("additionalProperties")?, inner("items")?);
+    let checks = Checks::read(object, path, depth)?.map(Box::new);
+    let below = properties.values().chain(&additional).chain(&items);
+    let ruled = checks.as_ref().is_some_and(|checks| !checks.rules.is_empty()) || below.into_iter().any(|s| s.ruled);
     Ok(Schema {
         kind,
         nullable: flag("nullable"),
         properties,
-        additional: inner("additionalProperties")?,
-        items: inner("items")?,
+        additional,
+        items,
         preserve: flag("x-kubernetes-preserve-unknown-fields"),
         int_or_string: flag("x-kubernetes-int-or-string"),
         embedded: flag("x-kubernetes-embedded-resource"),
@@ -184,7 +192,8 @@ fn read(value: &Value, path: &str, depth: usize) -> Result<Schema, String> {
         list,
         atomic: object.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
         merge: None,
-        checks: Checks::read(object, path, depth)?.map(Box::new),
+        checks,
+        ruled,
     })
 }
 

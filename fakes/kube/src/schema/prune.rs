@@ -2,29 +2,27 @@
 
 use serde_json::Value;
 
-use super::{Schema, Type, join, object};
+use super::{At, Schema, Type, object};
 
 /// Removes unknown members; `unknown` gets their paths.
-pub(crate) fn prune(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+pub(crate) fn prune(schema: &Schema, value: &mut Value, at: At<'_>, unknown: &mut Vec<String>) {
     match value {
-        Value::Object(map) => {
-            let names: Vec<String> = map.keys().cloned().collect();
-            for name in names {
-                let reserved = schema.embedded && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
-                match schema.member(&name) {
-                    Some(inner) => prune(inner, &mut map[&name], &join(path, &name), unknown),
-                    None if schema.preserve || schema.int_or_string || reserved => {}
-                    None => {
-                        map.shift_remove(&name);
-                        unknown.push(join(path, &name));
-                    }
+        Value::Object(map) => map.retain(|name, value| {
+            let reserved = schema.embedded && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+            match schema.member(name) {
+                Some(inner) => prune(inner, value, At::Member(&at, name), unknown),
+                None if schema.preserve || schema.int_or_string || reserved => {}
+                None => {
+                    unknown.push(At::Member(&at, name).into());
+                    return false;
                 }
             }
-        }
+            true
+        }),
         Value::Array(items) => {
             if let Some(inner) = &schema.items {
-                for (at, item) in items.iter_mut().enumerate() {
-                    prune(inner, item, &format!("{path}[{at}]"), unknown);
+                for (n, item) in items.iter_mut().enumerate() {
+                    prune(inner, item, At::Item(&at, n), unknown);
                 }
             }
         }

@@ -252,7 +252,7 @@ impl Api {
             };
             let mut open = !to.is_closed();
             for line in told.lines {
-                open = open && to.send(line).await.is_ok();
+                open = open && to.send(line.bytes()).await.is_ok();
             }
             if told.over || !open {
                 break;

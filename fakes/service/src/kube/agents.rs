@@ -1,5 +1,6 @@
 //! Agent: a host. The service makes it when a host registers with an InfraEnv that has a resource.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use super::client::Kind;
 use super::conditions;
 use super::object::{
     BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, namespace, owner,
-    reference, text,
+    parsed, reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::spec;
@@ -52,7 +53,7 @@ pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         "metadata": { "name": host.1.to_string(), "namespace": namespace, "labels": labels,
                       "ownerReferences": [owner(&infra_env, false)] },
     });
-    Err(post(Kind::Agent, namespace, &agent))
+    Err(post(Kind::Agent, namespace, agent))
 }
 
 fn cluster_name(key: &str) -> Value {
@@ -139,56 +140,64 @@ fn membership(pass: &Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Stop>
 /// What a host that was lost is made again from.
 fn annotations(agent: &Value, row: &HostRow) -> Result<(), Stop> {
     let h = row.host();
+    let owned = |text: String| Cow::Owned(text);
     let wanted = [
-        ("state", h.status.to_string()),
-        ("inventory", h.inventory.as_deref().unwrap_or_default().to_owned()),
-        ("validations-info", h.validations_info.as_deref().unwrap_or_default().to_owned()),
-        ("role", h.role.map(|r| r.to_string()).unwrap_or_default()),
-        ("current-stage", row.view.stage().map(|s| s.to_string()).unwrap_or_default()),
+        ("agent.agent-install.openshift.io/state", owned(h.status.to_string())),
+        ("agent.agent-install.openshift.io/inventory", h.inventory.as_deref().unwrap_or_default().into()),
+        ("agent.agent-install.openshift.io/validations-info", h.validations_info.as_deref().unwrap_or_default().into()),
+        ("agent.agent-install.openshift.io/role", owned(h.role.map(|r| r.to_string()).unwrap_or_default())),
+        (
+            "agent.agent-install.openshift.io/current-stage",
+            owned(row.view.stage().map(|s| s.to_string()).unwrap_or_default()),
+        ),
     ];
-    let mut changed = agent.clone();
-    let mut differs = false;
-    for (name, value) in wanted {
-        let name = format!("agent.agent-install.openshift.io/{name}");
-        if text(&agent["metadata"]["annotations"][&name]) != value {
-            changed["metadata"]["annotations"][&name] = json!(value);
-            differs = true;
-        }
+    let differs = |(name, value): &(&str, Cow<'_, str>)| annotation(agent, name) != *value;
+    let mut wanted = wanted.into_iter().filter(differs).peekable();
+    if wanted.peek().is_none() {
+        return Ok(());
     }
-    if differs { Err(put(&changed)) } else { Ok(()) }
+    let mut changed = agent.clone();
+    for (name, value) in wanted {
+        changed["metadata"]["annotations"][name] = json!(value);
+    }
+    Err(put(changed))
 }
 
 /// Labels to select Agents by their hardware.
 fn inventory_labels(agent: &Value, row: &HostRow) -> Result<(), Stop> {
     let Some(inventory) = &row.view.inventory else { return Ok(()) };
-    let yes = |is: bool| if is { "true" } else { "false" }.to_owned();
-    let vendor = inventory.system_vendor.clone().unwrap_or_default();
-    let cpu = inventory.cpu.clone().unwrap_or_default();
+    let yes = |is: bool| Cow::Borrowed(if is { "true" } else { "false" });
+    let (vendor, cpu) = (inventory.system_vendor.as_ref(), inventory.cpu.as_ref());
     let spinning = |d: &vlab_api::types::Disk| d.drive_type == Some(vlab_api::types::DriveType::HDD);
-    let flags = cpu.flags.clone().unwrap_or_default();
+    let mut flags = cpu.and_then(|cpu| cpu.flags.as_ref()).into_iter().flatten();
+    let architecture = cpu.and_then(|cpu| cpu.architecture.as_deref()).unwrap_or_default();
+    let maker = vendor.and_then(|vendor| vendor.manufacturer.as_deref()).unwrap_or_default();
+    let product = vendor.and_then(|vendor| vendor.product_name.as_deref()).unwrap_or_default();
     let wanted = [
-        ("storage-hasnonrotationaldisk", yes(row.view.disks().iter().any(|d| !spinning(d)))),
-        ("cpu-architecture", cpu.architecture.unwrap_or_default()),
-        ("cpu-virtenabled", yes(flags.iter().any(|f| f == "vmx" || f == "svm"))),
-        ("host-manufacturer", label_value(vendor.manufacturer.as_deref().unwrap_or(""))),
-        ("host-productname", label_value(vendor.product_name.as_deref().unwrap_or(""))),
-        ("host-isvirtual", yes(vendor.virtual_ == Some(true))),
+        (
+            "inventory.agent-install.openshift.io/storage-hasnonrotationaldisk",
+            yes(row.view.disks().iter().any(|d| !spinning(d))),
+        ),
+        ("inventory.agent-install.openshift.io/cpu-architecture", architecture.into()),
+        ("inventory.agent-install.openshift.io/cpu-virtenabled", yes(flags.any(|f| f == "vmx" || f == "svm"))),
+        ("inventory.agent-install.openshift.io/host-manufacturer", Cow::Owned(label_value(maker))),
+        ("inventory.agent-install.openshift.io/host-productname", Cow::Owned(label_value(product))),
+        (
+            "inventory.agent-install.openshift.io/host-isvirtual",
+            yes(vendor.is_some_and(|vendor| vendor.virtual_ == Some(true))),
+        ),
     ];
-    let mut changed = agent.clone();
-    let mut differs = false;
-    for (name, value) in wanted {
-        let name = format!("inventory.agent-install.openshift.io/{name}");
-        if label(agent, &name) != value {
-            changed["metadata"]["labels"][&name] = json!(value);
-            differs = true;
-        }
-    }
     let version = "inventory.agent-install.openshift.io/version";
-    if text(&agent["metadata"]["annotations"][version]) != "0.1" {
-        changed["metadata"]["annotations"][version] = json!("0.1");
-        differs = true;
+    let mut wanted = wanted.into_iter().filter(|(name, value)| label(agent, name) != *value).peekable();
+    if wanted.peek().is_none() && annotation(agent, version) == "0.1" {
+        return Ok(());
     }
-    if differs { Err(put(&changed)) } else { Ok(()) }
+    let mut changed = agent.clone();
+    for (name, value) in wanted {
+        changed["metadata"]["labels"][name] = json!(value);
+    }
+    changed["metadata"]["annotations"][version] = json!("0.1");
+    Err(put(changed))
 }
 
 /// A text as the value of a label: what labels cannot have is left out.
@@ -264,7 +273,7 @@ fn approved(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Hal
     if automatic && !wanted {
         let mut changed = agent.clone();
         changed["spec"]["approved"] = json!(true);
-        return Err(put(&changed).into());
+        return Err(put(changed).into());
     }
     let is = pass.core.state.host(host).is_some_and(|row| row.private.approved);
     if is != wanted {
@@ -354,16 +363,16 @@ fn arguments(pass: &mut Pass<'_>, spec: &Value, row: &HostRow, host: HostKey) ->
 fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Result<(), Problem>) -> Result<(), Stop> {
     let shown = pass.core.show_host(row);
     let h = row.host();
-    let mut status = agent["status"].clone();
+    let mut status = rest(&agent["status"]);
     let mut wanted = vec![conditions::synced(outcome, "The Spec has been successfully applied")];
-    let validations = h.validations_info.as_deref();
-    wanted.extend(conditions::of_host(h.status, &h.status_info, validations, row.private.approved));
+    let validations = parsed(h.validations_info.as_deref());
+    wanted.extend(conditions::of_host(h.status, &h.status_info, &validations, row.private.approved));
     status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
     status["role"] = json!(shown.role);
     status["kind"] = json!(h.kind);
     status["bootstrap"] = json!(h.bootstrap == Some(true));
     status["installation_disk_id"] = json!(h.installation_disk_id);
-    status["validationsInfo"] = validations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+    status["validationsInfo"] = validations;
     status["inventory"] = inventory(row);
     status["ntpSources"] = h.ntp_sources.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()).map_or(
         Value::Null,
@@ -388,6 +397,13 @@ fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Res
         }),
     });
     pass.status(agent, &status)
+}
+
+/// What the status has beside what it gets anew.
+fn rest(status: &Value) -> Value {
+    let anew = ["conditions", "validationsInfo", "inventory", "ntpSources", "progress", "debugInfo"];
+    let kept = status.as_object().into_iter().flatten().filter(|(name, _)| !anew.contains(&name.as_str()));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// What the host has, as resources say it.

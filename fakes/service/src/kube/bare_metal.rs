@@ -57,7 +57,7 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop>
     changed["metadata"]["annotations"][INSPECT] = json!("disabled");
     changed["spec"]["automatedCleaningMode"] = json!("disabled");
     if changed != *bmh {
-        return Err(put(&changed));
+        return Err(put(changed));
     }
     let Some(created) = created.filter(|_| !url.is_empty()) else { return Ok(false) };
     if text(&bmh["spec"]["image"]["url"]) == url {
@@ -74,7 +74,7 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop>
     }
     changed["spec"]["image"] = json!({ "url": url, "format": "live-iso" });
     changed["spec"]["online"] = json!(true);
-    Err(put(&changed))
+    Err(put(changed))
 }
 
 /// The newest Agent of the InfraEnv that has the host's MAC.
@@ -239,7 +239,7 @@ fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     if wanted && !is {
         let mut changed = bmh.clone();
         changed["metadata"]["annotations"][DETACHED] = json!("assisted-service-controller");
-        return Err(put(&changed));
+        return Err(put(changed));
     }
     if waits && is {
         // It is to boot from its image again.

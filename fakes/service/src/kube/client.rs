@@ -282,7 +282,13 @@ impl Client {
     }
 
     /// A watch told something, or is over.
-    pub(super) fn told(&mut self, now: Timestamp, tag: u64, events: Vec<(String, Value)>, over: bool) -> Vec<Change> {
+    pub(super) fn told(
+        &mut self,
+        now: Timestamp,
+        tag: u64,
+        events: Vec<(String, Arc<Value>)>,
+        over: bool,
+    ) -> Vec<Change> {
         let Some(kind) = self.by_state(State::Watches(tag)) else { return Vec::new() };
         let Some(known) = self.known.get_mut(&kind) else { return Vec::new() };
         let mut changes = Vec::new();
@@ -303,11 +309,10 @@ impl Client {
             let old = known.objects.get(&key).cloned();
             if word == "DELETED" {
                 known.objects.remove(&key);
-                changes.push(Change { kind, key, old: old.or_else(|| Some(Arc::new(object))), new: None });
+                changes.push(Change { kind, key, old: old.or(Some(object)), new: None });
             } else if old.as_ref().is_none_or(|old| version_of(old) < version_of(&object)) {
-                let new = Arc::new(object);
-                known.objects.insert(key.clone(), new.clone());
-                changes.push(Change { kind, key, old, new: Some(new) });
+                known.objects.insert(key.clone(), object.clone());
+                changes.push(Change { kind, key, old, new: Some(object) });
             }
         }
         if over {
@@ -325,7 +330,7 @@ impl Client {
     }
 
     /// A write gave that object: who wrote need not wait for the watch to know it.
-    pub(super) fn wrote(&mut self, object: Value) -> Option<Change> {
+    pub(super) fn wrote(&mut self, object: Arc<Value>) -> Option<Change> {
         let kind = Kind::of(object["kind"].as_str()?)?;
         let known = self.known.get_mut(&kind)?;
         let key = key_of(&object);
@@ -339,9 +344,8 @@ impl Client {
         if old.as_ref().is_some_and(|old| version_of(old) >= version_of(&object)) {
             return None;
         }
-        let new = Arc::new(object);
-        known.objects.insert(key.clone(), new.clone());
-        Some(Change { kind, key, old, new: Some(new) })
+        known.objects.insert(key.clone(), object.clone());
+        Some(Change { kind, key, old, new: Some(object) })
     }
 
     pub(super) fn get(&self, kind: Kind, key: &str) -> Option<&Arc<Value>> {

@@ -15,7 +15,10 @@ use vlab_api::types::{
 
 use super::client::Kind;
 use super::conditions::{self, Condition, OfCluster};
-use super::object::{annotation, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, reference, text};
+use super::object::{
+    CLUSTER_OF_SECRET, annotation, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, parsed, reference,
+    text,
+};
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
 use super::spec;
 use super::{Command, Who};
@@ -58,7 +61,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         let mut owners = changed["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         owners.push(owner(&cd, false));
         changed["metadata"]["ownerReferences"] = Value::Array(owners);
-        return Err(put(&changed));
+        return Err(put(changed));
     }
     let mut outcome = told(sync(pass, key, &cd, &aci))?;
     let mut later = BACKEND_AGAIN;
@@ -192,12 +195,15 @@ fn update(pass: &mut Pass<'_>, row: &ClusterRow, wanted: &ClusterCreateParams) -
     if !is_open(row.cluster().status) || row.view.is_day2() {
         return Ok(());
     }
+    let said = serde_json::to_string(wanted).ok();
+    if said == row.private.kube_spec {
+        return Ok(());
+    }
     let before: ClusterCreateParams =
         row.private.kube_spec.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let Some(change) = spec::cluster_change(&before, wanted) else { return Ok(()) };
     let id = row.cluster().id;
     clusters::update(pass.core, pass.now, id, &change)?;
-    let said = serde_json::to_string(wanted).ok();
     pass.core.state.edit_cluster(id, pass.now, |row| row.private.kube_spec = said);
     Ok(())
 }
@@ -425,26 +431,25 @@ fn credentials(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) -> Result
     if aci["spec"]["clusterMetadata"] != metadata {
         let mut changed = aci.clone();
         changed["spec"]["clusterMetadata"] = metadata;
-        return Err(put(&changed).into());
+        return Err(put(changed).into());
     }
     Ok(())
 }
 
 fn secret(pass: &Pass<'_>, cd: &Value, secret: &str, kind: &str, data: &Value) -> Result<(), Halt> {
     let Some(old) = pass.get(Kind::Secret, &format!("{}/{secret}", namespace(cd))) else {
-        let labels =
-            json!({ "hive.openshift.io/cluster-deployment-name": name(cd), "hive.openshift.io/secret-type": kind });
+        let labels = json!({ CLUSTER_OF_SECRET: name(cd), "hive.openshift.io/secret-type": kind });
         let object = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
             "metadata": { "name": secret, "namespace": namespace(cd), "labels": labels,
                           "ownerReferences": [owner(cd, true)] },
         });
-        return Err(post(Kind::Secret, namespace(cd), &object).into());
+        return Err(post(Kind::Secret, namespace(cd), object).into());
     };
     if old["data"] != *data {
         let mut changed = (*old).clone();
         changed["data"] = data.clone();
-        return Err(put(&changed).into());
+        return Err(put(changed).into());
     }
     Ok(())
 }
@@ -462,15 +467,17 @@ fn write_status(pass: &mut Pass<'_>, aci: &Value, id: Option<Uuid>, outcome: &Re
         Some(row) => {
             let cd = pass.get(Kind::ClusterDeployment, row.private.kube_key.as_deref().unwrap_or(""));
             let c = row.cluster();
+            let validations = parsed(c.validations_info.as_deref());
             let of = OfCluster {
                 info: &c.status_info,
-                validations: c.validations_info.as_deref(),
+                validations: &validations,
                 held: cd.is_some_and(|cd| is_held(&cd, aci)),
                 waits: if c.status == ClusterStatus::Ready { waits(pass, aci, c.id) } else { None },
                 preparation: c.last_installation_preparation.as_ref(),
             };
             wanted.extend(conditions::of_cluster(c.status, &of));
             row_status(pass, &row, &mut status);
+            status["validationsInfo"] = validations;
         }
     }
     status["conditions"] = conditions::merged(&aci["status"]["conditions"], &wanted, pass.now, true);
@@ -499,6 +506,4 @@ fn row_status(pass: &Pass<'_>, row: &ClusterRow, status: &mut Value) {
     status["machineNetwork"] = if networks.is_empty() { Value::Null } else { json!(networks) };
     status["userManagedNetworking"] = json!(c.user_managed_networking);
     status["platformType"] = json!(spec::platform_word(row.view.platform()));
-    status["validationsInfo"] =
-        c.validations_info.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
 }

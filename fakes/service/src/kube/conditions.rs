@@ -84,26 +84,24 @@ pub(super) fn not_available(kinds: &[&'static str], why: &str) -> Vec<Condition>
 }
 
 /// Messages of the validations that fail, and whether there are any validations at all.
-fn failures(validations: Option<&str>, pending: bool) -> (Vec<String>, bool) {
-    let Some(all) = validations.and_then(|text| serde_json::from_str::<Value>(text).ok()) else {
-        return (Vec::new(), false);
-    };
+fn failures(validations: &Value, pending: bool) -> (Vec<String>, bool) {
     let mut failing = Vec::new();
-    let entries = all.as_object().into_iter().flat_map(|map| map.values());
+    let entries = validations.as_object().into_iter().flat_map(|map| map.values());
     for validation in entries.filter_map(Value::as_array).flatten() {
         let status = validation["status"].as_str().unwrap_or_default();
         if matches!(status, "failure" | "error") || (pending && status == "pending") {
             failing.push(validation["message"].as_str().unwrap_or_default().to_owned());
         }
     }
-    (failing, all.as_object().is_some_and(|map| !map.is_empty()))
+    (failing, validations.as_object().is_some_and(|map| !map.is_empty()))
 }
 
 /// What decides about a cluster's conditions beside its status.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct OfCluster<'a> {
     pub(super) info: &'a str,
-    pub(super) validations: Option<&'a str>,
+    /// As the API shows them; null when there are none.
+    pub(super) validations: &'a Value,
     pub(super) held: bool,
     /// At `ready`: why it is not installed all the same, as reason and text.
     pub(super) waits: Option<(&'static str, String)>,
@@ -219,7 +217,7 @@ fn preparation(of: &OfCluster<'_>) -> Option<Condition> {
 pub(super) const OF_HOSTS: &[&str] = &["Connected", "RequirementsMet", "Validated", "Installed", "Bound"];
 
 /// The conditions of an Agent.
-pub(super) fn of_host(status: HostStatus, info: &str, validations: Option<&str>, approved: bool) -> Vec<Condition> {
+pub(super) fn of_host(status: HostStatus, info: &str, validations: &Value, approved: bool) -> Vec<Condition> {
     vec![
         connected(status),
         requirements_of_host(status, approved),
@@ -264,7 +262,7 @@ fn requirements_of_host(status: HostStatus, approved: bool) -> Condition {
     Condition::new("RequirementsMet", is, reason, message)
 }
 
-fn validated_host(status: HostStatus, validations: Option<&str>) -> Condition {
+fn validated_host(status: HostStatus, validations: &Value) -> Condition {
     use HostStatus::*;
     let (failing, any) = failures(validations, status == PendingForInput);
     let (is, reason, message) = match status {
@@ -349,7 +347,8 @@ mod tests {
         #[case] completed: &str,
         #[case] stopped: &str,
     ) {
-        let all = of_cluster(status, &OfCluster::default());
+        let of = OfCluster { info: "", validations: &Value::Null, held: false, waits: None, preparation: None };
+        let all = of_cluster(status, &of);
         let reason = |kind: &str| all.iter().find(|c| c.kind == kind).map(|c| c.reason.clone()).unwrap_or_default();
         assert_eq!(
             (reason("RequirementsMet").as_str(), reason("Completed").as_str(), reason("Stopped").as_str()),
@@ -368,7 +367,7 @@ mod tests {
         #[case] installed: &str,
         #[case] bound: &str,
     ) {
-        let all = of_host(status, "", None, false);
+        let all = of_host(status, "", &Value::Null, false);
         let reason = |kind: &str| all.iter().find(|c| c.kind == kind).map(|c| c.reason.clone()).unwrap_or_default();
         assert_eq!(
             (reason("RequirementsMet").as_str(), reason("Installed").as_str(), reason("Bound").as_str()),

@@ -30,7 +30,7 @@ pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if told && cd["spec"]["clusterMetadata"] != *metadata {
         let mut changed = (*cd).clone();
         changed["spec"]["clusterMetadata"] = metadata.clone();
-        return Err(put(&changed));
+        return Err(put(changed));
     }
     let conditions = aci["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let find = |kind: &str| conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if completed && told && cd["spec"]["installed"] != true {
         let mut changed = (*cd).clone();
         changed["spec"]["installed"] = json!(true);
-        return Err(put(&changed));
+        return Err(put(changed));
     }
     let mut wanted = Vec::new();
     for (from, to) in COPIED {

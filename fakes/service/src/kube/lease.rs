@@ -137,7 +137,7 @@ impl Elector {
             }
             (Asked::Write, None) if status == 404 && self.seen.is_none() => {
                 let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-                self.ask(Asked::Namespace, Request::new(Method::Post, "/api/v1/namespaces").json(&namespace));
+                self.ask(Asked::Namespace, Request::new(Method::Post, "/api/v1/namespaces").object(namespace));
             }
             (Asked::Namespace, Some(_)) => self.next = now,
             _ => self.stale = true,
@@ -172,9 +172,9 @@ impl Elector {
         spec["leaseDurationSeconds"] = json!(self.times.duration.as_secs().max(1));
         spec["renewTime"] = json!(now.to_micro_string());
         if new {
-            Request::new(Method::Post, all()).json(&lease)
+            Request::new(Method::Post, all()).object(lease)
         } else {
-            Request::new(Method::Put, path()).json(&lease)
+            Request::new(Method::Put, path()).object(lease)
         }
     }
 

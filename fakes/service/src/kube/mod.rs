@@ -29,6 +29,7 @@ mod pass;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub use self::lease::Elector;
 pub use self::object::INFRA_ENV_LABEL;
 
 use self::client::{Change, Client};
-use self::object::{BMH_LABEL, label, reference};
+use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference};
 use self::pass::{Pass, Stop};
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};
@@ -264,7 +265,7 @@ impl Door {
     }
 
     /// A watch told something, or is over.
-    pub fn told(&mut self, core: &mut Core, now: Timestamp, tag: u64, events: Vec<(String, Value)>, over: bool) {
+    pub fn told(&mut self, core: &mut Core, now: Timestamp, tag: u64, events: Vec<(String, Arc<Value>)>, over: bool) {
         let changes = self.client.told(now, tag, events, over);
         self.objects_changed(now, &changes);
         self.wake(core, now);
@@ -289,7 +290,10 @@ impl Door {
         let Busy { item, writes, .. } = busy;
         match answer {
             Ok(response) if response.is_success() => {
-                let object: Option<Value> = response.decode().ok();
+                let object = match response.body.as_object::<Arc<Value>>() {
+                    Some(object) => Some(object.clone()),
+                    None => response.decode().ok().map(Arc::new),
+                };
                 let changes: Vec<Change> = object.and_then(|object| self.client.wrote(object)).into_iter().collect();
                 self.objects_changed(now, &changes);
                 self.current = Some((item, writes));
@@ -504,7 +508,21 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             items.extend(classes.map(|(key, _)| (Who::Classification, key.clone())));
             items
         }
-        Kind::Secret | Kind::ConfigMap | Kind::ClusterImageSet => {
+        Kind::Secret => {
+            let name = key.split_once('/').map_or(key, |(_, name)| name);
+            let named = |of: &Value| of["spec"]["pullSecretRef"]["name"] == name;
+            // Those that the controllers make themselves belong to the cluster whose label they have.
+            let of = label(object, CLUSTER_OF_SECRET);
+            let clusters = client.all_in(Kind::ClusterDeployment, namespace);
+            let infra_envs = client.all_in(Kind::InfraEnv, namespace);
+            let named_by = |(key, cd): &(&String, &Arc<Value>)| {
+                named(cd) || !of.is_empty() && key.split_once('/').is_some_and(|(_, name)| name == of)
+            };
+            let clusters = clusters.filter(named_by).map(|(key, _)| (Who::Cluster, key.clone()));
+            let infra_envs = infra_envs.filter(|(_, ie)| named(ie)).map(|(key, _)| (Who::InfraEnv, key.clone()));
+            clusters.chain(infra_envs).collect()
+        }
+        Kind::ConfigMap | Kind::ClusterImageSet => {
             // What waits for one of these says so in its status and is looked at again.
             let mut items: Vec<Item> = Vec::new();
             let clusters: Vec<&String> = if namespace.is_empty() {
@@ -513,9 +531,6 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
                 client.all_in(Kind::ClusterDeployment, namespace).map(|(key, _)| key).collect()
             };
             items.extend(clusters.into_iter().map(|key| (Who::Cluster, key.clone())));
-            if kind == Kind::Secret {
-                items.extend(client.all_in(Kind::InfraEnv, namespace).map(|(key, _)| (Who::InfraEnv, key.clone())));
-            }
             items
         }
         Kind::BareMetalHost => {

@@ -9,6 +9,8 @@ pub const INFRA_ENV_LABEL: &str = "infraenvs.agent-install.openshift.io";
 pub(super) const BMH_LABEL: &str = "agent-install.openshift.io/bmh";
 /// On Agents: the namespace of their ClusterDeployment.
 pub(super) const CLUSTER_LABEL: &str = "agent-install.openshift.io/clusterdeployment-namespace";
+/// On Secrets that the controllers make: their ClusterDeployment.
+pub(super) const CLUSTER_OF_SECRET: &str = "hive.openshift.io/cluster-deployment-name";
 /// On Secrets and ConfigMaps that the service uses.
 pub(super) const WATCH_LABEL: &str = "agent-install.openshift.io/watch";
 /// On the same, for backups.
@@ -81,6 +83,24 @@ pub(super) fn bare(value: &Value) -> Value {
         Value::Array(items) => Value::Array(items.iter().map(bare).collect()),
         other => other.clone(),
     }
+}
+
+/// Are the two the same but for members that are null?
+pub(super) fn alike(a: &Value, b: &Value) -> bool {
+    let there = |map: &Map<String, Value>| map.values().filter(|v| !v.is_null()).count();
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            there(a) == there(b)
+                && a.iter().filter(|(_, v)| !v.is_null()).all(|(name, v)| b.get(name).is_some_and(|w| alike(v, w)))
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b)),
+        _ => a == b,
+    }
+}
+
+/// A text of JSON; null when there is none, or when it is none.
+pub(super) fn parsed(text: Option<&str>) -> Value {
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// A time as resources have it: whole seconds.

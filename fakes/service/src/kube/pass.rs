@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
 
 use super::client::{Client, Kind};
-use super::object::{BACKUP_LABEL, WATCH_LABEL, bare, key_of, label};
+use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, key_of, label};
 use super::{Command, DoorConfig, Index, Item};
 use crate::Core;
 use crate::refusal::{Reason, Refusal};
@@ -122,7 +122,7 @@ impl Pass<'_> {
         let mut finalizers = all.as_array().cloned().unwrap_or_default();
         finalizers.push(json!(finalizer));
         changed["metadata"]["finalizers"] = Value::Array(finalizers);
-        Err(put(&changed))
+        Err(put(changed))
     }
 
     /// Its work is done.
@@ -134,7 +134,7 @@ impl Pass<'_> {
         }
         let mut changed = object.clone();
         changed["metadata"]["finalizers"] = Value::Array(left);
-        Err(put(&changed))
+        Err(put(changed))
     }
 
     /// Marks a Secret or ConfigMap as one that the service uses: two writes, as the real service does it.
@@ -143,7 +143,7 @@ impl Pass<'_> {
             if label(object, name) != "true" {
                 let mut changed = object.clone();
                 changed["metadata"]["labels"][name] = json!("true");
-                return Err(put(&changed));
+                return Err(put(changed));
             }
         }
         Ok(())
@@ -151,14 +151,13 @@ impl Pass<'_> {
 
     /// Writes the status, if it is another one.
     pub(super) fn status(&self, object: &Value, status: &Value) -> Result<(), Stop> {
-        let status = bare(status);
-        if bare(&object["status"]) == status {
+        if alike(&object["status"], status) {
             return Ok(());
         }
         let mut changed = object.clone();
-        changed["status"] = status;
+        changed["status"] = bare(status);
         let path = format!("{}/status", path(&changed));
-        Err(Stop::Write(Request::new(Method::Put, path).json(&changed)))
+        Err(Stop::Write(Request::new(Method::Put, path).object(changed)))
     }
 }
 
@@ -167,13 +166,13 @@ fn path(object: &Value) -> String {
 }
 
 /// Writes a resource over the one that is there.
-pub(super) fn put(object: &Value) -> Stop {
-    Stop::Write(Request::new(Method::Put, path(object)).json(object))
+pub(super) fn put(object: Value) -> Stop {
+    Stop::Write(Request::new(Method::Put, path(&object)).object(object))
 }
 
 /// Makes a resource.
-pub(super) fn post(kind: Kind, namespace: &str, object: &Value) -> Stop {
-    Stop::Write(Request::new(Method::Post, kind.path_in(namespace)).json(object))
+pub(super) fn post(kind: Kind, namespace: &str, object: Value) -> Stop {
+    Stop::Write(Request::new(Method::Post, kind.path_in(namespace)).object(object))
 }
 
 /// Changes members of a resource.
