@@ -1,5 +1,7 @@
 //! Creating, updating and patching.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use vlab_api::http::Response;
 
@@ -144,7 +146,7 @@ impl Core {
             return Err(Failure::unsupported_media(accepted).into());
         }
         let Some(live) = live else { return Err(ask.resource.not_found(ask.name()).into()) };
-        let mut object = self.in_version(ask, &live);
+        let mut object = Arc::unwrap_or_clone(self.in_version(ask, &live));
         match media.as_str() {
             "application/json-patch+json" => patch::json(&mut object, &patch)?,
             "application/merge-patch+json" => patch::merge(&mut object, &patch),
@@ -221,10 +223,13 @@ impl Core {
     }
 
     /// The object as it is stored, in the version of the request.
-    fn in_version(&self, ask: &Ask, live: &Stored) -> Value {
+    fn in_version(&self, ask: &Ask, live: &Stored) -> Arc<Value> {
+        if ask.version.name == ask.resource.storage {
+            return live.object();
+        }
         let mut object = live.value();
         object["apiVersion"] = json!(ask.api_version());
-        object
+        object.into()
     }
 
     fn write_over(
@@ -256,7 +261,7 @@ impl Core {
         if let Some(failure) = self.faults.write(&ask.resource, verb, ask.subresource(), &name) {
             return Err(failure.into());
         }
-        if new == old {
+        if new == *old {
             return Ok(Outcome::Stored(live.clone()));
         }
         if dry_run(ask) {
@@ -383,7 +388,7 @@ impl Core {
     fn normalise(&self, ask: &Ask, object: &mut Value) {
         schema::prune(&ask.version.schema, object, At::Root(""), &mut Vec::new());
         schema::fill_defaults(&ask.version.schema, object);
-        object.sort_all_objects();
+        sort(object);
         if !ask.resource.custom
             && let Some(map) = object.as_object_mut()
         {
@@ -499,6 +504,20 @@ pub(crate) fn dry_run(ask: &Ask) -> bool {
     ask.query.get("dryRun") == Some("All")
 }
 
+/// Sorts the members of all objects. Most of them are sorted already, because their client has read them here.
+fn sort(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if !map.keys().is_sorted() {
+                map.sort_keys();
+            }
+            map.values_mut().for_each(sort);
+        }
+        Value::Array(items) => items.iter_mut().for_each(sort),
+        _ => {}
+    }
+}
+
 /// Parameters of writes.
 fn options(ask: &Ask) -> Result<(), Failure> {
     let kind = match ask.request.method {
@@ -571,14 +590,10 @@ fn restore(ask: &Ask, old: &Value, new: &mut Value) {
     if status_only {
         let status = new["status"].take();
         let fields = new["metadata"]["managedFields"].take();
-        *new = old.clone();
-        match status {
-            Value::Null => {
-                if let Some(map) = new.as_object_mut() {
-                    map.shift_remove("status");
-                }
-            }
-            status => new["status"] = status,
+        let rest = old.as_object().into_iter().flatten().filter(|(name, _)| *name != "status");
+        *new = Value::Object(rest.map(|(name, value)| (name.clone(), value.clone())).collect());
+        if !status.is_null() {
+            new["status"] = status;
         }
         if !fields.is_null() {
             new["metadata"]["managedFields"] = fields;
@@ -588,6 +603,8 @@ fn restore(ask: &Ask, old: &Value, new: &mut Value) {
             Value::Null => {
                 map.shift_remove("status");
             }
+            // Who changes the rest sends it as it is.
+            status if map.get("status") == Some(status) => {}
             status => {
                 map.insert("status".into(), status.clone());
             }

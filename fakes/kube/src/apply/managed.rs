@@ -121,10 +121,15 @@ pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value
     let cleared = given.as_array().is_some_and(|l| l.is_empty() || l.len() == 1 && l[0] == json!({}));
     // Who sends the list himself (`kubectl` does when it changes the way it applies) means it.
     let sent = given.as_array().is_some_and(|l| !l.is_empty());
-    let mut list = match (cleared, sent, old) {
-        (true, ..) | (_, false, None) => Vec::new(),
-        (_, true, _) => given.as_array().cloned().unwrap_or_default(),
-        (_, false, Some(old)) => old["metadata"]["managedFields"].as_array().cloned().unwrap_or_default(),
+    let given = crate::meta::of(new).get_mut("managedFields").map(Value::take);
+    let list = match (cleared, sent, old) {
+        (true, ..) | (_, false, None) => None,
+        (_, true, _) => given,
+        (_, false, Some(old)) => Some(old["metadata"]["managedFields"].clone()),
+    };
+    let mut list = match list {
+        Some(Value::Array(list)) => list,
+        _ => Vec::new(),
     };
     // An object whose owners are not known gets none until somebody applies it. Source: NewProbabilisticSkipNonAppliedManager.
     if old.is_some() && list.is_empty() {

@@ -110,7 +110,7 @@ fn gone(pass: &Pass<'_>, agent: &Value) -> Result<(), Stop> {
     wanted.extend(conditions::not_available(conditions::OF_HOSTS, "The agent's host is not available"));
     let mut status = agent["status"].clone();
     status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
-    pass.status(agent, &status)
+    pass.status(agent, status)
 }
 
 /// The labels and the owner that say where it belongs.
@@ -396,7 +396,7 @@ fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Res
             format!("{base}/clusters/{}/logs?host_id={}", h.cluster_id.unwrap_or_default(), h.id)
         }),
     });
-    pass.status(agent, &status)
+    pass.status(agent, status)
 }
 
 /// What the status has beside what it gets anew.

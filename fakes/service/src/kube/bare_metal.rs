@@ -85,8 +85,8 @@ fn agent_of(pass: &Pass<'_>, bmh: &Value) -> Option<Arc<Value>> {
         interfaces.into_iter().flatten().any(|i| text(&i["macAddress"]).to_lowercase() == mac)
     };
     pass.client
-        .all_in(Kind::Agent, namespace(bmh))
-        .filter(|(_, agent)| !is_deleted(agent) && label(agent, INFRA_ENV_LABEL) == label(bmh, INFRA_ENV_LABEL))
+        .all_of(Kind::Agent, &format!("{}/{}", namespace(bmh), label(bmh, INFRA_ENV_LABEL)))
+        .filter(|(_, agent)| !is_deleted(agent))
         .filter(|(_, agent)| has(agent))
         .max_by_key(|(_, agent)| text(&agent["metadata"]["creationTimestamp"]).to_owned())
         .map(|(_, agent)| agent.clone())

@@ -62,7 +62,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         "matchedCount": matched, "errorCount": errors,
         "conditions": merged(&class["status"]["conditions"], &[condition], pass.now, false),
     });
-    pass.status(&class, &status)
+    pass.status(&class, status)
 }
 
 /// Does the query say yes to that?

@@ -1,14 +1,14 @@
 //! What the controllers know of the API server: for each kind a list, then a watch from where the list was. Lists and watches that end
 //! begin again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 
-use super::object::{key_of, version_of};
+use super::object::{INFRA_ENV_LABEL, key_of, label, namespace, reference, version_of};
 
 /// A kind that the controllers look at or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,6 +165,8 @@ struct Known {
     complete: bool,
     version: String,
     objects: BTreeMap<String, Arc<Value>>,
+    /// Keys of objects by what they belong to.
+    members: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Default for Known {
@@ -174,6 +176,50 @@ impl Default for Known {
             complete: false,
             version: String::new(),
             objects: BTreeMap::new(),
+            members: BTreeMap::new(),
+        }
+    }
+}
+
+/// The key of what an object belongs to: of Agents and BareMetalHosts their InfraEnv, of InfraEnvs and AgentClusterInstalls their
+/// ClusterDeployment. Who looks for those of one need not look at all.
+fn belongs(kind: Kind, object: &Value) -> Option<String> {
+    let of = match kind {
+        Kind::Agent | Kind::BareMetalHost => {
+            let infra_env = label(object, INFRA_ENV_LABEL);
+            if infra_env.is_empty() { String::new() } else { format!("{}/{infra_env}", namespace(object)) }
+        }
+        Kind::InfraEnv => reference(&object["spec"]["clusterRef"], ""),
+        Kind::AgentClusterInstall => reference(&object["spec"]["clusterDeploymentRef"], namespace(object)),
+        _ => String::new(),
+    };
+    (!of.is_empty()).then_some(of)
+}
+
+impl Known {
+    fn put(&mut self, kind: Kind, key: &str, object: Arc<Value>) {
+        let of = belongs(kind, &object);
+        let before = self.objects.insert(key.to_owned(), object).and_then(|old| belongs(kind, &old));
+        if before != of {
+            self.leave(before, key);
+            if let Some(of) = of {
+                self.members.entry(of).or_default().insert(key.to_owned());
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, key: &str) {
+        let before = self.objects.remove(key).and_then(|old| belongs(kind, &old));
+        self.leave(before, key);
+    }
+
+    fn leave(&mut self, of: Option<String>, key: &str) {
+        let Some(of) = of else { return };
+        if let Some(keys) = self.members.get_mut(&of) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.members.remove(&of);
+            }
         }
     }
 }
@@ -266,7 +312,9 @@ impl Client {
         known.state = State::Watches(tag);
         known.version = version;
         known.complete = true;
-        let before = std::mem::replace(&mut known.objects, fresh);
+        let before = std::mem::take(&mut known.objects);
+        known.members.clear();
+        fresh.into_iter().for_each(|(key, object)| known.put(kind, &key, object));
         let mut changes: Vec<Change> = before
             .iter()
             .filter(|(key, _)| !known.objects.contains_key(*key))
@@ -308,10 +356,10 @@ impl Client {
             let key = key_of(&object);
             let old = known.objects.get(&key).cloned();
             if word == "DELETED" {
-                known.objects.remove(&key);
+                known.remove(kind, &key);
                 changes.push(Change { kind, key, old: old.or(Some(object)), new: None });
             } else if old.as_ref().is_none_or(|old| version_of(old) < version_of(&object)) {
-                known.objects.insert(key.clone(), object.clone());
+                known.put(kind, &key, object.clone());
                 changes.push(Change { kind, key, old, new: Some(object) });
             }
         }
@@ -338,13 +386,13 @@ impl Client {
         let meta = &object["metadata"];
         let gone = !meta["deletionTimestamp"].is_null() && meta["finalizers"].as_array().is_none_or(Vec::is_empty);
         if gone {
-            known.objects.remove(&key);
+            known.remove(kind, &key);
             return Some(Change { kind, key, old, new: None });
         }
         if old.as_ref().is_some_and(|old| version_of(old) >= version_of(&object)) {
             return None;
         }
-        known.objects.insert(key.clone(), object.clone());
+        known.put(kind, &key, object.clone());
         Some(Change { kind, key, old, new: Some(object) })
     }
 
@@ -354,6 +402,13 @@ impl Client {
 
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = (&String, &Arc<Value>)> {
         self.known.get(&kind).into_iter().flat_map(|known| known.objects.iter())
+    }
+
+    /// Those of a kind that belong to what has that key: see [`belongs`].
+    pub(super) fn all_of(&self, kind: Kind, of: &str) -> impl Iterator<Item = (&String, &Arc<Value>)> {
+        let known = self.known.get(&kind);
+        let keys = known.and_then(|known| known.members.get(of)).into_iter().flatten();
+        keys.filter_map(move |key| known?.objects.get_key_value(key))
     }
 
     pub(super) fn all_in(&self, kind: Kind, namespace: &str) -> impl Iterator<Item = (&String, &Arc<Value>)> {

@@ -92,13 +92,7 @@ fn again(outcome: &Result<(), Problem>, later: Duration) -> Result<(), Stop> {
 
 /// There is no such ClusterDeployment (any more): AgentClusterInstalls that name it say so.
 fn orphans(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
-    let (namespace, _) = key.split_once('/').unwrap_or(("", key));
-    let all: Vec<Arc<Value>> = pass
-        .client
-        .all_in(Kind::AgentClusterInstall, namespace)
-        .filter(|(_, aci)| reference(&aci["spec"]["clusterDeploymentRef"], namespace) == key)
-        .map(|(_, aci)| aci.clone())
-        .collect();
+    let all: Vec<Arc<Value>> = pass.client.all_of(Kind::AgentClusterInstall, key).map(|(_, aci)| aci.clone()).collect();
     for aci in all {
         let name = key.split_once('/').map_or(key, |(_, name)| name);
         let missing = format!("ClusterDeployment.hive.openshift.io \"{name}\" not found");
@@ -107,7 +101,7 @@ fn orphans(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         let mut status = aci["status"].clone();
         status["conditions"] = conditions::merged(&aci["status"]["conditions"], &wanted, pass.now, true);
         status["debugInfo"] = json!({});
-        pass.status(&aci, &status)?;
+        pass.status(&aci, status)?;
     }
     Ok(())
 }
@@ -178,9 +172,8 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
                 row.private.kube_spec = said;
             });
             pass.index.put_cluster(key.to_owned(), id);
-            let waiting = pass.client.all(Kind::InfraEnv);
-            let of = |ie: &Value| reference(&ie["spec"]["clusterRef"], "") == key;
-            pass.wanted.extend(waiting.filter(|(_, ie)| of(ie)).map(|(key, _)| (Who::InfraEnv, key.clone())));
+            let waiting = pass.client.all_of(Kind::InfraEnv, key);
+            pass.wanted.extend(waiting.map(|(key, _)| (Who::InfraEnv, key.clone())));
             id
         }
         Some(row) => {
@@ -481,7 +474,7 @@ fn write_status(pass: &mut Pass<'_>, aci: &Value, id: Option<Uuid>, outcome: &Re
         }
     }
     status["conditions"] = conditions::merged(&aci["status"]["conditions"], &wanted, pass.now, true);
-    pass.status(aci, &status)
+    pass.status(aci, status)
 }
 
 fn row_status(pass: &Pass<'_>, row: &ClusterRow, status: &mut Value) {

@@ -60,7 +60,7 @@ pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if status["installedTimestamp"].is_null() && completed {
         status["installedTimestamp"] = time(pass.now);
     }
-    pass.status(&cd, &status)
+    pass.status(&cd, status)
 }
 
 /// metal3's part: a host that is described gets available, and one that has an image is provisioned with it.
@@ -72,7 +72,7 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if !annotation(&bmh, "baremetalhost.metal3.io/detached").is_empty() {
         let mut status = bmh["status"].clone();
         status["operationalStatus"] = json!("detached");
-        return pass.status(&bmh, &status);
+        return pass.status(&bmh, status);
     }
     let image = text(&bmh["spec"]["image"]["url"]);
     let online = bmh["spec"]["online"] == true;
@@ -85,7 +85,7 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     status["poweredOn"] = json!(online && !image.is_empty());
     status["errorMessage"] = json!("");
     status["errorCount"] = json!(0);
-    pass.status(&bmh, &status)
+    pass.status(&bmh, status)
 }
 
 /// The operator's part, as far as a resource can be right or wrong by itself.
@@ -116,5 +116,5 @@ pub(super) fn service_config(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop>
     ];
     let mut status: Value = config["status"].clone();
     status["conditions"] = merged(&config["status"]["conditions"], &wanted, pass.now, true);
-    pass.status(&config, &status)
+    pass.status(&config, status)
 }

@@ -63,7 +63,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         }
         _ => {}
     }
-    pass.status(&object, &status)?;
+    pass.status(&object, status)?;
     again.map_or(Ok(()), |span| Err(Stop::Later(span)))
 }
 
@@ -120,10 +120,7 @@ fn static_networks(pass: &Pass<'_>, object: &Value) -> Vec<HostStaticNetworkConf
     pass.client
         .all(Kind::NMStateConfig)
         .filter(|(_, config)| !is_deleted(config))
-        .filter(|(_, config)| {
-            let labels = spec::text_map(&config["metadata"]["labels"]);
-            selector.iter().all(|(name, value)| labels.get(name) == Some(value))
-        })
+        .filter(|(_, config)| selector.iter().all(|(name, value)| config["metadata"]["labels"][name] == *value))
         .map(|(_, config)| spec::static_network(config))
         .collect()
 }

@@ -466,10 +466,7 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
     match kind {
         Kind::ClusterDeployment => {
             let mut items = own(Who::Cluster);
-            let of = |ie: &Value| reference(&ie["spec"]["clusterRef"], "") == key;
-            items.extend(
-                client.all(Kind::InfraEnv).filter(|(_, ie)| of(ie)).map(|(key, _)| (Who::InfraEnv, key.clone())),
-            );
+            items.extend(client.all_of(Kind::InfraEnv, key).map(|(key, _)| (Who::InfraEnv, key.clone())));
             items
         }
         Kind::AgentClusterInstall => {
@@ -482,11 +479,7 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
         }
         Kind::InfraEnv => {
             let mut items = own(Who::InfraEnv);
-            let name = key.split_once('/').map_or("", |(_, name)| name);
-            let bmhs = client.all_in(Kind::BareMetalHost, namespace);
-            items.extend(
-                bmhs.filter(|(_, bmh)| label(bmh, INFRA_ENV_LABEL) == name).map(|(key, _)| (Who::Bmh, key.clone())),
-            );
+            items.extend(client.all_of(Kind::BareMetalHost, key).map(|(key, _)| (Who::Bmh, key.clone())));
             items
         }
         Kind::NMStateConfig => {
@@ -498,11 +491,8 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             if !host.is_empty() {
                 items.push((Who::Bmh, format!("{namespace}/{host}")));
             } else {
-                let bmhs = client.all_in(Kind::BareMetalHost, namespace);
-                let name = label(object, INFRA_ENV_LABEL);
-                items.extend(
-                    bmhs.filter(|(_, bmh)| label(bmh, INFRA_ENV_LABEL) == name).map(|(key, _)| (Who::Bmh, key.clone())),
-                );
+                let of = format!("{namespace}/{}", label(object, INFRA_ENV_LABEL));
+                items.extend(client.all_of(Kind::BareMetalHost, &of).map(|(key, _)| (Who::Bmh, key.clone())));
             }
             let classes = client.all_in(Kind::AgentClassification, namespace);
             items.extend(classes.map(|(key, _)| (Who::Classification, key.clone())));

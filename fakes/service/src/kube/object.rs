@@ -73,15 +73,15 @@ pub(super) fn reference(reference: &Value, own_namespace: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// The value without members that are null: an object that has them and one that does not are the same.
-pub(super) fn bare(value: &Value) -> Value {
+/// Removes members that are null: an object that has them and one that does not are the same.
+pub(super) fn bare(value: &mut Value) {
     match value {
-        Value::Object(map) => {
-            let members = map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), bare(v)));
-            Value::Object(members.collect::<Map<_, _>>())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(bare).collect()),
-        other => other.clone(),
+        Value::Object(map) => map.retain(|_, value| {
+            bare(value);
+            !value.is_null()
+        }),
+        Value::Array(items) => items.iter_mut().for_each(bare),
+        _ => {}
     }
 }
 

@@ -150,12 +150,14 @@ impl Pass<'_> {
     }
 
     /// Writes the status, if it is another one.
-    pub(super) fn status(&self, object: &Value, status: &Value) -> Result<(), Stop> {
-        if alike(&object["status"], status) {
+    pub(super) fn status(&self, object: &Value, mut status: Value) -> Result<(), Stop> {
+        if alike(&object["status"], &status) {
             return Ok(());
         }
-        let mut changed = object.clone();
-        changed["status"] = bare(status);
+        bare(&mut status);
+        let rest = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "status");
+        let mut changed = Value::Object(rest.map(|(name, value)| (name.clone(), value.clone())).collect());
+        changed["status"] = status;
         let path = format!("{}/status", path(&changed));
         Err(Stop::Write(Request::new(Method::Put, path).object(changed)))
     }

@@ -1,7 +1,7 @@
 //! What the API shows against what the database held: everything that a look at a cluster and its hosts shows, while it is under
 //! way, and in the last look what is left.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -189,14 +189,12 @@ fn last_look<'h>(
     let limits = Limits::new(timeline.run);
     let clusters = clusters_of_hosts(timeline);
     // Nobody looks at a cluster that the user has deleted from the hub.
-    let gone = |cluster: Uuid| {
-        timeline.observations.iter().any(|o| match &o.what {
-            What::Resource { kind, name, is: ResourceState::Gone, .. } => {
-                kind == "AgentClusterInstall" && timeline.directory.cluster_names.get(&cluster) == Some(name)
-            }
-            _ => false,
-        })
-    };
+    let ended = timeline.observations.iter().filter_map(|o| match &o.what {
+        What::Resource { kind, name, is: ResourceState::Gone, .. } if kind == "AgentClusterInstall" => Some(name),
+        _ => None,
+    });
+    let ended: HashSet<&String> = ended.collect();
+    let gone = |cluster: Uuid| timeline.directory.cluster_names.get(&cluster).is_some_and(|name| ended.contains(name));
     let is_looked_at = |id: &Uuid| {
         let cluster = if timeline.clusters.contains_key(id) { Some(*id) } else { clusters.get(id).copied().flatten() };
         cluster.is_some_and(|cluster| timeline.directory.cluster_names.contains_key(&cluster) && !gone(cluster))
