@@ -44,6 +44,7 @@ struct Hub {
 impl Hub {
     fn new(now: Timestamp) -> Result<Self, String> {
         let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
+        memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
         Ok(Self { memory, door, watches: Watches::default() })

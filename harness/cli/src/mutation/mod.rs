@@ -113,7 +113,7 @@ const SUITE_FIRST: &[&str] = &[
     "amount",
 ];
 
-/// The conformance suite in memory.
+/// The conformance suites in memory.
 struct Suite {
     checks: Vec<ConformanceCheck>,
     /// What each check says, in one text: whatever it is about is named there.
@@ -129,8 +129,9 @@ impl Suite {
         let patterns = [memory::OF_THE_SHELL.to_owned()];
         let mut checks = table::built_in().map_err(CliError::internal)?;
         checks.retain(|check| suite::selected(&check.id, &patterns));
-        // What is quick comes first.
-        checks.sort_by_key(|check| (check.world.at, check.world.hosts, check.steps.len()));
+        // What is quick comes first; those over Kubernetes have an API server and controllers each.
+        checks.extend(table::over_kubernetes().map_err(CliError::internal)?);
+        checks.sort_by_key(|check| (check.over_kube, check.world.at, check.world.hosts, check.steps.len()));
         let services = Services::new(settings).await.map_err(CliError::internal)?;
         let mut passing = Vec::new();
         for check in checks {

@@ -7,17 +7,29 @@ use vlab_api::types::Event;
 /// How many events before the first unread one a page begins.
 const OVERLAP: usize = 100;
 
+/// More pages of one list are not read in the last look, which is more than any cluster has: a service that always has one more never
+/// ends.
+pub(super) const LAST_PAGES: u32 = 200;
+
 /// A list of events that was read so far.
 #[derive(Debug, Default)]
 pub(super) struct EventList {
     /// In the order of the list.
     read: Vec<Event>,
+    /// Pages that were read in the last look.
+    last_pages: u32,
 }
 
 impl EventList {
     /// From where the next page is read.
     pub(super) fn offset(&self) -> i64 {
         i64::try_from(self.read.len().saturating_sub(OVERLAP)).unwrap_or(i64::MAX)
+    }
+
+    /// A page with news was read in the last look: is one more to be read?
+    pub(super) fn has_a_page_left(&mut self) -> bool {
+        self.last_pages += 1;
+        self.last_pages < LAST_PAGES
     }
 
     /// What is news of a page that was read from [`EventList::offset`].
@@ -52,6 +64,13 @@ mod tests {
 
     fn page(all: &[Event], list: &EventList) -> Vec<Event> {
         all[usize::try_from(list.offset()).unwrap().min(all.len())..].to_vec()
+    }
+
+    #[test]
+    fn a_list_without_end_is_given_up_and_no_other_with_it() {
+        let (mut endless, mut other) = (EventList::default(), EventList::default());
+        assert_eq!((1..1000).take_while(|_| endless.has_a_page_left()).count(), 199);
+        assert!(other.has_a_page_left());
     }
 
     #[test]

@@ -4,9 +4,6 @@ use vlab_api::types::Host;
 
 use super::*;
 
-/// More pages of events than any run has are read in the last look: a service that always has one more never ends.
-const LAST_PAGES: u32 = 200;
-
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Look {
@@ -244,8 +241,7 @@ impl User {
         let events = self.state_mut(whose).events.news(events);
         if self.final_look && !events.is_empty() {
             // The service gives a page at a time: only one without news is the last.
-            self.last_pages += 1;
-            if self.last_pages < LAST_PAGES {
+            if self.state_mut(whose).events.has_a_page_left() {
                 self.look_queue.push_front(Look::Events(whose));
             } else {
                 let why = format!("the service has more events than the {LAST_PAGES} pages that were read at the end");

@@ -35,7 +35,7 @@ mod lists;
 mod looks;
 mod requests;
 
-use self::events::EventList;
+use self::events::{EventList, LAST_PAGES};
 use self::kube::Apply;
 pub use self::kube::{KubeUser, POOL};
 use self::lists::LastLists;
@@ -225,8 +225,6 @@ pub struct User {
     powered: Vec<usize>,
     fatal: Option<String>,
     final_look: bool,
-    /// Pages of events that were read in the last look.
-    last_pages: u32,
     /// What the last look at lists is compared with.
     lists: LastLists,
     /// Answers to looks that could not be understood; each is told once.
@@ -286,7 +284,6 @@ impl User {
             powered: Vec::new(),
             fatal: None,
             final_look: false,
-            last_pages: 0,
             lists: LastLists::default(),
             unreadable: BTreeSet::new(),
             operators: BTreeMap::new(),
