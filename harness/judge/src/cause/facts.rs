@@ -1,12 +1,12 @@
 //! What a history shows of things that go wrong, whoever asks for them: a table of observations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use vlab_api::types::{ClusterStatus, HostStage, HostStatus, OperatorStatus, Severity};
 use vlab_history::Timeline;
 use vlab_model::console::{self, Blame};
-use vlab_model::history::{ClusterMoment, HostMoment, MachineMoment, Observation, What};
+use vlab_model::history::{ActionKind, ClusterMoment, HostMoment, MachineMoment, Observation, UserVerb, What};
 
 use super::{Candidate, CauseKind, Rank, Whom};
 
@@ -20,7 +20,7 @@ struct Fact {
 
 /// Everything that went wrong in a history, in its order.
 pub(super) fn facts(timeline: &Timeline<'_>) -> Vec<Candidate> {
-    let mut reader = Reader { timeline, stages: BTreeMap::new() };
+    let mut reader = Reader { timeline, stages: BTreeMap::new(), taken_out: BTreeSet::new() };
     let mut found = Vec::new();
     for (o, change) in timeline.walk() {
         if let Some(fact) = reader.state(o, change.is_some()).or_else(|| reader.other(o)) {
@@ -33,6 +33,7 @@ pub(super) fn facts(timeline: &Timeline<'_>) -> Vec<Candidate> {
         {
             reader.stages.insert(*host, *stage);
         }
+        reader.taken_out.extend(taken_out(&o.what));
     }
     found
 }
@@ -41,6 +42,21 @@ struct Reader<'a> {
     timeline: &'a Timeline<'a>,
     /// The stage in which each host is.
     stages: BTreeMap<Uuid, HostStage>,
+    /// Hosts that the user took out of their clusters: what these then lack is what was asked for.
+    taken_out: BTreeSet<Uuid>,
+}
+
+/// The host that the user takes out of its cluster by that: it is unbound, or booted from the discovery image again.
+fn taken_out(what: &What) -> Option<Uuid> {
+    match what {
+        What::UserAction {
+            action: UserVerb::Action(ActionKind::Unbind | ActionKind::BootDiscovery),
+            subject,
+            status: 200..300,
+            ..
+        } => *subject,
+        _ => None,
+    }
 }
 
 impl Reader<'_> {
@@ -107,6 +123,7 @@ impl Reader<'_> {
                 let name = self.timeline.cluster_name(*cluster);
                 let title = match what {
                     ClusterMoment::BootkubeFailed => format!("bootkube of cluster {name} failed{on}"),
+                    ClusterMoment::EtcdQuorumLost if host.is_some_and(|host| self.taken_out.contains(&host)) => return None,
                     ClusterMoment::EtcdQuorumLost => format!("etcd of cluster {name} lost its quorum{on}"),
                     _ => return None,
                 };

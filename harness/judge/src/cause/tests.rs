@@ -1,8 +1,9 @@
 //! Causes of made-up histories.
 
+use rstest::rstest;
 use vlab_api::types::{HostStage, HostStatus};
 use vlab_history::Recorder;
-use vlab_model::history::{FaultPhase, HostsKind, Source, What};
+use vlab_model::history::{ActionKind, ClusterMoment, FaultPhase, HostsKind, Source, UserVerb, What};
 use vlab_scenario::{Catalogue, SourceFile};
 
 use super::*;
@@ -211,6 +212,28 @@ fn a_failed_check_that_nothing_precedes_is_the_cause() {
     assert_eq!((cause.kind, cause.check.as_deref()), (CauseKind::Check, Some("it does")));
     assert_eq!(cause.title, "the check “it does” failed (m-0)");
     assert!(result.followers().iter().all(|check| check.name != "it does"));
+}
+
+#[rstest]
+#[case::booted(ActionKind::BootDiscovery, 0, CauseKind::Check)]
+#[case::unbound(ActionKind::Unbind, 0, CauseKind::Check)]
+#[case::another(ActionKind::Unbind, 1, CauseKind::ControlPlane)]
+#[case::something_else(ActionKind::PatchHost, 0, CauseKind::ControlPlane)]
+fn what_a_cluster_lacks_whose_host_the_user_takes_is_no_cause(
+    #[case] action: ActionKind,
+    #[case] taken: u128,
+    #[case] kind: CauseKind,
+) {
+    let (action, reason) = (UserVerb::Action(action), String::new());
+    let result = judged(
+        "expect: [{eventually: {host: m-0, status: known-unbound}}]",
+        vec![
+            What::UserAction { action, subject: Some(host(taken)), status: 200, reason, planned: None },
+            What::InCluster { cluster: CLUSTER, host: Some(host(0)), what: ClusterMoment::EtcdQuorumLost },
+        ],
+    );
+    let cause = result.cause.unwrap();
+    assert_eq!(cause.kind, kind, "{cause:?}");
 }
 
 #[test]
