@@ -343,15 +343,19 @@ impl<W: Write> RedactingWriter<W> {
     fn write_ready(&mut self) -> io::Result<()> {
         let Some(inner) = &mut self.inner else { return Err(io::Error::other("already finished")) };
         // Up to the last line end, so that no character is cut in two.
-        let Some(end) = self.held.iter().rposition(|b| *b == b'\n') else {
-            if self.held.len() <= LONGEST_LINE {
-                return Ok(());
-            }
-            // No log line is so long. What cannot be looked at as a whole is not written.
+        let end = self.held.iter().rposition(|b| *b == b'\n');
+        if self.held.len() - end.map_or(0, |end| end + 1) > LONGEST_LINE {
+            // No log line is so long. What cannot be looked at as a whole is not written; the lines before it are looked at with it,
+            // because a secret may go on there.
+            let text = String::from_utf8_lossy(&self.held);
+            let clean = self.redactor.redact(&text);
+            let before = clean.rfind('\n').map_or("", |end| &clean[..=end]);
+            inner.write_all(before.as_bytes())?;
             let longest = self.redactor.known.as_ref().map_or(0, |k| k.longest).min(LONGEST_LINE / 2);
             self.held.drain(..self.held.len() - longest);
             return inner.write_all(b"(redacted: line too long)");
-        };
+        }
+        let Some(end) = end else { return Ok(()) };
         let text = String::from_utf8_lossy(&self.held[..=end]);
         let Some(cut) = self.redactor.cut(&text) else { return Ok(()) };
         inner.write_all(self.redactor.redact(&text[..cut]).as_bytes())?;
@@ -509,6 +513,26 @@ mod tests {
             "{}",
             out.len()
         );
+    }
+
+    /// Lines are held back where a secret may go on in the next one: that is no reason to keep an endless one.
+    #[test]
+    fn an_endless_line_behind_held_ones_is_not_kept_in_memory() {
+        let secret = "hunter2-first\nhunter2-second".to_owned();
+        let mut writer = RedactingWriter::new(Vec::new(), Redactor::new([secret]));
+        writer.write_all(b"before\nhunter2-first\nhunter2-second").unwrap();
+        for _ in 0..40 {
+            writer.write_all(&vec![b'x'; 1 << 20]).unwrap();
+            assert!(writer.held.len() <= LONGEST_LINE + (1 << 20));
+        }
+        writer.write_all(b"\nnext\n").unwrap();
+        let out = String::from_utf8(writer.finish().unwrap()).unwrap();
+        assert!(
+            out.starts_with("before\n") && out.ends_with("\nnext\n") && out.contains("line too long"),
+            "{}",
+            out.len()
+        );
+        assert!(!out.contains("hunter2"));
     }
 
     fn secret() -> impl Strategy<Value = String> {
