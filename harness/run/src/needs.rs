@@ -36,7 +36,9 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
         Need::RealTime => return None,
         // The run asks its target before it asks this place.
         Need::SimulatedService => {
-            return Some("time limits that it waits for are compiled into other services".to_owned());
+            let why = "it waits for time limits that are compiled into other services, or gives back hosts of a cluster whose API \
+                       these ask, and simulated hosts have none";
+            return Some(why.to_owned());
         }
         Need::Kvm => return no_kvm().await,
         Need::Qemu => "acceleration",
