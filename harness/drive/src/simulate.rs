@@ -146,6 +146,7 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         requests: 0,
         running: Running::Up,
         held: Vec::new(),
+        unheard: Vec::new(),
         later: VecDeque::new(),
         rules: Rules::new(seed),
         open: BTreeSet::new(),
@@ -313,6 +314,8 @@ struct World {
     running: Running,
     /// Requests that wait for a service that stands still.
     held: Vec<Send>,
+    /// What controllers will hear once the service goes on, by which start of it.
+    unheard: Vec<(u64, ForHub)>,
     /// What is to be done to the service once another fault has let it run again.
     later: VecDeque<Task>,
     /// What is wrong with the way to the service.
@@ -484,7 +487,7 @@ impl World {
         let Some(hub) = self.hub.as_mut().filter(|_| start == self.starts) else { return };
         if self.running != Running::Up && !matches!(what, ForHub::Ask(_)) {
             // The service stands still: it hears later.
-            return self.push(now + ONE_WAY * 20, Event::Hub(start, what));
+            return self.unheard.push((start, what));
         }
         match what {
             ForHub::Ask(ask) => {
@@ -596,8 +599,16 @@ impl World {
                     for send in std::mem::take(&mut self.held) {
                         self.push(now, Event::Request(send));
                     }
+                    self.hear(now);
                 }
             }
+        }
+    }
+
+    /// The service goes on: its controllers hear what came meanwhile.
+    fn hear(&mut self, now: Timestamp) {
+        for (start, what) in std::mem::take(&mut self.unheard) {
+            self.push(now, Event::Hub(start, what));
         }
     }
 
@@ -616,6 +627,7 @@ impl World {
         self.note_fired();
         self.core = new_core(&self.config, self.core.snapshot(), &self.dice);
         self.running = Running::Up;
+        self.hear(now);
         self.core.wake(service_clock(now));
         self.store(now);
         if fault == OF_LEASE {

@@ -12,12 +12,16 @@ use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
 use vlab_drive::simulate::{as_lines, simulate};
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, RunEnd};
-use vlab_scenario::Catalogue;
+use vlab_scenario::{Catalogue, SourceFile};
 
 fn prepared(scenario: &str, seed: u64, time_profile: &str) -> Prepared {
     let catalogue = Catalogue::discover().unwrap();
-    let source = catalogue.find(scenario).unwrap();
-    let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
+    prepared_from(&catalogue.find(scenario).unwrap(), seed, time_profile)
+}
+
+fn prepared_from(source: &SourceFile, seed: u64, time_profile: &str) -> Prepared {
+    let catalogue = Catalogue::discover().unwrap();
+    let scenario = vlab_scenario::load(source, &catalogue).unwrap();
     let choices = Choices { seed: Some(seed), time_profile: Some(time_profile.to_owned()), ..Choices::default() };
     prepare(scenario, &catalogue, &choices, &Nowhere).unwrap()
 }
@@ -68,4 +72,17 @@ fn another_seed_gives_another_history(#[case] scenario: &str) {
             assert!(same * 10 < a.lines().count(), "{same} of {} lines are the same", a.lines().count());
         }
     }
+}
+
+/// Its controllers hear later what comes meanwhile, and nobody asks again and again whether it goes on.
+#[test]
+fn a_service_that_stands_still_over_kubernetes_goes_on() {
+    let text = "version: 1\nname: still\napi: kube\ncluster: {name: edge, topology: sno, machine_networks: [192.168.126.0/24]}\n\
+                hosts: [{name: node}]\n\
+                faults: [{name: pause, at: 1s, target: service, inject: service-pause, for: 10m}]\n\
+                expect: [{eventually: {cluster: edge, status: installed}}]\nbudgets: {total: 6h}\n";
+    let source = SourceFile::new("still.yaml", text.to_owned());
+    let (ending, history, _) = run(&prepared_from(&source, 1, "fast"));
+    assert!(matches!(ending, Ending::Complete), "{ending:?}");
+    assert!(history.len() < 2_000, "{} lines", history.len());
 }

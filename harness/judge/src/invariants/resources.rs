@@ -53,6 +53,10 @@ const GONE: Duration = Duration::from_secs(60);
 /// A resource may change so often between two news: timers of the service and what follows from them.
 const WRITES: usize = 25;
 
+/// A host that waits in its stage while others stand still is written so often, to say so. Source: the service's refresh of the stage's
+/// time, which is done in a round of its monitor once a minute is over.
+const STAGE_IS_REFRESHED: Duration = Duration::from_secs(55);
+
 /// A resource: kind, namespace, name.
 type Key<'h> = (&'h str, &'h str, &'h str);
 
@@ -172,9 +176,13 @@ impl Disturbed {
 
 /// So long by the run's clock.
 fn scaled(timeline: &Timeline<'_>, span: Duration) -> Duration {
-    let scale = timeline.run.and_then(|run| run.clock_scale).filter(|scale| scale.is_finite() && *scale > 0.0);
     // However fast the service's clock runs, controllers and API server take their own time.
-    span.div_f64(scale.unwrap_or(1.0)).max(Duration::from_secs(2))
+    span.div_f64(clock_scale(timeline)).max(Duration::from_secs(2))
+}
+
+fn clock_scale(timeline: &Timeline<'_>) -> f64 {
+    let scale = timeline.run.and_then(|run| run.clock_scale).filter(|scale| scale.is_finite() && *scale > 0.0);
+    scale.unwrap_or(1.0)
 }
 
 /// What a condition must be while a row has a status; `None`: nothing is said about it.
@@ -337,10 +345,17 @@ pub(super) fn resources_rest(timeline: &Timeline<'_>) -> InvariantResult {
     let all = resources(timeline);
     let mut news = news(timeline);
     news.sort_unstable();
+    // While others of its cluster stand still, the service says of a host once in a while that it is still in its stage.
+    let refreshed = STAGE_IS_REFRESHED.div_f64(clock_scale(timeline));
     for (key, changes) in all {
         let (mut next, mut writes) = (0, 0);
+        let mut last: Option<Timestamp> = None;
         for change in &changes {
             let before = next;
+            let since = last.replace(change.at).map(|last| change.at.since(last));
+            if key.0 == "Agent" && since.is_some_and(|since| since >= refreshed) {
+                writes = 0;
+            }
             while news.get(next).is_some_and(|at| *at <= change.at) {
                 next += 1;
             }

@@ -156,12 +156,16 @@ fn what_is_deleted_goes(#[case] changes: &[(&str, ResourceState)], #[case] expec
 }
 
 #[rstest]
-#[case::now_and_then(20, "held")]
-#[case::again_and_again(40, "AgentClusterInstall c/c: written 25 times, and nobody told anything new")]
-fn controllers_come_to_rest(#[case] writes: usize, #[case] expected: &str) {
+#[case::now_and_then(INSTALL, 20, 0, "held")]
+#[case::again_and_again(INSTALL, 40, 0, "AgentClusterInstall c/c: written 25 times, and nobody told anything new")]
+#[case::once_a_minute(INSTALL, 40, 60, "AgentClusterInstall c/c: written 25 times, and nobody told anything new")]
+#[case::of_a_host("Agent", 40, 20, "Agent c/c: written 25 times, and nobody told anything new")]
+#[case::of_a_host_that_waits("Agent", 40, 60, "held")]
+fn controllers_come_to_rest(#[case] kind: &str, #[case] writes: usize, #[case] apart: usize, #[case] expected: &str) {
     let (mut s, mut n) = made();
     for _ in 0..writes {
-        s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+        s.wait(apart);
+        s.resource(&mut n, kind, "c", ResourceState::Changed, &[]);
     }
     assert_eq!(says(&s, "resources-rest"), expected);
 }
