@@ -36,8 +36,8 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
         Need::RealTime => return None,
         // The run asks its target before it asks this place.
         Need::SimulatedService => {
-            let why = "it waits for time limits that are compiled into other services, or gives back hosts of a cluster whose API \
-                       these ask, and simulated hosts have none";
+            let why = "no other service can pass it: others have time limits compiled in that it waits for, or ask the API of the \
+                       installed cluster, which simulated hosts do not have";
             return Some(why.to_owned());
         }
         Need::Kvm => return no_kvm().await,

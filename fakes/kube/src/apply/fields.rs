@@ -8,7 +8,43 @@ use serde_json::{Map, Value, json};
 use crate::schema::{ListType, Schema};
 
 /// Members of an object that are the server's, or that are looked at by themselves.
-pub(super) const SERVERS: &[&str] = &["apiVersion", "kind", "metadata"];
+const SERVERS: &[&str] = &["apiVersion", "kind", "metadata"];
+
+/// Members of `metadata` that the server sets itself: nobody owns them.
+const NOBODYS: &[&str] = &[
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+];
+
+/// `metadata` as far as fields are owned; nothing when there is nothing of that kind in it.
+fn owned_metadata(object: &Value) -> Option<Value> {
+    match object.get("metadata")? {
+        Value::Object(meta) => {
+            let kept = meta.iter().filter(|(name, _)| !NOBODYS.contains(&name.as_str()));
+            let kept: Map<String, Value> = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        other => Some(other.clone()),
+    }
+}
+
+/// The object as far as fields are owned: without what the server sets itself.
+pub(super) fn owned(object: &Value) -> Value {
+    let Some(map) = object.as_object() else { return object.clone() };
+    let rest = map.iter().filter(|(name, _)| !SERVERS.contains(&name.as_str()));
+    let mut owned: Map<String, Value> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+    owned.extend(owned_metadata(object).map(|meta| ("metadata".to_owned(), meta)));
+    Value::Object(owned)
+}
 
 /// One step of the path of a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -269,20 +305,8 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Between two values.
-    pub(crate) fn between(schema: Option<&Schema>, old: &Value, new: &Value) -> Difference {
-        let mut difference = Difference::default();
-        compare(schema, old, new, &mut Vec::new(), &mut difference);
-        difference
-    }
-
-    /// Between two states of an object, as far as fields are owned; of `metadata` that is what the function gives.
-    pub(crate) fn of_objects(
-        schema: &Schema,
-        old: Option<&Value>,
-        new: &Value,
-        metadata: fn(&Value) -> Option<Value>,
-    ) -> Difference {
+    /// Between two states of an object, as far as fields are owned.
+    pub(crate) fn between(schema: &Schema, old: Option<&Value>, new: &Value) -> Difference {
         let mut difference = Difference::default();
         let (a, b) = (old.and_then(Value::as_object), new.as_object());
         let names =
@@ -293,7 +317,7 @@ impl Difference {
             let sides_of = (a.and_then(|map| map.get(&name)), b.and_then(|map| map.get(&name)));
             sides(schema.part(&name), sides_of, &mut vec![Step::Member(name)], &mut difference);
         }
-        let (before, after) = (old.and_then(metadata), metadata(new));
+        let (before, after) = (old.and_then(owned_metadata), owned_metadata(new));
         let mut path = vec![Step::Member("metadata".to_owned())];
         sides(schema.part("metadata"), (before.as_ref(), after.as_ref()), &mut path, &mut difference);
         difference
@@ -383,7 +407,7 @@ mod tests {
     fn differences() {
         let old = json!({ "data": { "a": "1", "b": "2" } });
         let new = json!({ "data": { "a": "9", "c": "3" } });
-        let found = Difference::between(None, &old, &new);
+        let found = Difference::between(&Schema::default(), Some(&old), &new);
         assert_eq!(found.modified.paths(), [".data.a"]);
         assert_eq!(found.added.paths(), [".data.c"]);
         assert_eq!(found.removed.paths(), [".data.b"]);

@@ -1,8 +1,8 @@
 //! `metadata.managedFields` before and after a write.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::{Difference, FieldSet, SERVERS, Step};
+use super::fields::{Difference, FieldSet, Step, owned};
 use super::merge::{merge, remove};
 use crate::failure::Failure;
 use crate::schema::Schema;
@@ -78,42 +78,6 @@ fn write(object: &mut Value, entries: &[Entry]) {
     }
 }
 
-/// Members of `metadata` that the server sets itself: nobody owns them.
-const NOBODYS: &[&str] = &[
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generateName",
-];
-
-/// `metadata` as far as fields are owned; nothing when there is nothing of that kind in it.
-fn owned_metadata(object: &Value) -> Option<Value> {
-    match object.get("metadata")? {
-        Value::Object(meta) => {
-            let kept = meta.iter().filter(|(name, _)| !NOBODYS.contains(&name.as_str()));
-            let kept: Map<String, Value> = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
-        }
-        other => Some(other.clone()),
-    }
-}
-
-/// The object as far as fields are owned: without what the server sets itself.
-fn owned(object: &Value) -> Value {
-    let Some(map) = object.as_object() else { return object.clone() };
-    let rest = map.iter().filter(|(name, _)| !SERVERS.contains(&name.as_str()));
-    let mut owned: Map<String, Value> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
-    owned.extend(owned_metadata(object).map(|meta| ("metadata".to_owned(), meta)));
-    Value::Object(owned)
-}
-
 /// Sets the owners of an object's fields after somebody wrote it. An object that is the same keeps the old ones.
 pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value, manager: Manager<'_>) {
     let given = &new["metadata"]["managedFields"];
@@ -136,7 +100,7 @@ pub(crate) fn after_update(schema: &Schema, old: Option<&Value>, new: &mut Value
         write(new, &[]);
         return;
     }
-    let difference = Difference::of_objects(schema, old, new, owned_metadata);
+    let difference = Difference::between(schema, old, new);
     if difference.is_empty() || cleared {
         write(new, &read(&list));
         return;
@@ -251,7 +215,7 @@ pub(crate) fn after_apply(
         }
         remove(Some(schema), &mut object, &last.with_parents().minus(&kept));
     }
-    let difference = Difference::between(Some(schema), &owned(&base), &owned(&object));
+    let difference = Difference::between(schema, Some(&base), &object);
     let changed = difference.modified.union(&difference.added);
     let mut conflicts = Vec::new();
     for entry in entries.iter_mut().filter(|e| !own(e)) {
@@ -380,7 +344,7 @@ mod tests {
                     _ => new["ports"] = json!([{ "p": 1, "n": value.to_string() }]),
                 }
                 let list = now["metadata"]["managedFields"].as_array().unwrap().clone();
-                let difference = Difference::of_objects(&schema(), Some(&now), &new, owned_metadata);
+                let difference = Difference::between(&schema(), Some(&now), &new);
                 let changed = difference.modified.union(&difference.added);
                 let mut quick = list.clone();
                 if !changed.is_empty() && stamp(&mut quick, &changed, manager) {

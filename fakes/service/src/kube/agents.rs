@@ -15,7 +15,7 @@ use super::client::Kind;
 use super::conditions;
 use super::object::{
     BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, namespace, owner,
-    parsed, reference, text,
+    parsed, reference, text, without,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::spec;
@@ -363,7 +363,9 @@ fn arguments(pass: &mut Pass<'_>, spec: &Value, row: &HostRow, host: HostKey) ->
 fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Result<(), Problem>) -> Result<(), Stop> {
     let shown = pass.core.show_host(row);
     let h = row.host();
-    let mut status = rest(&agent["status"]);
+    // These it gets anew.
+    let anew = ["conditions", "validationsInfo", "inventory", "ntpSources", "progress", "debugInfo"];
+    let mut status = without(&agent["status"], &anew);
     let mut wanted = vec![conditions::synced(outcome, "The Spec has been successfully applied")];
     let validations = parsed(h.validations_info.as_deref());
     wanted.extend(conditions::of_host(h.status, &h.status_info, &validations, row.private.approved));
@@ -397,13 +399,6 @@ fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Res
         }),
     });
     pass.status(agent, status)
-}
-
-/// What the status has beside what it gets anew.
-fn rest(status: &Value) -> Value {
-    let anew = ["conditions", "validationsInfo", "inventory", "ntpSources", "progress", "debugInfo"];
-    let kept = status.as_object().into_iter().flatten().filter(|(name, _)| !anew.contains(&name.as_str()));
-    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// What the host has, as resources say it.

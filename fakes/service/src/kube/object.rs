@@ -98,6 +98,12 @@ pub(super) fn alike(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// An object without these members.
+pub(super) fn without(object: &Value, names: &[&str]) -> Value {
+    let kept = object.as_object().into_iter().flatten().filter(|(name, _)| !names.contains(&name.as_str()));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// A text of JSON; null when there is none, or when it is none.
 pub(super) fn parsed(text: Option<&str>) -> Value {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()

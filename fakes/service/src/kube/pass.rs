@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
 
 use super::client::{Client, Kind};
-use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, key_of, label};
+use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, key_of, label, without};
 use super::{Command, DoorConfig, Index, Item};
 use crate::Core;
 use crate::refusal::{Reason, Refusal};
@@ -155,8 +155,7 @@ impl Pass<'_> {
             return Ok(());
         }
         bare(&mut status);
-        let rest = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "status");
-        let mut changed = Value::Object(rest.map(|(name, value)| (name.clone(), value.clone())).collect());
+        let mut changed = without(object, &["status"]);
         changed["status"] = status;
         let path = format!("{}/status", path(&changed));
         Err(Stop::Write(Request::new(Method::Put, path).object(changed)))
