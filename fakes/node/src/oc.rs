@@ -343,13 +343,14 @@ mod tests {
                     let length = stream.read(&mut buffer).unwrap();
                     text.push_str(&String::from_utf8_lossy(&buffer[..length]));
                 }
+                // Told before it is answered: whoever has the answer finds the question here.
+                let (head, sent) = text.split_once("\r\n\r\n").unwrap();
+                let line = head.split(" HTTP").next().unwrap_or_default();
+                let _ = asked.send(format!("{line} {sent}").trim().to_owned());
                 let body = body.to_string();
                 let head =
                     format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
                 stream.write_all((head + &body).as_bytes()).unwrap();
-                let (head, body) = text.split_once("\r\n\r\n").unwrap();
-                let line = head.split(" HTTP").next().unwrap_or_default();
-                asked.send(format!("{line} {body}").trim().to_owned()).unwrap();
             }
         });
         (Api { server, credentials: Credentials::default(), token: None }, was_asked)
