@@ -17,6 +17,8 @@ use crate::{INCONCLUSIVE, USAGE, root, run, say, target};
 
 /// What a reader of the README has: it asks for git, a C compiler and linker, and Rust.
 const PACKAGES: &str = "git,ca-certificates,build-essential,passwd";
+/// The authorities that Debian's programs trust.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The clone, in the root.
 const CLONE: &str = "work/vlab";
 /// The user, in the root.
@@ -161,6 +163,8 @@ impl Machine {
         }
         let _ = fs::copy("/etc/resolv.conf", at("etc/resolv.conf"));
         let _ = fs::copy("/etc/hosts", at("etc/hosts"));
+        // Whom this place trusts: a proxy or a mirror may have an authority of its own.
+        let _ = fs::copy(AUTHORITIES, at(&AUTHORITIES[1..]));
         if self.user {
             self.inside("root", &format!("useradd --create-home {USER} && chown -R {USER} /work /opt/cargo"))?;
         }
