@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use args::{Action, Doer, Verb, Wish};
-use vlab_setup::{Done, Purpose, ensure, start_engine};
+use vlab_setup::{Done, Purpose, ensure, ensure_before, start_engine};
 
 /// Exit codes of the project: wrong usage, and a lab that lacks something.
 const USAGE: u8 = 2;
@@ -95,7 +95,8 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
         say(&why);
         ExitCode::from(INCONCLUSIVE)
     };
-    if let Err(why) = ensure(Purpose::Run, may_install, say) {
+    let later: &[Purpose] = if wish == Wish::No { &[] } else { &[Purpose::Machines, Purpose::Images] };
+    if let Err(why) = ensure_before(Purpose::Run, later, may_install, say) {
         return complain(why);
     }
     if wish != Wish::No && may_install {

@@ -393,7 +393,13 @@ impl Machine {
     }
 
     fn missing(&self, purpose: Purpose) -> Vec<&'static Tool> {
-        TOOLS.iter().filter(|tool| purpose.includes(tool.purpose)).filter(|tool| !(tool.there)(self)).collect()
+        self.missing_for(purpose, &[])
+    }
+
+    /// For both, each tool once.
+    fn missing_for(&self, purpose: Purpose, later: &[Purpose]) -> Vec<&'static Tool> {
+        let needed = |tool: &&Tool| purpose.includes(tool.purpose) || later.iter().any(|of| of.includes(tool.purpose));
+        TOOLS.iter().filter(needed).filter(|tool| !(tool.there)(self)).collect()
     }
 }
 
@@ -440,12 +446,23 @@ impl SetupCommand {
 /// # Errors
 /// What is missing and why it was not installed.
 pub fn ensure(purpose: Purpose, may_install: bool, say: Say) -> Result<Done, String> {
+    ensure_before(purpose, &[], may_install, say)
+}
+
+/// The same where more is needed `later`. Where somebody has to do it by hand, all of it is told at once: nobody wants to ask an
+/// administrator twice.
+///
+/// # Errors
+/// What is missing and why it was not installed.
+pub fn ensure_before(purpose: Purpose, later: &[Purpose], may_install: bool, say: Say) -> Result<Done, String> {
     let machine = Machine::this();
     let missing = machine.missing(purpose);
     if missing.is_empty() {
         return Ok(Done::WasThere);
     }
-    for tool in &missing {
+    let by_itself = may_install && machine.program("apt-get") && !needs_somebody(purpose);
+    let told = if by_itself { missing.clone() } else { machine.missing_for(purpose, later) };
+    for tool in &told {
         say(&format!("missing: {} ({})", tool.name, tool.why));
     }
     if let Some(named) = machine.pg_bin.as_deref().filter(|_| !machine.database_url && !machine.postgres()) {
@@ -459,13 +476,13 @@ pub fn ensure(purpose: Purpose, may_install: bool, say: Say) -> Result<Done, Str
     let here = Distribution::this();
     let steps = plan(&missing, (root, terminal), here);
     // Whoever types them can type a password, too.
-    let typed = plan(&missing, (root, true), here);
+    let typed = plan(&told, (root, true), here);
     let by_hand = || typed.iter().map(|step| format!("\n    {}", step.shown())).collect::<String>();
     if !may_install {
         return Err(format!("--no-setup: nothing is installed; by hand it is{}", by_hand()));
     }
-    let packages: Vec<&'static str> = missing.iter().filter_map(|tool| tool.package()).collect();
-    if !packages.is_empty() {
+    let packages: Vec<&'static str> = told.iter().filter_map(|tool| tool.package()).collect();
+    if missing.iter().any(|tool| tool.package().is_some()) {
         if !machine.program("apt-get") {
             return Err(format!("there is no apt-get here; install the above by hand ({})", here.advice(&packages)));
         }
@@ -767,6 +784,17 @@ mod tests {
         // It was there, and the installation of QEMU may have removed it.
         assert_eq!(ends(&["QEMU"]), ["qemu-system-x86", "qemu-utils"]);
         assert_eq!(ends(&["qemu-img"]), ["qemu-utils"]);
+    }
+
+    #[test]
+    fn what_is_needed_later_is_told_once_and_in_one_list() {
+        let machine = empty_machine(&std::env::temp_dir().join(format!("xtask-setup-none-{}", std::process::id())));
+        let both = names(&machine.missing_for(Purpose::Run, &[Purpose::Machines, Purpose::Images]));
+        assert_eq!(both.iter().filter(|name| **name == "PostgreSQL server").count(), 1, "{both:?}");
+        for name in ["QEMU", "libvirt's header and library", "mksquashfs"] {
+            assert!(both.contains(&name), "{name}: {both:?}");
+        }
+        assert_eq!(names(&machine.missing(Purpose::Run)), ["PostgreSQL server"]);
     }
 
     #[test]
