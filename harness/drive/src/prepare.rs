@@ -15,7 +15,7 @@ use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
 use vlab_scenario::{
-    Action, ActionKind, Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen,
+    Action, ActionKind, Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Need, Scenario, Seen,
     SequenceStep, Steps, Times, moment_words,
 };
 use vlab_service::CoreConfig;
@@ -606,6 +606,10 @@ fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoice) -> Optio
     if let Some(cluster) = scenario.clusters.iter().find(|cluster| cluster.vip_dhcp_allocation) {
         let name = &cluster.name;
         return Some(format!("cluster {name} leases its VIPs by DHCP, for which an AgentClusterInstall has no member"));
+    }
+    if scenario.needs.contains(&Need::Rest) {
+        let why = "it needs `rest`: its user acts where the service's controllers act by themselves, or says what no resource can hold";
+        return Some(why.to_owned());
     }
     let formless = scenario.actions.iter().find_map(|action| Some((action, action.kind.without_resources()?)));
     if let Some((action, why)) = formless {

@@ -1,5 +1,5 @@
-//! Every scenario that ships passes in virtual time, in both time profiles; every fault in it does something; and without its
-//! faults it does not pass.
+//! Every scenario that ships passes in virtual time, in both time profiles and over Kubernetes; every fault in it does something; and
+//! without its faults it does not pass.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
-use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
+use vlab_drive::prepare::{Choices, Nowhere, PrepareError, Prepared, prepare};
 use vlab_drive::simulate::{ending_check, rehearse};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict::judge;
 use vlab_model::history::Observation;
-use vlab_scenario::{Catalogue, Criterion, Expectation, HostKind, Moment, Need, Scenario, Seen};
+use vlab_scenario::{Catalogue, Criterion, Expectation, FrontDoor, HostKind, Moment, Need, Scenario, Seen};
 
 /// With more hosts a debug build takes minutes; what such a scenario is for is measured elsewhere.
 const UP_TO_HOSTS: usize = 100;
@@ -41,8 +41,11 @@ fn run(
         hosts: Some(HostKind::Simulated),
         ..Choices::default()
     };
-    let prepared: Prepared = prepare(scenario, catalogue, &choices, &Nowhere).unwrap();
-    let (ending, history, _) = rehearse(&prepared);
+    judged(&prepare(scenario, catalogue, &choices, &Nowhere).unwrap())
+}
+
+fn judged(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
+    let (ending, history, _) = rehearse(prepared);
     let mut result =
         RunResult { checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks, ..RunResult::default() };
     ending_check(&mut result, &ending);
@@ -98,6 +101,44 @@ fn every_scenario_passes(
     }
     assert!(problems.is_empty(), "{problems}");
     assert!(count >= 2, "{count} scenarios prove little");
+}
+
+/// Whatever has a form as resources is passed over Kubernetes, too; what has none is refused with the reason.
+#[rstest]
+fn every_scenario_passes_over_kubernetes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] number: usize) {
+    let (mut problems, mut asked, mut refused) = (String::new(), 0, 0);
+    for (catalogue, scenario) in part(number) {
+        let name = scenario.name.clone();
+        let choices = Choices {
+            seed: Some(3),
+            time_profile: Some("fast".to_owned()),
+            hosts: Some(HostKind::Simulated),
+            api: Some(FrontDoor::Kube),
+            ..Choices::default()
+        };
+        if scenario.api == FrontDoor::Kube {
+            continue;
+        }
+        match prepare(scenario, &catalogue, &choices, &Nowhere) {
+            Ok(prepared) => {
+                let (result, _) = judged(&prepared);
+                if result.verdict != Verdict::Passed {
+                    let _ = writeln!(problems, "{name}: {}\n{}", result.verdict, wrong(&result.checks));
+                }
+                asked += 1;
+            }
+            Err(PrepareError::Unfit { why, .. }) => {
+                assert!(
+                    ["`rest`", "no form", "refused", "DHCP"].iter().any(|word| why.contains(word)),
+                    "{name}: {why}"
+                );
+                refused += 1;
+            }
+            Err(other) => panic!("{name}: {other}"),
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+    assert!(asked > refused, "{asked} were asked, {refused} refused");
 }
 
 /// Does the expectation speak of a fault? Without that fault it could not be met whatever the service does.

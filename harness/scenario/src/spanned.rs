@@ -204,7 +204,7 @@ impl Scalar for Need {
         Need::from_word(text).ok_or_else(|| unknown_word("capability", text, Need::NAMES))
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|simulated-service|image:.*\\S.*)$" })
+        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|simulated-service|rest|image:.*\\S.*)$" })
     }
 }
 

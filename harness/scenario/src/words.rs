@@ -419,6 +419,8 @@ pub enum Need {
     RealTime,
     /// The simulated service: what the scenario waits for is compiled into the real one and cannot be shortened.
     SimulatedService,
+    /// The REST API as its door: over Kubernetes the service's controllers do by themselves what its user does.
+    Rest,
     /// This container image on the machine.
     Image(String),
 }
@@ -436,6 +438,7 @@ impl Need {
         "browser",
         "real-time",
         "simulated-service",
+        "rest",
         "image:<name>",
     ];
 
@@ -452,6 +455,7 @@ impl Need {
             "browser" => Need::Browser,
             "real-time" => Need::RealTime,
             "simulated-service" => Need::SimulatedService,
+            "rest" => Need::Rest,
             other => Need::Image(other.strip_prefix("image:").filter(|n| !n.trim().is_empty())?.to_owned()),
         })
     }
@@ -470,6 +474,7 @@ impl fmt::Display for Need {
             Need::Browser => f.write_str("browser"),
             Need::RealTime => f.write_str("real-time"),
             Need::SimulatedService => f.write_str("simulated-service"),
+            Need::Rest => f.write_str("rest"),
             Need::Image(name) => write!(f, "image:{name}"),
         }
     }
