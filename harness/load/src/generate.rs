@@ -30,6 +30,10 @@ use crate::usage;
 
 /// From its registration a host waits so long before it asks first.
 const FIRST_POLL: Duration = Duration::from_secs(1);
+/// So long the page of the service's metrics may take.
+const SCRAPE: Duration = Duration::from_secs(5);
+/// And when the run was interrupted.
+const INTERRUPTED_SCRAPE: Duration = Duration::from_secs(1);
 /// So many requests may wait on the connection of a host.
 const WAITING_OF_HOST: usize = 4;
 /// And on a shared one.
@@ -128,7 +132,8 @@ struct Generator<'a> {
 /// [`LoadError`] when it cannot begin. What goes wrong later is a part of the result.
 pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) -> Result<LoadResult, LoadError> {
     let endpoint = Endpoint::resolve(&options.url).await?;
-    let before = scrape(&endpoint).await;
+    // A service that says nothing must not keep whoever wants to end this.
+    let before = options.stop.run_until_cancelled(scrape(&endpoint)).await.flatten();
     let target = target_of(before.as_deref());
     let work = if plan.mode == LoadMode::Installs {
         if target == Target::Stub {
@@ -136,7 +141,10 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
         }
         Work::Installs(installs::ready(plan, catalogue, &options.url)?)
     } else {
-        Work::Hosts(populate(plan, &endpoint, &options.url).await?)
+        match options.stop.run_until_cancelled(populate(plan, &endpoint, &options.url)).await {
+            Some(population) => Work::Hosts(population?),
+            None => Work::Nothing,
+        }
     };
     if let Some(at) = options.start_at
         && let Ok(wait) = at.duration_since(SystemTime::now())
@@ -150,8 +158,11 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
     let carried = match work {
         Work::Installs(ready) => installs::carry_out(plan, ready, endpoint.clone(), &options).await,
         Work::Hosts(population) => carry_out(plan, population, endpoint.clone(), (&options, clock)).await,
+        Work::Nothing => Carried { cut_short: "it was interrupted before it began".to_owned(), ..Carried::default() },
     };
-    let after = scrape(&endpoint).await;
+    // Who ends this waits only a moment for the service's figures.
+    let patience = if options.stop.is_cancelled() { INTERRUPTED_SCRAPE } else { SCRAPE };
+    let after = tokio::time::timeout(patience, scrape(&endpoint)).await.ok().flatten();
     let (counted, late, seconds_of) = carried.record.finish();
     let line = |(phase, operation, counted): (usize, &str, _)| crate::result::Line {
         phase,
@@ -188,6 +199,8 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
 enum Work {
     Hosts(Population),
     Installs(installs::Ready),
+    /// It was interrupted before it began.
+    Nothing,
 }
 
 /// What came of it.
@@ -458,7 +471,7 @@ impl Generator<'_> {
 /// The page of the service's metrics, if it has one.
 async fn scrape(endpoint: &Endpoint) -> Option<String> {
     let mut connection = HttpConnection::new(endpoint.clone());
-    let response = connection.send(&Request::new(Method::Get, "/metrics"), Duration::from_secs(5)).await.ok()?;
+    let response = connection.send(&Request::new(Method::Get, "/metrics"), SCRAPE).await.ok()?;
     response.is_success().then(|| String::from_utf8_lossy(&response.body).into_owned())
 }
 
@@ -488,9 +501,14 @@ fn numbers(page: &str) -> BTreeMap<String, f64> {
 }
 
 /// What changed of the service's own figures.
+///
+/// The real service registers its metrics without a namespace, in the subsystem `service` (assisted-service,
+/// `internal/metrics/metricsManager.go`): what its source calls `assisted_installer_cluster_creations` is
+/// `service_assisted_installer_cluster_creations` on the page.
 fn difference(before: &str, after: &str) -> BTreeMap<String, f64> {
     let before = numbers(before);
-    let ours = |name: &str| ["assisted_installer_", "process_", "vlab_service_"].iter().any(|p| name.starts_with(p));
+    let prefixes = ["service_assisted_installer_", "process_", "vlab_service_"];
+    let ours = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let changed = numbers(after).into_iter().filter(|(name, _)| ours(name));
     changed
         .map(|(name, value)| {
@@ -507,12 +525,12 @@ mod tests {
 
     #[test]
     fn the_services_own_figures_are_added_up_over_labels() {
-        let before = "# HELP x y\nprocess_cpu_seconds_total 1\nassisted_installer_a_count{code=\"200\"} 2\n";
-        let after = "process_cpu_seconds_total 3.5\nassisted_installer_a_count{code=\"200\"} 4\nassisted_installer_a_count{code=\"500\"} 1\nassisted_installer_a_bucket{le=\"1\"} 9\ngo_threads 7\n";
+        let before = "# HELP x y\nprocess_cpu_seconds_total 1\nservice_assisted_installer_a_count{code=\"200\"} 2\n";
+        let after = "process_cpu_seconds_total 3.5\nservice_assisted_installer_a_count{code=\"200\"} 4\nservice_assisted_installer_a_count{code=\"500\"} 1\nservice_assisted_installer_a_bucket{le=\"1\"} 9\ngo_threads 7\n";
         let changed = difference(before, after);
         assert_eq!(
             changed.into_iter().collect::<Vec<_>>(),
-            [("assisted_installer_a_count".to_owned(), 3.0), ("process_cpu_seconds_total".to_owned(), 2.5)]
+            [("process_cpu_seconds_total".to_owned(), 2.5), ("service_assisted_installer_a_count".to_owned(), 3.0)]
         );
     }
 

@@ -39,7 +39,7 @@ pub fn page(result: &LoadResult) -> String {
                 (checks(result))
                 p {
                     "Offered " (format!("{:.1}", rate(total.offered))) " requests a second, answered "
-                    (format!("{:.1}", rate(total.answered))) "; " (total.failed()) " failed."
+                    (format!("{:.1}", rate(total.answered))) "; " (total.failed()) " failed, " (total.unanswered()) " unanswered."
                 }
                 (installations(result))
                 (operations(result))
@@ -105,7 +105,7 @@ fn operations(result: &LoadResult) -> Markup {
     html! {
         h2 { "Operations" }
         table {
-            tr { th { "operation" } th { "phase" } th { "offered" } th { "answered" } th { "failed" } th { "p50 ms" } th { "p90 ms" } th { "p99 ms" } th { "p99.9 ms" } th { "longest ms" } }
+            tr { th { "operation" } th { "phase" } th { "offered" } th { "answered" } th { "failed" } th { "unanswered" } th { "p50 ms" } th { "p90 ms" } th { "p99 ms" } th { "p99.9 ms" } th { "longest ms" } }
             @for line in &result.lines {
                 @let histogram = line.counted.latency.histogram();
                 tr {
@@ -114,6 +114,7 @@ fn operations(result: &LoadResult) -> Markup {
                     td { (line.counted.offered) }
                     td { (line.counted.answered) }
                     td { (line.counted.failed()) }
+                    td { (line.counted.unanswered()) }
                     @for quantile in [0.5, 0.9, 0.99, 0.999, 1.0] {
                         td { (format!("{:.2}", histogram.value_at_quantile(quantile) as f64 / 1000.0)) }
                     }

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use vlab_api::http::{Response, TransportError};
 use vlab_api::types::ErrorBody;
 
-use crate::result::{Counted, MOST_WORDS, OTHER_WORDS, Second, TURNED_AWAY};
+use crate::result::{Counted, MOST_WORDS, NO_DESCRIPTOR, OTHER_WORDS, Second, TURNED_AWAY};
 
 /// One microsecond to two minutes, three digits.
 const LONGEST_US: u64 = 120_000_000;
@@ -52,6 +52,7 @@ impl<'a> Came<'a> {
             Came::Answer(answer) if answer.status < 400 => return None,
             Came::Answer(answer) if answer.status == 429 => TURNED_AWAY.to_owned(),
             Came::Answer(answer) => format!("HTTP {}", answer.status),
+            Came::None(TransportError::Connect(why)) if is_out_of_descriptors(why) => NO_DESCRIPTOR.to_owned(),
             Came::None(TransportError::Connect(_)) => "cannot connect".to_owned(),
             Came::None(TransportError::Lost(_)) => "connection lost".to_owned(),
             Came::None(TransportError::Timeout(_)) => "no answer in time".to_owned(),
@@ -63,6 +64,7 @@ impl<'a> Came<'a> {
     fn was_looked_at(self) -> bool {
         match self {
             Came::Answer(answer) => answer.status != 429,
+            Came::None(TransportError::Connect(why)) => !is_out_of_descriptors(why),
             Came::None(_) => true,
             Came::NotSent => false,
         }
@@ -79,6 +81,11 @@ impl<'a> Came<'a> {
             _ => None,
         }
     }
+}
+
+/// Is it this process, or this computer, that has no file free (ENFILE, EMFILE)? Then nothing is known of the service.
+fn is_out_of_descriptors(why: &str) -> bool {
+    ["(os error 23)", "(os error 24)"].iter().any(|code| why.contains(code))
 }
 
 /// No words are kept beyond so many letters.
@@ -299,6 +306,20 @@ mod tests {
         // Words that never come twice do not fill the memory, and are counted all the same.
         let many = of("v2GetCluster");
         assert_eq!((many.said.len(), many.said.values().sum::<u64>()), (MOST_WORDS + 1, 100));
+    }
+
+    #[test]
+    fn who_has_no_descriptor_free_does_not_blame_the_service() {
+        let mut record = Record::default();
+        for code in [nix::errno::Errno::EMFILE, nix::errno::Errno::ENFILE, nix::errno::Errno::ECONNREFUSED] {
+            let error = TransportError::Connect(std::io::Error::from_raw_os_error(code as i32).to_string());
+            record.came(0, "v2GetNextSteps", Duration::ZERO, Duration::ZERO, Came::None(&error));
+        }
+        let (lines, ..) = record.finish();
+        let wanted = BTreeMap::from([(NO_DESCRIPTOR.to_owned(), 2), ("cannot connect".to_owned(), 1)]);
+        assert_eq!(lines[0].2.errors, wanted);
+        // They waited for nobody.
+        assert_eq!(lines[0].2.latency.count(), 1);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub const VERSION: u32 = 1;
 
 /// The kind of error of what a service sent away for now, with 429: it is not part of the latencies.
 pub const TURNED_AWAY: &str = "turned away (HTTP 429)";
+/// The kind of error of what was not sent because the generator, or its computer, had no file descriptor free.
+pub const NO_DESCRIPTOR: &str = "the generator had no descriptor free";
 /// So many different words about refusals are kept of an operation in a phase.
 pub const MOST_WORDS: usize = 20;
 /// Where the others are counted.
@@ -110,6 +112,11 @@ impl Counted {
             *self.said.entry(words.clone()).or_default() += count;
         }
         self.latency.add(&other.latency);
+    }
+
+    /// How many were neither answered nor failed: they were under way when the plan, or the connection of their host, ended.
+    pub fn unanswered(&self) -> u64 {
+        self.offered.saturating_sub(self.answered + self.failed())
     }
 
     /// How many failed.
@@ -243,6 +250,9 @@ pub struct LoadResult {
     pub late: Values,
     /// Second by second.
     pub seconds: Vec<Second>,
+    /// Requests that were neither answered nor failed: they were under way when the plan, or the connection of their host, ended.
+    #[serde(default)]
+    pub unanswered: u64,
     /// TCP connections that were opened.
     pub connections_opened: u64,
     /// Steps that the service asked for and that the hosts of a plan do not answer, by type.
@@ -330,6 +340,7 @@ impl LoadResult {
             checks.extend(self.judge_memory(limit));
         }
         self.checks = checks;
+        self.unanswered = total.unanswered();
         self.warnings = self.limits();
     }
 
@@ -375,6 +386,21 @@ impl LoadResult {
         if let Some(away) = total.errors.get(TURNED_AWAY) {
             warnings.push(format!(
                 "the service turned {away} of {} requests away (HTTP 429): the latencies are those of the others",
+                total.offered
+            ));
+        }
+        if let Some(count) = total.errors.get(NO_DESCRIPTOR) {
+            warnings.push(format!(
+                "the generator was the limit: {count} of {} requests were not made, because it had no descriptor free \
+                 (`ulimit -Hn`)",
+                total.offered
+            ));
+        }
+        if total.unanswered() > 0 {
+            warnings.push(format!(
+                "{} of {} requests were under way, and nobody waited for their answers, when the plan or their host's \
+                 connection ended",
+                total.unanswered(),
                 total.offered
             ));
         }
@@ -441,6 +467,7 @@ pub fn merge(results: Vec<LoadResult>, thresholds: Option<&Thresholds>) -> Resul
     if let Some(thresholds) = thresholds {
         all.judge(thresholds);
     } else {
+        all.unanswered = all.total().unanswered();
         all.warnings = all.limits();
         all.checks.clear();
     }
@@ -593,6 +620,19 @@ mod tests {
         };
         assert_eq!(unwatched(Target::Simulated), [true, false]);
         assert_eq!(unwatched(Target::Stub), [true], "it is in the generator's own memory");
+    }
+
+    #[test]
+    fn what_the_generator_could_not_do_is_not_blamed_on_the_service() {
+        let mut result = part(&[(1000, 5)]);
+        result.parts = (1, 1);
+        let counted = &mut result.lines[0].counted;
+        counted.offered = 10;
+        counted.errors.insert(NO_DESCRIPTOR.to_owned(), 3);
+        result.judge(&Thresholds::default());
+        let [limit, open] = result.warnings.as_slice() else { panic!("{:?}", result.warnings) };
+        assert!(limit.starts_with("the generator was the limit: 3 of 10"), "{limit}");
+        assert!(open.starts_with("2 of 10 requests were under way"), "{open}");
     }
 
     #[test]

@@ -161,3 +161,36 @@ async fn who_does_not_listen_is_named() {
     let error = run(&plan(IDLE), gone, Part::WHOLE, CancellationToken::new()).await.unwrap_err().to_string();
     assert!(error.contains(&gone.to_string()) && error.contains("cannot connect"), "{error}");
 }
+
+#[tokio::test]
+async fn who_waits_for_a_silent_service_before_it_begins_can_be_stopped() {
+    // Connections are taken by the kernel, and nobody reads from them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    for wait in [100, 6000] {
+        let stop = CancellationToken::new();
+        let ends = stop.clone();
+        let began = std::time::Instant::now();
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
+            ends.cancel();
+        });
+        let result = run(&plan(IDLE), silent.local_addr().unwrap(), Part::WHOLE, stop).await.unwrap();
+        assert!(result.cut_short.contains("interrupted before it began"), "{result:?}");
+        assert!(began.elapsed() < std::time::Duration::from_millis(wait + 4000), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_unanswered() {
+    let (plan, stop) = (plan("mode: idle\nphases: [ramp: 200ms, hold: 1h]"), CancellationToken::new());
+    let ends = stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        ends.cancel();
+    });
+    let result = run(&plan, target(None), Part::WHOLE, stop).await.unwrap();
+    let total = result.total();
+    // Each host has its first request under way, and its connection has room for four more.
+    assert!(result.unanswered > 0 && result.unanswered == total.offered - total.failed(), "{result:?}");
+    assert!(result.warnings.iter().any(|warning| warning.contains("were under way")), "{:?}", result.warnings);
+}
