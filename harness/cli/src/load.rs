@@ -276,7 +276,10 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         generate(&plan, &catalogue()?, options).await.or_inconclusive()?
     };
     let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
-    written(&result, &Files { json, html: args.html, otlp: args.otlp })
+    let code = written(&result, &Files { json, html: args.html, otlp: args.otlp })?;
+    // Without a part nothing is known of the whole, whatever the thresholds came to.
+    let lost = args.workers > 1 && result.parts.0 != result.parts.1;
+    Ok(if lost { exit::INCONCLUSIVE } else { code })
 }
 
 /// Where a result goes.
@@ -312,15 +315,57 @@ async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationT
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
         }
     });
-    let mut results = Vec::new();
-    for child in children {
-        let output = child.wait_with_output().await.or_inconclusive()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let result = serde_json::from_str(&text);
-        results.push(result.map_err(|error| CliError::inconclusive(format!("a part gave no result ({error})")))?);
+    let (mut results, mut missing) = (Vec::new(), Vec::new());
+    for (child, index) in children.into_iter().zip(1..) {
+        // What the others saw is worth keeping, whatever became of this one.
+        match of_part(child).await {
+            Ok(result) => results.push(result),
+            Err(why) => missing.push(format!("part {index}/{} gave no result ({why})", args.workers)),
+        }
     }
     passing.abort();
-    merge(results, Some(&plan.thresholds)).or_inconclusive()
+    if results.is_empty() {
+        return Err(CliError::inconclusive(missing.join("; ")));
+    }
+    for one in &missing {
+        tell(&format!("{one}\n"));
+    }
+    let mut all = merge(results, Some(&plan.thresholds)).or_inconclusive()?;
+    if !missing.is_empty() && all.cut_short.is_empty() {
+        all.cut_short = missing.join("; ");
+    }
+    all.warnings.extend(missing);
+    Ok(all)
+}
+
+/// What a part saw, or how it ended without a result.
+async fn of_part(child: tokio::process::Child) -> Result<LoadResult, String> {
+    let output = child.wait_with_output().await.map_err(|error| error.to_string())?;
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("{}; {error}", output.status))
+}
+
+/// Writes a file as a whole: until all of it is on the disk, what was there before stays. What is no file, for example a device,
+/// is written into.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+    }
+    // A link stays one.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = std::fs::File::create(&beside).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, &path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 /// Writes a result, and says what it comes to.
@@ -332,13 +377,16 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     if json == Path::new("-") {
         print(&text);
     } else {
-        let failed = std::fs::write(json, &text).err();
+        let failed = write_whole(json, &text).err();
         problem = failed.map(|error| format!("cannot write {}: {error}", json.display()));
-        tell(&format!("{}result: {}\n", summary(result), json.display()));
+        tell(&summary(result));
+        if problem.is_none() {
+            tell(&format!("result: {}\n", json.display()));
+        }
     }
     for (path, text) in [(&files.html, html::page as fn(&LoadResult) -> String), (&files.otlp, otlp::render)] {
         if let Some(path) = path
-            && let Err(error) = std::fs::write(path, text(result))
+            && let Err(error) = write_whole(path, &text(result))
         {
             problem.get_or_insert(format!("cannot write {}: {error}", path.display()));
         }
@@ -355,13 +403,14 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
 fn summary(result: &LoadResult) -> String {
     let total = result.total();
     let mut text = format!(
-        "{} against the {}: {:.1} s, offered {:.1}/s, answered {:.1}/s, {} failed\n",
+        "{} against the {}: {:.1} s, offered {:.1}/s, answered {:.1}/s, {} failed, {} unanswered\n",
         result.plan,
         result.target.as_str(),
         result.took_s,
         total.offered as f64 / result.took_s.max(0.001),
         total.answered as f64 / result.took_s.max(0.001),
-        total.failed()
+        total.failed(),
+        total.unanswered()
     );
     if let Some(installs) = &result.installs {
         let of = |quantile| installs.took.quantile_ms(quantile) / 1000.0;
@@ -442,4 +491,27 @@ fn compared(a: &Path, b: &Path) -> ExitResult {
     let all = compare(&of_a, &of_b).or_usage()?;
     print(&table(&all, (of_a.len(), of_b.len())));
     Ok(if all.iter().any(|c| c.worse) { exit::BUDGET_MISSED } else { exit::PASSED })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn what_was_there_is_replaced_as_a_whole_and_a_device_is_written_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("result.json");
+        std::fs::write(&path, "before").unwrap();
+        let mut before = std::fs::File::open(&path).unwrap();
+        write_whole(&path, "after").unwrap();
+        let mut text = String::new();
+        before.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), std::fs::read_to_string(&path).unwrap().as_str()), ("before", "after"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        write_whole(Path::new("/dev/null"), "after").unwrap();
+        assert!(write_whole(Path::new("/dev/full"), "after").is_err());
+        assert!(write_whole(&folder.path().join("no/folder"), "after").is_err());
+    }
 }

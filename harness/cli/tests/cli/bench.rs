@@ -349,6 +349,10 @@ impl Running {
         String::from_utf8_lossy(&line).trim_end().to_owned()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         signal(i32::try_from(self.child.as_ref().unwrap().id()).unwrap(), name);
     }

@@ -105,3 +105,41 @@ fn what_cannot_be_a_load_is_refused_with_its_reason() {
         bench.vlab(&["load", &plan, "--stub"]).ends_with(2).says(&[says]);
     }
 }
+
+const IDLE: &str =
+    "version: 1\nname: few\nmode: idle\npopulation: {unbound: 20}\ncadence: 200ms\nphases: [ramp: 1s, hold: HOLD]\n";
+
+#[test]
+fn e2e_a_full_disk_is_told_and_the_other_files_are_written() {
+    let bench = CliFixture::new();
+    let plan = bench.file("few.yaml", IDLE.replace("HOLD", "1s"));
+    let page = bench.path("page.html");
+    let said =
+        bench.vlab_within(RUN, &["load", &plan, "--stub", "--json", "/dev/full", "--html", page.to_str().unwrap()]);
+    let said = said.ends_with(3).says(&["cannot write /dev/full", "0 failed, 0 unanswered"]);
+    assert!(!said.err.contains("result: "), "{}", said.err);
+    assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
+}
+
+#[test]
+fn e2e_what_the_other_parts_saw_outlives_one_that_died() {
+    let bench = CliFixture::new();
+    let plan = bench.file("few.yaml", IDLE.replace("HOLD", "3s"));
+    let json = bench.path("result.json");
+    let run = bench.start(&["load", &plan, "--stub", "--workers", "2", "--json", json.to_str().unwrap()]);
+    let children = format!("/proc/{0}/task", run.id());
+    let mut parts: Vec<i32> = Vec::new();
+    until("both parts are there", RUN, || {
+        let threads = std::fs::read_dir(&children).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+        let of = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+        let all: String = threads.map(of).collect();
+        parts = all.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        parts.len() == 2
+    });
+    parts.sort_unstable();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(parts[0]), nix::sys::signal::Signal::SIGKILL).unwrap();
+    run.end(RUN).ends_with(3).says(&["part 1/2 gave no result", "these are 1 of the 2 parts"]);
+    let result: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(result["parts"], serde_json::json!([2, 1]));
+    assert!(result["lines"][0]["answered"].as_u64().unwrap() > 0, "{result}");
+}
