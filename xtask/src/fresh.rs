@@ -179,10 +179,13 @@ impl Machine {
         let mounts: String = MOUNTS.iter().map(|mount| format!("mount --rbind /{mount} {path}/{mount}\n")).collect();
         let switch =
             if who == "root" { "bash -c" } else { "setpriv --reuid=stranger --regid=stranger --init-groups bash -c" };
+        // As udev makes it: open to everybody. This machine may keep it to root, and may not be touched.
+        let tun = format!("mount -t tmpfs tmpfs {path}/dev/net\nmknod -m 666 {path}/dev/net/tun c 10 200\n");
         // Not `chroot`: in one nobody may make a user namespace, in which an ordinary user's lab network is.
         // The root is a mount, as it is on a machine: what runs in it may change how its mounts are seen.
         let script = format!(
             "set -e\nmount --make-rprivate /\nmount --bind {path} {path}\n{mounts}mount -t proc proc {path}/proc\nmount -t tmpfs tmpfs {path}/run\n\
+             {tun}\
              cd {path}\nmkdir -p old\npivot_root . old\numount --lazy /old\ncd /\nexec {switch} \"$0\""
         );
         let home = if who == "root" { "/root".to_owned() } else { format!("/home/{USER}") };
