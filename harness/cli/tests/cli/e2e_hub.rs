@@ -243,7 +243,7 @@ fn a_hub_that_is_there_is_left_as_it_was() {
 
     let definitions = vlab_service_server::hub::definitions();
     let kinds: Vec<String> = definitions.iter().map(serde_json::Value::to_string).collect();
-    ask(&["apply", "--server-side", "-f", &bench.file("kinds.yaml", kinds.join("\n---\n"))]);
+    ask(&["apply", "--server-side", "-f", &bench.file("kinds.yaml", format!("# YAML\n{}", kinds.join("\n---\n")))]);
     let ours = ask(&["get", "namespaces", "-o", "name"]);
     run(&[]).ends_with(2).says(&["name the address where hosts reach it"]);
     ask(&["create", "namespace", "edge"]);
