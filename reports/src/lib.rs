@@ -33,4 +33,4 @@ mod text;
 mod write;
 
 pub use redact::{RedactingWriter, Redactor};
-pub use write::{Written, write_all};
+pub use write::{Written, write_all, write_whole};

@@ -219,8 +219,8 @@ impl Session {
             .map_err(|e| io::Error::new(e.kind(), format!("cannot create {}: {e}", folder.display())))?;
         let mut json = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
         json.push('\n');
-        crate::write::write(&folder.join(JUNIT), &self.junit())?;
-        crate::write::write(&folder.join(SESSION), &json)
+        crate::write::write_whole(&folder.join(JUNIT), &self.junit())?;
+        crate::write::write_whole(&folder.join(SESSION), &json)
     }
 
     /// Reads it back.

@@ -37,19 +37,25 @@ pub fn write_all(dir: &Path, result: &RunResult, history: &[Observation], redact
     // The other two are made of what is left, so that no way of writing a secret in XML or HTML can be forgotten; they are
     // looked through besides, and so they are when a secret was part of the form and the text is no result any more.
     let clean: RunResult = serde_json::from_str(&json).unwrap_or_else(|_| result.clone());
-    write(&written.junit, &redactor.redact(&junit::render(&clean)))?;
-    write(&written.html, &redactor.redact(&html::render(&clean, history, redactor)))?;
-    write(&written.result, &json)?;
+    write_whole(&written.junit, &redactor.redact(&junit::render(&clean)))?;
+    write_whole(&written.html, &redactor.redact(&html::render(&clean, history, redactor)))?;
+    write_whole(&written.result, &json)?;
     Ok(written)
 }
 
-/// Writes a file so that it appears whole or not at all.
+/// Writes a file so that it appears whole or not at all: until then what was there before stays. What is no file, for example a
+/// device, is written into.
 ///
 /// # Errors
 /// Those of the file system, with the path in their text.
-pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let whole = || -> io::Result<()> {
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+        }
+        // A link stays one.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".report-").tempfile_in(dir)?;
         file.write_all(text.as_bytes())?;
         #[cfg(unix)]
@@ -57,8 +63,31 @@ pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
             use std::os::unix::fs::PermissionsExt as _;
             file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         }
-        file.persist(path)?;
+        file.persist(&path)?;
         Ok(())
     };
     whole().map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn what_was_there_is_replaced_as_a_whole_and_a_device_is_written_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("result.json");
+        fs::write(&path, "before").unwrap();
+        let mut before = fs::File::open(&path).unwrap();
+        write_whole(&path, "after").unwrap();
+        let mut text = String::new();
+        before.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), fs::read_to_string(&path).unwrap().as_str()), ("before", "after"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        write_whole(Path::new("/dev/null"), "after").unwrap();
+        assert!(write_whole(Path::new("/dev/full"), "after").is_err());
+        assert!(write_whole(&folder.path().join("no/folder"), "after").is_err());
+    }
 }

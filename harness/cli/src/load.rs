@@ -344,30 +344,6 @@ async fn of_part(child: tokio::process::Child) -> Result<LoadResult, String> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("{}; {error}", output.status))
 }
 
-/// Writes a file as a whole: until all of it is on the disk, what was there before stays. What is no file, for example a device,
-/// is written into.
-fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
-    }
-    // A link stays one.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = std::fs::File::create(&beside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, &path)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
-}
-
 /// Writes a result, and says what it comes to.
 fn written(result: &LoadResult, files: &Files) -> ExitResult {
     let json = files.json.as_path();
@@ -377,8 +353,8 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     if json == Path::new("-") {
         print(&text);
     } else {
-        let failed = write_whole(json, &text).err();
-        problem = failed.map(|error| format!("cannot write {}: {error}", json.display()));
+        let failed = vlab_reports::write_whole(json, &text).err();
+        problem = failed.map(|error| error.to_string());
         tell(&summary(result));
         if problem.is_none() {
             tell(&format!("result: {}\n", json.display()));
@@ -386,9 +362,9 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     }
     for (path, text) in [(&files.html, html::page as fn(&LoadResult) -> String), (&files.otlp, otlp::render)] {
         if let Some(path) = path
-            && let Err(error) = write_whole(path, &text(result))
+            && let Err(error) = vlab_reports::write_whole(path, &text(result))
         {
-            problem.get_or_insert(format!("cannot write {}: {error}", path.display()));
+            problem.get_or_insert(error.to_string());
         }
     }
     if let Some(problem) = problem {
@@ -491,27 +467,4 @@ fn compared(a: &Path, b: &Path) -> ExitResult {
     let all = compare(&of_a, &of_b).or_usage()?;
     print(&table(&all, (of_a.len(), of_b.len())));
     Ok(if all.iter().any(|c| c.worse) { exit::BUDGET_MISSED } else { exit::PASSED })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read as _;
-
-    use super::*;
-
-    #[test]
-    fn what_was_there_is_replaced_as_a_whole_and_a_device_is_written_into() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("result.json");
-        std::fs::write(&path, "before").unwrap();
-        let mut before = std::fs::File::open(&path).unwrap();
-        write_whole(&path, "after").unwrap();
-        let mut text = String::new();
-        before.read_to_string(&mut text).unwrap();
-        assert_eq!((text.as_str(), std::fs::read_to_string(&path).unwrap().as_str()), ("before", "after"));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
-        write_whole(Path::new("/dev/null"), "after").unwrap();
-        assert!(write_whole(Path::new("/dev/full"), "after").is_err());
-        assert!(write_whole(&folder.path().join("no/folder"), "after").is_err());
-    }
 }

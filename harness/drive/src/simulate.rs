@@ -517,7 +517,6 @@ impl World {
         if self.over {
             return;
         }
-        self.tell_commands(now);
         for what in lines {
             self.conductor.observe(now, Source::Harness, None, what);
         }
@@ -531,14 +530,6 @@ impl World {
             self.push(now + down, Event::Start(OF_LEASE.into()));
         }
         self.collect(now);
-    }
-
-    /// What the controllers have had the service do.
-    fn tell_commands(&mut self, now: Timestamp) {
-        let commands = self.hub.as_mut().map(|hub| hub.door().take_commands()).unwrap_or_default();
-        for (command, subject) in commands {
-            self.conductor.observe(now, Source::Harness, None, by_controllers(kind_of(command), subject));
-        }
     }
 
     /// Lets the controllers come to rest after the run: what resources say at the end is compared with what rows say.
@@ -702,8 +693,11 @@ impl World {
                 self.conductor.observe(now, Source::Database, Some(service_clock(now)), what);
             }
         }
-        // Before anybody hears of the rows: a fault may end the service, and nobody would know any more who changed them.
-        self.tell_commands(now);
+        // Before what the rows set off: that may end the service, and its controllers take what they did with them.
+        let commands = self.hub.as_mut().map(|hub| hub.door().take_commands()).unwrap_or_default();
+        for (command, subject) in commands {
+            self.conductor.observe(now, Source::Harness, None, by_controllers(kind_of(command), subject));
+        }
         if killed == Some(Killed::After) {
             self.kill(now, "after it had stored");
         }

@@ -460,8 +460,23 @@ pub fn ensure_before(purpose: Purpose, later: &[Purpose], may_install: bool, say
     if missing.is_empty() {
         return Ok(Done::WasThere);
     }
-    let by_itself = may_install && machine.program("apt-get") && !needs_somebody(purpose);
-    let told = if by_itself { missing.clone() } else { machine.missing_for(purpose, later) };
+    let root = Root::of(&machine);
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
+    // Why somebody has to do it by hand, if so.
+    let by_hand = if !may_install {
+        Some("--no-setup: nothing is installed")
+    } else if missing.iter().all(|tool| tool.package().is_none()) {
+        None
+    } else if !machine.program("apt-get") {
+        Some("there is no apt-get here")
+    } else if root == Root::No {
+        Some("not root, and there is no sudo")
+    } else if root == Root::Sudo && !terminal && !sudo_without_password() {
+        Some("`sudo` asks for a password, and there is no terminal")
+    } else {
+        None
+    };
+    let told = if by_hand.is_some() { machine.missing_for(purpose, later) } else { missing.clone() };
     for tool in &told {
         say(&format!("missing: {} ({})", tool.name, tool.why));
     }
@@ -471,28 +486,18 @@ pub fn ensure_before(purpose: Purpose, later: &[Purpose], may_install: bool, say
             named.display()
         ));
     }
-    let root = Root::of(&machine);
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
     let here = Distribution::this();
-    let steps = plan(&missing, (root, terminal), here);
-    // Whoever types them can type a password, too.
-    let typed = plan(&told, (root, true), here);
-    let by_hand = || typed.iter().map(|step| format!("\n    {}", step.shown())).collect::<String>();
-    if !may_install {
-        return Err(format!("--no-setup: nothing is installed; by hand it is{}", by_hand()));
-    }
-    let packages: Vec<&'static str> = told.iter().filter_map(|tool| tool.package()).collect();
-    if missing.iter().any(|tool| tool.package().is_some()) {
+    if let Some(why) = by_hand {
         if !machine.program("apt-get") {
-            return Err(format!("there is no apt-get here; install the above by hand ({})", here.advice(&packages)));
+            let packages: Vec<&'static str> = told.iter().filter_map(|tool| tool.package()).collect();
+            return Err(format!("{why}; install the above by hand ({})", here.advice(&packages)));
         }
-        if root == Root::No {
-            return Err(format!("not root, and there is no sudo; by hand it is{}", by_hand()));
-        }
-        if root == Root::Sudo && !terminal && !sudo_without_password() {
-            return Err(format!("`sudo` asks for a password, and there is no terminal; by hand it is{}", by_hand()));
-        }
+        // Whoever types them can type a password, too.
+        let typed = plan(&told, (root, true), here);
+        let typed: String = typed.iter().map(|step| format!("\n    {}", step.shown())).collect();
+        return Err(format!("{why}; by hand it is{typed}"));
     }
+    let steps = plan(&missing, (root, terminal), here);
     let mut failed = Vec::new();
     for step in &steps {
         say(&format!("$ {}", step.shown()));
